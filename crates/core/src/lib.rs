@@ -1,0 +1,15 @@
+//! # What should happen?
+//!
+//! The deterministic half of Highwater: bytes and time in, decisions out. There is no socket, no
+//! clock, no thread and no `unsafe` here; `no_std` makes the first three a compile-time fact.
+//! Everything that waits is given the time as an argument, so a test never sleeps.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod driver;
+pub mod http1;
+pub mod time;

@@ -1,0 +1,86 @@
+//! Time as a value. Whoever owns a clock turns it into these; nothing in this crate reads one.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+use core::time::Duration;
+
+/// A point on a monotonic clock, in nanoseconds since an origin that the clock's owner chose.
+///
+/// Only differences between instants of one clock mean anything. It holds 584 years.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The clock's origin.
+    pub const ZERO: Instant = Instant(0);
+    /// Later than every instant that occurs: "never" for a deadline.
+    pub const MAX: Instant = Instant(u64::MAX);
+
+    /// The instant `nanos` nanoseconds after the clock's origin.
+    #[inline]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Instant(nanos)
+    }
+
+    /// Nanoseconds since the clock's origin.
+    #[inline]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero if `earlier` is in fact later.
+    #[inline]
+    pub const fn saturating_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    #[inline]
+    fn add(self, duration: Duration) -> Instant {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Instant(self.0.saturating_add(nanos))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    #[inline]
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    /// Saturates at zero, like [`Instant::saturating_since`].
+    #[inline]
+    fn sub(self, earlier: Instant) -> Duration {
+        self.saturating_since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Instant::MAX => f.write_str("never"),
+            Instant(nanos) => write!(f, "{}.{:09}s", nanos / 1_000_000_000, nanos % 1_000_000_000),
+        }
+    }
+}
+
+/// Seconds since 1970-01-01T00:00:00Z, as the `Date` header needs them (no leap seconds).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct UnixSeconds(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a deadline of "for ever" must not wrap into the past.
+    #[test]
+    fn addition_saturates() {
+        assert_eq!(Instant::from_nanos(5) + Duration::MAX, Instant::MAX);
+        assert_eq!(Instant::ZERO - Instant::from_nanos(5), Duration::ZERO);
+    }
+}

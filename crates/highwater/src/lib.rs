@@ -1,0 +1,1 @@
+//! How do I serve my application?

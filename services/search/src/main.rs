@@ -1,0 +1,2 @@
+//! Highwater service.
+fn main() {}

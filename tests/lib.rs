@@ -1,0 +1,1 @@
+//! What the integration tests share: raw clients, a server in this process, the cases.
