@@ -1,0 +1,300 @@
+//! A request body's framing undone: wire bytes in, content out, one slice of the input at a time.
+//!
+//! ```text
+//! Size ─▶ [Extension…] ─▶ SizeLf ─▶ Data ─▶ DataCr ─▶ DataLf ─▶ Size      (RFC 9112 §7.1)
+//!    └ size 0 ──▶ TrailerStart ─▶ TrailerName ─▶ TrailerValue ─▶ TrailerLf ─▶ TrailerStart
+//!                     └────────▶ EndLf ─▶ Done
+//! ```
+
+use super::error::Reject;
+use super::parse::{Framing, is_token_byte, is_value_byte};
+
+/// Most bytes of chunk extensions in one body. They carry nothing anyone uses, and cost a pass.
+const EXTENSIONS_MAX: u32 = 16 * 1024;
+
+/// Undoes one body's framing. The content is never copied or kept.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    state: State,
+    /// Bytes of content left in the body (`Length`) or in the chunk at hand.
+    left: u64,
+    extensions: u32,
+    trailer: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Length,
+    /// Within a chunk's size, after so many digits.
+    Size(u8),
+    ExtensionName {
+        empty: bool,
+    },
+    ExtensionValue {
+        empty: bool,
+    },
+    ExtensionQuoted,
+    ExtensionEscape,
+    ExtensionQuotedEnd,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    Done,
+}
+
+impl Decoder {
+    pub(super) fn new(framing: Framing) -> Self {
+        let (state, left) = match framing {
+            Framing::Length(0) => (State::Done, 0),
+            Framing::Length(length) => (State::Length, length),
+            Framing::Chunked => (State::Size(0), 0),
+        };
+        Decoder { state, left, extensions: 0, trailer: 0 }
+    }
+
+    /// Whether the body is complete.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Bytes of content still to come, where the framing says so.
+    pub fn remaining(&self) -> Option<u64> {
+        match self.state {
+            State::Done => Some(0),
+            State::Length => Some(self.left),
+            _ => None,
+        }
+    }
+
+    /// Takes framing and content off the front of `input` and returns the next piece of content, or
+    /// `None` if the body is complete or all of `input` is used up.
+    ///
+    /// # Errors
+    /// The framing is malformed; the decoder must not be used further.
+    pub fn next<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        trailer_max: usize,
+    ) -> Result<Option<&'i [u8]>, Reject> {
+        loop {
+            if matches!(self.state, State::Length | State::Data) {
+                if input.is_empty() {
+                    return Ok(None);
+                }
+                return Ok(Some(self.content(input)));
+            }
+            if self.state == State::Done {
+                return Ok(None);
+            }
+            let Some((&byte, rest)) = input.split_first() else {
+                return Ok(None);
+            };
+            *input = rest;
+            self.state = self.step(byte, trailer_max)?;
+        }
+    }
+
+    fn content<'i>(&mut self, input: &mut &'i [u8]) -> &'i [u8] {
+        let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len());
+        let (content, rest) = input.split_at(take);
+        *input = rest;
+        self.left -= take as u64;
+        if self.left == 0 {
+            self.state = if self.state == State::Data { State::DataCr } else { State::Done };
+        }
+        content
+    }
+
+    /// One byte of framing.
+    fn step(&mut self, byte: u8, trailer_max: usize) -> Result<State, Reject> {
+        match self.state {
+            State::Size(digits) => self.size(digits, byte),
+            State::ExtensionName { .. }
+            | State::ExtensionValue { .. }
+            | State::ExtensionQuoted
+            | State::ExtensionEscape
+            | State::ExtensionQuotedEnd => self.extension(byte),
+            State::SizeLf => match (byte, self.left) {
+                (b'\n', 0) => Ok(State::TrailerStart),
+                (b'\n', _) => Ok(State::Data),
+                _ => Err(Reject::LineEnd),
+            },
+            State::DataCr if byte == b'\r' => Ok(State::DataLf),
+            State::DataLf if byte == b'\n' => Ok(State::Size(0)),
+            State::DataCr | State::DataLf => Err(Reject::ChunkSize),
+            State::TrailerStart
+            | State::TrailerName
+            | State::TrailerValue
+            | State::TrailerLf
+            | State::EndLf => self.trailer(byte, trailer_max),
+            State::Length | State::Data | State::Done => unreachable!("no framing in this state"),
+        }
+    }
+
+    fn size(&mut self, digits: u8, byte: u8) -> Result<State, Reject> {
+        match (byte as char).to_digit(16) {
+            // Sixteen digits fill 64 bits; leading zeros beyond that are nobody's business.
+            Some(_) if digits == 16 => Err(Reject::ChunkSize),
+            Some(digit) => {
+                let size = if digits == 0 { 0 } else { self.left };
+                self.left = size << 4 | u64::from(digit);
+                Ok(State::Size(digits + 1))
+            }
+            None if digits == 0 => Err(Reject::ChunkSize),
+            None => match byte {
+                b'\r' => Ok(State::SizeLf),
+                b'\n' => Err(Reject::LineEnd),
+                b';' => Ok(State::ExtensionName { empty: true }),
+                _ => Err(Reject::ChunkSize),
+            },
+        }
+    }
+
+    /// `chunk-ext` without the "bad white space" that only generators of old may send.
+    fn extension(&mut self, byte: u8) -> Result<State, Reject> {
+        self.extensions += 1;
+        if self.extensions > EXTENSIONS_MAX {
+            return Err(Reject::ChunkExtension);
+        }
+        let next = match (self.state, byte) {
+            (State::ExtensionName { .. }, b) if is_token_byte(b) => {
+                State::ExtensionName { empty: false }
+            }
+            (State::ExtensionName { empty: false }, b'=') => State::ExtensionValue { empty: true },
+            (State::ExtensionValue { empty: true }, b'"') => State::ExtensionQuoted,
+            (State::ExtensionValue { .. }, b) if is_token_byte(b) => {
+                State::ExtensionValue { empty: false }
+            }
+            (State::ExtensionQuoted, b'"') => State::ExtensionQuotedEnd,
+            (State::ExtensionQuoted, b'\\') => State::ExtensionEscape,
+            (State::ExtensionQuoted | State::ExtensionEscape, b) if is_value_byte(b) => {
+                State::ExtensionQuoted
+            }
+            (
+                State::ExtensionName { empty: false }
+                | State::ExtensionValue { empty: false }
+                | State::ExtensionQuotedEnd,
+                b';',
+            ) => State::ExtensionName { empty: true },
+            (
+                State::ExtensionName { empty: false }
+                | State::ExtensionValue { empty: false }
+                | State::ExtensionQuotedEnd,
+                b'\r',
+            ) => State::SizeLf,
+            (_, b'\n') => return Err(Reject::LineEnd),
+            _ => return Err(Reject::ChunkExtension),
+        };
+        Ok(next)
+    }
+
+    /// Trailer fields are checked like header fields and dropped: merging them into the header
+    /// section would let a peer smuggle in fields that were already acted upon (RFC 9110 §6.5.1).
+    fn trailer(&mut self, byte: u8, trailer_max: usize) -> Result<State, Reject> {
+        self.trailer += 1;
+        // The empty line that ends the section is not part of it.
+        let in_end = matches!((self.state, byte), (State::TrailerStart, b'\r') | (State::EndLf, _));
+        if self.trailer as usize > trailer_max && !in_end {
+            return Err(Reject::HeaderTooLarge);
+        }
+        match (self.state, byte) {
+            (State::TrailerStart, b'\r') => Ok(State::EndLf),
+            (State::TrailerStart, b' ' | b'\t') => Err(Reject::LineFolding),
+            (State::TrailerStart | State::TrailerName, b) if is_token_byte(b) => {
+                Ok(State::TrailerName)
+            }
+            (State::TrailerName, b':') => Ok(State::TrailerValue),
+            (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
+            (State::TrailerValue, b) if is_value_byte(b) => Ok(State::TrailerValue),
+            (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
+            (State::EndLf, b'\n') => Ok(State::Done),
+            (State::TrailerLf | State::EndLf, _) | (_, b'\n') => Err(Reject::LineEnd),
+            (State::TrailerValue, _) => Err(Reject::FieldValue),
+            _ => Err(Reject::FieldName),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Decodes `wire` in pieces of `step` bytes: (content, bytes left over), or the refusal.
+    fn decode(wire: &[u8], step: usize) -> Result<(Vec<u8>, usize, bool), Reject> {
+        let mut decoder = Decoder::new(Framing::Chunked);
+        let (mut content, mut used) = (Vec::new(), 0);
+        for piece in wire.chunks(step) {
+            let mut input = piece;
+            while let Some(slice) = decoder.next(&mut input, 64)? {
+                content.extend_from_slice(slice);
+            }
+            used += piece.len() - input.len();
+            if decoder.is_done() {
+                break;
+            }
+        }
+        Ok((content, wire.len() - used, decoder.is_done()))
+    }
+
+    /// Purpose: content, end and refusals do not depend on how the bytes were split.
+    #[test]
+    fn every_split_decodes_alike() {
+        let good: &[(&[u8], &[u8], usize)] = &[
+            (b"5\r\nhello\r\n0\r\n\r\nGET", b"hello", 3),
+            (b"5;a;b=c;d=\"e;\\\"\"\r\nhello\r\n00\r\nX: y\r\n\r\n", b"hello", 0),
+            (b"1\r\na\r\nA\r\n0123456789\r\n0;last\r\n\r\n", b"a0123456789", 0),
+        ];
+        for &(wire, content, left) in good {
+            for step in 1..=wire.len() {
+                assert_eq!(decode(wire, step), Ok((content.to_vec(), left, true)), "step {step}");
+            }
+        }
+        let bad: &[(&[u8], Reject)] = &[
+            (b"\r\n", Reject::ChunkSize),
+            (b"g\r\n", Reject::ChunkSize),
+            (b"-1\r\n", Reject::ChunkSize),
+            (b"0x5\r\n", Reject::ChunkSize),
+            (b" 5\r\n", Reject::ChunkSize),
+            (b"5 \r\n", Reject::ChunkSize),
+            (b"5\nhello", Reject::LineEnd),
+            (b"5\rhello", Reject::LineEnd),
+            (b"5;\r\nhello", Reject::ChunkExtension),
+            (b"5;a=\r\nhello", Reject::ChunkExtension),
+            (b"5;a\0\r\nhello", Reject::ChunkExtension),
+            (b"5; a\r\nhello", Reject::ChunkExtension),
+            (b"5\r\nhelloX", Reject::ChunkSize),
+            (b"5\r\nhello\r\r", Reject::ChunkSize),
+            (b"11111111111111111\r\n", Reject::ChunkSize),
+            (b"0\r\nX y: z\r\n\r\n", Reject::FieldName),
+            (b"0\r\nX: \0\r\n\r\n", Reject::FieldValue),
+            (b"0\r\n X: y\r\n\r\n", Reject::LineFolding),
+            (b"0\r\nX: y\n\r\n", Reject::LineEnd),
+        ];
+        for &(wire, reject) in bad {
+            for step in 1..=wire.len() {
+                assert_eq!(decode(wire, step), Err(reject), "{} step {step}", wire.escape_ascii());
+            }
+        }
+    }
+
+    /// Purpose: the trailer limit is exact, and the size 2^64 - 1 does not overflow.
+    #[test]
+    fn limits() {
+        let trailer = |n: usize| {
+            let mut wire = b"0\r\nX:".to_vec();
+            wire.resize(3 + n - 2, b'y');
+            wire.extend_from_slice(b"\r\n\r\n");
+            decode(&wire, 7).map(|(_, _, done)| done)
+        };
+        assert_eq!((trailer(64), trailer(65)), (Ok(true), Err(Reject::HeaderTooLarge)));
+        assert_eq!(decode(b"ffffffffffffffff\r\nab", 99), Ok((b"ab".to_vec(), 0, false)));
+    }
+}

@@ -1,0 +1,88 @@
+//! One connection and time: when something must have happened, and what follows if it has not.
+//!
+//! Deadlines are data. The worker keeps them in a timer wheel and asks again when one fires; a
+//! deadline that has moved in the meantime costs nothing.
+
+use core::time::Duration;
+
+use super::connection::{Connection, Ending, Expired, Input, Reply};
+use super::error::Reject;
+use super::limits::Limits;
+use crate::time::Instant;
+
+/// How long an idle connection stays readable once draining has begun. A request already on its way
+/// is still answered; closing at once would lose it.
+const DRAIN_QUIET: Duration = Duration::from_millis(250);
+
+impl Connection {
+    /// When [`Connection::on_deadline`] should be called; [`Instant::MAX`] for never.
+    #[inline]
+    pub fn deadline(&self, limits: &Limits) -> Instant {
+        let write = if self.writing_since == Instant::MAX {
+            Instant::MAX
+        } else {
+            self.writing_since + limits.write_timeout
+        };
+        write.min(self.read_deadline(limits))
+    }
+
+    fn read_deadline(&self, limits: &Limits) -> Instant {
+        match (&self.input, self.ending) {
+            (_, Ending::Lingering) => self.since + limits.linger_timeout,
+            (_, Ending::Close | Ending::Linger) => Instant::MAX,
+            (Input::Head, _) if self.reply != Reply::None => Instant::MAX,
+            (Input::Head, _) if self.head_begun => self.since + limits.header_timeout,
+            (Input::Head, _) if self.draining => self.since + DRAIN_QUIET,
+            (Input::Head, _) if self.requests == 0 => self.since + limits.header_timeout,
+            (Input::Head, _) => self.since + limits.idle_timeout,
+            (Input::Streaming(_), _) if self.body_paused => Instant::MAX,
+            (Input::Collecting | Input::Streaming(_) | Input::Discarding(_), _) => {
+                (self.progress + limits.body_timeout).min(self.rate_deadline(limits))
+            }
+            (Input::Raw | Input::Closed, _) => Instant::MAX,
+        }
+    }
+
+    /// When the bytes received so far will no longer make the least rate.
+    fn rate_deadline(&self, limits: &Limits) -> Instant {
+        if limits.body_rate_min == 0 {
+            return Instant::MAX;
+        }
+        let nanos = u128::from(self.body_bytes) * 1_000_000_000 / u128::from(limits.body_rate_min);
+        let earned = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.since + limits.body_grace + earned
+    }
+
+    /// What follows from the time `now`. After [`Expired::Reject`] a reply is owed.
+    pub fn on_deadline(&mut self, now: Instant, limits: &Limits) -> Expired {
+        if now < self.deadline(limits) {
+            return Expired::Early;
+        }
+        if self.writing_since != Instant::MAX && now >= self.writing_since + limits.write_timeout {
+            return Expired::Reset;
+        }
+        match self.input {
+            Input::Head if self.head_begun => {
+                self.refuse(Reject::HeaderTimeout);
+                Expired::Reject(Reject::HeaderTimeout)
+            }
+            Input::Collecting => {
+                self.refuse(Reject::BodyTimeout);
+                Expired::Reject(Reject::BodyTimeout)
+            }
+            Input::Streaming(_) if self.reply == Reply::Owed => {
+                self.input = Input::Closed;
+                self.persistent = false;
+                Expired::BodyFailed(Reject::BodyTimeout)
+            }
+            // The reply is under way or given already: no status can tell the peer any more.
+            Input::Streaming(_) => Expired::Reset,
+            Input::Head | Input::Discarding(_) | Input::Raw | Input::Closed => Expired::Close,
+        }
+    }
+
+    /// Whether a lingering close has read all it is willing to.
+    pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
+        self.ending == Ending::Lingering && self.body_bytes > limits.discard_max
+    }
+}

@@ -1,0 +1,150 @@
+//! Writes status lines, fields and chunk framing into an output buffer.
+
+use alloc::vec::Vec;
+
+/// The header fields of a response being written. Only [`super::Connection`] makes one.
+pub struct Fields<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+}
+
+impl Fields<'_> {
+    /// Appends a field. The caller vouches for the grammar: a token as `name`, and a `value` without
+    /// CR, LF and NUL. Framing, `Date` and `Connection` fields are the connection's own to write.
+    #[inline]
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        // One reservation for the four parts; each append would check for itself otherwise.
+        self.out.reserve(name.len() + value.len() + 4);
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b": ");
+        self.out.extend_from_slice(value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The status line and the `Date` field.
+#[inline]
+pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
+    out.reserve(160);
+    if status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        decimal(out, u64::from(status));
+        out.push(b' ');
+        out.extend_from_slice(reason(status).as_bytes());
+        out.extend_from_slice(b"\r\ndate: ");
+    }
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `content-length: N` and its line end.
+#[inline]
+pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"content-length: ");
+    decimal(out, length);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `number` in decimal.
+#[inline]
+pub(super) fn decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return out.extend_from_slice(&digits[at..]);
+        }
+    }
+}
+
+/// A chunk's size line.
+pub(super) fn chunk_size(out: &mut Vec<u8>, size: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let nibbles = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    for nibble in (0..nibbles).rev() {
+        out.push(DIGITS[size >> (nibble * 4) & 15]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase of a status (RFC 9110 §15 and the registry); empty for one that has none.
+pub(super) const fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        511 => "Network Authentication Required",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    /// Purpose: numbers are written as `format!` writes them, at every edge.
+    #[test]
+    fn numbers() {
+        for number in [0, 9, 10, 99, 100, 65_535, u64::MAX] {
+            let mut out = Vec::new();
+            decimal(&mut out, number);
+            assert_eq!(out, format!("{number}").into_bytes());
+            let mut out = Vec::new();
+            chunk_size(&mut out, number as usize);
+            assert_eq!(out, format!("{:x}\r\n", number as usize).into_bytes());
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! Finds a request head in bytes and decides how its body is framed.
+//!
+//! One pass, no allocation but the reused span table, and the same verdict however the bytes were
+//! split: limits and grammar are checked in the order in which the bytes stand.
+
+use alloc::vec::Vec;
+
+use super::error::Reject;
+use super::head::{Head, Headers, Method, Span, Version};
+use super::limits::Limits;
+
+/// Longest method token taken; the longest registered one has 17 bytes.
+const METHOD_MAX: usize = 32;
+
+/// What a complete head says about itself: positions and the facts that framing needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parsed {
+    /// Bytes the head takes, leading empty line and final empty line included.
+    pub(super) len: usize,
+    method: Method,
+    method_at: (usize, usize),
+    target_at: (usize, usize),
+    path_at: (usize, usize),
+    pub(super) version: Version,
+    pub(super) framing: Framing,
+    /// The peer wants the connection closed after the answer.
+    pub(super) close: bool,
+    pub(super) expect_continue: bool,
+}
+
+/// How the body that follows a head is delimited (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+impl Parsed {
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The view of this head; `bytes` and `spans` must be those it was parsed from and into.
+    #[inline]
+    pub(super) fn head<'a>(&self, bytes: &'a [u8], spans: &'a [Span]) -> Head<'a> {
+        let at = |(start, len): (usize, usize)| &bytes[start..start + len];
+        let (path, path_len) = self.path_at;
+        let target_end = self.target_at.0 + self.target_at.1;
+        Head {
+            method: self.method,
+            method_token: at(self.method_at),
+            target: at(self.target_at),
+            path_on: &bytes[path..target_end],
+            path_len,
+            version: self.version,
+            headers: Headers { bytes, spans },
+        }
+    }
+}
+
+const TOKEN: u8 = 1;
+const TARGET: u8 = 2;
+const VALUE: u8 = 4;
+const HOST: u8 = 8;
+
+static CLASS: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        let alphanumeric = b.is_ascii_alphanumeric();
+        if alphanumeric || is_one_of(b, b"!#$%&'*+-.^_`|~") {
+            table[byte] |= TOKEN;
+        }
+        if b > b' ' && b < 0x7f && b != b'#' {
+            table[byte] |= TARGET;
+        }
+        if b == b'\t' || (b >= b' ' && b != 0x7f) {
+            table[byte] |= VALUE;
+        }
+        if alphanumeric || is_one_of(b, b"-._~%!$&'()*+;=") {
+            table[byte] |= HOST;
+        }
+        byte += 1;
+    }
+    table
+}
+
+const fn is_one_of(byte: u8, set: &[u8]) -> bool {
+    let mut i = 0;
+    while i < set.len() {
+        if set[i] == byte {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+#[inline]
+fn run(bytes: &[u8], class: u8) -> usize {
+    bytes.iter().position(|&b| CLASS[b as usize] & class == 0).unwrap_or(bytes.len())
+}
+
+/// Length of the leading run of field-value bytes, eight at a time where they are plain.
+#[inline]
+fn value_run(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    let mut taken = 0;
+    while let Some(chunk) = bytes[taken..].first_chunk::<8>() {
+        let word = u64::from_ne_bytes(*chunk);
+        // Non-zero if any byte is below 0x20, or is 0x7f ("Bit Twiddling Hacks": hasless, haszero).
+        let below = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+        let del = word ^ (ONES * 0x7f);
+        let is_del = del.wrapping_sub(ONES) & !del & HIGHS;
+        if below | is_del != 0 {
+            break;
+        }
+        taken += 8;
+    }
+    taken + run(&bytes[taken..], VALUE)
+}
+
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & TOKEN != 0
+}
+
+pub(super) fn is_value_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & VALUE != 0
+}
+
+/// Parses a head at the start of `bytes`. `Ok(None)` means that more bytes are needed; a refusal is
+/// returned as soon as the bytes at hand prove it.
+pub(super) fn parse(
+    bytes: &[u8],
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+) -> Result<Option<Parsed>, Reject> {
+    spans.clear();
+    // RFC 9112 §2.2: a server should ignore an empty line before a request line.
+    let start = match bytes {
+        [b'\r', b'\n', ..] => 2,
+        [b'\r'] => return Ok(None),
+        _ => 0,
+    };
+    let Some(line) = request_line(bytes, start, limits)? else {
+        return Ok(None);
+    };
+    let mut facts = Facts { version: line.version, ..Facts::default() };
+    let Some(len) = fields(bytes, line.len, limits, spans, &mut facts)? else {
+        return Ok(None);
+    };
+    facts.finish()?;
+    Ok(Some(Parsed {
+        len,
+        method: line.method,
+        method_at: line.method_at,
+        target_at: line.target_at,
+        path_at: line.path_at,
+        version: line.version,
+        framing: if facts.chunked {
+            Framing::Chunked
+        } else {
+            Framing::Length(facts.content_length.unwrap_or(0))
+        },
+        close: facts.close || (line.version == Version::Http10 && !facts.keep_alive),
+        expect_continue: facts.expect_continue && line.version == Version::Http11,
+    }))
+}
+
+struct RequestLine {
+    /// Bytes up to and including its line end.
+    len: usize,
+    method: Method,
+    method_at: (usize, usize),
+    target_at: (usize, usize),
+    path_at: (usize, usize),
+    version: Version,
+}
+
+fn request_line(
+    bytes: &[u8],
+    start: usize,
+    limits: &Limits,
+) -> Result<Option<RequestLine>, Reject> {
+    let rest = &bytes[start..];
+    let method_len = run(rest, TOKEN);
+    if method_len > METHOD_MAX {
+        return Err(Reject::Method);
+    }
+    match rest.get(method_len) {
+        None => return Ok(None),
+        Some(b' ') if method_len > 0 => {}
+        Some(b'\r' | b'\n' | b' ') => return Err(Reject::RequestLine),
+        Some(_) => return Err(Reject::Method),
+    }
+    let target_start = start + method_len + 1;
+    let target_room = &bytes[target_start..];
+    let target_len = run(&target_room[..target_room.len().min(limits.uri_max + 1)], TARGET);
+    if target_len > limits.uri_max {
+        return Err(Reject::UriTooLong);
+    }
+    match target_room.get(target_len) {
+        None => return Ok(None),
+        Some(b' ') if target_len > 0 => {}
+        Some(b'\r' | b'\n' | b' ') => return Err(Reject::RequestLine),
+        Some(_) => return Err(Reject::TargetByte),
+    }
+    let version_start = target_start + target_len + 1;
+    let Some(version) = version(&bytes[version_start..])? else {
+        return Ok(None);
+    };
+    let method = Method::from_token(&rest[..method_len]);
+    let target = &target_room[..target_len];
+    let (path, path_len) = path_of(method, target)?;
+    Ok(Some(RequestLine {
+        len: version_start + 10,
+        method,
+        method_at: (start, method_len),
+        target_at: (target_start, target_len),
+        path_at: (target_start + path, path_len),
+        version,
+    }))
+}
+
+/// `HTTP/1.x` and its line end.
+fn version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
+    if let Some(line) = bytes.first_chunk::<10>() {
+        match line {
+            b"HTTP/1.1\r\n" => return Ok(Some(Version::Http11)),
+            b"HTTP/1.0\r\n" => return Ok(Some(Version::Http10)),
+            _ => {}
+        }
+    }
+    // The slow way, byte by byte, so that a refusal comes at the same byte however they arrive.
+    for (at, &byte) in bytes.iter().take(10).enumerate() {
+        let good = match at {
+            0..=4 => byte == b"HTTP/"[at],
+            6 => byte == b'.',
+            5 | 7 => byte.is_ascii_digit(),
+            8 if byte == b'\n' => return Err(Reject::LineEnd),
+            8 => byte == b'\r',
+            _ if byte != b'\n' => return Err(Reject::LineEnd),
+            _ => true,
+        };
+        if !good {
+            return Err(if at == 8 { Reject::RequestLine } else { Reject::Version });
+        }
+    }
+    match bytes.first_chunk::<10>() {
+        None => Ok(None),
+        Some(line) if line[5] == b'1' => Ok(Some(Version::Http11)),
+        Some(_) => Err(Reject::VersionUnsupported),
+    }
+}
+
+/// Where the path stands in the target, by the target's form (RFC 9112 §3.2).
+fn path_of(method: Method, target: &[u8]) -> Result<(usize, usize), Reject> {
+    let to_query = |from: usize| {
+        let rest = &target[from..];
+        rest.iter().position(|&b| b == b'?').unwrap_or(rest.len())
+    };
+    if method == Method::Connect {
+        let authority = target[0] != b'/' && is_host(target);
+        return if authority { Ok((target.len(), 0)) } else { Err(Reject::TargetForm) };
+    }
+    if target[0] == b'/' {
+        return Ok((0, to_query(0)));
+    }
+    if target == b"*" && method == Method::Options {
+        return Ok((0, 1));
+    }
+    let scheme = [&b"http://"[..], &b"https://"[..]]
+        .into_iter()
+        .find(|scheme| target.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
+        .ok_or(Reject::TargetForm)?;
+    let authority = &target[scheme.len()..];
+    let authority_len =
+        authority.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(authority.len());
+    if !is_host(&authority[..authority_len]) {
+        return Err(Reject::TargetForm);
+    }
+    let path = scheme.len() + authority_len;
+    Ok((path, to_query(path)))
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110 §7.2), without the comma that RFC 3986 would allow in a name:
+/// it is how two merged `Host` fields look.
+fn is_host(value: &[u8]) -> bool {
+    let (name_ok, rest) = match value.strip_prefix(b"[") {
+        Some(literal) => {
+            let Some(end) = literal.iter().position(|&b| b == b']') else {
+                return false;
+            };
+            let inner = &literal[..end];
+            let ok = inner.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'));
+            (ok && !inner.is_empty(), &literal[end + 1..])
+        }
+        None => {
+            let len = run(value, HOST);
+            (len > 0, &value[len..])
+        }
+    };
+    let port_ok = match rest {
+        [] => true,
+        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    name_ok && port_ok
+}
+
+/// Parses field lines from `start` on; returns where the head ends.
+fn fields(
+    bytes: &[u8],
+    start: usize,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+    facts: &mut Facts,
+) -> Result<Option<usize>, Reject> {
+    let mut at = start;
+    loop {
+        match bytes.get(at) {
+            None => return Ok(None),
+            Some(b'\r') => {
+                return match bytes.get(at + 1) {
+                    None => Ok(None),
+                    Some(b'\n') => Ok(Some(at + 2)),
+                    Some(_) => Err(Reject::LineEnd),
+                };
+            }
+            Some(b'\n') => return Err(Reject::LineEnd),
+            Some(b' ' | b'\t') => return Err(Reject::LineFolding),
+            Some(_) => {}
+        }
+        if spans.len() == limits.header_count_max {
+            return Err(Reject::HeaderTooLarge);
+        }
+        // The line may use what is left of the section's limit, its own line end included.
+        let room = limits.header_max.saturating_sub(at - start).saturating_sub(2);
+        match field(bytes, at, room)? {
+            None => return Ok(None),
+            Some((span, next)) => {
+                facts.note(bytes, &span)?;
+                spans.push(span);
+                at = next;
+            }
+        }
+    }
+}
+
+/// One field line at `at`, of at most `room` bytes before its line end.
+#[inline]
+fn field(bytes: &[u8], at: usize, room: usize) -> Result<Option<(Span, usize)>, Reject> {
+    let all = &bytes[at..];
+    let line = &all[..all.len().min(room)];
+    let name_len = run(line, TOKEN);
+    if name_len == line.len() {
+        // Either the bytes or the room ran out within the name.
+        return if all.len() > room { Err(Reject::HeaderTooLarge) } else { Ok(None) };
+    }
+    match line[name_len] {
+        b':' if name_len > 0 => {}
+        b'\n' => return Err(Reject::LineEnd),
+        _ => return Err(Reject::FieldName),
+    }
+    let after_colon = name_len + 1;
+    let end = after_colon + value_run(&line[after_colon..]);
+    match all.get(end) {
+        None => return Ok(None),
+        Some(b'\r') => {}
+        Some(b'\n') => return Err(Reject::LineEnd),
+        Some(_) if end == room => return Err(Reject::HeaderTooLarge),
+        Some(_) => return Err(Reject::FieldValue),
+    }
+    match all.get(end + 1) {
+        None => return Ok(None),
+        Some(b'\n') => {}
+        Some(_) => return Err(Reject::LineEnd),
+    }
+    let raw = &line[after_colon..end];
+    let lead = raw.iter().position(|b| !matches!(b, b' ' | b'\t')).unwrap_or(raw.len());
+    let tail = raw[lead..].iter().rev().position(|b| !matches!(b, b' ' | b'\t')).unwrap_or(0);
+    let span = Span {
+        name: at as u32,
+        name_len: name_len as u32,
+        value: (at + after_colon + lead) as u32,
+        value_len: (raw.len() - lead - tail) as u32,
+    };
+    Ok(Some((span, at + end + 2)))
+}
+
+/// What the fields said so far that framing and persistence depend on.
+struct Facts {
+    version: Version,
+    content_length: Option<u64>,
+    chunked: bool,
+    host: bool,
+    close: bool,
+    keep_alive: bool,
+    expect_continue: bool,
+    expect_other: bool,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Facts {
+            version: Version::Http11,
+            content_length: None,
+            chunked: false,
+            host: false,
+            close: false,
+            keep_alive: false,
+            expect_continue: false,
+            expect_other: false,
+        }
+    }
+}
+
+impl Facts {
+    #[inline]
+    fn note(&mut self, bytes: &[u8], span: &Span) -> Result<(), Reject> {
+        let name = &bytes[span.name as usize..][..span.name_len as usize];
+        let value = &bytes[span.value as usize..][..span.value_len as usize];
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.connection(value);
+                Ok(())
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                let known = value.eq_ignore_ascii_case(b"100-continue");
+                self.expect_continue |= known;
+                self.expect_other |= !known;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn host(&mut self, value: &[u8]) -> Result<(), Reject> {
+        if self.host || !is_host(value) {
+            return Err(Reject::Host);
+        }
+        self.host = true;
+        Ok(())
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+        if !digits || self.content_length.is_some() {
+            return Err(Reject::ContentLength);
+        }
+        let length = value
+            .iter()
+            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+        self.content_length = Some(length.ok_or(Reject::ContentLength)?);
+        Ok(())
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
+        if self.chunked
+            || self.version == Version::Http10
+            || !value.eq_ignore_ascii_case(b"chunked")
+        {
+            return Err(Reject::TransferEncoding);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// What only the whole section can tell.
+    #[inline]
+    fn finish(&self) -> Result<(), Reject> {
+        if self.chunked && self.content_length.is_some() {
+            return Err(Reject::TwoFramings);
+        }
+        if !self.host && self.version == Version::Http11 {
+            return Err(Reject::Host);
+        }
+        if self.expect_other {
+            return Err(Reject::Expectation);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    fn verdict(text: &[u8]) -> Result<Option<usize>, Reject> {
+        parse(text, &Limits::default(), &mut Vec::new()).map(|parsed| parsed.map(|p| p.len))
+    }
+
+    /// Purpose: a head is complete exactly at its last byte, not before and not after.
+    #[test]
+    fn complete_at_the_last_byte_only() {
+        let text = b"\r\nGET /a?b HTTP/1.1\r\nHost: h:80\r\nX:  y \r\n\r\n";
+        for cut in 0..text.len() {
+            assert_eq!(verdict(&text[..cut]), Ok(None), "cut at {cut}");
+        }
+        assert_eq!(verdict(text), Ok(Some(text.len())));
+    }
+
+    /// Purpose: the view shows path, query, and values without the white space around them.
+    #[test]
+    fn views() {
+        let text = b"GET /a%20b?q=1 HTTP/1.1\r\nhost: h\r\nX:  y z \t\r\nx: 2\r\n\r\n";
+        let mut spans = Vec::new();
+        let parsed = parse(text, &Limits::default(), &mut spans).unwrap().unwrap();
+        let head = parsed.head(text, &spans);
+        assert_eq!((head.path(), head.query()), ("/a%20b", Some("q=1")));
+        assert_eq!(head.headers().get("x"), Some(&b"y z"[..]));
+        assert_eq!(head.headers().get_all("X").count(), 2);
+        assert_eq!(head.headers().iter().map(|(name, _)| name).last(), Some("x"));
+    }
+
+    /// Purpose: the four forms of a request target (RFC 9112 §3.2), and what fits no method.
+    #[test]
+    fn target_forms() {
+        let path = |line: &str| {
+            let text = format!("{line} HTTP/1.1\r\nHost: h\r\n\r\n");
+            let mut spans = Vec::new();
+            let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans)?.unwrap();
+            let head = parsed.head(text.as_bytes(), &spans);
+            Ok((String::from(head.path()), head.query().map(String::from)))
+        };
+        let ok = |path: &str, query: Option<&str>| Ok((path.into(), query.map(String::from)));
+        assert_eq!(path("GET /"), ok("/", None));
+        assert_eq!(path("GET /?"), ok("/", Some("")));
+        assert_eq!(path("GET http://h/x?y"), ok("/x", Some("y")));
+        assert_eq!(path("GET HTTP://h:1"), ok("/", None));
+        assert_eq!(path("GET http://h?y"), ok("/", Some("y")));
+        assert_eq!(path("OPTIONS *"), ok("*", None));
+        assert_eq!(path("CONNECT h:443"), ok("", None));
+        for bad in
+            ["GET *", "GET h:443", "CONNECT /", "GET http://", "GET ftp://h/", "GET http://a@b/"]
+        {
+            assert_eq!(path(bad), Err(Reject::TargetForm), "{bad}");
+        }
+    }
+
+    /// Purpose: each limit is exact: n bytes pass, n + 1 do not.
+    #[test]
+    fn limits_are_exact() {
+        let limits = Limits { uri_max: 10, header_max: 30, ..Limits::default() };
+        let parse = |text: String| parse(text.as_bytes(), &limits, &mut Vec::new()).map(|_| ());
+        let uri =
+            |n: usize| parse(format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(n - 1)));
+        assert_eq!((uri(10), uri(11)), (Ok(()), Err(Reject::UriTooLong)));
+        // "Host: h\r\n" has 9 bytes, "X: " and the line end 5.
+        let section = |n: usize| {
+            parse(format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "a".repeat(n - 14)))
+        };
+        assert_eq!((section(29), section(30)), (Ok(()), Ok(())));
+        assert_eq!(section(31), Err(Reject::HeaderTooLarge));
+        let count = |n: usize| {
+            let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a:\r\n".repeat(n - 1));
+            super::parse(text.as_bytes(), &Limits::default(), &mut Vec::new()).map(|_| ())
+        };
+        assert_eq!((count(100), count(101)), (Ok(()), Err(Reject::HeaderTooLarge)));
+    }
+
+    /// Purpose: eight bytes at a time finds the same end as one at a time, for every byte value.
+    #[test]
+    fn value_run_agrees_with_the_table() {
+        for byte in 0..=255u8 {
+            for at in 0..20 {
+                let mut text = [b'x'; 20];
+                text[at] = byte;
+                assert_eq!(value_run(&text), run(&text, VALUE), "byte {byte} at {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! One connection, the output half: answers in, bytes out.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::connection::{Connection, Ending, Input, Payload, Reply};
+use super::encode::{self, Fields};
+use super::head::Version;
+use super::limits::Limits;
+use crate::driver::{Output, Then};
+use crate::time::Instant;
+
+/// Shared content up to this size is copied behind its head: for so little, a second buffer for the
+/// kernel costs more than the copy, and pipelined replies would no longer fit one send.
+const COPY_MAX: usize = 8 * 1024;
+
+impl Connection {
+    /// Gives the reply that is owed. `fields` writes the header fields but for framing, `Date` and
+    /// `Connection`. Returns whether content is to follow through [`Connection::push_body`]; it is
+    /// not if the request was a `HEAD`, or the status has no content.
+    ///
+    /// # Panics
+    /// If no reply is owed.
+    #[inline]
+    pub fn respond(
+        &mut self,
+        status: u16,
+        date: &[u8; 29],
+        limits: &Limits,
+        now: Instant,
+        fields: impl FnOnce(&mut Fields<'_>),
+        payload: Payload<'_>,
+    ) -> bool {
+        assert!(self.reply == Reply::Owed, "a reply is owed");
+        self.partial = None;
+        self.since = now;
+        if !matches!(payload, Payload::Stream(_) | Payload::Upgrade) {
+            self.drop_body(limits, now);
+        }
+        let persistent = self.persists(&payload, limits);
+        self.last = !persistent;
+        let (length, content) = self.framing(status, &payload, persistent);
+        let out = &mut self.output;
+        encode::status_and_date(out, status, date);
+        fields(&mut Fields { out });
+        match length {
+            Length::Known(length) => encode::content_length(out, length),
+            Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Length::None => {}
+        }
+        if !persistent {
+            out.extend_from_slice(b"connection: close\r\n");
+        } else if self.version == Version::Http10 {
+            out.extend_from_slice(b"connection: keep-alive\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        self.reply = Reply::None;
+        if content {
+            match payload {
+                Payload::Bytes(bytes) => self.output.extend_from_slice(bytes),
+                Payload::Shared(bytes) if bytes.len() <= COPY_MAX => {
+                    self.output.extend_from_slice(&bytes);
+                }
+                Payload::Shared(bytes) => self.tail = bytes,
+                Payload::Stream(_) => {
+                    self.reply = match length {
+                        Length::Known(left) => Reply::Length(left),
+                        Length::Chunked => Reply::Chunked,
+                        Length::None => Reply::UntilClose,
+                    };
+                    return true;
+                }
+                Payload::Upgrade => {
+                    self.reply = Reply::Raw;
+                    self.input = Input::Raw;
+                    return true;
+                }
+            }
+        }
+        if self.last {
+            self.finish_last();
+        }
+        false
+    }
+
+    /// How the content is delimited, and whether there is any (RFC 9110 §6.4.1, RFC 9112 §6.3).
+    #[inline]
+    fn framing(&self, status: u16, payload: &Payload<'_>, persistent: bool) -> (Length, bool) {
+        let length = match payload {
+            Payload::Bytes(bytes) => Length::Known(bytes.len() as u64),
+            Payload::Shared(bytes) => Length::Known(bytes.len() as u64),
+            Payload::Stream(Some(length)) => Length::Known(*length),
+            Payload::Stream(None) if self.version == Version::Http11 => Length::Chunked,
+            Payload::Stream(None) => {
+                debug_assert!(!persistent, "only the close delimits this content");
+                Length::None
+            }
+            Payload::Upgrade => return (Length::None, true),
+        };
+        match status {
+            100..200 | 204 | 304 => (Length::None, false),
+            _ => (length, !self.head_only),
+        }
+    }
+
+    /// Nobody will read the rest of a streamed body: it is dropped as it comes if that is
+    /// affordable; else the reply at hand is the last.
+    pub fn drop_body(&mut self, limits: &Limits, now: Instant) {
+        self.body_paused = false;
+        let Input::Streaming(decoder) = &self.input else {
+            return;
+        };
+        let affordable = decoder.remaining().is_none_or(|left| left <= limits.discard_max);
+        // A peer that still waits for its 100 may send the body or not: nothing can be found behind.
+        if affordable && !self.continue_owed {
+            self.input = Input::Discarding(decoder.clone());
+            self.body_bytes = 0;
+            self.since = now;
+            self.progress = now;
+        } else {
+            self.input = Input::Closed;
+            self.last = true;
+        }
+    }
+
+    /// Whether the connection persists after the reply at hand (RFC 9112 §9.3).
+    #[inline]
+    fn persists(&self, payload: &Payload<'_>, limits: &Limits) -> bool {
+        let delimited =
+            self.version == Version::Http11 || !matches!(payload, Payload::Stream(None));
+        matches!(payload, Payload::Upgrade)
+            || (self.persistent
+                && delimited
+                && !self.draining
+                && self.requests < limits.requests_max
+                && !matches!(self.input, Input::Closed))
+    }
+
+    /// The last reply is encoded. Where the peer asked for the close and all it sent was used,
+    /// closing at once is safe; else unread input may be on its way, and a close would answer it
+    /// with a reset that could overtake the reply.
+    fn finish_last(&mut self) {
+        let clean = matches!(self.input, Input::Head) && !self.persistent;
+        self.end(if clean { Ending::Close } else { Ending::Linger });
+    }
+
+    /// Sends the interim response the peer waits for before it sends its body, if it does
+    /// (RFC 9110 §10.1.1). For a streamed body: call it when the handler first asks for some.
+    pub fn send_continue(&mut self) {
+        if core::mem::take(&mut self.continue_owed) {
+            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    /// Stops or resumes handing out a streamed body. While stopped, its deadlines rest.
+    pub fn pause_body(&mut self, paused: bool, now: Instant) {
+        if self.body_paused && !paused {
+            self.since = now;
+            self.progress = now;
+            self.body_bytes = 0;
+        }
+        self.body_paused = paused;
+    }
+
+    /// How many bytes of content [`Connection::push_body`] would take now without the output
+    /// growing beyond its bound.
+    pub fn body_room(&self, limits: &Limits) -> usize {
+        if self.tail.is_empty() { limits.output_max.saturating_sub(self.output.len()) } else { 0 }
+    }
+
+    /// Appends content to a streamed reply, or bytes to an upgraded connection. A piece may exceed
+    /// [`Connection::body_room`], but nothing should be pushed while there is none.
+    ///
+    /// # Errors
+    /// The content is longer than the length announced; the connection must be reset.
+    pub fn push_body(&mut self, piece: &[u8]) -> Result<(), LengthMismatch> {
+        if piece.is_empty() {
+            return Ok(()); // An empty chunk would end the body.
+        }
+        match &mut self.reply {
+            Reply::Length(left) => {
+                *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
+                self.output.extend_from_slice(piece);
+            }
+            Reply::Chunked => {
+                encode::chunk_size(&mut self.output, piece.len());
+                self.output.extend_from_slice(piece);
+                self.output.extend_from_slice(b"\r\n");
+            }
+            Reply::UntilClose | Reply::Raw => self.output.extend_from_slice(piece),
+            Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
+        }
+        Ok(())
+    }
+
+    /// Like [`Connection::push_body`], without the copy where that pays and the framing allows it: a
+    /// chunk would need bytes behind the shared ones.
+    ///
+    /// # Errors
+    /// As [`Connection::push_body`].
+    pub fn push_shared(&mut self, piece: Bytes) -> Result<(), LengthMismatch> {
+        if piece.len() <= COPY_MAX || !self.tail.is_empty() {
+            return self.push_body(&piece);
+        }
+        match &mut self.reply {
+            Reply::Length(left) => {
+                *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
+            }
+            Reply::UntilClose | Reply::Raw => {}
+            _ => return self.push_body(&piece),
+        }
+        self.tail = piece;
+        Ok(())
+    }
+
+    /// Ends a streamed reply, or the sending side of an upgraded connection.
+    ///
+    /// # Errors
+    /// The content is shorter than the length announced; the connection must be reset.
+    pub fn finish_body(&mut self, limits: &Limits, now: Instant) -> Result<(), LengthMismatch> {
+        match core::mem::replace(&mut self.reply, Reply::None) {
+            Reply::Length(0) | Reply::UntilClose => {}
+            Reply::Length(_) => return Err(LengthMismatch),
+            Reply::Chunked => self.output.extend_from_slice(b"0\r\n\r\n"),
+            Reply::Raw => {
+                self.end(Ending::Linger);
+                return Ok(());
+            }
+            Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
+        }
+        self.since = now;
+        self.drop_body(limits, now);
+        if self.last {
+            self.finish_last();
+        }
+        Ok(())
+    }
+
+    // ---- what is to be sent
+
+    /// Whether the connection has no buffer to encode into; give it one with
+    /// [`Connection::lend_buffer`], or it will allocate its own.
+    #[inline]
+    pub fn needs_buffer(&self) -> bool {
+        self.output.capacity() == 0
+    }
+
+    /// Lends an empty buffer; it leaves with [`Connection::take_output`].
+    #[inline]
+    pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
+        debug_assert!(buffer.is_empty() && self.output.is_empty());
+        self.output = buffer;
+    }
+
+    /// Takes what is to be sent, and what follows once it is sent. To be called when no send is in
+    /// flight; `None` if there is nothing to do.
+    #[inline]
+    pub fn take_output(&mut self, now: Instant) -> Option<(Output, Then)> {
+        let then = match self.ending {
+            Ending::Close if self.reply == Reply::None => Then::Close,
+            Ending::Linger if self.reply == Reply::None => {
+                self.ending = Ending::Lingering;
+                self.since = now;
+                Then::Shutdown
+            }
+            _ if self.output.is_empty() && self.tail.is_empty() => return None,
+            _ => Then::Keep,
+        };
+        self.writing_since = now;
+        let bytes = core::mem::take(&mut self.output);
+        let tail = core::mem::take(&mut self.tail);
+        Some((Output { bytes, tail }, then))
+    }
+
+    /// The kernel took part of the output in flight.
+    pub fn on_progress(&mut self, now: Instant) {
+        self.writing_since = now;
+    }
+
+    /// The kernel took all of the output in flight.
+    #[inline]
+    pub fn on_sent(&mut self) {
+        self.writing_since = Instant::MAX;
+    }
+
+    /// Answers what is in hand and no more: every further reply carries `Connection: close`.
+    pub fn drain(&mut self, now: Instant) {
+        if !self.draining {
+            self.draining = true;
+            if self.is_idle() {
+                self.since = now;
+            }
+        }
+    }
+
+    /// Whether a reply is owed whose head is not yet encoded.
+    pub fn is_reply_owed(&self) -> bool {
+        self.reply == Reply::Owed
+    }
+
+    /// Whether a lingering close has begun: its reply is sent, its input dropped.
+    pub fn is_lingering(&self) -> bool {
+        self.ending == Ending::Lingering
+    }
+}
+
+enum Length {
+    Known(u64),
+    Chunked,
+    None,
+}
+
+/// A streamed reply's content does not have the length its head announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthMismatch;
+
+impl core::fmt::Display for LengthMismatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the content does not have the length announced")
+    }
+}
+
+impl core::error::Error for LengthMismatch {}
