@@ -25,7 +25,7 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crate::time::{Instant, UnixSeconds};
+use crate::time::Clock;
 
 /// A connection of one driver: a slot index, reused after [`Event::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +143,9 @@ pub trait Driver {
     /// A failure of the driver itself (not of a connection): the worker cannot go on.
     type Error: core::fmt::Debug + core::fmt::Display;
 
+    /// See [`Driver::clock`].
+    type Clock: Clock;
+
     /// Submits everything commanded so far, waits up to `timeout` for something to happen, and
     /// reports what did. Bounded: at most a few hundred events per call.
     fn poll(
@@ -163,9 +166,6 @@ pub trait Driver {
     /// Says whether connections are accepted. A new driver accepts.
     fn accept(&mut self, accepting: Accepting);
 
-    /// The monotonic clock.
-    fn now(&self) -> Instant;
-
-    /// The wall clock.
-    fn unix_time(&self) -> UnixSeconds;
+    /// The clock by which this driver's time-outs run. In the simulator it is part of the simulation.
+    fn clock(&self) -> Self::Clock;
 }

@@ -69,6 +69,15 @@ impl fmt::Debug for Instant {
     }
 }
 
+/// Something that can be asked for the time. Implemented where time comes from, never in this crate.
+pub trait Clock: Clone {
+    /// The monotonic clock.
+    fn now(&self) -> Instant;
+
+    /// The wall clock.
+    fn unix_time(&self) -> UnixSeconds;
+}
+
 /// Seconds since 1970-01-01T00:00:00Z, as the `Date` header needs them (no leap seconds).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixSeconds(pub u64);
