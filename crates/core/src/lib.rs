@@ -16,5 +16,6 @@ pub mod http1;
 pub mod http_date;
 pub mod percent;
 pub mod prng;
+pub mod route;
 pub mod time;
 pub mod timer;
