@@ -28,6 +28,13 @@ impl Instant {
         self.0
     }
 
+    /// The instant `duration` before this one, unless that is before the clock's origin.
+    #[inline]
+    pub fn checked_sub(self, duration: Duration) -> Option<Instant> {
+        let nanos = u64::try_from(duration.as_nanos()).ok()?;
+        self.0.checked_sub(nanos).map(Instant)
+    }
+
     /// Time from `earlier` to `self`; zero if `earlier` is in fact later.
     #[inline]
     pub const fn saturating_since(self, earlier: Instant) -> Duration {

@@ -601,6 +601,16 @@ impl Connection {
             && self.tail.is_empty()
     }
 
+    /// Since when the connection has been idle, if it is.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.is_idle().then_some(self.since)
+    }
+
+    /// Whether something waits to be sent.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty() || !self.tail.is_empty() || self.ending != Ending::No
+    }
+
     /// Whether unused input waits, which [`Connection::next`] may now be able to use.
     pub fn has_carry(&self) -> bool {
         !self.carry.is_empty() || self.eof

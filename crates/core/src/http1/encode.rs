@@ -8,6 +8,13 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
+    /// Appends whole field lines, each with its line end, that were prepared under the rules of
+    /// [`Fields::push`].
+    #[inline]
+    pub fn push_lines(&mut self, lines: &[u8]) {
+        self.out.extend_from_slice(lines);
+    }
+
     /// Appends a field. The caller vouches for the grammar: a token as `name`, and a `value` without
     /// CR, LF and NUL. Framing, `Date` and `Connection` fields are the connection's own to write.
     #[inline]

@@ -1,0 +1,95 @@
+//! Names the handler that blocks its worker.
+//!
+//! While a handler computes or waits, every other connection of its worker stands still. Timing each
+//! call would cost every application two clock readings a request; so calls are timed only for a
+//! while after a turn took suspiciously long.
+
+use std::time::Duration;
+
+use highwater_core::time::Clock;
+
+use crate::app::Target;
+
+/// A turn that takes longer than this makes the advisor look closer.
+const TURN_MAX: Duration = Duration::from_millis(2);
+
+/// One call that takes longer than this is blocking.
+const CALL_MAX: Duration = Duration::from_millis(1);
+
+/// How many calls are timed after a long turn.
+const CALLS_WATCHED: u32 = 1000;
+
+/// Calls of one endpoint that must have blocked before it is named: once may be a page fault.
+const OFFENCES_MIN: u32 = 3;
+
+/// What the advisor found: an endpoint, and how long its longest call took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) endpoint: u16,
+    pub(super) longest: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Advisor {
+    watching: u32,
+    suspects: Vec<Suspect>,
+    advice: Option<Advice>,
+}
+
+#[derive(Debug)]
+struct Suspect {
+    endpoint: u16,
+    offences: u32,
+    longest: Duration,
+}
+
+impl Advisor {
+    /// Runs `call`, timed if that is due.
+    #[inline]
+    pub(super) fn watch<T>(
+        &mut self,
+        clock: &impl Clock,
+        target: Target,
+        call: impl FnOnce() -> T,
+    ) -> T {
+        if self.watching == 0 {
+            return call();
+        }
+        self.watching -= 1;
+        let before = clock.now();
+        let outcome = call();
+        let took = clock.now() - before;
+        if took > CALL_MAX {
+            self.suspect(target.endpoint(), took);
+        }
+        outcome
+    }
+
+    #[cold]
+    fn suspect(&mut self, endpoint: u16, took: Duration) {
+        let at = self.suspects.iter().position(|suspect| suspect.endpoint == endpoint);
+        let at = at.unwrap_or_else(|| {
+            self.suspects.push(Suspect { endpoint, offences: 0, longest: Duration::ZERO });
+            self.suspects.len() - 1
+        });
+        let suspect = &mut self.suspects[at];
+        suspect.offences = suspect.offences.saturating_add(1);
+        suspect.longest = suspect.longest.max(took);
+        if suspect.offences == OFFENCES_MIN {
+            self.advice = Some(Advice { endpoint, longest: suspect.longest });
+        }
+    }
+
+    #[inline]
+    pub(super) fn end_turn(&mut self, took: Duration) {
+        if took > TURN_MAX {
+            self.watching = CALLS_WATCHED;
+        }
+    }
+
+    /// What was found since the last time; each endpoint is named once.
+    #[inline]
+    pub(super) fn take_advice(&mut self) -> Option<Advice> {
+        self.advice.take()
+    }
+}

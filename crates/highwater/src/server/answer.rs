@@ -1,0 +1,264 @@
+//! Everything between a handler that did not answer at once and its response's last byte: futures,
+//! pool jobs, streamed content.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use highwater_core::driver::{Close, ConnId};
+use highwater_core::time::{Clock, Instant};
+
+use super::inbox::Token;
+use super::respond::Rest;
+use super::slot::{Slot, Task};
+use super::worker::State;
+use crate::app::body::{self, Upgraded};
+use crate::app::{Error, Response};
+
+/// A handler's future. It never leaves its worker, so it need not be `Send`.
+pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
+
+/// Bytes of an upgraded protocol that wait for its future; then reading stops.
+const UPGRADED_FEED_SIZE_MAX: usize = 64 * 1024;
+
+impl<C: Clock> State<C> {
+    /// Gives the reply that the connection owes. Content that is not there yet follows.
+    #[inline]
+    pub(super) fn answer(&mut self, id: ConnId, response: Response) {
+        let State { slots, responder, metrics, now, answered, .. } = self;
+        let slot = &mut slots[id.index()];
+        let endpoint = slot.target.endpoint();
+        metrics.request(endpoint, response.status().as_u16());
+        if slot.started == *now {
+            answered.push(endpoint);
+        } else {
+            let waited = *now - slot.started;
+            metrics.duration(endpoint, u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+        }
+        match responder.response(&mut slot.connection, *now, response) {
+            Rest::None => slot.feed = None,
+            Rest::Stream(content) => {
+                slot.content = Some(content);
+                self.pump(id);
+            }
+            Rest::Upgrade(upgrade) => {
+                let waker = self.waker(id);
+                let (feed, incoming) = body::channel(UPGRADED_FEED_SIZE_MAX, waker);
+                let (outgoing, content) = body::outgoing();
+                let slot = &mut self.slots[id.index()];
+                slot.feed = Some(feed);
+                slot.content = Some(content);
+                slot.task = Some(Task::Upgraded(upgrade(Upgraded { incoming, outgoing })));
+                // Its first poll comes with the next look at the inbox.
+                self.inbox.waker(self.slots[id.index()].token(id.index())).wake();
+            }
+        }
+    }
+
+    /// Polls a handler's future for the first time. Returns the response if it is there already.
+    pub(super) fn begin(&mut self, id: ConnId, future: ResponseFuture) -> Option<Response> {
+        let waker = self.waker(id);
+        let slot = &mut self.slots[id.index()];
+        let mut future = future;
+        match poll_caught(&mut future, &waker) {
+            Poll::Ready(Ok(response)) => Some(response),
+            Poll::Ready(Err(Panicked)) => Some(self.panicked(id)),
+            Poll::Pending => {
+                slot.task = Some(Task::Answer(future));
+                self.arm_task(id);
+                None
+            }
+        }
+    }
+
+    /// Queues a handler's job on the pool. Returns the refusal if that is full.
+    pub(super) fn offload(
+        &mut self,
+        id: ConnId,
+        job: Box<dyn FnOnce() -> Response + Send>,
+    ) -> Option<Response> {
+        let slot = &mut self.slots[id.index()];
+        let token = slot.token(id.index());
+        let inbox = Arc::clone(&self.inbox);
+        let submitted = self.pool.submit(Box::new(move || inbox.deliver(token, job())));
+        if submitted.is_err() {
+            return Some(self.app.render(&Error::overloaded("the pool for blocking work is full")));
+        }
+        slot.task = Some(Task::Offloaded);
+        self.arm_task(id);
+        None
+    }
+
+    fn arm_task(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        slot.task_deadline = match self.app.endpoint(slot.target).and_then(|e| e.timeout) {
+            Some(timeout) => self.now + timeout,
+            None => Instant::MAX,
+        };
+    }
+
+    fn panicked(&self, id: ConnId) -> Response {
+        self.app.panicked(self.slots[id.index()].target)
+    }
+
+    pub(super) fn waker(&mut self, id: ConnId) -> Waker {
+        let token = self.slots[id.index()].token(id.index());
+        let inbox = &self.inbox;
+        self.slots[id.index()].waker.get_or_insert_with(|| inbox.waker(token)).clone()
+    }
+
+    /// Advances what was woken since the last turn, and takes what the pool delivered.
+    pub(super) fn run_tasks(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        let mut done = std::mem::take(&mut self.done);
+        self.inbox.take(&mut woken, &mut done);
+        for (token, response) in done.drain(..) {
+            // Nobody is left to hear the answer of a connection that is gone.
+            if let Some(id) = self.lookup(token) {
+                self.finish_task(id, response);
+            }
+        }
+        for token in woken.drain(..) {
+            match self.lookup(token) {
+                Some(id) => self.advance(id),
+                None => self.orphans.advance(token),
+            }
+        }
+        self.woken = woken;
+        self.done = done;
+    }
+
+    fn lookup(&self, token: Token) -> Option<ConnId> {
+        let slot = self.slots.get(token.index())?;
+        let current = slot.alive && !slot.closing && slot.token(token.index()) == token;
+        current.then_some(ConnId(token.index() as u32))
+    }
+
+    fn advance(&mut self, id: ConnId) {
+        let waker = self.waker(id);
+        match self.slots[id.index()].task.take() {
+            Some(Task::Answer(mut future)) => match poll_caught(&mut future, &waker) {
+                Poll::Ready(Ok(response)) => self.finish_task(id, response),
+                Poll::Ready(Err(Panicked)) => {
+                    let response = self.panicked(id);
+                    self.finish_task(id, response);
+                }
+                Poll::Pending => self.slots[id.index()].task = Some(Task::Answer(future)),
+            },
+            Some(Task::Upgraded(mut future)) => match poll_caught(&mut future, &waker) {
+                Poll::Ready(_) => self.slots[id.index()].feed = None,
+                Poll::Pending => self.slots[id.index()].task = Some(Task::Upgraded(future)),
+            },
+            other => self.slots[id.index()].task = other,
+        }
+        self.resume_feed(id);
+        self.pump(id);
+        self.touch(id);
+    }
+
+    fn finish_task(&mut self, id: ConnId, response: Response) {
+        let slot = &mut self.slots[id.index()];
+        slot.task = None;
+        slot.task_deadline = Instant::MAX;
+        if slot.connection.is_reply_owed() {
+            self.answer(id, response);
+            self.serve_carry(id); // Pipelined requests may be waiting.
+        }
+    }
+
+    /// The handler may have made room for more of a streamed request body, have asked for the first
+    /// of it, or have lost interest.
+    fn resume_feed(&mut self, id: ConnId) {
+        let State { slots, responder, now, .. } = self;
+        let slot = &mut slots[id.index()];
+        let Some(feed) = &slot.feed else { return };
+        if feed.is_abandoned() {
+            slot.feed = None;
+            slot.connection.drop_body(&responder.limits, *now);
+        } else {
+            if feed.is_wanted() {
+                responder.lend(&mut slot.connection);
+                slot.connection.send_continue();
+            }
+            let room = feed.has_room();
+            slot.connection.pause_body(!room, *now);
+        }
+        if self.slots[id.index()].connection.has_carry() {
+            self.serve_carry(id);
+        }
+    }
+
+    /// Encodes streamed content while there is some and the output has room.
+    pub(super) fn pump(&mut self, id: ConnId) {
+        let waker = self.waker_if_streaming(id);
+        let State { slots, responder, now, .. } = self;
+        let slot = &mut slots[id.index()];
+        let (Some(content), Some(waker)) = (&mut slot.content, waker) else { return };
+        let connection = &mut slot.connection;
+        responder.lend(connection);
+        let mut cx = Context::from_waker(&waker);
+        while connection.body_room(&responder.limits) > 0 {
+            let polled = catch_unwind(AssertUnwindSafe(|| content.as_mut().poll_next(&mut cx)));
+            let pushed = match polled {
+                Ok(Poll::Pending) => break,
+                Ok(Poll::Ready(Some(Ok(piece)))) => connection.push_shared(piece),
+                Ok(Poll::Ready(None)) => {
+                    slot.content = None;
+                    slot.feed = None;
+                    match connection.finish_body(&responder.limits, *now) {
+                        Ok(()) => return self.touch_and_serve(id),
+                        Err(mismatch) => Err(mismatch),
+                    }
+                }
+                // The head said 200 long ago; a reset is the only way left to say it was wrong.
+                Ok(Poll::Ready(Some(Err(_)))) | Err(_) => {
+                    slot.close = Some(Close::Reset);
+                    break;
+                }
+            };
+            if pushed.is_err() {
+                slot.close = Some(Close::Reset);
+                break;
+            }
+        }
+        self.touch(id);
+    }
+
+    fn touch_and_serve(&mut self, id: ConnId) {
+        self.touch(id);
+        if self.slots[id.index()].connection.has_carry() {
+            self.serve_carry(id);
+        }
+    }
+
+    fn waker_if_streaming(&mut self, id: ConnId) -> Option<Waker> {
+        self.slots[id.index()].content.is_some().then(|| self.waker(id))
+    }
+}
+
+impl Slot {
+    /// Takes the future of a handler that is to go on although its client is gone.
+    pub(super) fn take_future(&mut self) -> Option<ResponseFuture> {
+        match self.task.take() {
+            Some(Task::Answer(future)) => Some(future),
+            _ => None,
+        }
+    }
+}
+
+/// The future panicked; it must not be polled again.
+pub(super) struct Panicked;
+
+/// Polls `future`, and keeps its panic from taking the worker with it.
+pub(super) fn poll_caught<T>(
+    future: &mut Pin<Box<dyn Future<Output = T>>>,
+    waker: &Waker,
+) -> Poll<Result<T, Panicked>> {
+    let mut cx = Context::from_waker(waker);
+    match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(_) => Poll::Ready(Err(Panicked)),
+    }
+}

@@ -1,0 +1,256 @@
+//! How connections begin, are kept in time, and end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use highwater_core::driver::{AcceptError, Accepting, Close, ConnId, Driver};
+use highwater_core::http1::Expired;
+use highwater_core::time::{Clock, Instant};
+
+use super::slot::Slot;
+use super::worker::{State, Worker};
+use crate::app::body::BodyError;
+use crate::app::{Error, Target};
+
+/// How long accepting rests after the kernel ran out of something, unless a connection ends first.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// A connection must have been idle for so long before it is closed to make room for another.
+const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
+
+/// One in so many connections is closed at a time to make room.
+const EVICTION_SHARE: u32 = 64;
+
+impl<C: Clock> State<C> {
+    pub(super) fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
+        if self.slots.len() <= id.index() {
+            self.slots.resize_with(id.index() + 1, Slot::vacant);
+        }
+        let now = self.now;
+        let slot = &mut self.slots[id.index()];
+        debug_assert!(!slot.alive, "an id is used again only after Closed");
+        slot.open(now, peer);
+        if self.draining {
+            slot.connection.drain(now);
+        }
+        self.connections += 1;
+        self.metrics.connections.add(1);
+        self.metrics.connections_active.set(u64::from(self.connections));
+        self.touch(id);
+    }
+
+    pub(super) fn sent(&mut self, id: ConnId, buffer: Vec<u8>) {
+        self.responder.recycle(buffer);
+        let slot = &mut self.slots[id.index()];
+        slot.sending = false;
+        slot.connection.on_sent();
+        if slot.closing {
+            return;
+        }
+        if slot.content.is_some() {
+            self.pump(id);
+        } else if slot.connection.has_carry() {
+            self.serve_carry(id);
+        } else if slot.connection.has_output() {
+            self.touch(id);
+        }
+    }
+
+    pub(super) fn closed(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        debug_assert!(slot.alive, "Closed names a live connection");
+        if let Some(mut feed) = slot.feed.take() {
+            feed.fail(BodyError::Disconnected);
+        }
+        let detached = self.app.endpoint(slot.target).is_some_and(|endpoint| endpoint.detached);
+        let token = slot.token(id.index());
+        if detached
+            && let Some(future) = slot.take_future()
+            && let Some(waker) = slot.waker.take()
+        {
+            self.orphans.adopt(token, future, waker);
+        }
+        slot.vacate();
+        self.connections -= 1;
+        self.metrics.connections_active.set(u64::from(self.connections));
+        if self.accept_retry != Instant::MAX {
+            self.accept_retry = Instant::ZERO; // A descriptor is free again.
+        }
+    }
+
+    pub(super) fn accept_failed(&mut self, error: AcceptError) {
+        self.metrics.accept_failed(error);
+        self.accepting = Accepting::Paused;
+        self.accept_retry = self.now + ACCEPT_BACKOFF;
+        self.evict = true;
+    }
+
+    /// Makes sure that the wheel fires no later than the connection's next deadline.
+    #[inline]
+    pub(super) fn arm(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        let deadline = slot.connection.deadline(&self.responder.limits).min(slot.task_deadline);
+        if deadline < slot.timer_at {
+            slot.timer_at = deadline;
+            self.wheel.insert(deadline, slot.token(id.index()).0);
+        }
+    }
+
+    /// Looks at every connection whose wheel entry has fired.
+    pub(super) fn expire(&mut self) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.expire(self.now, &mut |token| due.push(token));
+        for token in due.drain(..) {
+            let index = token as u32 as usize;
+            let slot = &mut self.slots[index];
+            // An entry outlives its connection; it is told from its successor's by the token.
+            if slot.alive && slot.token(index).0 == token {
+                slot.timer_at = Instant::MAX;
+                self.expire_one(ConnId(index as u32));
+            }
+        }
+        self.due = due;
+    }
+
+    fn expire_one(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        if slot.closing {
+            return;
+        }
+        self.touch(id);
+        let slot = &mut self.slots[id.index()];
+        if self.now >= slot.task_deadline {
+            return self.time_out(id);
+        }
+        match slot.connection.on_deadline(self.now, &self.responder.limits) {
+            Expired::Early => {}
+            Expired::Close => slot.close = Some(Close::Fin),
+            Expired::Reset => slot.close = Some(Close::Reset),
+            Expired::Reject(reject) => {
+                self.metrics.reject(reject);
+                slot.target = Target::None;
+                slot.started = self.now;
+                let response = self.app.reject(reject);
+                self.answer(id, response);
+            }
+            Expired::BodyFailed(reject) => {
+                if let Some(mut feed) = slot.feed.take() {
+                    feed.fail(BodyError::Rejected(reject));
+                }
+            }
+        }
+    }
+
+    /// The handler did not answer in time: its work is dropped, and the client told.
+    fn time_out(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        slot.task = None;
+        slot.task_deadline = Instant::MAX;
+        if slot.connection.is_reply_owed() {
+            let response = self.app.render(&Error::timed_out());
+            self.answer(id, response);
+            self.serve_carry(id);
+        }
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// Starts or stops accepting as the number of connections and the kernel allow.
+    pub(super) fn flush_accepting(&mut self) {
+        let state = &mut self.state;
+        if state.accepting == Accepting::Closed {
+            return;
+        }
+        let full = state.connections >= state.connections_max;
+        if full || std::mem::take(&mut state.evict) {
+            self.evict();
+        }
+        let state = &mut self.state;
+        let retry = state.now >= state.accept_retry;
+        let wanted = match state.accept_retry {
+            Instant::MAX if full => Accepting::Paused,
+            Instant::MAX => Accepting::On,
+            _ if retry && !full => Accepting::On,
+            _ => Accepting::Paused,
+        };
+        if wanted != state.accepting {
+            state.accepting = wanted;
+            if wanted == Accepting::On {
+                state.accept_retry = Instant::MAX;
+            }
+            self.driver.accept(wanted);
+        }
+    }
+
+    /// Closes the connections that have been idle longest, to make room for new ones.
+    fn evict(&mut self) {
+        let state = &mut self.state;
+        let Some(before) = state.now.checked_sub(EVICTION_AGE_MIN) else { return };
+        if state.now < state.evict_after {
+            return; // Looking at all connections with each refused one would cost too much.
+        }
+        state.evict_after = state.now + ACCEPT_BACKOFF;
+        let mut idle: Vec<(Instant, ConnId)> = Vec::new();
+        for (index, slot) in state.slots.iter().enumerate() {
+            if slot.alive
+                && !slot.closing
+                && let Some(since) = slot.connection.idle_since()
+                && since <= before
+            {
+                idle.push((since, ConnId(index as u32)));
+            }
+        }
+        let count = (state.connections / EVICTION_SHARE).max(1) as usize;
+        idle.sort_unstable();
+        for &(_, id) in idle.iter().take(count) {
+            self.close(id, Close::Fin);
+        }
+    }
+
+    /// Stops accepting, and lets every connection end with the answer it owes.
+    pub(crate) fn drain(&mut self) {
+        let state = &mut self.state;
+        if std::mem::replace(&mut state.draining, true) {
+            return;
+        }
+        state.now = state.clock.now();
+        state.accepting = Accepting::Closed;
+        for index in 0..state.slots.len() {
+            if state.slots[index].alive {
+                let now = state.now;
+                state.slots[index].connection.drain(now);
+                state.touch(ConnId(index as u32));
+            }
+        }
+        self.driver.accept(Accepting::Closed);
+        self.flush();
+    }
+
+    /// Whether draining has finished: nothing is left to do.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.state.draining && self.state.connections == 0 && self.state.orphans.is_empty()
+    }
+
+    /// Cuts every connection that is left.
+    pub(crate) fn cut(&mut self) {
+        for index in 0..self.state.slots.len() {
+            self.close(ConnId(index as u32), Close::Reset);
+        }
+    }
+
+    /// Closes what has said its last word, if the time has come; returns whether it did.
+    pub(super) fn finish(&mut self, id: ConnId) -> bool {
+        let slot = &mut self.state.slots[id.index()];
+        let lingered = slot.connection.is_lingering()
+            && !slot.sending
+            && (slot.connection.is_eof()
+                || slot.connection.has_lingered_enough(&self.state.responder.limits));
+        let how = match slot.close.take() {
+            Some(how) => how,
+            None if lingered => Close::Fin,
+            None => return false,
+        };
+        self.close(id, how);
+        true
+    }
+}

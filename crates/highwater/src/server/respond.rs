@@ -1,0 +1,103 @@
+//! Encodes responses into connections: what every response needs besides itself, in one place.
+
+use highwater_core::http1::{Connection, Fields, Limits, Payload};
+use highwater_core::time::Instant;
+
+use crate::app::body::{Body, BodyStreamOut, Upgrade};
+use crate::app::{FixedResponse, Response};
+
+/// Send buffers kept for reuse, and the size beyond which one is not kept.
+const SPARE_BUFFERS_MAX: usize = 256;
+const SPARE_BUFFER_SIZE_MAX: usize = 64 * 1024;
+
+/// What a new send buffer holds without growing: a head and a small body.
+const BUFFER_SIZE: usize = 512;
+
+/// The limits, the `Date` of the second, and the spare send buffers of one worker.
+pub(super) struct Responder {
+    pub(super) limits: Limits,
+    pub(super) date: [u8; 29],
+    spare: Vec<Vec<u8>>,
+}
+
+/// What a response leaves to be done after its head.
+pub(super) enum Rest {
+    /// Nothing: it is encoded whole.
+    None,
+    /// Content is to be encoded as it comes.
+    Stream(BodyStreamOut),
+    /// The connection now belongs to another protocol.
+    Upgrade(Upgrade),
+}
+
+impl Responder {
+    pub(super) fn new(limits: Limits, date: [u8; 29]) -> Self {
+        Responder { limits, date, spare: Vec::new() }
+    }
+
+    /// Gives the connection a buffer if it has none; it comes back with `recycle`.
+    #[inline]
+    pub(super) fn lend(&mut self, connection: &mut Connection) {
+        if connection.needs_buffer() {
+            let spare = self.spare.pop();
+            connection.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
+        }
+    }
+
+    /// Keeps a buffer whose content is sent.
+    #[inline]
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        let useful = (1..=SPARE_BUFFER_SIZE_MAX).contains(&buffer.capacity());
+        if useful && self.spare.len() < SPARE_BUFFERS_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Encodes a response that was prepared at start-up.
+    #[inline]
+    pub(super) fn fixed(&mut self, to: &mut Connection, now: Instant, fixed: &FixedResponse) {
+        self.lend(to);
+        let fields = |fields: &mut Fields<'_>| fields.push_lines(fixed.field_lines());
+        let payload = Payload::Shared(fixed.body().clone());
+        to.respond(fixed.status().as_u16(), &self.date, &self.limits, now, fields, payload);
+    }
+
+    /// Encodes `response`, as far as it is there.
+    #[inline]
+    pub(super) fn response(
+        &mut self,
+        to: &mut Connection,
+        now: Instant,
+        response: Response,
+    ) -> Rest {
+        self.lend(to);
+        let (head, body) = response.into_parts();
+        let (date, limits) = (&self.date, &self.limits);
+        let status = head.status.as_u16();
+        let mut respond = |payload: Payload<'_>| {
+            let fields = |fields: &mut Fields<'_>| head.write_fields(fields);
+            to.respond(status, date, limits, now, fields, payload)
+        };
+        match body {
+            Body::Empty => respond(Payload::Bytes(b"")),
+            Body::Static(bytes) => respond(Payload::Bytes(bytes)),
+            Body::Owned(bytes) => respond(Payload::Shared(bytes.into())),
+            Body::Pooled(bytes) => {
+                respond(Payload::Bytes(&bytes));
+                crate::app::body::recycle(bytes);
+                false
+            }
+            Body::Shared(bytes) => respond(Payload::Shared(bytes)),
+            Body::Stream(stream) => {
+                let more = respond(Payload::Stream(stream.length()));
+                return if more { Rest::Stream(stream) } else { Rest::None };
+            }
+            Body::Upgrade(upgrade) => {
+                respond(Payload::Upgrade);
+                return Rest::Upgrade(upgrade);
+            }
+        };
+        Rest::None
+    }
+}

@@ -1,0 +1,100 @@
+//! A connection as its worker keeps it: the protocol's state, and what is under way for it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Waker;
+
+use highwater_core::driver::{Close, Reading};
+use highwater_core::http1::Connection;
+use highwater_core::time::Instant;
+
+use super::inbox::Token;
+use crate::app::body::{BodyFeed, BodyStreamOut};
+use crate::app::{Response, Target};
+
+/// What a connection waits for, if a handler did not answer at once.
+pub(super) enum Task {
+    /// The reply, from a future that is polled here.
+    Answer(Pin<Box<dyn Future<Output = Response>>>),
+    /// The reply, from a job on the pool.
+    Offloaded,
+    /// Nothing: the connection belongs to another protocol, spoken by this future.
+    Upgraded(Pin<Box<dyn Future<Output = ()>>>),
+}
+
+/// One entry of a worker's table, indexed by `ConnId`.
+pub(super) struct Slot {
+    pub(super) connection: Connection,
+    pub(super) alive: bool,
+    /// Already on the worker's list of connections to flush this turn.
+    pub(super) touched: bool,
+    /// A send is in flight.
+    pub(super) sending: bool,
+    /// No command may name the connection any more; `Closed` is to come.
+    pub(super) closing: bool,
+    /// The connection is to be closed at the end of the turn.
+    pub(super) close: Option<Close>,
+    /// What the driver was last told. `Once` until the first delivery, then as wanted.
+    pub(super) reading: Reading,
+    generation: u32,
+    /// What the request at hand was routed to.
+    pub(super) target: Target,
+    pub(super) task: Option<Task>,
+    /// The content of a streamed reply, as far as it is not encoded yet.
+    pub(super) content: Option<BodyStreamOut>,
+    /// Where the pieces of a streamed request body go.
+    pub(super) feed: Option<BodyFeed>,
+    pub(super) peer: Option<SocketAddr>,
+    /// The waker of this connection's tasks; made once per connection, if at all.
+    pub(super) waker: Option<Waker>,
+    /// When the request at hand was found.
+    pub(super) started: Instant,
+    /// When the handler must have answered.
+    pub(super) task_deadline: Instant,
+    /// When the timer wheel will fire for this connection; `MAX` if it will not.
+    pub(super) timer_at: Instant,
+}
+
+impl Slot {
+    pub(super) fn vacant() -> Self {
+        Slot {
+            connection: Connection::new(Instant::ZERO),
+            alive: false,
+            touched: false,
+            sending: false,
+            closing: false,
+            close: None,
+            reading: Reading::Once,
+            generation: 0,
+            target: Target::None,
+            task: None,
+            content: None,
+            feed: None,
+            peer: None,
+            waker: None,
+            started: Instant::ZERO,
+            task_deadline: Instant::MAX,
+            timer_at: Instant::MAX,
+        }
+    }
+
+    pub(super) fn open(&mut self, now: Instant, peer: Option<SocketAddr>) {
+        *self = Slot {
+            connection: Connection::new(now),
+            alive: true,
+            generation: self.generation,
+            peer,
+            ..Slot::vacant()
+        };
+    }
+
+    /// Drops everything but the generation, which moves on so that old tokens name nothing.
+    pub(super) fn vacate(&mut self) {
+        *self = Slot { generation: self.generation.wrapping_add(1), ..Slot::vacant() };
+    }
+
+    pub(super) fn token(&self, index: usize) -> Token {
+        Token::new(index, self.generation)
+    }
+}

@@ -1,0 +1,391 @@
+//! One core, one loop. Each turn has four steps, and they never interleave:
+//!
+//! ```text
+//!   reap    the driver reports what the kernel finished            driver.poll
+//!   think   connections parse, handlers run, tasks advance         on_event, run_tasks, expire
+//!   flush   each touched connection hands over its output, once    flush
+//!   submit  all of it enters the kernel with the next reap         driver.poll
+//! ```
+//!
+//! The same loop runs over io_uring, epoll and the simulator. It reads the clock twice a turn, never
+//! waits anywhere but in the driver, and allocates nothing for a request that is answered at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then};
+use bytes::Bytes;
+use highwater_core::http1::{Body, Limits, Next, Scratch};
+use highwater_core::http_date;
+use highwater_core::route::Params;
+use highwater_core::time::{Clock, Instant, UnixSeconds};
+use highwater_core::timer::Wheel;
+
+use super::advisor::Advisor;
+use super::inbox::{Inbox, Token};
+use super::orphans::Orphans;
+use super::pool::Pool;
+use super::respond::Responder;
+use super::slot::Slot;
+use crate::app::body::{self, BodyError};
+use crate::app::{App, Outcome, Request, RequestBody, Response, Target};
+use crate::metrics::WorkerMetrics;
+
+/// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
+const FEED_SIZE_MAX: usize = 64 * 1024;
+
+/// What a worker is made of besides its driver.
+pub struct WorkerParts {
+    /// The application it serves.
+    pub app: Arc<App>,
+    /// The bounds of each connection.
+    pub limits: Limits,
+    /// Most connections it holds; beyond it, accepting pauses.
+    pub connections_max: u32,
+    /// Where it counts.
+    pub metrics: Arc<WorkerMetrics>,
+}
+
+/// Serves an application over one driver, on one thread.
+pub struct Worker<D: Driver> {
+    pub(super) driver: D,
+    pub(super) state: State<D::Clock>,
+}
+
+/// Everything but the driver, so that it can change inside the driver's callback.
+pub(super) struct State<C> {
+    pub(super) app: Arc<App>,
+    pub(super) connections_max: u32,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) clock: C,
+    pub(super) now: Instant,
+    pub(super) responder: Responder,
+    date_of: UnixSeconds,
+    /// Nothing has happened in this turn yet: the clock is to be read.
+    stale: bool,
+    pub(super) slots: Vec<Slot>,
+    touched: Vec<ConnId>,
+    scratch: Scratch,
+    params: Params,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) pool: Pool,
+    pub(super) orphans: Orphans,
+    woken: Vec<Token>,
+    done: Vec<(Token, Response)>,
+    pub(super) wheel: Wheel,
+    pub(super) advisor: Advisor,
+    /// Endpoints answered in this turn, whose durations are recorded when it ends.
+    pub(super) answered: Vec<u16>,
+    pub(super) accepting: Accepting,
+    /// Accepting failed; try again then.
+    pub(super) accept_retry: Instant,
+    pub(super) connections: u32,
+    /// The kernel ran out of descriptors: close what is idle.
+    pub(super) evict: bool,
+    pub(super) evict_after: Instant,
+    pub(super) due: Vec<u64>,
+    pub(super) draining: bool,
+    events: u32,
+}
+
+impl<D: Driver> Worker<D> {
+    /// A worker over `driver`, which already accepts. `inbox` must wake that driver; `pool` runs the
+    /// blocking handlers.
+    pub(crate) fn new(driver: D, parts: WorkerParts, inbox: Arc<Inbox>, pool: Pool) -> Self {
+        let clock = driver.clock();
+        let now = clock.now();
+        let state = State {
+            app: parts.app,
+            connections_max: parts.connections_max.max(1),
+            metrics: parts.metrics,
+            now,
+            responder: Responder::new(parts.limits, http_date::format(clock.unix_time())),
+            date_of: clock.unix_time(),
+            clock,
+            stale: true,
+            slots: Vec::new(),
+            touched: Vec::new(),
+            scratch: Scratch::default(),
+            params: Params::new(),
+            inbox,
+            pool,
+            orphans: Orphans::default(),
+            woken: Vec::new(),
+            done: Vec::new(),
+            wheel: Wheel::new(now),
+            advisor: Advisor::default(),
+            answered: Vec::new(),
+            accepting: Accepting::On,
+            accept_retry: Instant::MAX,
+            connections: 0,
+            evict: false,
+            evict_after: Instant::ZERO,
+            due: Vec::new(),
+            draining: false,
+            events: 0,
+        };
+        Worker { driver, state }
+    }
+
+    /// One turn; waits for at most `timeout`. Returns how many events there were.
+    ///
+    /// # Errors
+    /// The driver itself failed; the worker cannot go on.
+    pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<u32, D::Error> {
+        let state = &mut self.state;
+        state.stale = true;
+        state.events = 0;
+        self.driver.poll(timeout, &mut |event| state.on_event(event))?;
+        state.freshen();
+        state.run_tasks();
+        state.expire();
+        self.flush();
+        self.state.end_turn();
+        Ok(self.state.events)
+    }
+
+    /// How long the worker may wait before a deadline is due; `None` for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let state = &self.state;
+        let wheel = state.wheel.next().unwrap_or(Instant::MAX);
+        match wheel.min(state.accept_retry) {
+            Instant::MAX => None,
+            due => Some(due - state.clock.now()),
+        }
+    }
+
+    /// Gives each touched connection's output to the driver, and says what is wanted from it.
+    fn flush(&mut self) {
+        let mut touched = std::mem::take(&mut self.state.touched);
+        for &id in &touched {
+            self.flush_one(id);
+        }
+        touched.clear();
+        self.state.touched = touched;
+        self.flush_accepting();
+    }
+
+    fn flush_one(&mut self, id: ConnId) {
+        let slot = &mut self.state.slots[id.index()];
+        slot.touched = false;
+        if !slot.alive || slot.closing || self.finish(id) {
+            return;
+        }
+        let Worker { driver, state } = self;
+        let slot = &mut state.slots[id.index()];
+        if !slot.sending
+            && let Some((output, then)) = slot.connection.take_output(state.now)
+        {
+            slot.sending = true;
+            slot.closing = then == Then::Close;
+            state.metrics.bytes_written.add(output.len() as u64);
+            driver.send(id, output, then);
+            if slot.closing {
+                return;
+            }
+        }
+        let wanted = match slot.connection.wants_input(&state.responder.limits) {
+            true => Reading::Stream,
+            false => Reading::Stop,
+        };
+        // A fresh connection has one delivery armed; until that came there is nothing to say.
+        let fresh = slot.reading == Reading::Once;
+        if slot.reading != wanted && !fresh && !slot.connection.is_eof() {
+            slot.reading = wanted;
+            driver.read(id, wanted);
+        }
+        state.arm(id);
+    }
+
+    /// Closes a connection now. What it still had to say is lost.
+    pub(super) fn close(&mut self, id: ConnId, how: Close) {
+        let slot = &mut self.state.slots[id.index()];
+        if slot.alive && !slot.closing {
+            slot.closing = true;
+            self.driver.close(id, how);
+        }
+    }
+}
+
+impl<C: Clock> State<C> {
+    /// Reads the clock, once a turn, when there is something to do.
+    fn freshen(&mut self) {
+        if self.stale {
+            self.stale = false;
+            self.now = self.clock.now();
+            let today = self.clock.unix_time();
+            if today != self.date_of {
+                self.date_of = today;
+                self.responder.date = http_date::format(today);
+            }
+        }
+    }
+
+    fn end_turn(&mut self) {
+        let end = self.clock.now();
+        let spent = end - self.now;
+        if !self.answered.is_empty() {
+            let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+            self.metrics.durations(&self.answered, nanos);
+            self.answered.clear();
+        }
+        self.metrics.turn(spent, self.events);
+        self.advisor.end_turn(spent);
+    }
+
+    #[inline]
+    pub(super) fn touch(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        if !slot.touched {
+            slot.touched = true;
+            self.touched.push(id);
+        }
+    }
+
+    fn on_event(&mut self, event: Event<'_>) {
+        self.freshen();
+        self.events += 1;
+        match event {
+            Event::Received(id, bytes) => self.receive(id, bytes),
+            Event::Sent(id, buffer) => self.sent(id, buffer),
+            Event::Accepted(id, peer) => self.accepted(id, peer),
+            Event::Progress(id) => {
+                let now = self.now;
+                self.slots[id.index()].connection.on_progress(now);
+            }
+            Event::Eof(id) => {
+                self.slots[id.index()].connection.on_eof();
+                self.serve_carry(id);
+            }
+            Event::Closed(id) => self.closed(id),
+            Event::AcceptFailed(error) => self.accept_failed(error),
+        }
+    }
+
+    /// The fast path borrows the driver's buffer; only what is incomplete is ever copied.
+    /// (Where a connection is encrypted, this is where its plaintext will come from.)
+    fn receive(&mut self, id: ConnId, bytes: &[u8]) {
+        self.metrics.bytes_read.add(bytes.len() as u64);
+        let slot = &mut self.slots[id.index()];
+        if slot.reading == Reading::Once {
+            slot.reading = Reading::Stop; // The one delivery that was armed has been made.
+        }
+        let mut carry = slot.connection.take_carry();
+        if carry.is_empty() {
+            let mut input = bytes;
+            self.serve(id, &mut input);
+            self.slots[id.index()].connection.stash(input);
+        } else {
+            carry.extend_from_slice(bytes);
+            self.serve_owned(id, carry);
+        }
+        self.touch(id);
+    }
+
+    /// Looks again at input that could not be used before.
+    pub(super) fn serve_carry(&mut self, id: ConnId) {
+        let carry = self.slots[id.index()].connection.take_carry();
+        self.serve_owned(id, carry);
+        self.touch(id);
+    }
+
+    fn serve_owned(&mut self, id: ConnId, carry: Vec<u8>) {
+        let mut input = carry.as_slice();
+        self.serve(id, &mut input);
+        let rest_len = input.len();
+        self.slots[id.index()].connection.stash_owned(carry, rest_len);
+    }
+
+    /// parse → route → extract → handle → encode, for every complete request in `input`.
+    fn serve(&mut self, id: ConnId, input: &mut &[u8]) {
+        loop {
+            let mut found = None;
+            let State { app, slots, scratch, params, responder, now, .. } = self;
+            let slot = &mut slots[id.index()];
+            let token = slot.token(id.index());
+            let Slot { connection, feed, waker, peer, .. } = slot;
+            let next = connection.next(input, scratch, &responder.limits, *now, |head| {
+                let target = app.find(head, params);
+                found = Some(target);
+                app.plan(target, &responder.limits)
+            });
+            let request = match next {
+                Next::Request(request) => request,
+                Next::Wait => return,
+                other => {
+                    if self.feed(id, other) {
+                        continue;
+                    }
+                    return;
+                }
+            };
+            let target = found.unwrap_or_else(|| app.find(&request.head, params));
+            let body = match request.body {
+                Body::Whole(bytes) => RequestBody::whole(bytes),
+                Body::Streamed => {
+                    let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
+                    let (sender, stream) = body::channel(FEED_SIZE_MAX, waker);
+                    *feed = Some(sender);
+                    RequestBody::streamed(stream)
+                }
+            };
+            let request = Request::new(&request.head, params, body, *peer);
+            let outcome = self.advisor.watch(&self.clock, target, || app.call(target, &request));
+            slot.target = target;
+            slot.started = *now;
+            let response = match outcome {
+                Outcome::Fixed(fixed) => {
+                    responder.fixed(&mut slot.connection, *now, fixed);
+                    self.metrics.request(target.endpoint(), fixed.status().as_u16());
+                    self.answered.push(target.endpoint());
+                    continue;
+                }
+                Outcome::Ready(response) => response,
+                Outcome::Later(future) => match self.begin(id, future) {
+                    Some(response) => response,
+                    None => continue, // Pieces of its body may be waiting right here.
+                },
+                Outcome::Offload(job) => match self.offload(id, job) {
+                    Some(refusal) => refusal,
+                    None => return,
+                },
+            };
+            self.answer(id, response);
+        }
+    }
+
+    /// Hands on what belongs to the request, or the protocol, at hand. Returns whether there may be
+    /// more to find in the input.
+    fn feed(&mut self, id: ConnId, next: Next<'_>) -> bool {
+        let slot = &mut self.slots[id.index()];
+        let failure = match next {
+            Next::Body(piece) | Next::Raw(piece) => {
+                if let Some(feed) = &mut slot.feed {
+                    feed.push(Bytes::copy_from_slice(piece));
+                    slot.connection.pause_body(!feed.has_room(), self.now);
+                }
+                return true;
+            }
+            Next::BodyEnd | Next::RawEnd => {
+                if let Some(mut feed) = slot.feed.take() {
+                    feed.finish();
+                }
+                return matches!(next, Next::BodyEnd);
+            }
+            Next::Reject(reject) => {
+                self.metrics.reject(reject);
+                let response = self.app.reject(reject);
+                slot.target = Target::None;
+                slot.started = self.now;
+                self.answer(id, response);
+                return true;
+            }
+            Next::BodyFailed(reject) => reject,
+            Next::Wait | Next::Request(_) => return false,
+        };
+        if let Some(mut feed) = slot.feed.take() {
+            feed.fail(BodyError::Rejected(failure));
+        }
+        false
+    }
+}
