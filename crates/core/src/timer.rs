@@ -416,6 +416,7 @@ mod tests {
                 prop_assert_eq!(wheel.len(), model.pending.values().map(Vec::len).sum::<usize>());
                 prop_assert_eq!(wheel.next().is_some(), first.is_some());
                 if let (Some(next), Some(first)) = (wheel.next(), first) {
+                    prop_assert!(next > now || first <= now, "wakes at {now:?} for nothing");
                     prop_assert!(next < first + TICK || next <= now, "{next:?} is too late for {first:?}");
                 }
             }
