@@ -1,0 +1,427 @@
+//! From a router to running workers: binding, starting, stopping.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use highwater_core::http1::Limits;
+use highwater_sys::{DriverConfig, External, Listener, cpu, epoll::Epoll, limits, uring::Uring};
+
+use super::config::{Pin, ServerConfig};
+use super::inbox::Inbox;
+use super::pool::Pool;
+use super::run::{self, Phase};
+use super::transport::{self, Chosen, Kind};
+use super::worker::{Worker, WorkerParts};
+use crate::app::{App, BuildError, Router};
+use crate::log;
+use crate::metrics::{self, Metrics, Readiness};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+
+/// Descriptors kept for files, clients and metrics, beyond those of connections.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
+const POOL_THREADS_MAX: usize = 32;
+const POOL_QUEUE_MAX: usize = 1024;
+
+/// After the drain deadline, how long cut connections may take to be reported closed.
+const CUT_GRACE: Duration = Duration::from_secs(2);
+
+/// An HTTP server that is about to start.
+///
+/// ```no_run
+/// use highwater::{Router, Server};
+///
+/// fn hello() -> &'static str {
+///     "Hello, World!"
+/// }
+///
+/// # fn main() -> Result<(), highwater::ServerError> {
+/// Server::new(Router::new().get("/", hello)).run()
+/// # }
+/// ```
+#[must_use = "a server does nothing until it is started"]
+pub struct Server {
+    router: Router,
+    config: ServerConfig,
+    readiness: Readiness,
+    on_metrics: Vec<Box<dyn FnOnce(&Metrics)>>,
+}
+
+impl Server {
+    /// A server for `router` with default settings: `127.0.0.1:8080`, metrics on port 9090.
+    pub fn new(router: Router) -> Self {
+        Server {
+            router,
+            config: ServerConfig::default(),
+            readiness: Readiness::default(),
+            on_metrics: Vec::new(),
+        }
+    }
+
+    /// Replaces all settings.
+    pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
+        self.config = config.into();
+        self
+    }
+
+    /// What `/readyz` on the metrics port asks.
+    pub fn readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
+        self
+    }
+
+    /// Registers the application's own metrics before the first request.
+    pub fn metrics(mut self, register: impl FnOnce(&Metrics) + 'static) -> Self {
+        self.on_metrics.push(Box::new(register));
+        self
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains: stops accepting, answers what is in flight, and
+    /// cuts what is left after the drain timeout.
+    ///
+    /// # Errors
+    /// The router is inconsistent, an address cannot be bound, or a driver failed.
+    pub fn run(self) -> Result<(), ServerError> {
+        // Before any thread starts, so that all of them inherit the mask.
+        let signals = highwater_sys::signal::Signals::block().map_err(ServerError::signals)?;
+        let mut running = self.start()?;
+        loop {
+            match signals.wait_timeout(Duration::from_millis(500)) {
+                Ok(Some(signal)) => {
+                    log::info!("stopping", signal = signal.name());
+                    break;
+                }
+                Ok(None) if running.has_failed() => break,
+                Ok(None) => {}
+                Err(error) => return Err(ServerError::signals(error)),
+            }
+        }
+        running.stop()
+    }
+
+    /// Starts the workers and returns. For tests, and for programs with their own main loop.
+    ///
+    /// # Errors
+    /// As [`Server::run`].
+    pub fn start(self) -> Result<Running, ServerError> {
+        let Server { router, config, readiness, on_metrics } = self;
+        let app = Arc::new(router.build().map_err(ServerError::Build)?);
+        let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
+        let cores = cpu::allowed().unwrap_or_default();
+        let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
+        let connections_max = connections_max(&config)?;
+        let metrics = Metrics::new(&app.endpoint_names(), workers, &chosen);
+        for register in on_metrics {
+            register(&metrics);
+        }
+        let listener = bind(config.listen)?;
+        let address = listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
+        let mut listeners = vec![listener];
+        for _ in 1..workers {
+            let another = listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
+            listeners.push(another);
+        }
+        let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
+        let phase = Arc::new(Phase::default());
+        let mut crew = Crew::new(Arc::clone(&phase));
+        for (index, listener) in listeners.into_iter().enumerate() {
+            crew.hire(Post {
+                name: format!("highwater-{index}"),
+                core: pinned_core(config.pin, workers, &cores, index),
+                kind: chosen.kind,
+                listener,
+                pool: pool.clone(),
+                parts: WorkerParts {
+                    app: Arc::clone(&app),
+                    limits: config.limits.clone(),
+                    connections_max: (connections_max / workers as u32).max(1),
+                    metrics: metrics.worker(index),
+                },
+            })?;
+        }
+        let observer = match config.metrics {
+            Some(wanted) => Some(Observer::start(wanted, &metrics, &readiness)?),
+            None => None,
+        };
+        log::info!(
+            "serving",
+            address = address,
+            workers = workers,
+            transport = chosen.kind.name(),
+            reason = chosen.reason,
+            metrics = observer.as_ref().map(|observer| observer.address),
+        );
+        Ok(Running { address, drain_timeout: config.drain_timeout, crew, observer, readiness, pool, metrics })
+    }
+}
+
+/// Raises the descriptor limit as far as it goes, and derives the connection limit from it.
+fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
+    let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
+    let available = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(1);
+    let available = u32::try_from(available).unwrap_or(u32::MAX);
+    Ok(config.connections_max.unwrap_or(available))
+}
+
+fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Option<usize> {
+    let wanted = match pin {
+        Pin::On => true,
+        Pin::Off => false,
+        // Fewer workers than cores: the scheduler knows better which of them are free.
+        Pin::Auto => workers == cores.len() && workers > 1,
+    };
+    if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
+}
+
+fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
+    Listener::bind(address, BACKLOG).map_err(|error| ServerError::bind(address, error))
+}
+
+/// A worker's place: what it needs to begin on its own thread.
+struct Post {
+    name: String,
+    core: Option<usize>,
+    kind: Kind,
+    listener: Listener,
+    pool: Pool,
+    parts: WorkerParts,
+}
+
+/// The worker threads of one listening address.
+struct Crew {
+    phase: Arc<Phase>,
+    members: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
+}
+
+impl Crew {
+    fn new(phase: Arc<Phase>) -> Self {
+        Crew { phase, members: Vec::new() }
+    }
+
+    /// Starts a worker and waits until it accepts.
+    fn hire(&mut self, post: Post) -> Result<(), ServerError> {
+        let (ready, started) = mpsc::sync_channel(1);
+        let phase = Arc::clone(&self.phase);
+        let spawned = thread::Builder::new().name(post.name.clone()).spawn(move || {
+            if let Some(core) = post.core {
+                // Pinning is an optimization: a container may forbid it.
+                let _ = cpu::pin_thread(core);
+            }
+            let config = DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
+            match post.kind {
+                Kind::Uring => work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready),
+                Kind::Epoll => work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready),
+            }
+        });
+        let thread = spawned.map_err(ServerError::Worker)?;
+        match started.recv() {
+            Ok(inbox) => {
+                self.members.push((inbox, thread));
+                Ok(())
+            }
+            Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
+                Ok(Err(error)) => error,
+                _ => io::Error::other("a worker ended before it began"),
+            })),
+        }
+    }
+
+    fn ring(&self) {
+        for (inbox, _) in &self.members {
+            inbox.ring();
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.members.iter().any(|(_, thread)| thread.is_finished())
+    }
+
+    /// Drains, then cuts at the deadline.
+    fn stop(&mut self, timeout: Duration) -> io::Result<()> {
+        self.phase.drain();
+        self.ring();
+        if !self.wait(Instant::now() + timeout) {
+            self.phase.cut();
+            self.ring();
+            self.wait(Instant::now() + CUT_GRACE);
+        }
+        let mut outcome = Ok(());
+        for (_, thread) in self.members.drain(..).filter(|(_, thread)| thread.is_finished()) {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+
+    fn wait(&self, until: Instant) -> bool {
+        while !self.members.iter().all(|(_, thread)| thread.is_finished()) {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+}
+
+/// A worker's life, on its own thread.
+fn work<D: External>(
+    driver: io::Result<D>,
+    parts: WorkerParts,
+    pool: Pool,
+    phase: &Phase,
+    ready: &mpsc::SyncSender<Arc<Inbox>>,
+) -> io::Result<()> {
+    let driver = driver?;
+    let waker = driver.waker();
+    let inbox = Inbox::new(Box::new(move || waker.wake()));
+    let needs_runtime = parts.app.needs_runtime();
+    let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
+    let begun = ready.send(Arc::clone(&inbox));
+    debug_assert!(begun.is_ok(), "the crew waits for this");
+    if needs_runtime {
+        run::in_tokio(&mut worker, &inbox, phase)
+    } else {
+        run::in_driver(&mut worker, &inbox, phase)
+    }
+}
+
+/// The metrics port: a worker of its own, which no overload of the others can reach.
+struct Observer {
+    address: SocketAddr,
+    crew: Crew,
+}
+
+impl Observer {
+    fn start(wanted: SocketAddr, metrics: &Metrics, readiness: &Readiness) -> Result<Self, ServerError> {
+        let app: App = metrics::router(metrics, readiness).build().map_err(ServerError::Build)?;
+        let listener = bind(wanted)?;
+        let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
+        let own = Metrics::new(&app.endpoint_names(), 1, &Chosen::observer());
+        let mut crew = Crew::new(Arc::default());
+        crew.hire(Post {
+            name: "highwater-metrics".into(),
+            core: None,
+            kind: Kind::Epoll,
+            listener,
+            pool: Pool::new(1, 1),
+            parts: WorkerParts {
+                app: Arc::new(app),
+                limits: Limits::default(),
+                connections_max: 64,
+                metrics: own.worker(0),
+            },
+        })?;
+        Ok(Observer { address, crew })
+    }
+}
+
+/// A server at work. Dropping it stops it without a drain.
+pub struct Running {
+    address: SocketAddr,
+    drain_timeout: Duration,
+    crew: Crew,
+    observer: Option<Observer>,
+    readiness: Readiness,
+    pool: Pool,
+    metrics: Metrics,
+}
+
+impl Running {
+    /// The address it listens on; the port is the real one if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of the metrics port, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.observer.as_ref().map(|observer| observer.address)
+    }
+
+    /// What the server counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    fn has_failed(&self) -> bool {
+        self.crew.has_failed()
+    }
+
+    /// Drains and stops.
+    ///
+    /// # Errors
+    /// A worker's driver failed.
+    pub fn stop(&mut self) -> Result<(), ServerError> {
+        self.readiness.drain();
+        let outcome = self.crew.stop(self.drain_timeout).map_err(ServerError::Worker);
+        self.pool.close();
+        if let Some(mut observer) = self.observer.take() {
+            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
+            let _ = observer.crew.stop(Duration::ZERO);
+        }
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.drain_timeout = Duration::ZERO;
+        let _ = self.stop();
+    }
+}
+
+/// Why a server could not start, or had to stop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The router is inconsistent.
+    Build(BuildError),
+    /// An address cannot be listened on.
+    Bind(SocketAddr, io::Error),
+    /// The transport asked for cannot be had; says which and why.
+    Transport(String),
+    /// A worker could not start, or its driver failed.
+    Worker(io::Error),
+    /// Signals could not be set up.
+    Signals(io::Error),
+}
+
+impl ServerError {
+    fn bind(address: SocketAddr, error: io::Error) -> Self {
+        ServerError::Bind(address, error)
+    }
+
+    fn signals(error: io::Error) -> Self {
+        ServerError::Signals(error)
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerError::Build(error) => write!(f, "{error}"),
+            ServerError::Bind(address, error) => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::AddrInUse => "another process listens there; choose another port",
+                    io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+                    io::ErrorKind::AddrNotAvailable => "this machine has no such address",
+                    _ => "check the address",
+                };
+                write!(f, "cannot listen on {address}: {error} ({remedy})")
+            }
+            ServerError::Transport(reason) => f.write_str(reason),
+            ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
+            ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
