@@ -1,1 +1,95 @@
 //! How do bytes move on this machine?
+//!
+//! The only crate of Highwater with `unsafe` in it. It answers for what an operating system offers
+//! a server: sockets, descriptors, cores, signals, clocks, and two [`Driver`]s, one over io_uring
+//! and one over epoll, that a worker cannot tell apart.
+//!
+//! It never looks inside the bytes it moves, never decides who is served, and starts no thread.
+//!
+//! Invariants:
+//!
+//! * A driver belongs to the thread that made it, and is not `Send`.
+//! * Memory that the kernel may still read or write is never freed or moved, not even by dropping a
+//!   driver with operations in flight.
+//! * Which driver works is found out by [trying](probe()), never by reading a version number.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "highwater-sys speaks to the Linux kernel; other systems use the portable transport"
+);
+
+mod call;
+pub mod clock;
+pub mod cpu;
+pub mod epoll;
+pub mod limits;
+mod probe;
+pub mod signal;
+mod socket;
+pub mod uring;
+mod wake;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+pub use highwater_core::driver::Driver;
+pub use probe::{Capabilities, Transport, probe};
+pub use socket::Listener;
+pub use wake::Waker;
+
+/// What a driver of this crate is made with.
+#[derive(Clone, Debug)]
+pub struct DriverConfig {
+    /// Whether `Accepted` carries the peer's address. Costs io_uring one system call per
+    /// connection, epoll nothing. Default: no.
+    pub peer_addresses: bool,
+    /// How many connections this driver holds before it stops accepting, as if descriptors had run
+    /// out (`AcceptFailed(Descriptors)`). A backstop for the worker's own limit: connections that
+    /// the kernel had already handed over are still reported, so it can be exceeded by a few dozen.
+    /// Default: 1 048 576.
+    pub connections_max: u32,
+    /// Bytes of one receive buffer of the io_uring driver. Default: 4096.
+    pub buffer_size: u32,
+    /// How many receive buffers the io_uring driver provides to the kernel, shared by all its
+    /// connections. A power of two, at most 32 768. Their memory is touched as it is used.
+    /// Default: 512.
+    pub buffer_count: u16,
+    /// How many submissions io_uring's queue takes before they wait in ours; more only cost memory
+    /// and are submitted all the same. Default: 1024.
+    pub submission_queue: u32,
+    /// How many completions io_uring's queue takes before the kernel keeps the rest in a slower
+    /// list of its own. Default: 8192.
+    pub completion_queue: u32,
+}
+
+impl Default for DriverConfig {
+    fn default() -> Self {
+        DriverConfig {
+            peer_addresses: false,
+            connections_max: 1 << 20,
+            buffer_size: 4096,
+            buffer_count: 512,
+            submission_queue: 1024,
+            completion_queue: 8192,
+        }
+    }
+}
+
+/// A driver that can be waited for from outside, by whatever multiplexes the worker's thread.
+///
+/// To park: [`poll`](Driver::poll) with a timeout of zero until nothing comes, clear the readiness
+/// that was seen last, call [`prepare_wait`](External::prepare_wait), and only if it says `true`
+/// wait until [`readiness_fd`](External::readiness_fd) is readable. Waiting for a level or for an
+/// edge both work; the descriptor is never to be read.
+pub trait External: Driver<Error = io::Error> {
+    /// Readable when a [`poll`](Driver::poll) may have something to do.
+    fn readiness_fd(&self) -> BorrowedFd<'_>;
+
+    /// Submits what was commanded and says whether nothing can be missed by waiting for
+    /// [`readiness_fd`](External::readiness_fd) now. If `false`, there is something to poll for.
+    fn prepare_wait(&mut self) -> io::Result<bool>;
+
+    /// A handle with which any thread can make [`poll`](Driver::poll) return.
+    fn waker(&self) -> Waker;
+}

@@ -1,0 +1,47 @@
+//! What time is it? The only place that reads a clock; everything else is given the time.
+
+use highwater_core::time::{Instant, UnixSeconds};
+
+/// `CLOCK_MONOTONIC`: nanoseconds since the system started, unaffected by changes of the date.
+#[inline]
+pub fn monotonic() -> Instant {
+    let time = read(libc::CLOCK_MONOTONIC);
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// `CLOCK_REALTIME`, in whole seconds since 1970.
+#[inline]
+pub fn realtime() -> UnixSeconds {
+    UnixSeconds(u64::try_from(read(libc::CLOCK_REALTIME).tv_sec).unwrap_or(0))
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> libc::timespec {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writes for the duration of the call.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    debug_assert_eq!(result, 0, "both clocks exist on every Linux");
+    time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: seconds and nanoseconds are combined in the right unit, against std's own clock.
+    #[test]
+    fn agrees_with_std() {
+        let (ours, theirs) = (monotonic(), std::time::Instant::now());
+        while theirs.elapsed().as_millis() < 2 {}
+        let elapsed = monotonic() - ours;
+        assert!(elapsed.as_millis() >= 2 && elapsed <= theirs.elapsed() + elapsed / 2);
+
+        let unix = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        assert!(realtime().0.abs_diff(unix.as_secs()) <= 1);
+    }
+}

@@ -1,0 +1,435 @@
+//! The driver over epoll: works on every Linux, also where io_uring is refused.
+//!
+//! Shape: edge-triggered; one receive per readiness, repeated only while the buffer comes back
+//! full, since a short one says the socket is empty and the next edge says when it no longer is;
+//! a new connection is received from at once and registered only if it turns out to need it; a
+//! send is a system call made when it is commanded, and waits for an edge only when the socket's
+//! buffer is full.
+//!
+//! Commands act at once but report later (R6): what they did is listed and reported by the next
+//! poll, which then does not wait.
+//!
+//! Invariants: a connection that is `READABLE` and wanted is either in the list of ready ones or
+//! registered with an edge to come; a closed connection's slot is freed only by reporting it.
+
+mod accept;
+mod selector;
+mod slots;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
+use highwater_core::time::{Instant, UnixSeconds};
+
+use crate::{DriverConfig, External, Listener, Waker, clock, socket};
+use accept::Acceptor;
+use selector::Selector;
+use slots::{
+    BLOCKED, CLOSING, EOF, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED, REPORT_LISTED,
+    SENT, Slots, Token, WATCHING_OUT,
+};
+
+/// Bytes received by one system call at most. All connections share the buffer, so size is free.
+const RECEIVE_SIZE: usize = 64 * 1024;
+
+/// How often a poll receives from one connection before it is the others' turn.
+const RECEIVES_MAX: usize = 16;
+
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const HANG_UP: u32 = libc::EPOLLRDHUP as u32;
+/// The connection failed. Receiving, or sending if that is what waits, tells how.
+const FAILURE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const READ: u32 = libc::EPOLLIN as u32 | HANG_UP | FAILURE;
+
+/// The epoll driver. Belongs to the thread that made it.
+pub struct Epoll {
+    selector: Selector,
+    slots: Slots,
+    /// Connections to be received from without waiting for an edge.
+    ready: Vec<Token>,
+    /// Connections about which commands left something to report.
+    reports: Vec<u32>,
+    /// The last poll did nothing but report.
+    only_reported: bool,
+    /// What is received is lent to the callback from here.
+    scratch: Box<[u8]>,
+    acceptor: Acceptor,
+    waker: Waker,
+}
+
+impl Epoll {
+    /// Accepts from `listener`.
+    ///
+    /// # Errors
+    /// Lack of memory or descriptors.
+    pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
+        let selector = Selector::new()?;
+        let waker = Waker::new()?;
+        // Never read, so it stays readable; but edge-triggered, so only a new wake is told.
+        selector.add(
+            waker.raw_fd(),
+            libc::EPOLLIN as u32 | libc::EPOLLET as u32,
+            Token::WAKE,
+        )?;
+        let mut driver = Epoll {
+            selector,
+            slots: Slots::new(),
+            ready: Vec::new(),
+            reports: Vec::new(),
+            only_reported: false,
+            scratch: vec![0; RECEIVE_SIZE].into_boxed_slice(),
+            acceptor: Acceptor::new(listener, config)?,
+            waker,
+        };
+        driver.watch_listener()?;
+        Ok(driver)
+    }
+}
+
+/// Receiving.
+impl Epoll {
+    /// Takes in what epoll says about a connection.
+    #[inline]
+    fn on_ready(&mut self, token: Token, flags: u32, on_event: &mut impl FnMut(Event<'_>)) {
+        let Some(slot) = self.slots.find(token) else {
+            return;
+        };
+        if slot.fd == -1 {
+            return;
+        }
+        if flags & (HANG_UP | FAILURE) != 0 {
+            slot.set(HUNG_UP);
+        }
+        if flags & READ != 0 {
+            slot.set(READABLE);
+            self.receive(token.index(), on_event);
+        }
+        let slot = self.slots.at(token.index());
+        if flags & (OUT | FAILURE) != 0 && slot.is(BLOCKED) {
+            self.resume_send(token.index(), on_event);
+        }
+    }
+
+    /// Receives what there is, within bounds, as far as it is wanted.
+    #[inline]
+    fn receive(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
+        for _ in 0..RECEIVES_MAX {
+            let slot = self.slots.at(index);
+            if slot.reading == Reading::Stop || slot.is(CLOSING | EOF) {
+                return;
+            }
+            match selector::receive(slot.fd, &mut self.scratch) {
+                Ok(0) => {
+                    slot.set(EOF);
+                    slot.clear(READABLE);
+                    return on_event(Event::Eof(ConnId(index)));
+                }
+                Ok(len) => {
+                    if slot.reading == Reading::Once {
+                        slot.reading = Reading::Stop;
+                    }
+                    // A short receive has emptied the socket, unless there is a FIN behind it.
+                    let emptied = len < RECEIVE_SIZE && !slot.is(HUNG_UP);
+                    if emptied {
+                        slot.clear(READABLE);
+                    }
+                    on_event(Event::Received(ConnId(index), &self.scratch[..len]));
+                    if emptied {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return slot.clear(READABLE);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.fail(index, on_event),
+            }
+        }
+        self.list_ready(index);
+    }
+
+    fn list_ready(&mut self, index: u32) {
+        let token = self.slots.token(index);
+        let slot = self.slots.at(index);
+        if slot.is(READABLE) && !slot.is(READY_LISTED) && slot.reading != Reading::Stop {
+            slot.set(READY_LISTED);
+            self.ready.push(token);
+        }
+    }
+
+    fn receive_ready(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        let count = self.ready.len();
+        for position in 0..count {
+            let token = self.ready[position];
+            let Some(slot) = self.slots.find(token) else {
+                continue;
+            };
+            // One that is still ready afterwards lists itself again, behind these.
+            slot.clear(READY_LISTED);
+            if slot.is(READABLE) && slot.fd != -1 {
+                self.receive(token.index(), on_event);
+            }
+        }
+        self.ready.drain(..count);
+    }
+
+    /// Has epoll tell about the connection, or, if `out`, also when it can be written.
+    fn watch(&mut self, index: u32, out: bool) -> io::Result<()> {
+        let token = self.slots.token(index);
+        let slot = self.slots.at(index);
+        let wanted = REGISTERED | if out { WATCHING_OUT } else { 0 };
+        let flags = if out { IN | OUT } else { IN };
+        if !slot.is(REGISTERED) {
+            self.selector.add(slot.fd, flags, token)?;
+        } else if out && !slot.is(WATCHING_OUT) {
+            self.selector.modify(slot.fd, flags, token)?;
+        }
+        slot.set(wanted);
+        Ok(())
+    }
+}
+
+/// Sending.
+impl Epoll {
+    /// Writes what is left of the send in flight, once. Returns whether all is written.
+    #[inline]
+    fn write(&mut self, index: u32) -> io::Result<bool> {
+        let slot = self.slots.at(index);
+        let rest = slot.rest();
+        let len = rest[0].len() + rest[1].len();
+        let taken = loop {
+            match selector::send(slot.fd, rest) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break 0,
+                other => break other?,
+            }
+        };
+        slot.sent += taken;
+        if taken == len {
+            slot.clear(BLOCKED | PROGRESSED);
+            return Ok(true);
+        }
+        slot.set(BLOCKED | if taken > 0 { PROGRESSED } else { 0 });
+        self.watch(index, true)?;
+        Ok(false)
+    }
+
+    /// The socket's buffer has room again.
+    fn resume_send(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
+        let id = ConnId(index);
+        match self.write(index) {
+            Ok(true) => {
+                let bytes = self.slots.at(index).end_send();
+                let closed = self.after_send(index);
+                on_event(Event::Sent(id, bytes));
+                if closed {
+                    self.slots.remove(index);
+                    on_event(Event::Closed(id));
+                }
+            }
+            Ok(false) => {
+                let slot = self.slots.at(index);
+                if slot.is(PROGRESSED) {
+                    slot.clear(PROGRESSED);
+                    on_event(Event::Progress(id));
+                }
+            }
+            Err(_) => self.fail(index, on_event),
+        }
+    }
+
+    /// Everything is with the kernel. Returns whether that closed the connection.
+    #[inline]
+    fn after_send(&mut self, index: u32) -> bool {
+        let slot = self.slots.at(index);
+        match slot.then {
+            Then::Keep => {}
+            Then::Shutdown => socket::finish_sending(slot.fd),
+            Then::Close => self.drop_fd(index),
+        }
+        self.slots.at(index).fd == -1
+    }
+}
+
+/// Closing and reporting.
+impl Epoll {
+    /// Closes the descriptor, which also takes it out of epoll.
+    fn drop_fd(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        socket::close(slot.fd);
+        slot.fd = -1;
+        slot.set(CLOSING);
+        slot.clear(BLOCKED);
+    }
+
+    /// The connection turned out to be gone, during a poll.
+    fn fail(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
+        self.drop_fd(index);
+        self.slots.remove(index);
+        on_event(Event::Closed(ConnId(index)));
+    }
+
+    /// Something about a connection is to be reported by the next poll.
+    #[inline]
+    fn report(&mut self, index: u32) {
+        let slot = self.slots.at(index);
+        if !slot.is(REPORT_LISTED) {
+            slot.set(REPORT_LISTED);
+            self.reports.push(index);
+        }
+    }
+
+    /// Reports what commands did. Returns whether there was anything.
+    #[inline]
+    fn report_all(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        if self.reports.is_empty() {
+            return false;
+        }
+        let mut reports = std::mem::take(&mut self.reports);
+        for index in reports.drain(..) {
+            let id = ConnId(index);
+            let slot = self.slots.at(index);
+            let (progressed, sent, closed) = (slot.is(PROGRESSED), slot.is(SENT), slot.fd == -1);
+            slot.clear(REPORT_LISTED | PROGRESSED | SENT);
+            if progressed && !closed {
+                on_event(Event::Progress(id));
+            }
+            if sent {
+                on_event(Event::Sent(id, self.slots.at(index).end_send()));
+            }
+            if closed {
+                self.slots.remove(index);
+                on_event(Event::Closed(id));
+            }
+        }
+        self.reports = reports; // Nothing listed itself meanwhile: only commands do.
+        true
+    }
+}
+
+impl Driver for Epoll {
+    type Error = io::Error;
+
+    fn poll(
+        &mut self,
+        timeout: Option<Duration>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> io::Result<()> {
+        let reported = self.report_all(on_event);
+        // Reports alone are a poll: asking epoll as well would cost a quiet server a system call
+        // per request. Not twice in a row, though, or one fast connection would starve the rest.
+        self.only_reported = reported && self.ready.is_empty() && !self.only_reported;
+        if self.only_reported {
+            return Ok(());
+        }
+        let draining = self.drain_listener(on_event);
+        let busy = reported || draining || !self.ready.is_empty();
+        let count = self
+            .selector
+            .wait(if busy { Some(Duration::ZERO) } else { timeout })?;
+        for position in 0..count {
+            let (token, flags) = self.selector.event(position);
+            match token {
+                Token::WAKE => self.waker.acknowledge(),
+                Token::LISTENER => self.accept_ready(on_event),
+                _ => self.on_ready(token, flags, on_event),
+            }
+        }
+        if !self.ready.is_empty() {
+            self.receive_ready(on_event);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, id: ConnId, output: Output, then: Then) {
+        let slot = self.slots.at(id.0);
+        debug_assert!(slot.fd != -1 || slot.is(CLOSING), "{id:?} is closed");
+        debug_assert!(
+            !slot.is(BLOCKED | SENT) || slot.is(CLOSING),
+            "{id:?} has a send in flight (O1)"
+        );
+        if slot.is(CLOSING) {
+            return; // It failed meanwhile: `Closed` follows.
+        }
+        slot.begin_send(output, then);
+        if then == Then::Close {
+            slot.set(CLOSING);
+        }
+        match self.write(id.0) {
+            Ok(true) => {
+                self.slots.at(id.0).set(SENT);
+                self.after_send(id.0);
+            }
+            // Nothing to tell before there is room.
+            Ok(false) if !self.slots.at(id.0).is(PROGRESSED) => return,
+            Ok(false) => {}
+            Err(_) => self.drop_fd(id.0),
+        }
+        self.report(id.0);
+    }
+
+    fn read(&mut self, id: ConnId, reading: Reading) {
+        let slot = self.slots.at(id.0);
+        slot.reading = reading;
+        if reading == Reading::Stop || slot.is(CLOSING | EOF) {
+            return;
+        }
+        if !slot.is(REGISTERED) && self.watch(id.0, false).is_err() {
+            self.drop_fd(id.0);
+            return self.report(id.0);
+        }
+        self.list_ready(id.0);
+    }
+
+    fn close(&mut self, id: ConnId, how: Close) {
+        let slot = self.slots.at(id.0);
+        if slot.fd == -1 {
+            return; // Already, and about to be reported.
+        }
+        if how == Close::Reset {
+            socket::reset_on_close(slot.fd);
+        }
+        slot.clear(SENT);
+        self.drop_fd(id.0);
+        self.report(id.0);
+    }
+
+    fn accept(&mut self, accepting: Accepting) {
+        self.set_accepting(accepting);
+    }
+
+    fn now(&self) -> Instant {
+        clock::monotonic()
+    }
+
+    fn unix_time(&self) -> UnixSeconds {
+        clock::realtime()
+    }
+}
+
+impl External for Epoll {
+    fn readiness_fd(&self) -> BorrowedFd<'_> {
+        self.selector.as_fd()
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        let idle = self.reports.is_empty() && self.ready.is_empty();
+        // An edge that came before the waiter looked again would not come twice.
+        Ok(idle && !self.has_listener_to_drain() && !self.selector.has_events()?)
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        for slot in self.slots.iter().filter(|slot| slot.fd != -1) {
+            socket::close(slot.fd);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The epoll instance, and the system calls on connections.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use super::slots::Token;
+use crate::call::{check, check_size};
+
+/// How many events one wait takes. What is left is told by the next.
+const EVENTS_MAX: usize = 512;
+
+pub(super) struct Selector {
+    fd: OwnedFd,
+    events: Box<[libc::epoll_event; EVENTS_MAX]>,
+}
+
+impl Selector {
+    pub(super) fn new() -> io::Result<Selector> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let events = Box::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX]);
+        Ok(Selector { fd, events })
+    }
+
+    pub(super) fn add(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, flags, token)
+    }
+
+    pub(super) fn modify(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, flags, token)
+    }
+
+    pub(super) fn remove(&self, fd: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, Token(0))
+    }
+
+    fn control(&self, operation: i32, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: flags,
+            u64: token.0,
+        };
+        // SAFETY: `event` lives until the call returns.
+        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &mut event) })?;
+        Ok(())
+    }
+
+    /// Waits for events and says how many came. A timeout is rounded up to whole milliseconds.
+    #[inline]
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let timeout = timeout.map_or(-1, |timeout| {
+            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        let (events, room) = (self.events.as_mut_ptr(), EVENTS_MAX as i32);
+        // SAFETY: `events` is valid for writes of `room` events.
+        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events, room, timeout) };
+        match check(count) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            other => Ok(other? as usize),
+        }
+    }
+
+    /// The event at `position` among those that came last.
+    #[inline]
+    pub(super) fn event(&self, position: usize) -> (Token, u32) {
+        let event = self.events[position];
+        (Token(event.u64), event.events)
+    }
+
+    /// Whether a wait would return at once.
+    pub(super) fn has_events(&self) -> io::Result<bool> {
+        let mut poll = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: `poll` is one entry, and lives until the call returns.
+        match check(unsafe { libc::poll(&mut poll, 1, 0) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            other => Ok(other? > 0),
+        }
+    }
+}
+
+impl AsFd for Selector {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[inline]
+pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is valid for writes of its length.
+    check_size(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })
+}
+
+/// Sends both parts, or as much as there is room for.
+#[inline]
+pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
+    let [first, second] = parts;
+    if second.is_empty() {
+        // SAFETY: the part is valid for reads of its length.
+        return check_size(unsafe {
+            libc::send(fd, first.as_ptr().cast(), first.len(), libc::MSG_NOSIGNAL)
+        });
+    }
+    let mut parts = parts.map(|part| libc::iovec {
+        iov_base: part.as_ptr().cast_mut().cast(),
+        iov_len: part.len(),
+    });
+    // SAFETY: `msghdr` is integers and pointers, for which all zero bits are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    // SAFETY: the header and the parts live until the call returns; sending only reads them.
+    check_size(unsafe { libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL) })
+}

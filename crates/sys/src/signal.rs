@@ -1,0 +1,125 @@
+//! How does the operator tell this process to stop?
+//!
+//! Signals are never handled in a handler here. They are blocked before the first thread starts, so
+//! that every thread inherits the mask, and then taken one by one by whoever waits for them.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::time::Duration;
+
+use crate::call::check;
+
+/// A signal that a server is told something with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: stop, finishing what was begun.
+    Terminate,
+    /// SIGINT: the same, from a keyboard.
+    Interrupt,
+    /// SIGQUIT: stop at once.
+    Quit,
+    /// SIGHUP: the terminal is gone, or: read the configuration again.
+    HangUp,
+}
+
+const SIGNALS: [(Signal, i32); 4] = [
+    (Signal::Terminate, libc::SIGTERM),
+    (Signal::Interrupt, libc::SIGINT),
+    (Signal::Quit, libc::SIGQUIT),
+    (Signal::HangUp, libc::SIGHUP),
+];
+
+/// The right to wait for signals, which also proves that they are blocked.
+#[derive(Debug)]
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks SIGTERM, SIGINT, SIGQUIT and SIGHUP for this thread and every thread it will start,
+    /// and ignores SIGPIPE for the process. Call it before starting any thread: one that exists
+    /// already would still be killed by them.
+    ///
+    /// # Errors
+    /// Whatever `pthread_sigmask(3)` reports.
+    pub fn block() -> io::Result<Signals> {
+        let set = signal_set();
+        // SAFETY: `set` is initialised, and a null pointer for the old mask is allowed.
+        let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: SIG_IGN runs no code of ours, so nothing can be interrupted at a bad moment.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        Ok(Signals { set })
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Errors
+    /// Whatever `sigtimedwait(2)` reports, except that it was interrupted.
+    pub fn wait(&self) -> io::Result<Signal> {
+        loop {
+            if let Some(signal) = self.take(None)? {
+                return Ok(signal);
+            }
+        }
+    }
+
+    /// Waits for the next signal for at most `timeout`.
+    ///
+    /// # Errors
+    /// As for [`wait`](Signals::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> io::Result<Option<Signal>> {
+        self.take(Some(timeout))
+    }
+
+    fn take(&self, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: the set is initialised, a null info is allowed, and `timeout` is null or valid.
+        match check(unsafe { libc::sigtimedwait(&self.set, ptr::null_mut(), timeout) }) {
+            Ok(number) => Ok(SIGNALS
+                .iter()
+                .find(|known| known.1 == number)
+                .map(|known| known.0)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn signal_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `set` is valid for writes.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for (_, number) in SIGNALS {
+        // SAFETY: `sigemptyset` initialised the set, and the number is a signal.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), number) };
+    }
+    // SAFETY: initialised by `sigemptyset`.
+    unsafe { set.assume_init() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a blocked signal does not kill, is delivered once, and is named correctly.
+    #[test]
+    fn blocked_signals_are_taken_in_turn() {
+        let signals = Signals::block().unwrap();
+        for (signal, number) in SIGNALS {
+            // SAFETY: the signal is blocked in this thread, so it stays pending for `wait`.
+            unsafe { libc::raise(number) };
+            assert_eq!(signals.wait().unwrap(), signal);
+        }
+        assert_eq!(signals.wait_timeout(Duration::ZERO).unwrap(), None);
+    }
+}

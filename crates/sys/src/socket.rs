@@ -1,0 +1,315 @@
+//! Listening sockets, and the few things done to a connected one.
+
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use highwater_core::driver::AcceptError;
+
+use crate::call::check;
+
+/// A listening TCP socket.
+///
+/// Each worker has its own on the same address ([`another`](Listener::another)); the kernel spreads
+/// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    backlog: u32,
+}
+
+impl Listener {
+    /// Listens on `addr`; port 0 lets the kernel choose. An IPv6 wildcard takes IPv4 too.
+    ///
+    /// `backlog` is how many accepted-by-nobody connections may wait; the kernel silently caps it
+    /// at the sysctl `net.core.somaxconn`.
+    ///
+    /// # Errors
+    /// Naming the address and what to do about it. `AddrInUse` also when another process shares
+    /// its listeners on this address: two servers must not split their clients by accident.
+    pub fn bind(addr: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        let listen = || {
+            let fd = socket(addr)?;
+            bind(&fd, addr)?;
+            // Only now: the first listener must not join somebody else's, the next ones join it.
+            set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
+            listen(&fd, backlog)?;
+            Ok(Listener { fd, backlog })
+        };
+        listen().map_err(|error| explain(addr, &error))
+    }
+
+    /// A second listener on the same address, sharing its connections with this one.
+    ///
+    /// # Errors
+    /// As for [`bind`](Listener::bind).
+    pub fn another(&self) -> io::Result<Listener> {
+        let addr = self.local_addr()?;
+        let listen = || {
+            let fd = socket(addr)?;
+            set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
+            bind(&fd, addr)?;
+            listen(&fd, self.backlog)?;
+            Ok(Listener {
+                fd,
+                backlog: self.backlog,
+            })
+        };
+        listen().map_err(|error| explain(addr, &error))
+    }
+
+    /// The address listened on, with the port the kernel chose if it was asked to.
+    ///
+    /// # Errors
+    /// Whatever `getsockname(2)` reports.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let mut addr = RawAddr::empty();
+        // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
+        check(unsafe {
+            libc::getsockname(self.fd.as_raw_fd(), addr.as_mut_ptr(), addr.len_mut())
+        })?;
+        addr.decode()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    }
+
+    /// Accepts one connection if one waits, with `flags` for its descriptor. The listener must have
+    /// been made nonblocking.
+    pub(crate) fn accept(&self, flags: i32) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+        let mut addr = RawAddr::empty();
+        let (raw, len) = (addr.as_mut_ptr(), addr.len_mut());
+        // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
+        let fd = check(unsafe { libc::accept4(self.fd.as_raw_fd(), raw, len, flags) })?;
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok((fd, addr.decode()))
+    }
+
+    /// Whether accepting waits for a connection.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        let on = i32::from(nonblocking);
+        // SAFETY: FIONBIO reads one int, which lives until the call returns.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::FIONBIO, &raw const on) })?;
+        Ok(())
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Adopts a listening socket that somebody else made, for example a service manager.
+///
+/// It needs `SO_REUSEPORT` for [`another`](Listener::another) to work.
+impl From<std::net::TcpListener> for Listener {
+    fn from(listener: std::net::TcpListener) -> Self {
+        // std listens with 128 at least; `another` can only repeat what a caller would pass.
+        Listener {
+            fd: listener.into(),
+            backlog: 4096,
+        }
+    }
+}
+
+/// What failed to listen, and what to do about it.
+fn explain(addr: SocketAddr, error: &io::Error) -> io::Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            "; another process listens there: stop it, or choose another port"
+        }
+        Some(libc::EACCES) => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
+        Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
+        _ => "",
+    };
+    io::Error::new(
+        error.kind(),
+        format!("cannot listen on {addr}: {error}{remedy}"),
+    )
+}
+
+fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // SAFETY: takes no pointers.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Connections of the last run may still be in TIME_WAIT on this port.
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    // Inherited by accepted connections: answers are written whole, so nothing is worth waiting for.
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+    if addr.is_ipv6() {
+        // What the wildcard means must not depend on the sysctl net.ipv6.bindv6only.
+        let only = i32::from(!addr.ip().is_unspecified());
+        set_socket_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &only)?;
+    }
+    Ok(fd)
+}
+
+fn bind(fd: &OwnedFd, addr: SocketAddr) -> io::Result<()> {
+    let mut addr = RawAddr::encode(addr);
+    let (raw, len) = (addr.as_mut_ptr(), addr.len);
+    // SAFETY: `raw` is valid for reads of `len` bytes.
+    check(unsafe { libc::bind(fd.as_raw_fd(), raw, len) })?;
+    Ok(())
+}
+
+fn listen(fd: &OwnedFd, backlog: u32) -> io::Result<()> {
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) })?;
+    Ok(())
+}
+
+fn set_option(fd: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
+    set_socket_option(fd.as_raw_fd(), level, option, &1_i32)
+}
+
+fn set_socket_option<T>(fd: RawFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let (value, len) = (
+        std::ptr::from_ref(value).cast(),
+        size_of::<T>() as libc::socklen_t,
+    );
+    // SAFETY: `value` is valid for reads of `len` bytes.
+    check(unsafe { libc::setsockopt(fd, level, option, value, len) })?;
+    Ok(())
+}
+
+/// Makes the coming close of a connection send a reset and forget the connection at once.
+pub(crate) fn reset_on_close(fd: RawFd) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // Fails only if the connection is gone already, which is what is wanted.
+    let _ = set_socket_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
+}
+
+/// Sends FIN and goes on reading.
+pub(crate) fn finish_sending(fd: RawFd) {
+    // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will tell.
+    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Closes a descriptor that `fd`'s owner keeps as a number.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: the caller owns `fd` and forgets it. Linux frees the descriptor whatever it returns.
+    unsafe { libc::close(fd) };
+}
+
+/// Who is at the other end; `None` if it is gone already.
+pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
+    let mut addr = RawAddr::empty();
+    let (raw, len) = (addr.as_mut_ptr(), addr.len_mut());
+    // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
+    check(unsafe { libc::getpeername(fd, raw, len) }).ok()?;
+    addr.decode()
+}
+
+/// A socket address as the kernel writes it.
+struct RawAddr {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+impl RawAddr {
+    fn empty() -> RawAddr {
+        // SAFETY: `sockaddr_storage` is plain integers, for which all zero bits are valid.
+        let storage = unsafe { mem::zeroed() };
+        RawAddr {
+            storage,
+            len: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
+        (&raw mut self.storage).cast()
+    }
+
+    fn len_mut(&mut self) -> *mut libc::socklen_t {
+        &raw mut self.len
+    }
+
+    fn encode(addr: SocketAddr) -> RawAddr {
+        let mut raw = RawAddr::empty();
+        match addr {
+            SocketAddr::V4(v4) => {
+                let inner = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: the storage is larger than, and aligned for, every socket address.
+                unsafe { raw.as_mut_ptr().cast::<libc::sockaddr_in>().write(inner) };
+                raw.len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            }
+            SocketAddr::V6(v6) => {
+                let inner = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: v6.ip().octets(),
+                    },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                // SAFETY: the storage is larger than, and aligned for, every socket address.
+                unsafe { raw.as_mut_ptr().cast::<libc::sockaddr_in6>().write(inner) };
+                raw.len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+            }
+        }
+        raw
+    }
+
+    fn decode(&mut self) -> Option<SocketAddr> {
+        let storage = self.as_mut_ptr();
+        match i32::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the family says so, and the storage is large enough and aligned.
+                let inner = unsafe { storage.cast::<libc::sockaddr_in>().read() };
+                let ip = Ipv4Addr::from(inner.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddrV4::new(ip, u16::from_be(inner.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says so, and the storage is large enough and aligned.
+                let inner = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
+                let ip = Ipv6Addr::from(inner.sin6_addr.s6_addr);
+                let (port, flow) = (u16::from_be(inner.sin6_port), inner.sin6_flowinfo);
+                Some(SocketAddrV6::new(ip, port, flow, inner.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why accepting has to stop, or `None` if only the connection being accepted failed.
+pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
+    match errno {
+        libc::EMFILE | libc::ENFILE => Some(AcceptError::Descriptors),
+        libc::ENOBUFS | libc::ENOMEM => Some(AcceptError::Memory),
+        // Cancelled by us, interrupted, or nobody there any more.
+        libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
+        // Errors of the new connection that Linux reports here; accept(2) says to try again. EPERM
+        // is a firewall's.
+        libc::ENETDOWN
+        | libc::EPROTO
+        | libc::ENOPROTOOPT
+        | libc::EHOSTDOWN
+        | libc::ENONET
+        | libc::EHOSTUNREACH
+        | libc::EOPNOTSUPP
+        | libc::ENETUNREACH
+        | libc::ETIMEDOUT
+        | libc::EPERM => None,
+        other => Some(AcceptError::Other(other)),
+    }
+}

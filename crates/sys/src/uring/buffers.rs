@@ -1,0 +1,128 @@
+//! Receive buffers that the kernel chooses from when bytes arrive, so that an idle connection owns
+//! none.
+//!
+//! A ring of buffer descriptions is shared with the kernel: it takes from the head, we give back at
+//! the tail. A buffer belongs to the kernel from the moment it is given back until a completion
+//! names it, and to us from then until it is given back.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+
+use super::ring::{BUFFER_GROUP, Ring};
+
+pub(super) struct Buffers {
+    /// `count` descriptions; the tail index lies in an unused field of the first.
+    ring: Mapping,
+    memory: Mapping,
+    size: u32,
+    /// A power of two.
+    count: u16,
+    tail: u16,
+}
+
+impl Buffers {
+    /// Provides `count` buffers of `size` bytes, all of them to the kernel.
+    pub(super) fn new(ring: &Ring, count: u16, size: u32) -> io::Result<Buffers> {
+        let count = count.max(1).next_power_of_two();
+        let size = size.max(1);
+        let entries = Mapping::new(usize::from(count) * size_of::<BufRingEntry>())?;
+        let memory = Mapping::new(usize::from(count) * size as usize)?;
+        let addr = entries.start.as_ptr() as u64;
+        // SAFETY: page-aligned, large enough, and kept until the ring has nothing in flight.
+        unsafe {
+            ring.submitter()
+                .register_buf_ring_with_flags(addr, count, BUFFER_GROUP, 0)?;
+        }
+        let mut buffers = Buffers {
+            ring: entries,
+            memory,
+            size,
+            count,
+            tail: 0,
+        };
+        for id in 0..count {
+            buffers.give_back(id);
+        }
+        Ok(buffers)
+    }
+
+    /// The first `len` bytes of buffer `id`, which a completion has just named.
+    #[inline]
+    pub(super) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+        assert!(
+            id < self.count && len <= self.size as usize,
+            "the kernel names what we provided"
+        );
+        let offset = usize::from(id) * self.size as usize;
+        // SAFETY: the assertion keeps it inside the mapping.
+        let start = unsafe { self.memory.start.add(offset) };
+        // SAFETY: the memory is mapped and initialised (to zero, at least), and the kernel does not
+        // touch it before it is given back, which takes `&mut self`.
+        unsafe { slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Lets the kernel have buffer `id` again.
+    #[inline]
+    pub(super) fn give_back(&mut self, id: u16) {
+        assert!(id < self.count, "the kernel names what we provided");
+        let index = usize::from(self.tail & (self.count - 1));
+        let offset = usize::from(id) * self.size as usize;
+        let ring = self.ring.start.cast::<BufRingEntry>();
+        // SAFETY: the mask keeps the index inside the mapping.
+        let mut entry = unsafe { ring.add(index) };
+        // SAFETY: there are as many entries as buffers, and this buffer is not in the ring, so the
+        // kernel has consumed this entry and does not read it before the tail passes it.
+        let entry = unsafe { entry.as_mut() };
+        entry.set_addr((self.memory.start.as_ptr() as usize + offset) as u64);
+        entry.set_len(self.size);
+        entry.set_bid(id);
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: `ring` is the first entry of a registered buffer ring.
+        let tail = unsafe { BufRingEntry::tail(ring.as_ptr()) };
+        // SAFETY: aligned and mapped, and only ever accessed atomically: by us here and the kernel.
+        let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Gives the memory up for good, because the kernel may still write to it.
+    pub(super) fn leak(&mut self) {
+        self.ring.len = 0;
+        self.memory.len = 0;
+    }
+}
+
+/// Zeroed anonymous memory, page-aligned; pages cost nothing until they are touched.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(len: usize) -> io::Result<Mapping> {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("mmap does not map page zero unasked");
+        Ok(Mapping { start, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: mapped by us with this length; the driver drops it only when the kernel is
+            // done with it (or sets the length to zero).
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The two queues shared with the kernel: set up once, then push and reap.
+//!
+//! Nothing here knows what a connection is. Entries that do not fit into the submission queue wait
+//! in a list of our own, so commanding never fails and never enters the kernel.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{Builder, IoUring, Parameters, cqueue, opcode, squeue};
+
+use super::Refusal;
+use super::slots::Token;
+
+/// The one group of provided buffers that every receive takes from.
+pub(super) const BUFFER_GROUP: u16 = 0;
+
+const GETEVENTS: u32 = 1 << 0;
+const EXT_ARG: u32 = 1 << 3;
+
+pub(super) struct Ring {
+    io: IoUring,
+    /// What did not fit into the submission queue, in order, and whether it is linked to the next.
+    overflow: VecDeque<(squeue::Entry, bool)>,
+}
+
+impl Ring {
+    /// Tries the flags that suit one thread per ring best, then what older kernels have.
+    pub(super) fn new(submissions: u32, completions: u32) -> Result<Ring, Refusal> {
+        let mut result = build(submissions, completions, |builder| {
+            // Completions are worked off when we ask for them, not when they interrupt us (6.1).
+            builder
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag();
+        });
+        if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
+            // At the next entry into the kernel, without an interrupt (5.19).
+            result = build(submissions, completions, |builder| {
+                builder.setup_coop_taskrun().setup_taskrun_flag();
+            });
+        }
+        let io = result.map_err(|cause| Refusal {
+            step: "io_uring_setup",
+            cause,
+        })?;
+        // Without these, completions could be lost and a wait could not be bounded (both 5.11).
+        let features: [fn(&Parameters) -> bool; 2] = [
+            Parameters::is_feature_nodrop,
+            Parameters::is_feature_ext_arg,
+        ];
+        if features.iter().all(|has| has(io.params())) {
+            return Ok(Ring {
+                io,
+                overflow: VecDeque::new(),
+            });
+        }
+        let cause = io::Error::from_raw_os_error(libc::EINVAL);
+        Err(Refusal {
+            step: "io_uring_setup features",
+            cause,
+        })
+    }
+
+    pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
+        self.io.submitter()
+    }
+
+    /// How many completions are ready to be taken.
+    #[inline]
+    pub(super) fn ready(&mut self) -> usize {
+        self.io.completion().len()
+    }
+
+    /// Takes the oldest completion.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<cqueue::Entry> {
+        self.io.completion().next()
+    }
+
+    /// Whether something waits to be submitted.
+    pub(super) fn has_submissions(&mut self) -> bool {
+        !self.overflow.is_empty() || !self.io.submission().is_empty()
+    }
+
+    /// Whether the kernel signals the registered eventfd when there is something to reap.
+    pub(super) fn set_notifications(&mut self, on: bool) {
+        let queue = self.io.completion();
+        if on {
+            queue.enable_eventfd()
+        } else {
+            queue.disable_eventfd()
+        }
+    }
+
+    /// Submits everything, then waits for a completion for as long as `timeout` says (`None`: for
+    /// ever). Does not wait if there is one, and does not enter the kernel for nothing.
+    #[inline]
+    pub(super) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if !self.overflow.is_empty() {
+            self.submit_overflow()?;
+        }
+        let wait = timeout != Some(Duration::ZERO) && self.io.completion().is_empty();
+        let queue = self.io.submission();
+        if !wait && queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(());
+        }
+        drop(queue);
+        match timeout.filter(|_| wait) {
+            None => self.call(u32::from(wait), None),
+            Some(limit) => {
+                let limit = Timespec::new()
+                    .sec(limit.as_secs())
+                    .nsec(limit.subsec_nanos());
+                self.call(1, Some(&SubmitArgs::new().timespec(&limit)))
+            }
+        }
+    }
+
+    /// Submits everything and works off what is pending, without waiting, whatever it looks like.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.submit_overflow()?;
+        self.call(0, None)
+    }
+
+    fn submit_overflow(&mut self) -> io::Result<()> {
+        while !self.overflow.is_empty() {
+            self.call(0, None)?;
+            if self.refill() == 0 {
+                break; // The kernel takes nothing now (out of memory): at the next poll.
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves overflow into the submission queue. A chain moves as a whole: the kernel cuts links
+    /// where a submission ends.
+    fn refill(&mut self) -> usize {
+        let mut queue = self.io.submission();
+        let mut moved = 0;
+        while let Some((entry, linked)) = self.overflow.front() {
+            if queue.capacity() - queue.len() < 1 + usize::from(*linked) {
+                break;
+            }
+            // SAFETY: whoever called `push` vouched for the entry until its completion is reaped.
+            unsafe { queue.push(entry) }.expect("there is room: just checked");
+            self.overflow.pop_front();
+            moved += 1;
+        }
+        moved
+    }
+
+    #[inline]
+    fn call(&mut self, wait_for: u32, args: Option<&SubmitArgs<'_, '_>>) -> io::Result<()> {
+        let submit = self.io.submission().len() as u32;
+        let flags = GETEVENTS | if args.is_some() { EXT_ARG } else { 0 };
+        // SAFETY: the flags say what `args` is, and it lives until the call returns.
+        match unsafe { self.io.submitter().enter(submit, wait_for, flags, args) } {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // Time is up; a signal came; short of memory or of room for completions, both of
+                // which reaping helps. What was not submitted stays in the queue.
+                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// # Safety
+    /// What the entry points to must stay valid until its completion has been reaped.
+    #[inline]
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        if self.overflow.is_empty() {
+            // SAFETY: the caller vouches for the entry.
+            if unsafe { self.io.submission().push(entry) }.is_ok() {
+                return;
+            }
+        }
+        self.overflow.push_back((entry.clone(), false));
+    }
+
+    /// # Safety
+    /// As for [`Ring::push`], for both.
+    unsafe fn push_linked(&mut self, pair: [squeue::Entry; 2]) {
+        if self.overflow.is_empty() {
+            // SAFETY: the caller vouches for the entries.
+            if unsafe { self.io.submission().push_multiple(&pair) }.is_ok() {
+                return;
+            }
+        }
+        let [first, second] = pair;
+        self.overflow.extend([(first, true), (second, false)]);
+    }
+}
+
+/// Operations without memory of ours.
+impl Ring {
+    pub(super) fn accept(&mut self, listener: RawFd, token: Token) {
+        let entry = opcode::AcceptMulti::new(Fd(listener))
+            .flags(libc::SOCK_CLOEXEC)
+            .build();
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
+    /// Receives once, into a provided buffer chosen when bytes arrive.
+    #[inline]
+    pub(super) fn receive_once(&mut self, fd: RawFd, token: Token) {
+        let entry = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0)
+            .buf_group(BUFFER_GROUP)
+            .build()
+            .flags(squeue::Flags::BUFFER_SELECT)
+            .user_data(token.0);
+        // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Receives until cancelled, each time into a provided buffer.
+    #[inline]
+    pub(super) fn receive_stream(&mut self, fd: RawFd, token: Token) {
+        let entry = opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP)
+            .build()
+            .user_data(token.0);
+        // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Cancels the operation called `target`, if it is still in flight.
+    pub(super) fn cancel(&mut self, target: Token) {
+        let entry = opcode::AsyncCancel::new(target.0)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(Token::CANCEL.0);
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Cancels whatever is in flight.
+    pub(super) fn cancel_all(&mut self) {
+        let all = io_uring::types::CancelBuilder::any();
+        let entry = opcode::AsyncCancel2::new(all)
+            .build()
+            .user_data(Token::CANCEL.0);
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry) }
+    }
+
+    pub(super) fn close(&mut self, fd: RawFd, token: Token) {
+        // SAFETY: points to nothing.
+        unsafe { self.push(&close_entry(fd, token)) }
+    }
+}
+
+/// Operations on memory of ours.
+impl Ring {
+    /// # Safety
+    /// `count` must stay valid until the completion has been reaped.
+    pub(super) unsafe fn read_count(&mut self, fd: RawFd, count: *mut u64, token: Token) {
+        let entry = opcode::Read::new(Fd(fd), count.cast(), size_of::<u64>() as u32).build();
+        // SAFETY: the caller vouches for `count`.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
+    /// Sends `len` bytes; with `all`, completes only when the kernel took them all or failed.
+    ///
+    /// # Safety
+    /// The bytes must stay valid until the completion has been reaped.
+    #[inline]
+    pub(super) unsafe fn send(
+        &mut self,
+        fd: RawFd,
+        bytes: *const u8,
+        len: u32,
+        all: bool,
+        token: Token,
+    ) {
+        let entry = send_entry(fd, bytes, len, all, token);
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Sends `len` bytes, all of them, then closes. If not all could be sent, the close is
+    /// cancelled.
+    ///
+    /// # Safety
+    /// As for [`Ring::send`].
+    pub(super) unsafe fn send_and_close(
+        &mut self,
+        fd: RawFd,
+        bytes: *const u8,
+        len: u32,
+        [send, close]: [Token; 2],
+    ) {
+        let entry = send_entry(fd, bytes, len, true, send).flags(squeue::Flags::IO_LINK);
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { self.push_linked([entry, close_entry(fd, close)]) }
+    }
+
+    /// # Safety
+    /// The message, and what it points to, must stay valid until the completion has been reaped.
+    pub(super) unsafe fn send_message(
+        &mut self,
+        fd: RawFd,
+        message: *const libc::msghdr,
+        token: Token,
+    ) {
+        let flags = libc::MSG_NOSIGNAL as u32;
+        let entry = opcode::SendMsg::new(Fd(fd), message).flags(flags).build();
+        // SAFETY: the caller vouches for the message.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+}
+
+#[inline]
+fn send_entry(fd: RawFd, bytes: *const u8, len: u32, all: bool, token: Token) -> squeue::Entry {
+    let flags = libc::MSG_NOSIGNAL | if all { libc::MSG_WAITALL } else { 0 };
+    opcode::Send::new(Fd(fd), bytes, len)
+        .flags(flags)
+        .build()
+        .user_data(token.0)
+}
+
+fn close_entry(fd: RawFd, token: Token) -> squeue::Entry {
+    opcode::Close::new(Fd(fd)).build().user_data(token.0)
+}
+
+fn build(
+    submissions: u32,
+    completions: u32,
+    flags: impl FnOnce(&mut Builder<squeue::Entry, cqueue::Entry>),
+) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder
+        .setup_clamp()
+        .setup_submit_all()
+        .setup_cqsize(completions)
+        .dontfork();
+    flags(&mut builder);
+    // Two entries are the least that a linked pair needs.
+    builder.build(submissions.max(2))
+}

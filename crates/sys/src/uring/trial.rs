@@ -1,0 +1,40 @@
+//! Does this driver work here? A ring like the real one, with one multishot receive.
+
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use io_uring::cqueue;
+
+use super::Refusal;
+use super::buffers::Buffers;
+use super::ring::Ring;
+use super::slots::Token;
+
+/// Does once what the driver lives on: receives into provided buffers, armed once for many.
+pub(crate) fn try_out() -> Result<(), Refusal> {
+    let refused = |step| move |cause| Refusal { step, cause };
+    let mut ring = Ring::new(2, 4)?;
+    let buffers = Buffers::new(&ring, 1, 64).map_err(refused("registering receive buffers"))?;
+    let (mut peer, socket) = UnixStream::pair().map_err(refused("socketpair"))?;
+    peer.write_all(b"?").map_err(refused("write"))?;
+    ring.receive_stream(socket.as_raw_fd(), Token::WAKE);
+    ring.enter(Some(Duration::from_secs(1)))
+        .map_err(refused("io_uring_enter"))?;
+
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let outcome = match ring.next() {
+        Some(entry) if entry.result() < 0 => Err(io::Error::from_raw_os_error(-entry.result())),
+        Some(entry) => match cqueue::buffer_select(entry.flags()) {
+            Some(id) if cqueue::more(entry.flags()) && buffers.bytes(id, 1) == b"?" => Ok(()),
+            _ => Err(invalid()),
+        },
+        None => Err(invalid()),
+    };
+    // Ends the receive before its buffers go. It has no buffer left, so it can write to none.
+    drop(peer);
+    ring.cancel_all();
+    let _ = ring.enter(Some(Duration::ZERO));
+    outcome.map_err(refused("a multishot receive"))
+}

@@ -1,0 +1,256 @@
+//! What the tests of both drivers share: a driver with a log of its events, and real clients.
+#![allow(dead_code, reason = "every test binary uses its part")]
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use highwater_core::driver::{AcceptError, ConnId, Event, Output, Reading, Then};
+use highwater_sys::epoll::Epoll;
+use highwater_sys::uring::Uring;
+use highwater_sys::{DriverConfig, External, Listener, probe};
+
+/// No step of a test takes this long unless something hangs.
+pub const HANG: Duration = Duration::from_secs(20);
+
+/// A driver the tests run on.
+pub trait Subject: External + Sized {
+    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self>;
+    /// Whether it works on this machine. If not, says so loudly.
+    fn available() -> bool;
+}
+
+impl Subject for Uring {
+    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
+        Uring::new(listener, config)
+    }
+
+    fn available() -> bool {
+        match probe().uring {
+            Ok(()) => true,
+            Err(reason) => {
+                eprintln!("\n*** SKIPPED: io_uring does not work on this machine: {reason} ***\n");
+                false
+            }
+        }
+    }
+}
+
+impl Subject for Epoll {
+    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
+        Epoll::new(listener, config)
+    }
+
+    fn available() -> bool {
+        true
+    }
+}
+
+/// Runs the test it stands before on both drivers.
+#[macro_export]
+macro_rules! on_both {
+    ($(#[$doc:meta])* fn $name:ident<$driver:ident>() $body:block) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[$doc])*
+            fn test<$driver: $crate::common::Subject>() $body
+
+            #[test]
+            fn uring() {
+                use $crate::common::Subject;
+                if highwater_sys::uring::Uring::available() {
+                    test::<highwater_sys::uring::Uring>();
+                }
+            }
+
+            #[test]
+            fn epoll() {
+                test::<highwater_sys::epoll::Epoll>();
+            }
+        }
+    };
+}
+
+/// An event, with its bytes copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Accepted(ConnId, Option<SocketAddr>),
+    Received(ConnId, Vec<u8>),
+    Eof(ConnId),
+    Progress(ConnId),
+    Sent(ConnId),
+    Closed(ConnId),
+    AcceptFailed(AcceptError),
+}
+
+impl Seen {
+    fn of(event: &Event<'_>) -> Seen {
+        match event {
+            Event::Accepted(id, peer) => Seen::Accepted(*id, *peer),
+            Event::Received(id, bytes) => Seen::Received(*id, bytes.to_vec()),
+            Event::Eof(id) => Seen::Eof(*id),
+            Event::Progress(id) => Seen::Progress(*id),
+            Event::Sent(id, _) => Seen::Sent(*id),
+            Event::Closed(id) => Seen::Closed(*id),
+            Event::AcceptFailed(error) => Seen::AcceptFailed(*error),
+        }
+    }
+}
+
+/// A driver, and what it has reported. Checks on every event what the contract promises of all.
+pub struct Rig<D> {
+    pub driver: D,
+    pub addr: SocketAddr,
+    pub log: Vec<Seen>,
+    open: HashSet<ConnId>,
+    ended: HashSet<ConnId>,
+    sending: HashSet<ConnId>,
+}
+
+impl<D: Subject> Rig<D> {
+    pub fn new() -> Rig<D> {
+        Rig::with(&DriverConfig::default())
+    }
+
+    pub fn with(config: &DriverConfig) -> Rig<D> {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 1024).unwrap();
+        let addr = listener.local_addr().unwrap();
+        Rig {
+            driver: D::start(listener, config).unwrap(),
+            addr,
+            log: Vec::new(),
+            open: HashSet::new(),
+            ended: HashSet::new(),
+            sending: HashSet::new(),
+        }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.addr).unwrap();
+        client.set_nodelay(true).unwrap();
+        client.set_read_timeout(Some(HANG)).unwrap();
+        client.set_write_timeout(Some(HANG)).unwrap();
+        client
+    }
+
+    /// A client, and its connection.
+    pub fn accepted(&mut self) -> (TcpStream, ConnId) {
+        let client = self.connect();
+        let before = self.log.len();
+        let mut id = None;
+        self.until("Accepted", |rig| {
+            id = rig.log[before..].iter().find_map(|seen| match seen {
+                Seen::Accepted(id, _) => Some(*id),
+                _ => None,
+            });
+            id.is_some()
+        });
+        (client, id.unwrap())
+    }
+
+    /// One poll, waiting up to `timeout`.
+    pub fn poll(&mut self, timeout: Duration) {
+        let (log, open, ended, sending) = (
+            &mut self.log,
+            &mut self.open,
+            &mut self.ended,
+            &mut self.sending,
+        );
+        let on_event = &mut |event: Event<'_>| {
+            let seen = Seen::of(&event);
+            match &seen {
+                Seen::Accepted(id, _) => assert!(open.insert(*id), "{id:?} accepted twice"),
+                Seen::Received(id, bytes) => {
+                    assert!(open.contains(id) && !bytes.is_empty(), "{seen:?}");
+                    assert!(!ended.contains(id), "R5: {seen:?}");
+                }
+                Seen::Eof(id) => assert!(open.contains(id) && ended.insert(*id), "R5: {seen:?}"),
+                Seen::Progress(id) => assert!(open.contains(id) && sending.contains(id), "R2"),
+                Seen::Sent(id) => assert!(open.contains(id) && sending.remove(id), "R2: {seen:?}"),
+                Seen::Closed(id) => {
+                    assert!(open.remove(id), "R3: {seen:?}");
+                    ended.remove(id);
+                    sending.remove(id);
+                }
+                Seen::AcceptFailed(_) => {}
+            }
+            log.push(seen);
+        };
+        self.driver.poll(Some(timeout), on_event).unwrap();
+    }
+
+    /// Polls until `done`; panics with the end of the log if that never happens.
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            let tail = &self.log[self.log.len().saturating_sub(20)..];
+            let short: Vec<_> = tail.iter().map(|seen| format!("{seen:.100?}")).collect();
+            assert!(start.elapsed() < HANG, "no {what}; last seen: {short:#?}");
+            self.poll(Duration::from_millis(50));
+        }
+    }
+
+    pub fn until_seen(&mut self, what: &Seen) {
+        self.until(&format!("{what:?}"), |rig| rig.log.contains(what));
+    }
+
+    /// Polls as long as something comes at once, then a little longer.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 3 {
+            let before = self.log.len();
+            self.poll(Duration::from_millis(20));
+            quiet = if self.log.len() == before {
+                quiet + 1
+            } else {
+                0
+            };
+        }
+    }
+
+    pub fn send(&mut self, id: ConnId, bytes: &[u8], then: Then) {
+        self.send_output(
+            id,
+            Output {
+                bytes: bytes.to_vec(),
+                tail: Default::default(),
+            },
+            then,
+        );
+    }
+
+    pub fn send_output(&mut self, id: ConnId, output: Output, then: Then) {
+        assert!(self.sending.insert(id), "O1: the test is wrong");
+        self.driver.send(id, output, then);
+    }
+
+    pub fn stream(&mut self, id: ConnId) {
+        self.driver.read(id, Reading::Stream);
+    }
+
+    /// All bytes received from a connection so far.
+    pub fn received(&self, id: ConnId) -> Vec<u8> {
+        let bytes = self.log.iter().filter_map(|seen| match seen {
+            Seen::Received(of, bytes) if *of == id => Some(bytes.as_slice()),
+            _ => None,
+        });
+        bytes.collect::<Vec<_>>().concat()
+    }
+
+    pub fn count(&self, matches: impl Fn(&Seen) -> bool) -> usize {
+        self.log.iter().filter(|seen| matches(seen)).count()
+    }
+
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+}
+
+/// `len` bytes in which every offset can be told from its neighbours.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+        .collect()
+}
