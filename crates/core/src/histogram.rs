@@ -38,16 +38,8 @@ impl Histogram {
     /// A histogram without values.
     pub fn new() -> Self {
         let zeros = vec![0; BUCKETS].into_boxed_slice();
-        let buckets = zeros
-            .try_into()
-            .expect("the slice was made with BUCKETS elements");
-        Histogram {
-            buckets,
-            count: 0,
-            sum: 0,
-            min: u64::MAX,
-            max: 0,
-        }
+        let buckets = zeros.try_into().expect("the slice was made with BUCKETS elements");
+        Histogram { buckets, count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
     /// Records `value` once.
@@ -125,11 +117,7 @@ impl Histogram {
             // Not even the last bucket's top is its largest value if values beyond the range are
             // in it, but then the maximum is the only thing known about them.
             if seen >= rank {
-                return Some(if bucket == BUCKETS - 1 {
-                    max
-                } else {
-                    bucket_top(bucket).min(max)
-                });
+                return Some(if bucket == BUCKETS - 1 { max } else { bucket_top(bucket).min(max) });
             }
         }
         Some(max)
@@ -145,11 +133,7 @@ impl Histogram {
             return self.count;
         }
         let bucket = bucket_of(value);
-        let whole = if value == bucket_top(bucket) {
-            bucket + 1
-        } else {
-            bucket
-        };
+        let whole = if value == bucket_top(bucket) { bucket + 1 } else { bucket };
         self.buckets[..whole].iter().sum()
     }
 }
@@ -223,10 +207,7 @@ mod tests {
         for bucket in 0..BUCKETS {
             let top = bucket_top(bucket);
             assert_eq!((bucket_of(bottom), bucket_of(top)), (bucket, bucket));
-            assert!(
-                (top - bottom) * 64 <= bottom,
-                "{bottom}..={top} is too wide"
-            );
+            assert!((top - bottom) * 64 <= bottom, "{bottom}..={top} is too wide");
             bottom = top + 1;
         }
         assert_eq!(bottom, VALUE_MAX + 1);
@@ -239,10 +220,7 @@ mod tests {
         let mut histogram = histogram_of(&[5]);
         histogram.clear();
         assert_eq!((histogram.count(), histogram.sum()), (0, 0));
-        assert_eq!(
-            (histogram.min(), histogram.max(), histogram.quantile(0.5)),
-            (None, None, None)
-        );
+        assert_eq!((histogram.min(), histogram.max(), histogram.quantile(0.5)), (None, None, None));
         assert_eq!(histogram.count_at_or_below(u64::MAX), 0);
         histogram.record_n(5, 0);
         assert_eq!(histogram.min(), None);
@@ -253,10 +231,7 @@ mod tests {
     fn nearest_rank() {
         let hundred = histogram_of(&(1..=100).collect::<Vec<_>>());
         for percent in 1..=100_u32 {
-            assert_eq!(
-                hundred.quantile(f64::from(percent) / 100.0),
-                Some(u64::from(percent))
-            );
+            assert_eq!(hundred.quantile(f64::from(percent) / 100.0), Some(u64::from(percent)));
         }
         assert_eq!(hundred.quantile(0.071), Some(8));
         assert_eq!(hundred.quantile(-1.0), Some(1));
@@ -270,10 +245,7 @@ mod tests {
     fn the_end_of_the_range() {
         let histogram = histogram_of(&[VALUE_MAX - 1, VALUE_MAX, VALUE_MAX + 1, u64::MAX]);
         assert_eq!(histogram.max(), Some(u64::MAX));
-        assert_eq!(
-            histogram.sum(),
-            3 * u128::from(VALUE_MAX) + u128::from(u64::MAX)
-        );
+        assert_eq!(histogram.sum(), 3 * u128::from(VALUE_MAX) + u128::from(u64::MAX));
         assert_eq!(histogram.quantile(1.0), Some(u64::MAX));
         assert_eq!(histogram.count_at_or_below(u64::MAX), 4);
     }

@@ -12,15 +12,8 @@ pub const LENGTH: usize = 29;
 pub const LATEST: UnixSeconds = UnixSeconds(253_402_300_799);
 
 const SECONDS_PER_DAY: u64 = 86_400;
-const DAY_NAMES: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const DAY_NAMES: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTH_NAMES: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
@@ -59,9 +52,7 @@ pub fn format(time: UnixSeconds) -> [u8; LENGTH] {
 /// `now` settles the century of RFC 850's two-digit year: a date that would be more than 50 years
 /// in the future means the same year of the century before.
 pub fn parse(text: &[u8], now: UnixSeconds) -> Option<UnixSeconds> {
-    parse_imf_fixdate(text)
-        .or_else(|| parse_rfc850(text, now))
-        .or_else(|| parse_asctime(text))
+    parse_imf_fixdate(text).or_else(|| parse_rfc850(text, now)).or_else(|| parse_asctime(text))
 }
 
 fn parse_imf_fixdate(text: &[u8]) -> Option<UnixSeconds> {
@@ -82,9 +73,7 @@ fn parse_imf_fixdate(text: &[u8]) -> Option<UnixSeconds> {
 
 fn parse_rfc850(text: &[u8], now: UnixSeconds) -> Option<UnixSeconds> {
     let mut scan = Scan(text);
-    DAY_NAMES
-        .iter()
-        .find_map(|name| scan.literal(name.as_bytes()))?;
+    DAY_NAMES.iter().find_map(|name| scan.literal(name.as_bytes()))?;
     scan.literal(b", ")?;
     let day = scan.digits(2)?;
     scan.literal(b"-")?;
@@ -137,16 +126,12 @@ impl Scan<'_> {
     }
 
     fn short_day_name(&mut self) -> Option<()> {
-        DAY_NAMES
-            .iter()
-            .find_map(|name| self.literal(&name.as_bytes()[..3]))
+        DAY_NAMES.iter().find_map(|name| self.literal(&name.as_bytes()[..3]))
     }
 
     /// 1 for January.
     fn month(&mut self) -> Option<u64> {
-        (1..)
-            .zip(MONTH_NAMES)
-            .find_map(|(number, name)| self.literal(name).map(|()| number))
+        (1..).zip(MONTH_NAMES).find_map(|(number, name)| self.literal(name).map(|()| number))
     }
 
     fn digits(&mut self, count: usize) -> Option<u64> {
@@ -287,16 +272,11 @@ mod tests {
             let expected = std::format!(
                 "{}, {day:02} {} {year} 12:34:56 GMT",
                 ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][weekday],
-                "JanFebMarAprMayJunJulAugSepOctNovDec"
-                    .get(month * 3 - 3..month * 3)
-                    .unwrap_or("?"),
+                "JanFebMarAprMayJunJulAugSepOctNovDec".get(month * 3 - 3..month * 3).unwrap_or("?"),
             );
             assert_eq!(formatted(days * 86_400 + 45_296), expected);
-            let february = if year % 400 == 0 || (year % 4 == 0 && year % 100 != 0) {
-                29
-            } else {
-                28
-            };
+            let february =
+                if year % 400 == 0 || (year % 4 == 0 && year % 100 != 0) { 29 } else { 28 };
             let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
             weekday = (weekday + 1) % 7;
             day += 1;

@@ -21,10 +21,7 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DecodeError::BadEscape(at) => {
-                write!(
-                    f,
-                    "the `%` at byte {at} is not followed by two hexadecimal digits"
-                )
+                write!(f, "the `%` at byte {at} is not followed by two hexadecimal digits")
             }
             DecodeError::NotUtf8 => f.write_str("the decoded bytes are not UTF-8"),
         }
@@ -58,9 +55,7 @@ pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, DecodeError> {
             at += 1;
         }
     }
-    String::from_utf8(decoded)
-        .map(Cow::Owned)
-        .map_err(|_| DecodeError::NotUtf8)
+    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| DecodeError::NotUtf8)
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -92,10 +87,7 @@ mod tests {
     /// Purpose: the usual text, without escapes, is not copied.
     #[test]
     fn borrows_if_it_can() {
-        assert!(matches!(
-            percent_decode("12345"),
-            Ok(Cow::Borrowed("12345"))
-        ));
+        assert!(matches!(percent_decode("12345"), Ok(Cow::Borrowed("12345"))));
     }
 
     /// Purpose: whatever is malformed is refused, with its place.

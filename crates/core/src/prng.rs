@@ -21,9 +21,7 @@ impl Prng {
         let mut mixer = SplitMix64(seed);
         // SplitMix64 is a bijection of its counter, so four outputs in a row are never all zero,
         // which is the one state xoshiro cannot leave.
-        Prng {
-            state: [mixer.next(), mixer.next(), mixer.next(), mixer.next()],
-        }
+        Prng { state: [mixer.next(), mixer.next(), mixer.next(), mixer.next()] }
     }
 
     /// 64 random bits.
@@ -70,10 +68,7 @@ impl Prng {
     /// If `range` is empty.
     #[inline]
     pub fn range(&mut self, range: Range<u64>) -> u64 {
-        assert!(
-            range.start < range.end,
-            "range({range:?}) has no possible answer"
-        );
+        assert!(range.start < range.end, "range({range:?}) has no possible answer");
         range.start + self.below(range.end - range.start)
     }
 
@@ -124,9 +119,7 @@ mod tests {
     /// Purpose: the numbers are those of the authors' xoshiro256plusplus.c from state 1, 2, 3, 4.
     #[test]
     fn agrees_with_the_reference_implementation() {
-        let mut prng = Prng {
-            state: [1, 2, 3, 4],
-        };
+        let mut prng = Prng { state: [1, 2, 3, 4] };
         let expected = [
             41_943_041,
             58_720_359,
@@ -174,10 +167,8 @@ mod tests {
         for _ in 0..100_000 {
             cells[prng.below(10) as usize] += 1;
         }
-        let chi2: f64 = cells
-            .iter()
-            .map(|&n| (f64::from(n) - 1e4) * (f64::from(n) - 1e4) / 1e4)
-            .sum();
+        let chi2: f64 =
+            cells.iter().map(|&n| (f64::from(n) - 1e4) * (f64::from(n) - 1e4) / 1e4).sum();
         assert!(chi2 < 27.9, "{cells:?} has chi-squared {chi2}");
     }
 
@@ -191,10 +182,7 @@ mod tests {
             thirds[(prng.below(3 << 62) % 3) as usize] += 1;
         }
         // Five standard deviations of a binomial with n = 30 000, p = ⅓ are 408.
-        assert!(
-            thirds.iter().all(|&n| n.abs_diff(10_000) < 408),
-            "{thirds:?}"
-        );
+        assert!(thirds.iter().all(|&n| n.abs_diff(10_000) < 408), "{thirds:?}");
     }
 
     /// Purpose: the ends of every interval are reached and never passed.
@@ -202,18 +190,11 @@ mod tests {
     fn intervals_hold_their_ends() {
         let mut prng = Prng::from_seed(3);
         let drawn: Vec<u64> = (0..1000).map(|_| prng.range(5..8)).collect();
-        assert_eq!(
-            (drawn.iter().min(), drawn.iter().max()),
-            (Some(&5), Some(&7))
-        );
+        assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&5), Some(&7)));
         assert_eq!(prng.range(u64::MAX - 1..u64::MAX), u64::MAX - 1);
         assert_eq!(prng.below(1), 0);
         assert!(prng.chance(1, 1) && prng.chance(9, 2) && !prng.chance(0, 1));
-        assert!(
-            (0..1000)
-                .map(|_| prng.unit())
-                .all(|x| (0.0..1.0).contains(&x))
-        );
+        assert!((0..1000).map(|_| prng.unit()).all(|x| (0.0..1.0).contains(&x)));
     }
 
     /// Purpose: `chance` and `unit` have the mean they promise, within five standard deviations.
@@ -237,10 +218,7 @@ mod tests {
             *orders.entry(items).or_default() += 1;
         }
         assert_eq!(orders.len(), 6);
-        assert!(
-            orders.values().all(|&n| n.abs_diff(10_000) < 457),
-            "{orders:?}"
-        );
+        assert!(orders.values().all(|&n| n.abs_diff(10_000) < 457), "{orders:?}");
     }
 
     /// Purpose: an impossible request is the caller's bug and says so.

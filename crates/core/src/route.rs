@@ -102,10 +102,7 @@ const ROOT: NodeId = 0;
 impl<T> Router<T> {
     /// A router without routes.
     pub fn new() -> Self {
-        Router {
-            nodes: Vec::from([Node::new(b"/", ROOT)]),
-            routes: Vec::new(),
-        }
+        Router { nodes: Vec::from([Node::new(b"/", ROOT)]), routes: Vec::new() }
     }
 
     /// Adds a route.
@@ -115,10 +112,7 @@ impl<T> Router<T> {
     /// If the pattern is malformed, or another route already matches the same paths. The error
     /// names the pattern, or both, and says what to write instead. The router is as it was.
     pub fn insert(&mut self, pattern: &str, value: T) -> Result<RouteId, InsertError> {
-        let Pattern {
-            pieces,
-            param_names,
-        } = Pattern::parse(pattern)?;
+        let Pattern { pieces, param_names } = Pattern::parse(pattern)?;
         let id =
             RouteId(u32::try_from(self.routes.len()).expect("2³² routes do not fit in memory"));
         let mut at = ROOT;
@@ -133,24 +127,13 @@ impl<T> Router<T> {
             }
         }
         let node = &mut self.nodes[at as usize];
-        let end = if ends_in_rest {
-            &mut node.rest
-        } else {
-            &mut node.route
-        };
+        let end = if ends_in_rest { &mut node.rest } else { &mut node.route };
         if let Some(existing) = *end {
             let existing = self.routes[existing.index()].pattern.clone();
-            return Err(InsertError::new(
-                pattern,
-                InsertErrorKind::Conflict { existing },
-            ));
+            return Err(InsertError::new(pattern, InsertErrorKind::Conflict { existing }));
         }
         *end = Some(id);
-        self.routes.push(Route {
-            pattern: pattern.into(),
-            param_names,
-            value,
-        });
+        self.routes.push(Route { pattern: pattern.into(), param_names, value });
         Ok(id)
     }
 
@@ -195,9 +178,7 @@ impl<T> Router<T> {
 
     /// All routes, in the order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
-        self.routes
-            .iter()
-            .map(|route| (&*route.pattern, &route.value))
+        self.routes.iter().map(|route| (&*route.pattern, &route.value))
     }
 
     /// The search behind [`Router::find`]. `on_enter` hears of every node that is entered, so that a
@@ -283,11 +264,7 @@ impl<T> Router<T> {
             };
             let shared = shared_length(&self.nodes[child as usize].text, text);
             let whole = shared == self.nodes[child as usize].text.len();
-            at = if whole {
-                child
-            } else {
-                self.split(child, shared)
-            };
+            at = if whole { child } else { self.split(child, shared) };
             text = &text[shared..];
         }
         at
@@ -366,9 +343,7 @@ impl Node {
 /// How many bytes there are up to the next `/` or the end.
 #[inline]
 fn segment_length(path: &[u8]) -> usize {
-    path.iter()
-        .position(|&byte| byte == b'/')
-        .unwrap_or(path.len())
+    path.iter().position(|&byte| byte == b'/').unwrap_or(path.len())
 }
 
 fn shared_length(left: &[u8], right: &[u8]) -> usize {
@@ -392,13 +367,7 @@ struct Span {
 impl Params {
     /// No parameters.
     pub const fn new() -> Self {
-        Params {
-            spans: [Span {
-                start: 0,
-                length: 0,
-            }; PARAMS_MAX],
-            count: 0,
-        }
+        Params { spans: [Span { start: 0, length: 0 }; PARAMS_MAX], count: 0 }
     }
 
     /// How many there are.
@@ -429,10 +398,7 @@ impl Params {
     /// Positions fit in 32 bits because `search` refuses longer paths.
     #[inline]
     fn push(&mut self, start: usize, length: usize) {
-        self.spans[self.count as usize] = Span {
-            start: start as u32,
-            length: length as u32,
-        };
+        self.spans[self.count as usize] = Span { start: start as u32, length: length as u32 };
         self.count += 1;
     }
 

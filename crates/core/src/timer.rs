@@ -88,10 +88,7 @@ impl Wheel {
     /// A wheel without entries that begins at `now`.
     pub fn new(now: Instant) -> Self {
         Wheel {
-            levels: [Level {
-                slots: [None; SLOTS],
-                occupied: 0,
-            }; LEVELS],
+            levels: [Level { slots: [None; SLOTS], occupied: 0 }; LEVELS],
             overdue: None,
             entries: Vec::new(),
             free: None,
@@ -195,11 +192,7 @@ impl Wheel {
     }
 
     fn allocate(&mut self, tick: u64, token: u64) -> Index {
-        let entry = Entry {
-            tick,
-            token,
-            next: None,
-        };
+        let entry = Entry { tick, token, next: None };
         if let Some(index) = self.free {
             self.free = self.entries[index.0 as usize].next;
             self.entries[index.0 as usize] = entry;
@@ -273,42 +266,26 @@ mod tests {
         assert_eq!(wheel.len(), 1);
         assert_eq!(expired(&mut wheel, at(u64::MAX / 2)), []);
         assert!(wheel.next().is_some());
-        assert_eq!(
-            expired(&mut wheel, at(u64::MAX - TICK.as_nanos() as u64)),
-            []
-        );
+        assert_eq!(expired(&mut wheel, at(u64::MAX - TICK.as_nanos() as u64)), []);
         assert_eq!(wheel.next(), Some(Instant::MAX));
     }
 
     /// Purpose: a worker that sleeps until `next` wakes a bounded number of times for one deadline.
     #[test]
     fn waiting_for_next_does_not_spin() {
-        for deadline in [
-            1,
-            8_388_608,
-            SECOND,
-            10 * SECOND,
-            3600 * SECOND,
-            u64::MAX / 3,
-        ] {
+        for deadline in [1, 8_388_608, SECOND, 10 * SECOND, 3600 * SECOND, u64::MAX / 3] {
             let start = at(123_456_789);
             let mut wheel = Wheel::new(start);
             wheel.insert(start + Duration::from_nanos(deadline), 9);
             let mut wakes = 0;
             let mut now = start;
             while let Some(next) = wheel.next() {
-                assert!(
-                    next > now,
-                    "asks to be woken at {next:?}, which is not after {now:?}"
-                );
+                assert!(next > now, "asks to be woken at {next:?}, which is not after {now:?}");
                 now = next;
                 wakes += 1;
                 expired(&mut wheel, now);
             }
-            assert!(
-                wakes <= LEVELS,
-                "{wakes} wake-ups for a deadline in {deadline} ns"
-            );
+            assert!(wakes <= LEVELS, "{wakes} wake-ups for a deadline in {deadline} ns");
             assert!(now <= start + Duration::from_nanos(deadline) + TICK);
         }
     }

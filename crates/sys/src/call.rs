@@ -6,11 +6,7 @@ use std::io;
 /// The result of a system call that reports failure as −1.
 #[inline]
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The same for calls that return a size.

@@ -1,6 +1,22 @@
 //! What time is it? The only place that reads a clock; everything else is given the time.
 
-use highwater_core::time::{Instant, UnixSeconds};
+use highwater_core::time::{Clock, Instant, UnixSeconds};
+
+/// The clock of both drivers.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        monotonic()
+    }
+
+    #[inline]
+    fn unix_time(&self) -> UnixSeconds {
+        realtime()
+    }
+}
 
 /// `CLOCK_MONOTONIC`: nanoseconds since the system started, unaffected by changes of the date.
 #[inline]
@@ -17,10 +33,7 @@ pub fn realtime() -> UnixSeconds {
 
 #[inline]
 fn read(clock: libc::clockid_t) -> libc::timespec {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes for the duration of the call.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
     debug_assert_eq!(result, 0, "both clocks exist on every Linux");
@@ -39,9 +52,7 @@ mod tests {
         let elapsed = monotonic() - ours;
         assert!(elapsed.as_millis() >= 2 && elapsed <= theirs.elapsed() + elapsed / 2);
 
-        let unix = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap();
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(realtime().0.abs_diff(unix.as_secs()) <= 1);
     }
 }

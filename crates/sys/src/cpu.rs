@@ -68,17 +68,11 @@ mod tests {
     /// Purpose: a pinned thread is allowed exactly its core, and an absent core is refused.
     #[test]
     fn pin_then_read_back() {
-        let core = *allowed()
-            .unwrap()
-            .last()
-            .expect("a running thread has a core");
+        let core = *allowed().unwrap().last().expect("a running thread has a core");
         std::thread::spawn(move || {
             pin_thread(core).unwrap();
             assert_eq!(allowed().unwrap(), [core]);
-            assert_eq!(
-                pin_thread(60_000).unwrap_err().raw_os_error(),
-                Some(libc::EINVAL)
-            );
+            assert_eq!(pin_thread(60_000).unwrap_err().raw_os_error(), Some(libc::EINVAL));
         })
         .join()
         .unwrap();

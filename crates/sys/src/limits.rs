@@ -18,16 +18,10 @@ pub struct DescriptorLimit {
 /// # Errors
 /// Whatever `getrlimit(2)` reports.
 pub fn descriptors() -> io::Result<DescriptorLimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes for the duration of the call.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
-    Ok(DescriptorLimit {
-        soft: limit.rlim_cur,
-        hard: limit.rlim_max,
-    })
+    Ok(DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
 /// Raises the soft limit to the hard one and says what holds now. For the whole process.
@@ -51,10 +45,7 @@ pub fn set_descriptors_soft(soft: u64) -> io::Result<()> {
 }
 
 fn set_descriptors(soft: u64, hard: u64) -> io::Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: soft,
-        rlim_max: hard,
-    };
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: `limit` is valid for reads for the duration of the call.
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
     Ok(())
@@ -69,12 +60,6 @@ mod tests {
     fn raise_reaches_the_hard_limit() {
         let before = descriptors().unwrap();
         let after = raise_descriptors().unwrap();
-        assert_eq!(
-            after,
-            DescriptorLimit {
-                soft: before.hard,
-                hard: before.hard
-            }
-        );
+        assert_eq!(after, DescriptorLimit { soft: before.hard, hard: before.hard });
     }
 }

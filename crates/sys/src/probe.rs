@@ -38,20 +38,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// The fastest transport that works here.
     pub fn best(&self) -> Transport {
-        if self.uring.is_ok() {
-            Transport::Uring
-        } else {
-            Transport::Epoll
-        }
+        if self.uring.is_ok() { Transport::Uring } else { Transport::Epoll }
     }
 }
 
 /// Tries what the drivers need. Takes well under a millisecond and leaves nothing behind.
 pub fn probe() -> Capabilities {
-    Capabilities {
-        uring: uring::try_out().map_err(|error| explain(&error)),
-        kernel: release(),
-    }
+    Capabilities { uring: uring::try_out().map_err(|error| explain(&error)), kernel: release() }
 }
 
 /// The failed step with its error, and what usually causes it.
@@ -104,10 +97,7 @@ mod tests {
             cause: io::Error::from_raw_os_error(number),
         };
         let text = explain(&refusal(libc::EPERM));
-        assert!(
-            text.starts_with("io_uring_setup: EPERM (") && text.contains("seccomp"),
-            "{text}"
-        );
+        assert!(text.starts_with("io_uring_setup: EPERM (") && text.contains("seccomp"), "{text}");
         assert!(explain(&refusal(libc::EMFILE)).starts_with("io_uring_setup: Too many open files"));
     }
 

@@ -83,10 +83,7 @@ impl Signals {
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the set is initialised, a null info is allowed, and `timeout` is null or valid.
         match check(unsafe { libc::sigtimedwait(&self.set, ptr::null_mut(), timeout) }) {
-            Ok(number) => Ok(SIGNALS
-                .iter()
-                .find(|known| known.1 == number)
-                .map(|known| known.0)),
+            Ok(number) => Ok(SIGNALS.iter().find(|known| known.1 == number).map(|known| known.0)),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(None),
                 _ => Err(error),

@@ -51,10 +51,7 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener {
-                fd,
-                backlog: self.backlog,
-            })
+            Ok(Listener { fd, backlog: self.backlog })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -69,8 +66,7 @@ impl Listener {
         check(unsafe {
             libc::getsockname(self.fd.as_raw_fd(), addr.as_mut_ptr(), addr.len_mut())
         })?;
-        addr.decode()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+        addr.decode().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
     }
 
     /// Accepts one connection if one waits, with `flags` for its descriptor. The listener must have
@@ -106,10 +102,7 @@ impl AsFd for Listener {
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener {
-            fd: listener.into(),
-            backlog: 4096,
-        }
+        Listener { fd: listener.into(), backlog: 4096 }
     }
 }
 
@@ -124,18 +117,11 @@ fn explain(addr: SocketAddr, error: &io::Error) -> io::Error {
         Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
         _ => "",
     };
-    io::Error::new(
-        error.kind(),
-        format!("cannot listen on {addr}: {error}{remedy}"),
-    )
+    io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}{remedy}"))
 }
 
 fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
-    };
+    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: takes no pointers.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
@@ -172,10 +158,7 @@ fn set_option(fd: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
 }
 
 fn set_socket_option<T>(fd: RawFd, level: i32, option: i32, value: &T) -> io::Result<()> {
-    let (value, len) = (
-        std::ptr::from_ref(value).cast(),
-        size_of::<T>() as libc::socklen_t,
-    );
+    let (value, len) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: `value` is valid for reads of `len` bytes.
     check(unsafe { libc::setsockopt(fd, level, option, value, len) })?;
     Ok(())
@@ -183,10 +166,7 @@ fn set_socket_option<T>(fd: RawFd, level: i32, option: i32, value: &T) -> io::Re
 
 /// Makes the coming close of a connection send a reset and forget the connection at once.
 pub(crate) fn reset_on_close(fd: RawFd) {
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // Fails only if the connection is gone already, which is what is wanted.
     let _ = set_socket_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
 }
@@ -222,10 +202,7 @@ impl RawAddr {
     fn empty() -> RawAddr {
         // SAFETY: `sockaddr_storage` is plain integers, for which all zero bits are valid.
         let storage = unsafe { mem::zeroed() };
-        RawAddr {
-            storage,
-            len: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
-        }
+        RawAddr { storage, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
     }
 
     fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
@@ -243,9 +220,7 @@ impl RawAddr {
                 let inner = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from_ne_bytes(v4.ip().octets()),
-                    },
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                     sin_zero: [0; 8],
                 };
                 // SAFETY: the storage is larger than, and aligned for, every socket address.
@@ -257,9 +232,7 @@ impl RawAddr {
                     sin6_family: libc::AF_INET6 as libc::sa_family_t,
                     sin6_port: v6.port().to_be(),
                     sin6_flowinfo: v6.flowinfo(),
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: v6.ip().octets(),
-                    },
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                     sin6_scope_id: v6.scope_id(),
                 };
                 // SAFETY: the storage is larger than, and aligned for, every socket address.

@@ -29,13 +29,8 @@ struct Shared {
 impl Waker {
     /// Blocking reads (io_uring turns them into waiting; epoll never reads).
     pub(crate) fn new() -> io::Result<Waker> {
-        let shared = Shared {
-            fd: eventfd(0)?,
-            pending: AtomicBool::new(false),
-        };
-        Ok(Waker {
-            shared: Arc::new(shared),
-        })
+        let shared = Shared { fd: eventfd(0)?, pending: AtomicBool::new(false) };
+        Ok(Waker { shared: Arc::new(shared) })
     }
 
     /// Makes `poll` return, now or when it is next called. Wakes before that poll coalesce.

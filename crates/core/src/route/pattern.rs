@@ -38,10 +38,7 @@ pub struct InsertError {
 
 impl InsertError {
     pub(super) fn new(pattern: &str, kind: InsertErrorKind) -> Self {
-        InsertError {
-            pattern: pattern.into(),
-            kind,
-        }
+        InsertError { pattern: pattern.into(), kind }
     }
 
     /// The pattern that was refused.
@@ -124,10 +121,7 @@ impl fmt::Display for InsertError {
                  the query in the handler",
             ),
             Kind::NeverMatches { character } => {
-                write!(
-                    f,
-                    "no path has a {character:?} in it as it arrives; write `"
-                )?;
+                write!(f, "no path has a {character:?} in it as it arrives; write `")?;
                 character
                     .encode_utf8(&mut [0; 4])
                     .bytes()
@@ -145,15 +139,9 @@ impl fmt::Display for InsertError {
                  between the slashes, and take what is around it off in the handler"
             ),
             Kind::OtherSyntax { segment } => {
-                let name = segment
-                    .get(1..)
-                    .filter(|name| is_name(name))
-                    .unwrap_or("name");
+                let name = segment.get(1..).filter(|name| is_name(name)).unwrap_or("name");
                 let star = if segment.starts_with('*') { "*" } else { "" };
-                write!(
-                    f,
-                    "`{segment}` is another framework's parameter; write `{{{star}{name}}}`"
-                )
+                write!(f, "`{segment}` is another framework's parameter; write `{{{star}{name}}}`")
             }
             Kind::BadName { name } => write!(
                 f,
@@ -161,10 +149,7 @@ impl fmt::Display for InsertError {
                  check in the handler what the value looks like"
             ),
             Kind::DuplicateName { name } => {
-                write!(
-                    f,
-                    "two parameters are called `{name}`; give one of them another name"
-                )
+                write!(f, "two parameters are called `{name}`; give one of them another name")
             }
             Kind::RestNotLast { name } => write!(
                 f,
@@ -183,12 +168,8 @@ impl fmt::Display for InsertError {
 impl core::error::Error for InsertError {}
 
 fn parse(pattern: &str) -> Result<Pattern, InsertErrorKind> {
-    let path = pattern
-        .strip_prefix('/')
-        .ok_or(InsertErrorKind::NoLeadingSlash)?;
-    if let Some(character) = path
-        .chars()
-        .find(|&c| !c.is_ascii_graphic() || matches!(c, '?' | '#'))
+    let path = pattern.strip_prefix('/').ok_or(InsertErrorKind::NoLeadingSlash)?;
+    if let Some(character) = path.chars().find(|&c| !c.is_ascii_graphic() || matches!(c, '?' | '#'))
     {
         return Err(InsertErrorKind::NeverMatches { character });
     }
@@ -222,10 +203,7 @@ fn parse(pattern: &str) -> Result<Pattern, InsertErrorKind> {
     if !literal.is_empty() {
         pieces.push(Piece::Literal(literal));
     }
-    Ok(Pattern {
-        pieces,
-        param_names: names.into(),
-    })
+    Ok(Pattern { pieces, param_names: names.into() })
 }
 
 /// What is between two slashes.
@@ -238,9 +216,7 @@ enum Segment<'a> {
 impl<'a> Segment<'a> {
     fn parse(segment: &'a str) -> Result<Segment<'a>, InsertErrorKind> {
         if segment.starts_with([':', '*']) {
-            return Err(InsertErrorKind::OtherSyntax {
-                segment: segment.into(),
-            });
+            return Err(InsertErrorKind::OtherSyntax { segment: segment.into() });
         }
         match segment.strip_prefix('{') {
             Some(inner) if !inner.starts_with('{') => Segment::parse_param(segment, inner),
@@ -251,25 +227,17 @@ impl<'a> Segment<'a> {
     /// `inner` is what follows the opening brace of `segment`.
     fn parse_param(segment: &'a str, inner: &'a str) -> Result<Segment<'a>, InsertErrorKind> {
         let Some((inside, after)) = inner.split_once('}') else {
-            return Err(InsertErrorKind::UnpairedBrace {
-                segment: segment.into(),
-            });
+            return Err(InsertErrorKind::UnpairedBrace { segment: segment.into() });
         };
         if !after.is_empty() {
-            return Err(InsertErrorKind::PartOfSegment {
-                segment: segment.into(),
-            });
+            return Err(InsertErrorKind::PartOfSegment { segment: segment.into() });
         }
         let rest = inside.strip_prefix('*');
         let name = rest.unwrap_or(inside);
         if !is_name(name) {
             return Err(InsertErrorKind::BadName { name: name.into() });
         }
-        Ok(if rest.is_some() {
-            Segment::Rest(name)
-        } else {
-            Segment::Param(name)
-        })
+        Ok(if rest.is_some() { Segment::Rest(name) } else { Segment::Param(name) })
     }
 }
 
@@ -297,8 +265,5 @@ fn literal_text(segment: &str) -> Result<String, InsertErrorKind> {
 }
 
 fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

@@ -9,9 +9,7 @@ use std::vec;
 fn router(patterns: &[&str]) -> Router<usize> {
     let mut router = Router::new();
     for (index, pattern) in patterns.iter().enumerate() {
-        let id = router
-            .insert(pattern, index)
-            .unwrap_or_else(|error| panic!("{error}"));
+        let id = router.insert(pattern, index).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(id.index(), index);
     }
     router
@@ -23,18 +21,13 @@ fn found(router: &Router<usize>, path: &str) -> Option<(String, Vec<String>)> {
     let (id, _) = router.find(path, &mut params)?;
     let names = router.param_names(id);
     assert_eq!(names.len(), params.len());
-    let pairs = names
-        .iter()
-        .zip(params.values(path))
-        .map(|(n, v)| std::format!("{n}={v}"));
+    let pairs = names.iter().zip(params.values(path)).map(|(n, v)| std::format!("{n}={v}"));
     Some((router.pattern(id).to_string(), pairs.collect()))
 }
 
 fn refused(known: &[&str], pattern: &str) -> InsertError {
     let mut router = router(known);
-    let error = router
-        .insert(pattern, 99)
-        .expect_err("the pattern must be refused");
+    let error = router.insert(pattern, 99).expect_err("the pattern must be refused");
     assert_eq!(router.iter().len(), known.len());
     error
 }
@@ -64,10 +57,7 @@ fn matches() {
         ("/users/%2F", Some(("/users/{id}", &["id=%2F"]))),
         ("/users/é", Some(("/users/{id}", &["id=é"]))),
         ("/users/me/", None),
-        (
-            "/users/me/posts/7",
-            Some(("/users/{user}/posts/{post}", &["user=me", "post=7"])),
-        ),
+        ("/users/me/posts/7", Some(("/users/{user}/posts/{post}", &["user=me", "post=7"]))),
         ("/users//posts/7", None),
         ("/users/7/posts/", None),
         ("/static", None),
@@ -89,10 +79,7 @@ fn matches() {
     ];
     for (path, expected) in table {
         let expected = expected.map(|(pattern, params)| {
-            (
-                pattern.to_string(),
-                params.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            )
+            (pattern.to_string(), params.iter().map(ToString::to_string).collect::<Vec<_>>())
         });
         assert_eq!(found(&router, path), expected, "{path}");
     }
@@ -126,11 +113,7 @@ fn precedence_and_going_back() {
     ];
     for (path, pattern, params) in table {
         let params = params.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            found(&router, path),
-            Some((pattern.to_string(), params)),
-            "{path}"
-        );
+        assert_eq!(found(&router, path), Some((pattern.to_string(), params)), "{path}");
     }
     assert_eq!(found(&router, "/"), None);
 }
@@ -139,10 +122,7 @@ fn precedence_and_going_back() {
 #[test]
 fn names_belong_to_the_route() {
     let router = router(&["/{id}", "/{user}/posts"]);
-    assert_eq!(
-        found(&router, "/7"),
-        Some(("/{id}".to_string(), vec!["id=7".to_string()]))
-    );
+    assert_eq!(found(&router, "/7"), Some(("/{id}".to_string(), vec!["id=7".to_string()])));
     assert_eq!(
         found(&router, "/7/posts"),
         Some(("/{user}/posts".to_string(), vec!["user=7".to_string()])),
@@ -160,15 +140,10 @@ fn conflicts() {
     ];
     for (existing, pattern) in pairs {
         let error = refused(&[existing], pattern);
-        let kind = InsertErrorKind::Conflict {
-            existing: existing.into(),
-        };
+        let kind = InsertErrorKind::Conflict { existing: existing.into() };
         assert_eq!(error.kind(), &kind);
         let message = error.to_string();
-        assert!(
-            message.contains(pattern) && message.contains(existing),
-            "{message}"
-        );
+        assert!(message.contains(pattern) && message.contains(existing), "{message}");
     }
 }
 
@@ -185,14 +160,8 @@ fn refusals() {
         ("/id}", "`id}` has a brace without its counterpart"),
         ("/{{id}", "`{{id}` has a brace without its counterpart"),
         ("/{a/b}", "`{a` has a brace without its counterpart"),
-        (
-            "/v{n}",
-            "in `v{n}` the parameter is only part of the segment",
-        ),
-        (
-            "/{name}.json",
-            "in `{name}.json` the parameter is only part of the segment",
-        ),
+        ("/v{n}", "in `v{n}` the parameter is only part of the segment"),
+        ("/{name}.json", "in `{name}.json` the parameter is only part of the segment"),
         ("/{a}{b}", "only part of the segment"),
         ("/{{{id}}}", "only part of the segment"),
         ("/:id", "write `{id}`"),
@@ -209,31 +178,21 @@ fn refusals() {
     for (pattern, words) in table {
         let message = refused(&[], pattern).to_string();
         assert!(message.contains(words), "{message}");
-        assert!(
-            message.starts_with(&std::format!("route `{pattern}`: ")),
-            "{message}"
-        );
+        assert!(message.starts_with(&std::format!("route `{pattern}`: ")), "{message}");
     }
 }
 
 /// Purpose: the limit on parameters, at the limit and one beyond.
 #[test]
 fn params_max() {
-    let pattern = |count| {
-        (0..count)
-            .map(|i| std::format!("/{{p{i}}}"))
-            .collect::<String>()
-    };
+    let pattern = |count| (0..count).map(|i| std::format!("/{{p{i}}}")).collect::<String>();
     let at_limit = pattern(PARAMS_MAX);
     let router = router(&[&at_limit]);
     let (_, params) = found(&router, &"/v".repeat(PARAMS_MAX)).expect("sixteen segments match");
     assert_eq!((params.len(), params[15].as_str()), (16, "p15=v"));
     let rest_is_one_too = at_limit.clone() + "/{*rest}";
     for pattern in [pattern(PARAMS_MAX + 1), rest_is_one_too] {
-        assert_eq!(
-            refused(&[], &pattern).kind(),
-            &InsertErrorKind::TooManyParams
-        );
+        assert_eq!(refused(&[], &pattern).kind(), &InsertErrorKind::TooManyParams);
     }
 }
 
@@ -243,10 +202,7 @@ fn access_by_pattern() {
     let mut router = router(&["/b", "/a/{id}"]);
     *router.get_mut("/a/{id}").expect("it was inserted") += 10;
     assert_eq!(router.get_mut("/a/{name}"), None);
-    assert_eq!(
-        router.iter().collect::<Vec<_>>(),
-        [("/b", &0), ("/a/{id}", &11)]
-    );
+    assert_eq!(router.iter().collect::<Vec<_>>(), [("/b", &0), ("/a/{id}", &11)]);
 }
 
 /// Purpose: values of a path are not sliced out of another path by accident, and never panic.
@@ -265,10 +221,7 @@ fn assert_each_node_entered_once(router: &Router<usize>, path: &str) -> usize {
     let mut entered = BTreeSet::new();
     let mut params = Params::new();
     router.search(path.as_bytes(), &mut params, |node| {
-        assert!(
-            entered.insert(node),
-            "node {node} was entered twice for {path:?}"
-        );
+        assert!(entered.insert(node), "node {node} was entered twice for {path:?}");
     });
     entered.len()
 }
@@ -280,41 +233,23 @@ fn going_back_is_bounded_by_the_tree() {
     let mut router = Router::new();
     for bits in 0..1_usize << 12 {
         let segment = |i: u32| {
-            if bits & (1_usize << i) == 0 {
-                "/a".into()
-            } else {
-                std::format!("/{{p{i}}}")
-            }
+            if bits & (1_usize << i) == 0 { "/a".into() } else { std::format!("/{{p{i}}}") }
         };
         let pattern = (0..12).map(segment).collect::<String>() + "/z";
         router.insert(&pattern, bits).expect("shapes differ");
     }
     let path = "/a".repeat(12) + "/y";
     let entered = assert_each_node_entered_once(&router, &path);
-    assert!(
-        entered > 1 << 12,
-        "the path must lead into every branch, not {entered}"
-    );
+    assert!(entered > 1 << 12, "the path must lead into every branch, not {entered}");
     assert!(entered < router.nodes.len());
 }
 
 /// Purpose: 8 KiB of slashes, or of segments, cost no more than the tree has nodes.
 #[test]
 fn long_paths_are_bounded_by_the_tree() {
-    let router = router(&[
-        "/{a}/{b}/{c}",
-        "/{*rest}",
-        "/a/{*rest}",
-        "//{x}/",
-        "/a/a/a",
-        "/{a}/a/{c}/a",
-    ]);
-    for path in [
-        "/".repeat(8192),
-        "/a".repeat(4096),
-        "/a/".repeat(2730),
-        "a".repeat(8192),
-    ] {
+    let router =
+        router(&["/{a}/{b}/{c}", "/{*rest}", "/a/{*rest}", "//{x}/", "/a/a/a", "/{a}/a/{c}/a"]);
+    for path in ["/".repeat(8192), "/a".repeat(4096), "/a/".repeat(2730), "a".repeat(8192)] {
         assert!(assert_each_node_entered_once(&router, &path) < router.nodes.len());
         assert!(assert_each_node_entered_once(&router, &(path + "\u{0}")) < router.nodes.len());
     }
@@ -329,15 +264,8 @@ fn patterns() -> impl Strategy<Value = Vec<String>> {
     ];
     let rest = prop_oneof![3 => Just(""), 1 => Just("/{*rest}"), 1 => Just("/{*other}")];
     let pattern = (prop::collection::vec(segment, 0..5), rest).prop_map(|(segments, rest)| {
-        let path: String = segments
-            .iter()
-            .map(|segment| std::format!("/{segment}"))
-            .collect();
-        if path.is_empty() && rest.is_empty() {
-            "/".to_string()
-        } else {
-            path + rest
-        }
+        let path: String = segments.iter().map(|segment| std::format!("/{segment}")).collect();
+        if path.is_empty() && rest.is_empty() { "/".to_string() } else { path + rest }
     });
     prop::collection::vec(pattern, 1..25)
 }

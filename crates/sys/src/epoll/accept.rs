@@ -59,8 +59,7 @@ impl Epoll {
             && !self.acceptor.watched
         {
             let fd = listener.as_fd().as_raw_fd();
-            self.selector
-                .add(fd, libc::EPOLLIN as u32, Token::LISTENER)?;
+            self.selector.add(fd, libc::EPOLLIN as u32, Token::LISTENER)?;
             self.acceptor.watched = true;
         }
         Ok(())

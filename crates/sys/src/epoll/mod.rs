@@ -21,9 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
-use highwater_core::time::{Instant, UnixSeconds};
 
-use crate::{DriverConfig, External, Listener, Waker, clock, socket};
+use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
 use selector::Selector;
 use slots::{
@@ -69,11 +68,7 @@ impl Epoll {
         let selector = Selector::new()?;
         let waker = Waker::new()?;
         // Never read, so it stays readable; but edge-triggered, so only a new wake is told.
-        selector.add(
-            waker.raw_fd(),
-            libc::EPOLLIN as u32 | libc::EPOLLET as u32,
-            Token::WAKE,
-        )?;
+        selector.add(waker.raw_fd(), libc::EPOLLIN as u32 | libc::EPOLLET as u32, Token::WAKE)?;
         let mut driver = Epoll {
             selector,
             slots: Slots::new(),
@@ -312,6 +307,7 @@ impl Epoll {
 
 impl Driver for Epoll {
     type Error = io::Error;
+    type Clock = SystemClock;
 
     fn poll(
         &mut self,
@@ -327,9 +323,7 @@ impl Driver for Epoll {
         }
         let draining = self.drain_listener(on_event);
         let busy = reported || draining || !self.ready.is_empty();
-        let count = self
-            .selector
-            .wait(if busy { Some(Duration::ZERO) } else { timeout })?;
+        let count = self.selector.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
         for position in 0..count {
             let (token, flags) = self.selector.event(position);
             match token {
@@ -401,12 +395,8 @@ impl Driver for Epoll {
         self.set_accepting(accepting);
     }
 
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
-    fn unix_time(&self) -> UnixSeconds {
-        clock::realtime()
+    fn clock(&self) -> SystemClock {
+        SystemClock
     }
 }
 

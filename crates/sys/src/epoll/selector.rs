@@ -38,10 +38,7 @@ impl Selector {
     }
 
     fn control(&self, operation: i32, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: flags,
-            u64: token.0,
-        };
+        let mut event = libc::epoll_event { events: flags, u64: token.0 };
         // SAFETY: `event` lives until the call returns.
         check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &mut event) })?;
         Ok(())
@@ -71,11 +68,7 @@ impl Selector {
 
     /// Whether a wait would return at once.
     pub(super) fn has_events(&self) -> io::Result<bool> {
-        let mut poll = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: `poll` is one entry, and lives until the call returns.
         match check(unsafe { libc::poll(&mut poll, 1, 0) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
@@ -106,10 +99,8 @@ pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
             libc::send(fd, first.as_ptr().cast(), first.len(), libc::MSG_NOSIGNAL)
         });
     }
-    let mut parts = parts.map(|part| libc::iovec {
-        iov_base: part.as_ptr().cast_mut().cast(),
-        iov_len: part.len(),
-    });
+    let mut parts = parts
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: `msghdr` is integers and pointers, for which all zero bits are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();

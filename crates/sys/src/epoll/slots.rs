@@ -100,10 +100,7 @@ impl Slot {
     #[inline]
     pub(super) fn rest(&self) -> [&[u8]; 2] {
         let first = self.sent.min(self.bytes.len());
-        let tail = self
-            .tail
-            .as_ref()
-            .map_or(&[][..], |tail| &tail[self.sent - first..]);
+        let tail = self.tail.as_ref().map_or(&[][..], |tail| &tail[self.sent - first..]);
         [&self.bytes[first..], tail]
     }
 }
@@ -117,10 +114,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new() -> Slots {
-        Slots {
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Slots { entries: Vec::new(), free: Vec::new() }
     }
 
     /// How many connections there are.
@@ -211,10 +205,7 @@ mod tests {
         let mut slots = Slots::new();
         let index = slots.insert(7);
         let slot = slots.at(index);
-        let output = Output {
-            bytes: b"head".to_vec(),
-            tail: Bytes::from_static(b"tail!"),
-        };
+        let output = Output { bytes: b"head".to_vec(), tail: Bytes::from_static(b"tail!") };
         slot.begin_send(output, Then::Keep);
         for sent in 0..=whole.len() {
             slot.sent = sent;

@@ -73,8 +73,7 @@ impl Uring {
             return;
         }
         if let Some(listener) = &acceptor.listener {
-            self.ring
-                .accept(listener.as_fd().as_raw_fd(), Token::ACCEPT);
+            self.ring.accept(listener.as_fd().as_raw_fd(), Token::ACCEPT);
             acceptor.armed = true;
         }
     }
@@ -109,11 +108,7 @@ impl Uring {
         let token = self.slots.token(Operation::Receive, index);
         self.ring.receive_once(fd, token);
         self.slots.at(index).set(RECEIVING);
-        let peer = if self.acceptor.peer_addresses {
-            socket::peer_addr(fd)
-        } else {
-            None
-        };
+        let peer = if self.acceptor.peer_addresses { socket::peer_addr(fd) } else { None };
         on_event(Event::Accepted(ConnId(index), peer));
         if self.slots.len() >= self.acceptor.connections_max && !self.acceptor.stopped {
             self.stop_accepting(AcceptError::Descriptors, on_event);
@@ -147,9 +142,8 @@ impl Uring {
             let Some(listener) = &self.acceptor.listener else {
                 return true;
             };
-            let accepted = listener
-                .set_nonblocking(true)
-                .and_then(|()| listener.accept(libc::SOCK_CLOEXEC));
+            let accepted =
+                listener.set_nonblocking(true).and_then(|()| listener.accept(libc::SOCK_CLOEXEC));
             match accepted {
                 Ok((fd, _)) => self.welcome(fd.into_raw_fd(), on_event),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -34,16 +34,9 @@ impl Buffers {
         let addr = entries.start.as_ptr() as u64;
         // SAFETY: page-aligned, large enough, and kept until the ring has nothing in flight.
         unsafe {
-            ring.submitter()
-                .register_buf_ring_with_flags(addr, count, BUFFER_GROUP, 0)?;
+            ring.submitter().register_buf_ring_with_flags(addr, count, BUFFER_GROUP, 0)?;
         }
-        let mut buffers = Buffers {
-            ring: entries,
-            memory,
-            size,
-            count,
-            tail: 0,
-        };
+        let mut buffers = Buffers { ring: entries, memory, size, count, tail: 0 };
         for id in 0..count {
             buffers.give_back(id);
         }
@@ -53,10 +46,7 @@ impl Buffers {
     /// The first `len` bytes of buffer `id`, which a completion has just named.
     #[inline]
     pub(super) fn bytes(&self, id: u16, len: usize) -> &[u8] {
-        assert!(
-            id < self.count && len <= self.size as usize,
-            "the kernel names what we provided"
-        );
+        assert!(id < self.count && len <= self.size as usize, "the kernel names what we provided");
         let offset = usize::from(id) * self.size as usize;
         // SAFETY: the assertion keeps it inside the mapping.
         let start = unsafe { self.memory.start.add(offset) };
@@ -103,10 +93,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(len: usize) -> io::Result<Mapping> {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {

@@ -30,12 +30,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
-use highwater_core::time::{Instant, UnixSeconds};
 use io_uring::cqueue;
 
 use crate::call::context;
 use crate::wake::{eventfd, reset};
-use crate::{DriverConfig, External, Listener, Waker, clock, socket};
+use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
 use buffers::Buffers;
 use ring::Ring;
@@ -139,10 +138,7 @@ impl Uring {
     ) {
         let (index, more) = (token.index(), cqueue::more(entry.flags()));
         let buffer = cqueue::buffer_select(entry.flags());
-        let slot = self
-            .slots
-            .find(token)
-            .expect("a slot outlives what it has in flight");
+        let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
         if !more {
             slot.clear(RECEIVING | CANCELLING);
         }
@@ -237,11 +233,7 @@ impl Uring {
         let (fd, then) = (slot.fd, slot.then);
         slot.set(SENDING);
         match slot.rest() {
-            Rest::Plain {
-                bytes,
-                len,
-                all: true,
-            } if then == Then::Close => {
+            Rest::Plain { bytes, len, all: true } if then == Then::Close => {
                 slot.set(CLOSE_QUEUED);
                 let close = self.slots.token(Operation::Close, index);
                 // SAFETY: the slot keeps the bytes until `on_sent`.
@@ -261,10 +253,7 @@ impl Uring {
     #[inline]
     fn on_sent(&mut self, token: Token, result: i32, on_event: &mut impl FnMut(Event<'_>)) {
         let (index, id) = (token.index(), ConnId(token.index()));
-        let slot = self
-            .slots
-            .find(token)
-            .expect("a slot outlives what it has in flight");
+        let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
         slot.clear(SENDING);
         match result {
             0.. => slot.sent += result as usize,
@@ -328,10 +317,7 @@ impl Uring {
 
     fn on_closed(&mut self, token: Token, result: i32, on_event: &mut impl FnMut(Event<'_>)) {
         let index = token.index();
-        let slot = self
-            .slots
-            .find(token)
-            .expect("a slot outlives what it has in flight");
+        let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
         slot.clear(CLOSE_QUEUED);
         if result != -libc::ECANCELED {
             slot.fd = -1; // Whatever it says, Linux has freed the descriptor.
@@ -356,6 +342,7 @@ impl Uring {
 
 impl Driver for Uring {
     type Error = io::Error;
+    type Clock = SystemClock;
 
     fn poll(
         &mut self,
@@ -368,11 +355,7 @@ impl Driver for Uring {
             reset(&self.readiness);
         }
         let draining = self.drain_listener(on_event);
-        self.ring.enter(if draining {
-            Some(Duration::ZERO)
-        } else {
-            timeout
-        })?;
+        self.ring.enter(if draining { Some(Duration::ZERO) } else { timeout })?;
         for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
             let Some(entry) = self.ring.next() else { break };
             self.complete(&entry, on_event);
@@ -386,10 +369,7 @@ impl Driver for Uring {
     fn send(&mut self, id: ConnId, output: Output, then: Then) {
         let slot = self.slots.at(id.0);
         debug_assert!(slot.fd != -1 || slot.is(CLOSING), "{id:?} is closed");
-        debug_assert!(
-            !slot.is(SENDING) || slot.is(CLOSING),
-            "{id:?} has a send in flight (O1)"
-        );
+        debug_assert!(!slot.is(SENDING) || slot.is(CLOSING), "{id:?} has a send in flight (O1)");
         if slot.is(CLOSING) {
             return; // It failed meanwhile: `Closed` follows.
         }
@@ -423,12 +403,8 @@ impl Driver for Uring {
         self.set_accepting(accepting);
     }
 
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
-    fn unix_time(&self) -> UnixSeconds {
-        clock::realtime()
+    fn clock(&self) -> SystemClock {
+        SystemClock
     }
 }
 
@@ -499,11 +475,7 @@ impl Uring {
     /// Notes that an operation is over, and does nothing else.
     fn discard(&mut self, entry: &cqueue::Entry) {
         let token = Token(entry.user_data());
-        let over = if cqueue::more(entry.flags()) {
-            0
-        } else {
-            RECEIVING
-        };
+        let over = if cqueue::more(entry.flags()) { 0 } else { RECEIVING };
         match token.operation() {
             Operation::Wake => self.waking = false,
             Operation::Cancel => {}

@@ -31,10 +31,7 @@ impl Ring {
     pub(super) fn new(submissions: u32, completions: u32) -> Result<Ring, Refusal> {
         let mut result = build(submissions, completions, |builder| {
             // Completions are worked off when we ask for them, not when they interrupt us (6.1).
-            builder
-                .setup_single_issuer()
-                .setup_defer_taskrun()
-                .setup_taskrun_flag();
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         });
         if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
             // At the next entry into the kernel, without an interrupt (5.19).
@@ -42,26 +39,15 @@ impl Ring {
                 builder.setup_coop_taskrun().setup_taskrun_flag();
             });
         }
-        let io = result.map_err(|cause| Refusal {
-            step: "io_uring_setup",
-            cause,
-        })?;
+        let io = result.map_err(|cause| Refusal { step: "io_uring_setup", cause })?;
         // Without these, completions could be lost and a wait could not be bounded (both 5.11).
-        let features: [fn(&Parameters) -> bool; 2] = [
-            Parameters::is_feature_nodrop,
-            Parameters::is_feature_ext_arg,
-        ];
+        let features: [fn(&Parameters) -> bool; 2] =
+            [Parameters::is_feature_nodrop, Parameters::is_feature_ext_arg];
         if features.iter().all(|has| has(io.params())) {
-            return Ok(Ring {
-                io,
-                overflow: VecDeque::new(),
-            });
+            return Ok(Ring { io, overflow: VecDeque::new() });
         }
         let cause = io::Error::from_raw_os_error(libc::EINVAL);
-        Err(Refusal {
-            step: "io_uring_setup features",
-            cause,
-        })
+        Err(Refusal { step: "io_uring_setup features", cause })
     }
 
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
@@ -88,11 +74,7 @@ impl Ring {
     /// Whether the kernel signals the registered eventfd when there is something to reap.
     pub(super) fn set_notifications(&mut self, on: bool) {
         let queue = self.io.completion();
-        if on {
-            queue.enable_eventfd()
-        } else {
-            queue.disable_eventfd()
-        }
+        if on { queue.enable_eventfd() } else { queue.disable_eventfd() }
     }
 
     /// Submits everything, then waits for a completion for as long as `timeout` says (`None`: for
@@ -111,9 +93,7 @@ impl Ring {
         match timeout.filter(|_| wait) {
             None => self.call(u32::from(wait), None),
             Some(limit) => {
-                let limit = Timespec::new()
-                    .sec(limit.as_secs())
-                    .nsec(limit.subsec_nanos());
+                let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());
                 self.call(1, Some(&SubmitArgs::new().timespec(&limit)))
             }
         }
@@ -198,9 +178,7 @@ impl Ring {
 /// Operations without memory of ours.
 impl Ring {
     pub(super) fn accept(&mut self, listener: RawFd, token: Token) {
-        let entry = opcode::AcceptMulti::new(Fd(listener))
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
+        let entry = opcode::AcceptMulti::new(Fd(listener)).flags(libc::SOCK_CLOEXEC).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&entry.user_data(token.0)) }
     }
@@ -220,9 +198,7 @@ impl Ring {
     /// Receives until cancelled, each time into a provided buffer.
     #[inline]
     pub(super) fn receive_stream(&mut self, fd: RawFd, token: Token) {
-        let entry = opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP)
-            .build()
-            .user_data(token.0);
+        let entry = opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build().user_data(token.0);
         // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
         unsafe { self.push(&entry) }
     }
@@ -240,9 +216,7 @@ impl Ring {
     /// Cancels whatever is in flight.
     pub(super) fn cancel_all(&mut self) {
         let all = io_uring::types::CancelBuilder::any();
-        let entry = opcode::AsyncCancel2::new(all)
-            .build()
-            .user_data(Token::CANCEL.0);
+        let entry = opcode::AsyncCancel2::new(all).build().user_data(Token::CANCEL.0);
         // SAFETY: points to nothing.
         unsafe { self.push(&entry) }
     }
@@ -316,10 +290,7 @@ impl Ring {
 #[inline]
 fn send_entry(fd: RawFd, bytes: *const u8, len: u32, all: bool, token: Token) -> squeue::Entry {
     let flags = libc::MSG_NOSIGNAL | if all { libc::MSG_WAITALL } else { 0 };
-    opcode::Send::new(Fd(fd), bytes, len)
-        .flags(flags)
-        .build()
-        .user_data(token.0)
+    opcode::Send::new(Fd(fd), bytes, len).flags(flags).build().user_data(token.0)
 }
 
 fn close_entry(fd: RawFd, token: Token) -> squeue::Entry {
@@ -332,11 +303,7 @@ fn build(
     flags: impl FnOnce(&mut Builder<squeue::Entry, cqueue::Entry>),
 ) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder
-        .setup_clamp()
-        .setup_submit_all()
-        .setup_cqsize(completions)
-        .dontfork();
+    builder.setup_clamp().setup_submit_all().setup_cqsize(completions).dontfork();
     flags(&mut builder);
     // Two entries are the least that a linked pair needs.
     builder.build(submissions.max(2))

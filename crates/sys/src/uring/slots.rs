@@ -115,11 +115,7 @@ struct Message {
 /// What to submit for a send in flight.
 pub(super) enum Rest {
     /// These bytes; and whether they are to be taken all at once.
-    Plain {
-        bytes: *const u8,
-        len: u32,
-        all: bool,
-    },
+    Plain { bytes: *const u8, len: u32, all: bool },
     /// Both parts, described by this header.
     Parts(*const libc::msghdr),
 }
@@ -146,9 +142,7 @@ impl Slot {
         self.then = then;
         self.sent = 0;
         if !output.tail.is_empty() {
-            self.message
-                .get_or_insert_with(|| Box::new(Message::new()))
-                .tail = output.tail;
+            self.message.get_or_insert_with(|| Box::new(Message::new())).tail = output.tail;
         }
     }
 
@@ -165,9 +159,7 @@ impl Slot {
 
     #[inline]
     fn tail_len(&self) -> usize {
-        self.message
-            .as_ref()
-            .map_or(0, |message| message.tail.len())
+        self.message.as_ref().map_or(0, |message| message.tail.len())
     }
 
     /// Whether the kernel has taken the whole send.
@@ -186,11 +178,7 @@ impl Slot {
             _ => {
                 let rest = &self.bytes[self.sent..];
                 let len = rest.len().min(SEND_MAX) as u32;
-                Rest::Plain {
-                    bytes: rest.as_ptr(),
-                    len,
-                    all: rest.len() <= WHOLE_SEND_MAX,
-                }
+                Rest::Plain { bytes: rest.as_ptr(), len, all: rest.len() <= WHOLE_SEND_MAX }
             }
         }
     }
@@ -198,10 +186,7 @@ impl Slot {
 
 impl Message {
     fn new() -> Message {
-        let empty = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Message {
             tail: Bytes::new(),
             // SAFETY: `msghdr` is integers and pointers, for which all zero bits are valid.
@@ -234,10 +219,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new() -> Slots {
-        Slots {
-            entries: Vec::new(),
-            free: Vec::new(),
-        }
+        Slots { entries: Vec::new(), free: Vec::new() }
     }
 
     /// How many connections there are.
@@ -329,10 +311,7 @@ mod tests {
     fn generation_wraps() {
         let token = Token::new(Operation::Send, GENERATION_MASK, u32::MAX);
         assert_eq!(token.operation(), Operation::Send);
-        assert_eq!(
-            (token.generation(), token.index()),
-            (GENERATION_MASK, u32::MAX)
-        );
+        assert_eq!((token.generation(), token.index()), (GENERATION_MASK, u32::MAX));
     }
 
     /// Purpose: at every offset, the parts left to send are exactly the bytes not yet taken.
@@ -343,15 +322,10 @@ mod tests {
             let mut slots = Slots::new();
             let index = slots.insert(7);
             let slot = slots.at(index);
-            let output = Output {
-                bytes: b"head".to_vec(),
-                tail: Bytes::from_static(b"tail!"),
-            };
+            let output = Output { bytes: b"head".to_vec(), tail: Bytes::from_static(b"tail!") };
             slot.begin_send(output, Then::Keep);
             slot.sent = sent;
-            let Rest::Parts(header) = slot.rest() else {
-                panic!("a tail needs two parts")
-            };
+            let Rest::Parts(header) = slot.rest() else { panic!("a tail needs two parts") };
             // SAFETY: the header points into the slot, which lives.
             let header = unsafe { &*header };
             // SAFETY: so do its parts.

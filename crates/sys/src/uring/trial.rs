@@ -20,8 +20,7 @@ pub(crate) fn try_out() -> Result<(), Refusal> {
     let (mut peer, socket) = UnixStream::pair().map_err(refused("socketpair"))?;
     peer.write_all(b"?").map_err(refused("write"))?;
     ring.receive_stream(socket.as_raw_fd(), Token::WAKE);
-    ring.enter(Some(Duration::from_secs(1)))
-        .map_err(refused("io_uring_enter"))?;
+    ring.enter(Some(Duration::from_secs(1))).map_err(refused("io_uring_enter"))?;
 
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     let outcome = match ring.next() {

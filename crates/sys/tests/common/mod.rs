@@ -152,12 +152,8 @@ impl<D: Subject> Rig<D> {
 
     /// One poll, waiting up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) {
-        let (log, open, ended, sending) = (
-            &mut self.log,
-            &mut self.open,
-            &mut self.ended,
-            &mut self.sending,
-        );
+        let (log, open, ended, sending) =
+            (&mut self.log, &mut self.open, &mut self.ended, &mut self.sending);
         let on_event = &mut |event: Event<'_>| {
             let seen = Seen::of(&event);
             match &seen {
@@ -202,23 +198,12 @@ impl<D: Subject> Rig<D> {
         while quiet < 3 {
             let before = self.log.len();
             self.poll(Duration::from_millis(20));
-            quiet = if self.log.len() == before {
-                quiet + 1
-            } else {
-                0
-            };
+            quiet = if self.log.len() == before { quiet + 1 } else { 0 };
         }
     }
 
     pub fn send(&mut self, id: ConnId, bytes: &[u8], then: Then) {
-        self.send_output(
-            id,
-            Output {
-                bytes: bytes.to_vec(),
-                tail: Default::default(),
-            },
-            then,
-        );
+        self.send_output(id, Output { bytes: bytes.to_vec(), tail: Default::default() }, then);
     }
 
     pub fn send_output(&mut self, id: ConnId, output: Output, then: Then) {
@@ -250,7 +235,5 @@ impl<D: Subject> Rig<D> {
 
 /// `len` bytes in which every offset can be told from its neighbours.
 pub fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
-        .collect()
+    (0..len as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
