@@ -66,7 +66,7 @@ impl Epoll {
     /// Lack of memory or descriptors.
     pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
         let selector = Selector::new()?;
-        let waker = Waker::new()?;
+        let waker = Waker::eventfd()?;
         // Never read, so it stays readable; but edge-triggered, so only a new wake is told.
         selector.add(waker.raw_fd(), libc::EPOLLIN as u32 | libc::EPOLLET as u32, Token::WAKE)?;
         let mut driver = Epoll {

@@ -56,8 +56,8 @@ pub struct Uring {
     starved: Vec<Token>,
     acceptor: Acceptor,
     waker: Waker,
-    /// Where the kernel reads the waker's eventfd to.
-    wake_count: Box<u64>,
+    /// Where the kernel puts what the waker writes; nobody looks at it.
+    wake_bytes: Box<[u8; 64]>,
     waking: bool,
     /// Signalled by the kernel while somebody waits outside.
     readiness: OwnedFd,
@@ -83,7 +83,7 @@ impl Uring {
             .map_err(|refusal| context(refusal.cause, refusal.step))?;
         let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
-        let readiness = eventfd(libc::EFD_NONBLOCK)?;
+        let readiness = eventfd()?;
         ring.submitter().register_eventfd(readiness.as_raw_fd())?;
         let mut driver = Uring {
             ring,
@@ -91,8 +91,8 @@ impl Uring {
             slots: Slots::new(),
             starved: Vec::new(),
             acceptor: Acceptor::new(listener, config)?,
-            waker: Waker::new()?,
-            wake_count: Box::new(0),
+            waker: Waker::socket_pair()?,
+            wake_bytes: Box::new([0; 64]),
             waking: false,
             readiness,
             parked: false,
@@ -104,9 +104,9 @@ impl Uring {
     }
 
     fn arm_wake(&mut self) {
-        let (fd, count) = (self.waker.raw_fd(), &raw mut *self.wake_count);
-        // SAFETY: boxed, and kept until the read has completed (`waking`).
-        unsafe { self.ring.read_count(fd, count, Token::WAKE) };
+        let (fd, bytes) = (self.waker.raw_fd(), self.wake_bytes.as_mut_slice());
+        // SAFETY: boxed, and kept until the receive has completed (`waking`).
+        unsafe { self.ring.receive_into(fd, bytes, Token::WAKE) };
         self.waking = true;
     }
 
@@ -460,7 +460,7 @@ impl Drop for Uring {
         if !self.is_quiet() {
             self.buffers.leak();
             std::mem::forget(std::mem::replace(&mut self.slots, Slots::new()));
-            std::mem::forget(std::mem::take(&mut self.wake_count));
+            std::mem::forget(std::mem::replace(&mut self.wake_bytes, Box::new([0; 64])));
         }
     }
 }

@@ -229,11 +229,13 @@ impl Ring {
 
 /// Operations on memory of ours.
 impl Ring {
+    /// Receives once, into memory of the caller's.
+    ///
     /// # Safety
-    /// `count` must stay valid until the completion has been reaped.
-    pub(super) unsafe fn read_count(&mut self, fd: RawFd, count: *mut u64, token: Token) {
-        let entry = opcode::Read::new(Fd(fd), count.cast(), size_of::<u64>() as u32).build();
-        // SAFETY: the caller vouches for `count`.
+    /// `bytes` must stay valid, and untouched, until the completion has been reaped.
+    pub(super) unsafe fn receive_into(&mut self, fd: RawFd, bytes: &mut [u8], token: Token) {
+        let entry = opcode::Recv::new(Fd(fd), bytes.as_mut_ptr(), bytes.len() as u32).build();
+        // SAFETY: the caller vouches for the bytes.
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 

@@ -1,5 +1,5 @@
 //! What the tests of both drivers share: a driver with a log of its events, and real clients.
-#![allow(dead_code, reason = "every test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses its part")]
 
 use std::collections::HashSet;
 use std::io;
