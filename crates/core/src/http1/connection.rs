@@ -30,6 +30,9 @@ use crate::time::Instant;
 /// square of its length.
 const REPARSE_STEP: usize = 1024;
 
+/// Capacity beyond twice its content that the carry may keep.
+const CARRY_SLACK_MAX: usize = 1024;
+
 /// Working memory that the connections of one worker share, each for the time of one call.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -245,8 +248,15 @@ impl Connection {
     /// Keeps the last `rest_len` bytes of `carry` until more comes.
     pub fn stash_owned(&mut self, mut carry: Vec<u8>, rest_len: usize) {
         debug_assert!(self.carry.is_empty(), "the carry was taken before");
-        if rest_len > 0 && self.keep(rest_len) {
-            carry.drain(..carry.len() - rest_len);
+        if rest_len == 0 || !self.keep(rest_len) {
+            return;
+        }
+        let rest_start = carry.len() - rest_len;
+        if carry.capacity() > 2 * rest_len + CARRY_SLACK_MAX {
+            // A few bytes must not keep the memory that many pipelined requests once needed.
+            self.carry.extend_from_slice(&carry[rest_start..]);
+        } else {
+            carry.drain(..rest_start);
             self.carry = carry;
         }
     }
@@ -305,17 +315,25 @@ impl Connection {
             return Next::Wait;
         }
         let bytes: &'i [u8] = input;
+        if bytes.len() <= 2 && matches!(bytes, b"" | b"\r\n") {
+            // Nothing, or the empty line that some clients send behind a body: no request has begun.
+            if self.eof {
+                *input = &[];
+                self.end(Ending::Close);
+            }
+            return Next::Wait;
+        }
         if !self.worth_parsing(bytes) {
             return Next::Wait;
         }
         let parsed = match parse::parse(bytes, limits, &mut scratch.spans) {
             Ok(Some(parsed)) => parsed,
-            Ok(None) if self.eof => return self.refuse(Reject::Truncated),
+            Ok(None) if self.eof => return self.refuse_head(Reject::Truncated),
             Ok(None) => {
                 self.wait_for_head(bytes.len(), now);
                 return Next::Wait;
             }
-            Err(reject) => return self.refuse(reject),
+            Err(reject) => return self.refuse_head(reject),
         };
         let (head_bytes, rest) = bytes.split_at(parsed.len);
         *input = rest;
@@ -331,8 +349,7 @@ impl Connection {
                 self.hand_out(head, Body::Whole(body))
             }
             (BodyPlan::Whole(_), Framing::Length(_)) => {
-                scratch.body.clear();
-                self.collect(head_bytes, scratch, Decoder::new(parsed.framing), max, now);
+                self.collect(head_bytes, &[], Decoder::new(parsed.framing), max, now);
                 self.next_of_body(input, scratch, limits, now)
             }
             (BodyPlan::Whole(_), Framing::Chunked) => {
@@ -343,7 +360,7 @@ impl Connection {
                     Err(reject) => return self.refuse(reject),
                     Ok(()) if decoder.is_done() => {}
                     Ok(()) => {
-                        self.collect(head_bytes, scratch, decoder, max, now);
+                        self.collect(head_bytes, &scratch.body, decoder, max, now);
                         return self.next_of_body(input, scratch, limits, now);
                     }
                 }
@@ -362,15 +379,8 @@ impl Connection {
     }
 
     /// An incomplete head is looked at again only when that can tell something new.
-    fn worth_parsing(&mut self, bytes: &[u8]) -> bool {
+    fn worth_parsing(&self, bytes: &[u8]) -> bool {
         let attempted = self.attempted as usize;
-        if bytes.is_empty() {
-            if self.eof && self.ending == Ending::No {
-                self.input = Input::Closed;
-                self.ending = Ending::Close;
-            }
-            return false;
-        }
         attempted == 0
             || self.eof
             || bytes.len() < REPARSE_STEP
@@ -400,7 +410,7 @@ impl Connection {
         self.since = now;
     }
 
-    fn begin_body(&mut self, now: Instant) {
+    pub(super) fn begin_body(&mut self, now: Instant) {
         self.since = now;
         self.progress = now;
         self.body_bytes = 0;
@@ -412,20 +422,14 @@ impl Connection {
         Next::Request(Request { head, body })
     }
 
-    fn collect(
-        &mut self,
-        head: &[u8],
-        scratch: &mut Scratch,
-        decoder: Decoder,
-        max: u64,
-        now: Instant,
-    ) {
-        let body = core::mem::take(&mut scratch.body);
-        self.partial = Some(Box::new(Partial { head: head.to_vec(), body, decoder }));
+    fn collect(&mut self, head: &[u8], body: &[u8], decoder: Decoder, max: u64, now: Instant) {
+        // Copied, lest this connection keep the capacity that another's body gave the scratch.
+        let (head, body) = (head.to_vec(), body.to_vec());
+        self.partial = Some(Box::new(Partial { head, body, decoder }));
         self.input = Input::Collecting;
         self.body_max = max;
         self.begin_body(now);
-        self.send_continue();
+        self.send_continue(now);
     }
 
     fn next_of_body<'r, 'i: 'r>(
@@ -502,6 +506,8 @@ impl Connection {
         };
         let failure = match decoder.next(input, limits.header_max) {
             Ok(Some(piece)) => {
+                // Who sends content does not wait for leave to send it.
+                self.continue_owed = false;
                 self.progress = now;
                 self.body_bytes += piece.len() as u64;
                 self.body_max = match self.body_max.checked_sub(piece.len() as u64) {
@@ -521,9 +527,12 @@ impl Connection {
         self.fail_body(failure)
     }
 
-    fn fail_body<'i>(&mut self, reject: Reject) -> Next<'i> {
+    /// A streamed body will not be completed: the reply, owed or under way, is the last.
+    pub(super) fn fail_body<'i>(&mut self, reject: Reject) -> Next<'i> {
         self.input = Input::Closed;
         self.persistent = false;
+        self.last = true;
+        self.continue_owed = false;
         Next::BodyFailed(reject)
     }
 
@@ -551,13 +560,24 @@ impl Connection {
             }
         }
         *input = &[];
+        self.give_up_input();
+    }
+
+    /// What follows a body that cannot be discarded is lost: the last reply given, or else the one
+    /// owed or under way, ends the connection.
+    pub(super) fn give_up_input(&mut self) {
         if self.reply == Reply::None {
             self.end(Ending::Linger);
         } else {
-            // A streamed reply is still under way; its end will be the connection's.
             self.input = Input::Closed;
             self.last = true;
         }
+    }
+
+    /// Refuses a head: nothing it said counts, not even that it was a `HEAD`.
+    pub(super) fn refuse_head<'r>(&mut self, reject: Reject) -> Next<'r> {
+        self.head_only = false;
+        self.refuse(reject)
     }
 
     /// Refuses what was received: a last reply is owed.
@@ -565,7 +585,6 @@ impl Connection {
         self.input = Input::Closed;
         self.partial = None;
         self.persistent = false;
-        self.head_only = false;
         self.continue_owed = false;
         self.body_bytes = 0;
         self.reply = Reply::Owed;

@@ -27,15 +27,21 @@ impl Connection {
     }
 
     fn read_deadline(&self, limits: &Limits) -> Instant {
+        // While a reply is on its way only the write timeout may end the connection: closing for
+        // the peer's silence would cut off what it has not finished reading.
+        let sending = self.writing_since != Instant::MAX;
         match (&self.input, self.ending) {
+            (_, Ending::Lingering) if sending => Instant::MAX,
             (_, Ending::Lingering) => self.since + limits.linger_timeout,
             (_, Ending::Close | Ending::Linger) => Instant::MAX,
             (Input::Head, _) if self.reply != Reply::None => Instant::MAX,
             (Input::Head, _) if self.head_begun => self.since + limits.header_timeout,
+            (Input::Head | Input::Discarding(_), _) if sending => Instant::MAX,
             (Input::Head, _) if self.draining => self.since + DRAIN_QUIET,
             (Input::Head, _) if self.requests == 0 => self.since + limits.header_timeout,
             (Input::Head, _) => self.since + limits.idle_timeout,
-            (Input::Streaming(_), _) if self.body_paused => Instant::MAX,
+            // The handler has not asked for the body yet; the peer cannot be blamed for its absence.
+            (Input::Streaming(_), _) if self.body_paused || self.continue_owed => Instant::MAX,
             (Input::Collecting | Input::Streaming(_) | Input::Discarding(_), _) => {
                 (self.progress + limits.body_timeout).min(self.rate_deadline(limits))
             }
@@ -63,7 +69,7 @@ impl Connection {
         }
         match self.input {
             Input::Head if self.head_begun => {
-                self.refuse(Reject::HeaderTimeout);
+                self.refuse_head(Reject::HeaderTimeout);
                 Expired::Reject(Reject::HeaderTimeout)
             }
             Input::Collecting => {
@@ -71,12 +77,15 @@ impl Connection {
                 Expired::Reject(Reject::BodyTimeout)
             }
             Input::Streaming(_) if self.reply == Reply::Owed => {
-                self.input = Input::Closed;
-                self.persistent = false;
+                self.fail_body(Reject::BodyTimeout);
                 Expired::BodyFailed(Reject::BodyTimeout)
             }
             // The reply is under way or given already: no status can tell the peer any more.
             Input::Streaming(_) => Expired::Reset,
+            Input::Discarding(_) if self.reply != Reply::None => {
+                self.give_up_input();
+                Expired::Early
+            }
             Input::Head | Input::Discarding(_) | Input::Raw | Input::Closed => Expired::Close,
         }
     }

@@ -259,16 +259,24 @@ fn version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
 
 /// Where the path stands in the target, by the target's form (RFC 9112 §3.2).
 fn path_of(method: Method, target: &[u8]) -> Result<(usize, usize), Reject> {
-    let to_query = |from: usize| {
+    // A backslash is no URI character, and some take it for a slash: in a path that is an attack.
+    // Browsers send it bare in a query, where it does no harm.
+    let path_from = |from: usize| {
         let rest = &target[from..];
-        rest.iter().position(|&b| b == b'?').unwrap_or(rest.len())
+        match rest.iter().position(|&b| matches!(b, b'?' | b'\\')) {
+            Some(end) if rest[end] == b'\\' => Err(Reject::TargetByte),
+            end => Ok((from, end.unwrap_or(rest.len()))),
+        }
     };
     if method == Method::Connect {
-        let authority = target[0] != b'/' && is_host(target);
-        return if authority { Ok((target.len(), 0)) } else { Err(Reject::TargetForm) };
+        return if is_authority_form(target) {
+            Ok((target.len(), 0))
+        } else {
+            Err(Reject::TargetForm)
+        };
     }
     if target[0] == b'/' {
-        return Ok((0, to_query(0)));
+        return path_from(0);
     }
     if target == b"*" && method == Method::Options {
         return Ok((0, 1));
@@ -279,12 +287,18 @@ fn path_of(method: Method, target: &[u8]) -> Result<(usize, usize), Reject> {
         .ok_or(Reject::TargetForm)?;
     let authority = &target[scheme.len()..];
     let authority_len =
-        authority.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(authority.len());
+        authority.iter().position(|b| matches!(b, b'/' | b'?' | b'\\')).unwrap_or(authority.len());
     if !is_host(&authority[..authority_len]) {
         return Err(Reject::TargetForm);
     }
-    let path = scheme.len() + authority_len;
-    Ok((path, to_query(path)))
+    path_from(scheme.len() + authority_len)
+}
+
+/// `uri-host ":" port` with a port that exists: RFC 9110 §9.3.6 wants an empty or invalid one refused.
+fn is_authority_form(target: &[u8]) -> bool {
+    let port = target.iter().rposition(|&b| b == b':').map(|colon| &target[colon + 1..]);
+    let port = port.and_then(|digits| core::str::from_utf8(digits).ok());
+    is_host(target) && port.and_then(|digits| digits.parse().ok()).is_some_and(|port: u16| port > 0)
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §7.2), without the comma that RFC 3986 would allow in a name:

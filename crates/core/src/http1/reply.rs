@@ -34,12 +34,17 @@ impl Connection {
         assert!(self.reply == Reply::Owed, "a reply is owed");
         self.partial = None;
         self.since = now;
-        if !matches!(payload, Payload::Stream(_) | Payload::Upgrade) {
+        let (length, content) = self.framing(status, &payload);
+        let upgrade = matches!(payload, Payload::Upgrade);
+        if upgrade {
+            debug_assert!(matches!(self.input, Input::Head), "the request is complete");
+            self.body_paused = false;
+        } else if !(content && matches!(payload, Payload::Stream(_))) {
             self.drop_body(limits, now);
         }
-        let persistent = self.persists(&payload, limits);
+        let delimited = !content || !matches!(length, Length::None);
+        let persistent = upgrade || (delimited && self.persists(limits));
         self.last = !persistent;
-        let (length, content) = self.framing(status, &payload, persistent);
         let out = &mut self.output;
         encode::status_and_date(out, status, date);
         fields(&mut Fields { out });
@@ -50,6 +55,8 @@ impl Connection {
         }
         if !persistent {
             out.extend_from_slice(b"connection: close\r\n");
+        } else if status == 101 {
+            out.extend_from_slice(b"connection: upgrade\r\n");
         } else if self.version == Version::Http10 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
@@ -85,16 +92,14 @@ impl Connection {
 
     /// How the content is delimited, and whether there is any (RFC 9110 §6.4.1, RFC 9112 §6.3).
     #[inline]
-    fn framing(&self, status: u16, payload: &Payload<'_>, persistent: bool) -> (Length, bool) {
+    fn framing(&self, status: u16, payload: &Payload<'_>) -> (Length, bool) {
         let length = match payload {
             Payload::Bytes(bytes) => Length::Known(bytes.len() as u64),
             Payload::Shared(bytes) => Length::Known(bytes.len() as u64),
             Payload::Stream(Some(length)) => Length::Known(*length),
             Payload::Stream(None) if self.version == Version::Http11 => Length::Chunked,
-            Payload::Stream(None) => {
-                debug_assert!(!persistent, "only the close delimits this content");
-                Length::None
-            }
+            // Only the close delimits this content.
+            Payload::Stream(None) => Length::None,
             Payload::Upgrade => return (Length::None, true),
         };
         match status {
@@ -125,15 +130,14 @@ impl Connection {
 
     /// Whether the connection persists after the reply at hand (RFC 9112 §9.3).
     #[inline]
-    fn persists(&self, payload: &Payload<'_>, limits: &Limits) -> bool {
-        let delimited =
-            self.version == Version::Http11 || !matches!(payload, Payload::Stream(None));
-        matches!(payload, Payload::Upgrade)
-            || (self.persistent
-                && delimited
-                && !self.draining
-                && self.requests < limits.requests_max
-                && !matches!(self.input, Input::Closed))
+    fn persists(&self, limits: &Limits) -> bool {
+        let next_findable = match self.input {
+            Input::Closed => false,
+            // A peer still waiting for its 100 may now send the body or leave it out.
+            Input::Streaming(_) => !self.continue_owed,
+            _ => true,
+        };
+        self.persistent && next_findable && !self.draining && self.requests < limits.requests_max
     }
 
     /// The last reply is encoded. Where the peer asked for the close and all it sent was used,
@@ -145,9 +149,18 @@ impl Connection {
     }
 
     /// Sends the interim response the peer waits for before it sends its body, if it does
-    /// (RFC 9110 §10.1.1). For a streamed body: call it when the handler first asks for some.
-    pub fn send_continue(&mut self) {
-        if core::mem::take(&mut self.continue_owed) {
+    /// (RFC 9110 §10.1.1). For a streamed body: call it when the handler first asks for some; the
+    /// body's deadlines count from then. Once the reply has begun it is too late, and nothing
+    /// happens.
+    pub fn send_continue(&mut self, now: Instant) {
+        let in_time = match self.input {
+            Input::Collecting => true,
+            Input::Streaming(_) => self.reply == Reply::Owed,
+            _ => false,
+        };
+        if self.continue_owed && in_time {
+            self.continue_owed = false;
+            self.begin_body(now);
             self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
@@ -176,6 +189,10 @@ impl Connection {
     pub fn push_body(&mut self, piece: &[u8]) -> Result<(), LengthMismatch> {
         if piece.is_empty() {
             return Ok(()); // An empty chunk would end the body.
+        }
+        if !self.tail.is_empty() {
+            // Shared content goes last; pushed on regardless, it has to be copied to stay in order.
+            self.output.extend_from_slice(&core::mem::take(&mut self.tail));
         }
         match &mut self.reply {
             Reply::Length(left) => {
@@ -258,6 +275,8 @@ impl Connection {
     pub fn take_output(&mut self, now: Instant) -> Option<(Output, Then)> {
         let then = match self.ending {
             Ending::Close if self.reply == Reply::None => Then::Close,
+            // The peer has finished in the meantime: nothing unread can turn up any more.
+            Ending::Linger if self.reply == Reply::None && self.is_eof() => Then::Close,
             Ending::Linger if self.reply == Reply::None => {
                 self.ending = Ending::Lingering;
                 self.since = now;
@@ -277,17 +296,25 @@ impl Connection {
         self.writing_since = now;
     }
 
-    /// The kernel took all of the output in flight.
+    /// The kernel took all of the output in flight. Idleness and a lingering close count from now.
     #[inline]
-    pub fn on_sent(&mut self) {
+    pub fn on_sent(&mut self, now: Instant) {
         self.writing_since = Instant::MAX;
+        if self.ending == Ending::Lingering || self.is_between_requests() {
+            self.since = now;
+        }
+    }
+
+    /// Whether no request has begun since the last was answered.
+    fn is_between_requests(&self) -> bool {
+        matches!(self.input, Input::Head) && self.reply == Reply::None && !self.head_begun
     }
 
     /// Answers what is in hand and no more: every further reply carries `Connection: close`.
     pub fn drain(&mut self, now: Instant) {
         if !self.draining {
             self.draining = true;
-            if self.is_idle() {
+            if self.is_between_requests() {
                 self.since = now;
             }
         }
