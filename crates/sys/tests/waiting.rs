@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use highwater_core::driver::Then;
+use highwater_core::time::Clock;
 
 on_both! {
     /// Purpose: a timeout is kept from below, and zero does not wait.
     fn timeouts<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        let start = rig.driver.now();
-        while rig.driver.now() - start < Duration::from_millis(30) {
+        let start = rig.driver.clock().now();
+        while rig.driver.clock().now() - start < Duration::from_millis(30) {
             rig.driver.poll(Some(Duration::from_millis(30)), &mut |event| panic!("{event:?}")).unwrap();
         }
         let start = Instant::now();
