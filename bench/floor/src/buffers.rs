@@ -1,8 +1,9 @@
-//! The provided-buffer ring: memory the kernel picks from when data arrives, so that a waiting connection owns none.
+//! The provided-buffer ring: memory the kernel picks from when data arrives, so that a waiting
+//! connection owns none.
 //!
-//! Ownership goes round: [`BufferRing::release`] and [`BufferRing::publish`] hand a buffer to the kernel, a completion
-//! hands it back by its id. The memory is never freed: the kernel may write to it until its ring is gone, and both
-//! programs here keep their ring until they exit.
+//! Ownership goes round: [`BufferRing::release`] and [`BufferRing::publish`] hand a buffer to the
+//! kernel, a completion hands it back by its id. The memory is never freed: the kernel may write to
+//! it until its ring is gone, and both programs here keep their ring until they exit.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::io;
@@ -13,9 +14,11 @@ use io_uring::types::BufRingEntry;
 
 /// The buffer group both programs use; each has only one.
 pub const GROUP: u16 = 0;
-/// Buffers in the ring: a power of two, above the packets one batch can bring. Measured: 64 to 4096 make no difference.
+/// Buffers in the ring: a power of two, above the packets one batch can bring. Measured: 64 to 4096
+/// make no difference.
 const COUNT: u16 = 1024;
-/// Bytes a buffer: holds sixteen pipelined requests of 41 bytes, or a full loopback read of the responses to them.
+/// Bytes a buffer: holds sixteen pipelined requests of 41 bytes, or a full loopback read of the
+/// responses to them.
 const SIZE: usize = 4096;
 /// The kernel wants the ring itself on a page boundary.
 const PAGE: usize = 4096;
@@ -41,8 +44,8 @@ impl BufferRing {
         unsafe { submitter.register_buf_ring_with_flags(entries as u64, COUNT, GROUP, 0) }?;
         // SAFETY: `entries` points to the first entry of the ring, zeroed, which is a valid entry.
         let tail = unsafe { BufRingEntry::tail(entries) };
-        // SAFETY: the tail is aligned, lives as long as the ring (for ever), and after registration both sides only
-        // access it atomically: the kernel reads it, `publish` stores to it.
+        // SAFETY: the tail is aligned, lives as long as the ring (for ever), and after registration
+        // both sides only access it atomically: the kernel reads it, `publish` stores to it.
         let tail_shared = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
         let mut ring = BufferRing {
             entries,
@@ -58,7 +61,8 @@ impl BufferRing {
     /// The first `len` bytes of buffer `id`, as a completion reported them.
     ///
     /// # Safety
-    /// A completion has handed `id` to the caller, who has not released it since: otherwise the kernel may be writing.
+    /// A completion has handed `id` to the caller, who has not released it since: otherwise the
+    /// kernel may be writing.
     ///
     /// # Panics
     /// `id` or `len` is beyond what this ring has, which no completion can report.
@@ -66,19 +70,21 @@ impl BufferRing {
         assert!(id < COUNT && len <= SIZE);
         // SAFETY: the offset stays inside the allocation, because `id` is below COUNT.
         let start = unsafe { self.memory.add(id as usize * SIZE) };
-        // SAFETY: the memory is initialised (zeroed at birth), large enough, and ours by the caller's promise.
+        // SAFETY: the memory is initialised (zeroed at birth), large enough, and ours by the
+        // caller's promise.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// Puts buffer `id` back into the ring. The kernel sees it after [`publish`](BufferRing::publish).
+    /// Puts buffer `id` back into the ring. The kernel sees it after
+    /// [`publish`](BufferRing::publish).
     pub fn release(&mut self, id: u16) {
         assert!(id < COUNT);
         let slot = (self.tail & (COUNT - 1)) as usize;
         // SAFETY: `slot` is below COUNT, so the entry is inside the ring.
         let entry = unsafe { self.entries.add(slot) };
-        // SAFETY: entries at and beyond the published tail are not read by the kernel, and nothing else of ours refers
-        // to them. The reference does not cover the tail while the kernel reads it as such: in entry 0 the tail lies in
-        // `resv`, which the setters below leave alone.
+        // SAFETY: entries at and beyond the published tail are not read by the kernel, and nothing
+        // else of ours refers to them. The reference does not cover the tail while the kernel reads
+        // it as such: in entry 0 the tail lies in `resv`, which the setters below leave alone.
         let entry = unsafe { &mut *entry };
         entry.set_addr(self.memory as u64 + u64::from(id) * SIZE as u64);
         entry.set_len(SIZE as u32);
@@ -86,7 +92,8 @@ impl BufferRing {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel every buffer released so far: once a batch, since the line is shared with it.
+    /// Shows the kernel every buffer released so far: once a batch, since the line is shared with
+    /// it.
     pub fn publish(&self) {
         self.tail_shared.store(self.tail, Ordering::Release);
     }

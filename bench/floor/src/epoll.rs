@@ -12,7 +12,8 @@ const EVENTS_MAX: usize = 512;
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
-/// One batch of events; it is apart from [`Epoll`] so that descriptors can be added while a batch is handled.
+/// One batch of events; it is apart from [`Epoll`] so that descriptors can be added while a batch
+/// is handled.
 #[derive(Debug)]
 pub struct Events(Vec<libc::epoll_event>);
 
@@ -49,7 +50,8 @@ impl Epoll {
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Watches `source` for `interest` (`EPOLLIN`, …). [`wait`](Epoll::wait) reports it by its descriptor.
+    /// Watches `source` for `interest` (`EPOLLIN`, …). [`wait`](Epoll::wait) reports it by its
+    /// descriptor.
     ///
     /// # Errors
     /// Whatever `epoll_ctl(2)` reports.
@@ -63,8 +65,8 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) })
     }
 
-    /// Waits for events, at most `timeout_ms` (−1: for ever), and puts them into `events`: none after the time-out or
-    /// a signal.
+    /// Waits for events, at most `timeout_ms` (−1: for ever), and puts them into `events`: none
+    /// after the time-out or a signal.
     ///
     /// # Errors
     /// Whatever `epoll_wait(2)` reports, except `EINTR`.
@@ -74,7 +76,8 @@ impl Epoll {
         // SAFETY: the vector has room for EVENTS_MAX events and is not touched during the call.
         let count = unsafe { libc::epoll_wait(fd, room, EVENTS_MAX as libc::c_int, timeout_ms) };
         match check(count) {
-            // SAFETY: the kernel has written the first `count` events, and `count` is at most EVENTS_MAX.
+            // SAFETY: the kernel has written the first `count` events, and `count` is at most
+            // EVENTS_MAX.
             Ok(()) => unsafe { events.0.set_len(count as usize) },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

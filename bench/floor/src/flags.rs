@@ -1,6 +1,7 @@
 //! Command-line flags of the form `--name value` and `--switch`, enough for two small programs.
 //!
-//! Never guesses: an unknown flag, a missing value or a value of the wrong kind is an error that names the flag.
+//! Never guesses: an unknown flag, a missing value or a value of the wrong kind is an error that
+//! names the flag.
 
 use std::str::FromStr;
 
@@ -9,7 +10,8 @@ use std::str::FromStr;
 pub struct Flags(Vec<(String, String)>);
 
 impl Flags {
-    /// Reads `arguments`. `options` take a value, `switches` do not; both are named without the leading dashes.
+    /// Reads `arguments`. `options` take a value, `switches` do not; both are named without the
+    /// leading dashes.
     ///
     /// # Errors
     /// A sentence for the user: what was given and what is known instead.

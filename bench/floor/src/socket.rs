@@ -4,18 +4,20 @@ use std::io;
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// Connections the kernel may complete before we accept them. The kernel caps it at `net.core.somaxconn`.
+/// Connections the kernel may complete before we accept them. The kernel caps it at
+/// `net.core.somaxconn`.
 const BACKLOG: libc::c_int = 4096;
 
-/// Listens on `addr` with a long backlog. Accepted sockets inherit `TCP_NODELAY` from the listener, which saves a
-/// system call a connection.
+/// Listens on `addr` with a long backlog. Accepted sockets inherit `TCP_NODELAY` from the listener,
+/// which saves a system call a connection.
 ///
 /// # Errors
 /// Whatever the system calls report; usually the address is in use.
 pub fn listen(addr: SocketAddrV4) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(addr)?;
     let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the pointer and the length describe `on`, which outlives the call.
+    // SAFETY: the descriptor is open, and the pointer and the length describe `on`, which outlives
+    // the call.
     let result = unsafe {
         libc::setsockopt(
             listener.as_raw_fd(),
@@ -31,15 +33,16 @@ pub fn listen(addr: SocketAddrV4) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Accepts one connection, non-blocking from birth (the standard library would need a second call). `None` when no
-/// connection is waiting on a non-blocking listener.
+/// Accepts one connection, non-blocking from birth (the standard library would need a second call).
+/// `None` when no connection is waiting on a non-blocking listener.
 ///
 /// # Errors
 /// Whatever `accept4(2)` reports, except that nothing is waiting.
 pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let no_address = std::ptr::null_mut();
-    // SAFETY: null for the address and its length asks for neither, so the kernel writes to no memory of ours.
+    // SAFETY: null for the address and its length asks for neither, so the kernel writes to no
+    // memory of ours.
     let fd = unsafe {
         libc::accept4(
             listener.as_raw_fd(),
@@ -64,7 +67,8 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: `cpu_set_t` is an array of integers, for which all zeroes is a valid value: the empty set.
+    // SAFETY: `cpu_set_t` is an array of integers, for which all zeroes is a valid value: the empty
+    // set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `cpu` is inside the set, as checked above.
     unsafe { libc::CPU_SET(cpu, &mut set) };

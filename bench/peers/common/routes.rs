@@ -1,5 +1,5 @@
-//! Routes registered next to the measured ones, so that every router has a realistic table.
-//! None of them is requested by the benchmark. Included by each peer with `#[path]`: one list for all.
+//! Routes registered next to the measured ones, so that every router has a realistic table. None of
+//! them is requested by the benchmark. Included by each peer with `#[path]`: one list for all.
 
 /// Registered by every peer that has a router; answered with 204.
 pub const EXTRA: [&str; 32] = [

@@ -39,7 +39,8 @@ async fn other() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-/// The measured routes stand in the middle of the table, because this router tries its resources in order.
+/// The measured routes stand in the middle of the table, because this router tries its resources in
+/// order.
 fn configure(config: &mut web::ServiceConfig) {
     let (before, after) = routes::EXTRA.split_at(routes::EXTRA.len() / 2);
     for path in before {

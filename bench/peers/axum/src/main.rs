@@ -1,7 +1,7 @@
 //! axum peer, on hyper's HTTP/1 server. Environment: PORT (8080), WORKERS (1).
 //!
-//! One current-thread Tokio runtime a worker, each with its own SO_REUSEPORT listener: the layout that costs axum
-//! least, and measurably less than the multi-threaded `axum::serve`.
+//! One current-thread Tokio runtime a worker, each with its own SO_REUSEPORT listener: the layout
+//! that costs axum least, and measurably less than the multi-threaded `axum::serve`.
 use std::net::SocketAddr;
 
 use axum::{

@@ -1,7 +1,8 @@
 //! may_minihttp peer. Environment: PORT (8080), WORKERS (1).
 //!
-//! may_minihttp has no router: matchit matches the paths, as a user of it would have to add. It ignores
-//! `Connection: close`, has no time-outs and writes its own status reason: a ceiling for speed, not a whole server.
+//! may_minihttp has no router: matchit matches the paths, as a user of it would have to add. It
+//! ignores `Connection: close`, has no time-outs and writes its own status reason: a ceiling for
+//! speed, not a whole server.
 use std::{io, sync::Arc};
 
 use bytes::BufMut;
