@@ -208,11 +208,13 @@ def output_of(command, timeout):
 def wrk(options, cell, port, pids):
     """The same fields from wrk. It cannot leave its warm-up out of a run, so the warm-up is a run of its own."""
     wrk_once(options, cell, port, WRK_WARM_S)
-    began, server, cpu = time.monotonic(), on_cpu_ns(pids), cpu_busy_s(options.server_cpu)
+    began, server = time.monotonic(), on_cpu_ns(pids)
+    server_cpu, client_cpu = cpu_busy_s(options.server_cpu), cpu_busy_s(options.client_cpu)
     text, client_s = wrk_once(options, cell, port, math.ceil(options.ms / 1e3))
     wall = time.monotonic() - began
     server_s = (on_cpu_ns(pids) - server) / 1e9
-    foreign_s = cpu_busy_s(options.server_cpu) - cpu - server_s
+    on_server_cpu_s = cpu_busy_s(options.server_cpu) - server_cpu - server_s
+    on_client_cpu_s = cpu_busy_s(options.client_cpu) - client_cpu - client_s
     requests = int(matched(r"(\d+) requests in", text))
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)|Socket errors: (.*)", text)
     if bad or not requests:
@@ -223,7 +225,8 @@ def wrk(options, cell, port, pids):
         "server_cpu_us_per_request": round(server_s * 1e6 / requests, 4),
         "requests_per_core_second": round(requests / server_s),
         "server_utilisation": round(server_s / wall, 4), "client_utilisation": round(client_s / wall, 4),
-        "foreign_on_server_cpu": round(max(0.0, foreign_s / wall), 3),
+        "foreign_on_server_cpu": round(max(0.0, on_server_cpu_s / wall), 3),
+        "foreign_on_client_cpu": round(max(0.0, on_client_cpu_s / wall), 3),
         **{f"p{n}_us": microseconds(matched(rf"^ +{n}% +(\S+)$", text)) for n in (50, 90, 99)}, "errors": 0,
     }
 

@@ -12,7 +12,7 @@ import statistics
 # cores with a common cache, 320 and more while it does not, and every server's cost differs by a third between the two.
 NEAR_BELOW_NS = 150
 FAR_ABOVE_NS = 250
-# Share of the server's CPU that something else may have used, and seconds of it on top: the kernel's reading of a CPU
+# Share of the server's or the client's CPU that something else may have used, and seconds of it on top: the kernel's reading of a CPU
 # has 10 ms ticks, so either end of a short row can be off by one.
 FOREIGN_MAX = 0.10
 FOREIGN_SLACK_S = 0.02
@@ -43,8 +43,11 @@ def rejection(row):
     """Why a row does not count, or None if it does."""
     if row.get("errors") or row.get("error") or not row.get(COST):
         return "error"
-    if row.get("foreign_on_server_cpu", 0) > FOREIGN_MAX + FOREIGN_SLACK_S / row["seconds"]:
-        return "another process used the server's CPU"
+    foreign_max = FOREIGN_MAX + FOREIGN_SLACK_S / row["seconds"]
+    # A disturbed client counts too: it sends smaller batches, and those cost a server more per request.
+    for whose in ("server", "client"):
+        if row.get(f"foreign_on_{whose}_cpu", 0) > foreign_max:
+            return f"another process used the {whose}'s CPU"
     if placement(row) is None:
         return "CPUs moved, or neither near nor far"
     return None
@@ -146,10 +149,9 @@ def warnings(rows):
         failed = [row for row in rows if (row["cell"], row["server"]) == (cell, server) and row.get("error")]
         if failed:
             found.append(f"{cell}/{server}: {len(failed)} failed: {failed[-1]['error']}")
-    foreign = rejected(rows).get("another process used the server's CPU")
-    if foreign:
-        found.append(f"{foreign} rows dropped because another process used the server's CPU: "
-                     "stop it, or let it honour --lock")
+    for reason, count in rejected(rows).items():
+        if reason.startswith("another process"):
+            found.append(f"{count} rows dropped because {reason}: stop it, or let it honour --lock")
     return found
 
 

@@ -39,6 +39,7 @@ class Placement(unittest.TestCase):
         self.assertIsNone(stats.rejection(row("a", 4.0, foreign_on_server_cpu=0.12)))
         self.assertIn("process", stats.rejection(row("a", 4.0, foreign_on_server_cpu=0.121)))
         self.assertIsNone(stats.rejection(row("a", 4.0, foreign_on_server_cpu=0.29, seconds=0.1)))
+        self.assertIn("client", stats.rejection(row("a", 4.0, foreign_on_client_cpu=0.121)))
         self.assertIn("moved", stats.rejection(row("a", 4.0, c2c=STRADDLING)))
         self.assertEqual(stats.rejection({"run": "r", "errors": 1, "error": "died"}), "error")
 
