@@ -7,10 +7,9 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::io;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use io_uring::Submitter;
-use io_uring::types::BufRingEntry;
 
 /// The buffer group both programs use; each has only one.
 pub const GROUP: u16 = 0;
@@ -23,12 +22,24 @@ const SIZE: usize = 4096;
 /// The kernel wants the ring itself on a page boundary.
 const PAGE: usize = 4096;
 
+/// `struct io_uring_buf`. Atomic, because the kernel reads it while we hold references; a relaxed
+/// store costs what a plain one does.
+#[derive(Debug)]
+#[repr(C)]
+struct Entry {
+    address: AtomicU64,
+    len: AtomicU32,
+    id: AtomicU16,
+    /// In entry 0 only: the index behind the last entry that is the kernel's. Reserved elsewhere.
+    tail: AtomicU16,
+}
+
 /// One registered ring of `COUNT` buffers.
 #[derive(Debug)]
 pub struct BufferRing {
-    entries: *mut BufRingEntry,
+    entries: &'static [Entry; COUNT as usize],
     memory: *mut u8,
-    tail_shared: &'static AtomicU16,
+    /// What [`publish`](BufferRing::publish) shows next.
     tail: u16,
 }
 
@@ -38,19 +49,17 @@ impl BufferRing {
     /// # Errors
     /// The kernel is older than 5.19, or the group is taken.
     pub fn register(submitter: &Submitter<'_>) -> io::Result<BufferRing> {
-        let entries: *mut BufRingEntry = pages(COUNT as usize * size_of::<BufRingEntry>()).cast();
-        let memory = pages(COUNT as usize * SIZE);
+        let entries: *const [Entry; COUNT as usize] =
+            pages(size_of::<[Entry; COUNT as usize]>()).cast();
+        // SAFETY: the memory is large and aligned enough, never freed, and zeroed, which is a valid
+        // value of every atomic integer.
+        let entries = unsafe { &*entries };
+        let ring_address = entries.as_ptr() as u64;
         // SAFETY: the ring has COUNT entries, is page-aligned and never freed.
-        unsafe { submitter.register_buf_ring_with_flags(entries as u64, COUNT, GROUP, 0) }?;
-        // SAFETY: `entries` points to the first entry of the ring, zeroed, which is a valid entry.
-        let tail = unsafe { BufRingEntry::tail(entries) };
-        // SAFETY: the tail is aligned, lives as long as the ring (for ever), and after registration
-        // both sides only access it atomically: the kernel reads it, `publish` stores to it.
-        let tail_shared = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
+        unsafe { submitter.register_buf_ring_with_flags(ring_address, COUNT, GROUP, 0) }?;
         let mut ring = BufferRing {
             entries,
-            memory,
-            tail_shared,
+            memory: pages(COUNT as usize * SIZE),
             tail: 0,
         };
         (0..COUNT).for_each(|id| ring.release(id));
@@ -79,23 +88,18 @@ impl BufferRing {
     /// [`publish`](BufferRing::publish).
     pub fn release(&mut self, id: u16) {
         assert!(id < COUNT);
-        let slot = (self.tail & (COUNT - 1)) as usize;
-        // SAFETY: `slot` is below COUNT, so the entry is inside the ring.
-        let entry = unsafe { self.entries.add(slot) };
-        // SAFETY: entries at and beyond the published tail are not read by the kernel, and nothing
-        // else of ours refers to them. The reference does not cover the tail while the kernel reads
-        // it as such: in entry 0 the tail lies in `resv`, which the setters below leave alone.
-        let entry = unsafe { &mut *entry };
-        entry.set_addr(self.memory as u64 + u64::from(id) * SIZE as u64);
-        entry.set_len(SIZE as u32);
-        entry.set_bid(id);
+        let entry = &self.entries[(self.tail & (COUNT - 1)) as usize];
+        let address = self.memory as u64 + u64::from(id) * SIZE as u64;
+        entry.address.store(address, Ordering::Relaxed);
+        entry.len.store(SIZE as u32, Ordering::Relaxed);
+        entry.id.store(id, Ordering::Relaxed);
         self.tail = self.tail.wrapping_add(1);
     }
 
     /// Shows the kernel every buffer released so far: once a batch, since the line is shared with
     /// it.
     pub fn publish(&self) {
-        self.tail_shared.store(self.tail, Ordering::Release);
+        self.entries[0].tail.store(self.tail, Ordering::Release);
     }
 }
 
