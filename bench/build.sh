@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds the floor, the load generator and the peers into bench/bin, one after the other.
+#
+#   bench/build.sh                      everything that is missing or older than its sources
+#   bench/build.sh floor axum           only these
+#   LOCK=/tmp/cpu.lock bench/build.sh   each build under a shared flock, to stay out of measurements under an exclusive one
+#
+# ntex needs a newer compiler than the project's: NTEX_TOOLCHAIN (+nightly).
+# PEER_RUSTFLAGS (-C target-cpu=native) is what every binary here is built with: peers get the best this CPU offers.
+set -euo pipefail
+cd "$(dirname "$0")"
+bench=$PWD
+
+flags=${PEER_RUSTFLAGS--C target-cpu=native}
+all=(floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio)
+usual=(floor axum ntex may nginx wrk actix xitca-epoll)
+
+main() {
+  mkdir -p bin
+  local name
+  [ $# -gt 0 ] || set -- "${usual[@]}"
+  for name in "$@"; do
+    case $name in
+      floor)       cargo_build floor "" floor,loadgen ;;
+      axum)        cargo_build peers/axum "" peer-axum=axum ;;
+      may)         cargo_build peers/may "" peer-may=may ;;
+      actix)       cargo_build peers/actix "" peer-actix=actix ;;
+      xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
+      ntex)        cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex ;;
+      ntex-tokio)  cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex-tokio --no-default-features --features tokio ;;
+      nginx)       apt_install nginx nginx-light ;;
+      wrk)         apt_install wrk wrk ;;
+      *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
+    esac
+  done
+}
+
+# cargo_build DIR TOOLCHAIN BINARY[=NAME][,...] [CARGO ARGUMENTS]
+cargo_build() {
+  local dir=$1 toolchain=$2 binaries=${3//,/ } binary; shift 3
+  if up_to_date "$dir" $binaries; then
+    echo "up to date: ${binaries//peer-*=/}"
+    return
+  fi
+  echo "building:   ${binaries//peer-*=/}"
+  local target=$bench/${dir%%/*}/target
+  (cd "$dir" && RUSTFLAGS=$flags CARGO_TARGET_DIR=$target \
+    ${LOCK:+flock -s "$LOCK"} cargo $toolchain build --quiet --release --locked "$@")
+  for binary in $binaries; do
+    install "$target/release/${binary%=*}" "bin/${binary#*=}"
+  done
+}
+
+up_to_date() {
+  local dir=$1 binary; shift
+  for binary in "$@"; do
+    binary=bin/${binary#*=}
+    [ -x "$binary" ] || return 1
+    [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
+  done
+}
+
+# apt_install COMMAND PACKAGE
+apt_install() {
+  if PATH=$PATH:/usr/sbin command -v "$1" > /dev/null; then
+    echo "installed:  $1"
+    return
+  fi
+  local sudo=
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get install --yes --quiet "$2" || { $sudo apt-get update --quiet; $sudo apt-get install --yes --quiet "$2"; }
+}
+
+main "$@"
