@@ -1,0 +1,58 @@
+# Highwater's targets. `make help` prints every line below that carries a `##`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# How much of each; override on the command line: make fuzz FUZZ_SECONDS=600
+FUZZ_SECONDS ?= 60
+SIM_SEEDS ?= 10000
+# Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
+NIGHTLY ?= nightly
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the release binaries into target/release
+	cargo build --release --locked
+
+.PHONY: run
+run: ## Build the search service, start it with a provider feed of its own, print the URLs
+	@scripts/run.sh
+
+.PHONY: test
+test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
+	@scripts/test.sh
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: bench
+bench: ## Measure against the floor and the best peer, a few minutes; a record in bench/evidence
+	bench/build.sh
+	bench/run.py quick
+
+.PHONY: bench-peers
+bench-peers: ## Measure against every peer, interleaved; a record in bench/evidence
+	bench/build.sh
+	bench/run.py peers
+
+.PHONY: sim
+sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed
+	cargo run --profile fast --locked -p highwater-cli -- sim --seeds $(SIM_SEEDS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZ_SECONDS (60); installs a nightly compiler and cargo-fuzz
+	@NIGHTLY=$(NIGHTLY) scripts/fuzz.sh $(FUZZ_SECONDS)
+
+.PHONY: miri
+miri: ## Run the core's tests under Miri, which finds undefined behaviour; installs it
+	rustup toolchain install $(NIGHTLY) --profile minimal --component miri
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 cargo +$(NIGHTLY) miri test --locked -p highwater-core
+
+.PHONY: deny
+deny: ## Check dependencies: licences, advisories, sources; installs cargo-deny
+	cargo deny --version 2>/dev/null || cargo install --locked cargo-deny
+	cargo deny --all-features check

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Installs the Debian packages the tests need and this machine lacks. Says what it installs, and starts no service:
+# the tests start their own, on ports and folders of their own. Doing nothing is the usual case.
+#
+#   scripts/test-deps.sh           install what is missing
+#   scripts/test-deps.sh --check   only say what is missing; exit 1 if anything is
+set -euo pipefail
+
+# What is looked for | the package that has it | what needs it.
+readonly needs='
+cc                  build-essential  Rust links with it, and the embedded SQLite is C
+initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
+promtool            prometheus       the metrics must be what Prometheus accepts
+python3             python3          the measurements are driven by it
+curl                curl             the services are asked by a client that is not ours
+'
+
+main() {
+  local missing
+  missing=$(missing_packages)
+  [ -n "$missing" ] || return 0
+  if [ "${1:-}" = --check ]; then
+    echo "missing: $missing"
+    return 1
+  fi
+  command -v apt-get >/dev/null || fail "the tests need these Debian packages, and there is no apt-get here: $missing"
+  local sudo=
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || fail "not root and no sudo; as root: apt-get install --no-install-recommends $missing"
+    sudo=sudo
+  fi
+  echo "test-deps: installing $missing"
+  # shellcheck disable=SC2086  # a list of names
+  $sudo bash -c "$(declare -f install_quietly); install_quietly $missing"
+  missing=$(missing_packages)
+  [ -z "$missing" ] || fail "installed, but still not found: $missing"
+}
+
+missing_packages() {
+  local command package found=()
+  while read -r command package _; do
+    [ -z "$command" ] || is_here "$command" || found+=("$package")
+  done <<<"$needs"
+  echo "${found[*]}"
+}
+
+# Debian keeps PostgreSQL's own programs out of the path.
+is_here() {
+  command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+}
+
+# Runs as root. A package that brings a service starts it on installation unless policy-rc.d forbids; where there is no
+# such file yet, one stands there for as long as this takes.
+install_quietly() {
+  set -euo pipefail
+  export DEBIAN_FRONTEND=noninteractive
+  local policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  local install=(apt-get install --yes --quiet --no-install-recommends "$@")
+  # Lists from an old image name packages that are gone, so a failure is retried with new ones.
+  "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
+}
+
+fail() {
+  echo "test-deps: $1" >&2
+  exit 1
+}
+
+main "$@"
