@@ -1,1 +1,5 @@
 //! How do I serve my application?
+#![forbid(unsafe_code)]
+
+pub mod metrics;
+pub mod server;

@@ -1,0 +1,422 @@
+//! What has one worker done so far?
+//!
+//! Every worker owns one [`WorkerMetrics`] and is its only writer; a scrape reads them all and adds
+//! up. So counting costs a load, an add and a store, no locked instruction and no line that another
+//! core writes.
+//!
+//! Never here: rates, ratios and text (`sampler.rs`, `exposition.rs`); anything that allocates or
+//! waits after construction.
+//!
+//! Invariants: one writer per `WorkerMetrics` (a second one would lose counts, nothing worse);
+//! counters only grow; no two workers' counters share a pair of cache lines.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use highwater_core::driver::AcceptError;
+use highwater_core::http1::Reject;
+
+/// A number that one thread writes and every thread may read.
+#[derive(Debug, Default)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Adds without a locked instruction, which is right because nobody else writes.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
+    }
+
+    /// Replaces the number.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// The number, as its writer last left it.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Upper bounds of the duration histogram's buckets in nanoseconds; the last bucket has none.
+///
+/// From 50 µs, about ten times what a plain request takes, to 10 s, the longest default deadline of
+/// a request's head. Two of the bounds, 50 ms and 200 ms, are the figures that the overload tests
+/// are held to, so that they can be read off exactly. Thirteen, so that an endpoint's counters fill
+/// one pair of cache lines.
+pub const DURATION_BOUNDS: [u64; 13] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    200_000_000,
+    1_000_000_000,
+    10_000_000_000,
+];
+
+/// The bucket that `nanos` falls into: the first whose bound is not below it.
+#[inline]
+fn bucket(nanos: u64) -> usize {
+    DURATION_BOUNDS.iter().map(|&bound| usize::from(nanos > bound)).sum()
+}
+
+/// One endpoint's counters: a pair of cache lines, which the processor fetches together.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Endpoint {
+    pub(super) requests: Tally,
+    /// Not cumulative; the exposition adds them up.
+    pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
+    pub(super) nanos: Tally,
+}
+
+const _: () = assert!(size_of::<Endpoint>() == 128);
+
+/// What ended a connection that took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// A request head did not arrive in time, or none began on a new connection.
+    Header,
+    /// A request body stalled or came too slowly.
+    Body,
+    /// No further request came on a kept-alive connection.
+    Idle,
+    /// The peer did not take what was sent.
+    Write,
+    /// Still unfinished when the drain's time was up.
+    Drain,
+}
+
+impl Timeout {
+    pub(super) const ALL: [Timeout; 5] =
+        [Timeout::Header, Timeout::Body, Timeout::Idle, Timeout::Write, Timeout::Drain];
+
+    /// The value of the label `kind`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Timeout::Header => "header",
+            Timeout::Body => "body",
+            Timeout::Idle => "idle",
+            Timeout::Write => "write",
+            Timeout::Drain => "drain",
+        }
+    }
+}
+
+impl From<AcceptError> for Rejection {
+    fn from(error: AcceptError) -> Self {
+        match error {
+            AcceptError::Descriptors => Rejection::AcceptDescriptors,
+            AcceptError::Memory => Rejection::AcceptMemory,
+            AcceptError::Other(_) => Rejection::AcceptOther,
+        }
+    }
+}
+
+/// Work that was refused, by the layer that refused it and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// Accepting paused because no descriptor was left.
+    AcceptDescriptors,
+    /// Accepting paused because the kernel had no memory left.
+    AcceptMemory,
+    /// Accepting paused for another failure of the system.
+    AcceptOther,
+    /// A connection was closed, or accepting paused, at `--connections-max`.
+    AcceptConnectionsMax,
+    /// A request was refused by the protocol engine.
+    Request(Reject),
+}
+
+impl Rejection {
+    /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
+    pub(super) const LABELS: [(&str, &str); 11] = [
+        ("accept", "descriptors"),
+        ("accept", "memory"),
+        ("accept", "other"),
+        ("accept", "connections_max"),
+        ("request", "malformed_request"),
+        ("request", "request_timeout"),
+        ("request", "body_too_large"),
+        ("request", "uri_too_long"),
+        ("request", "expectation_failed"),
+        ("request", "header_too_large"),
+        ("request", "version_not_supported"),
+    ];
+
+    const fn index(self) -> usize {
+        match self {
+            Rejection::AcceptDescriptors => 0,
+            Rejection::AcceptMemory => 1,
+            Rejection::AcceptOther => 2,
+            Rejection::AcceptConnectionsMax => 3,
+            Rejection::Request(reject) => match reject.status() {
+                408 => 5,
+                413 => 6,
+                414 => 7,
+                417 => 8,
+                431 => 9,
+                505 => 10,
+                _ => 4,
+            },
+        }
+    }
+
+    /// The value of the label `layer`: `accept` or `request`.
+    pub const fn layer(self) -> &'static str {
+        Rejection::LABELS[self.index()].0
+    }
+
+    /// The value of the label `reason`.
+    pub const fn reason(self) -> &'static str {
+        Rejection::LABELS[self.index()].1
+    }
+}
+
+/// Status codes counted one by one; what a handler makes up beyond them is counted together.
+pub(super) const STATUS_MIN: u16 = 100;
+pub(super) const STATUS_MAX: u16 = 599;
+const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
+
+/// One worker's counters. Written by that worker alone, read by anybody.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct WorkerMetrics {
+    /// Bytes received, as they came over the wire.
+    pub bytes_read: Tally,
+    /// Bytes handed to the kernel, as they go over the wire.
+    pub bytes_written: Tally,
+    /// Connections accepted so far.
+    pub connections: Tally,
+    /// Connections open now.
+    pub connections_active: Tally,
+    pub(super) turns: Tally,
+    pub(super) events: Tally,
+    pub(super) busy_nanos: Tally,
+    /// Kernel id of the worker's thread; 0 before it is known.
+    thread: AtomicU32,
+    pub(super) timeouts: [Tally; Timeout::ALL.len()],
+    pub(super) rejections: [Tally; Rejection::LABELS.len()],
+    statuses: Box<[Tally]>,
+    /// One per route, then the one for requests that matched none.
+    endpoints: Box<[Endpoint]>,
+}
+
+impl WorkerMetrics {
+    /// The endpoint of a request that no route matched.
+    pub const UNMATCHED: u16 = u16::MAX;
+
+    pub(super) fn new(routes: usize) -> Self {
+        WorkerMetrics {
+            bytes_read: Tally::default(),
+            bytes_written: Tally::default(),
+            connections: Tally::default(),
+            connections_active: Tally::default(),
+            turns: Tally::default(),
+            events: Tally::default(),
+            busy_nanos: Tally::default(),
+            thread: AtomicU32::new(0),
+            timeouts: Default::default(),
+            rejections: Default::default(),
+            statuses: (0..=STATUS_SLOTS).map(|_| Tally::default()).collect(),
+            endpoints: (0..=routes).map(|_| Endpoint::default()).collect(),
+        }
+    }
+
+    /// Says which thread this worker runs on: the one that calls. Once, before its first turn.
+    ///
+    /// It lets the sampler ask the kernel for the thread's CPU time. Most of what a worker does
+    /// happens in the kernel while it polls, and does not show in [`WorkerMetrics::turn`].
+    pub fn runs_here(&self) {
+        if let Some(id) = super::process::thread_id() {
+            self.thread.store(id, Relaxed);
+        }
+    }
+
+    pub(super) fn thread(&self) -> Option<u32> {
+        Some(self.thread.load(Relaxed)).filter(|&id| id != 0)
+    }
+
+    /// Counts an answer to a request: `endpoint` as in the names given to the registry, anything
+    /// beyond them (as [`WorkerMetrics::UNMATCHED`]) for what matched no route or was refused before
+    /// it could.
+    #[inline]
+    pub fn request(&self, endpoint: u16, status: u16) {
+        self.endpoint(endpoint).requests.add(1);
+        let slot = match status {
+            STATUS_MIN..=STATUS_MAX => usize::from(status - STATUS_MIN),
+            _ => STATUS_SLOTS,
+        };
+        self.statuses[slot].add(1);
+    }
+
+    /// Records that requests to `endpoints`, one entry per request, each took `nanos` from their
+    /// reception to their answer's hand-over to the kernel. Called once per turn: what a turn
+    /// answers it hands over together.
+    #[inline]
+    pub fn durations(&self, endpoints: &[u16], nanos: u64) {
+        let bucket = bucket(nanos);
+        for run in endpoints.chunk_by(|a, b| a == b) {
+            let count = run.len() as u64;
+            let endpoint = self.endpoint(run[0]);
+            endpoint.buckets[bucket].add(count);
+            endpoint.nanos.add(count.saturating_mul(nanos));
+        }
+    }
+
+    /// Records the duration of one request that was answered in a later turn than it came in.
+    #[inline]
+    pub fn duration(&self, endpoint: u16, nanos: u64) {
+        self.durations(&[endpoint], nanos);
+    }
+
+    /// Counts a request refused by the protocol engine. Its answer counts as a request as well.
+    #[inline]
+    pub fn reject(&self, reject: Reject) {
+        self.rejected(Rejection::Request(reject));
+    }
+
+    /// Counts a failure that made accepting pause.
+    pub fn accept_failed(&self, error: AcceptError) {
+        self.rejected(Rejection::from(error));
+    }
+
+    /// Counts something refused.
+    #[inline]
+    pub fn rejected(&self, rejection: Rejection) {
+        self.rejections[rejection.index()].add(1);
+    }
+
+    /// Counts a connection that was ended, or a request that was refused, for being slow.
+    #[inline]
+    pub fn timeout(&self, timeout: Timeout) {
+        self.timeouts[timeout as usize].add(1);
+    }
+
+    /// Counts a turn of the loop: how long it kept the worker from waiting for further events, in
+    /// wall time, and how many events it handled.
+    #[inline]
+    pub fn turn(&self, busy: Duration, events: u32) {
+        self.turns.add(1);
+        self.events.add(u64::from(events));
+        self.busy_nanos.add(nanos(busy));
+    }
+
+    #[inline]
+    fn endpoint(&self, endpoint: u16) -> &Endpoint {
+        let unmatched = self.endpoints.len() - 1;
+        &self.endpoints[usize::from(endpoint).min(unmatched)]
+    }
+
+    /// Every endpoint; the last counts what matched no route.
+    pub(super) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Answers by status code, then those with any other code.
+    pub(super) fn statuses(&self) -> &[Tally] {
+        &self.statuses
+    }
+
+    /// Requests so far, over all endpoints.
+    pub(super) fn requests(&self) -> u64 {
+        self.endpoints.iter().map(|endpoint| endpoint.requests.get()).sum()
+    }
+}
+
+/// A duration in nanoseconds; 584 years hold any that occurs.
+#[inline]
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a bucket's bound belongs to the bucket, as Prometheus defines `le`.
+    #[test]
+    fn bounds_are_inclusive() {
+        assert_eq!(bucket(0), 0);
+        for (index, &bound) in DURATION_BOUNDS.iter().enumerate() {
+            assert_eq!(bucket(bound - 1), index);
+            assert_eq!(bucket(bound), index);
+            assert_eq!(bucket(bound + 1), index + 1);
+        }
+        assert_eq!(bucket(u64::MAX), DURATION_BOUNDS.len());
+    }
+
+    /// Purpose: workers must not slow each other down by writing to the same cache lines.
+    #[test]
+    fn workers_share_no_line() {
+        assert_eq!(align_of::<WorkerMetrics>(), 128);
+        assert_eq!(size_of::<WorkerMetrics>() % 128, 0);
+        assert_eq!(align_of::<Endpoint>(), 128);
+    }
+
+    /// Purpose: the table of labels and the protocol engine must call a refusal the same.
+    #[test]
+    fn rejections_are_labelled_as_the_engine_names_them() {
+        let all = [
+            Reject::LineEnd,
+            Reject::Host,
+            Reject::Truncated,
+            Reject::HeaderTimeout,
+            Reject::BodyTimeout,
+            Reject::BodyTooLarge,
+            Reject::UriTooLong,
+            Reject::Expectation,
+            Reject::HeaderTooLarge,
+            Reject::VersionUnsupported,
+        ];
+        for reject in all {
+            assert_eq!(Rejection::Request(reject).layer(), "request");
+            assert_eq!(Rejection::Request(reject).reason(), reject.code());
+        }
+        assert_eq!(Rejection::AcceptDescriptors.layer(), "accept");
+        assert_eq!(Rejection::AcceptConnectionsMax.reason(), "connections_max");
+    }
+
+    /// Purpose: a request without a route, or with a status no RFC knows, is counted and not lost.
+    #[test]
+    fn strays_have_a_place() {
+        let worker = WorkerMetrics::new(2);
+        worker.request(1, 200);
+        worker.request(2, 404);
+        worker.request(WorkerMetrics::UNMATCHED, 99);
+        worker.request(0, 600);
+        worker.request(0, 599);
+        let requests: Vec<u64> = worker.endpoints().iter().map(|e| e.requests.get()).collect();
+        assert_eq!(requests, [2, 1, 2]);
+        assert_eq!(worker.requests(), 5);
+        assert_eq!(worker.statuses()[100].get(), 1);
+        assert_eq!(worker.statuses()[304].get(), 1);
+        assert_eq!(worker.statuses()[499].get(), 1);
+        assert_eq!(worker.statuses()[500].get(), 2);
+    }
+
+    /// Purpose: a turn's requests are counted one by one, whatever the order of their endpoints.
+    #[test]
+    fn durations_of_a_turn_are_counted_per_request() {
+        let worker = WorkerMetrics::new(2);
+        worker.durations(&[0, 0, 1, 0, WorkerMetrics::UNMATCHED], 60_000);
+        worker.durations(&[], 60_000);
+        worker.duration(1, 20_000_000_000);
+        let [first, second, unmatched] = worker.endpoints() else {
+            panic!("two routes and a rest")
+        };
+        assert_eq!((first.buckets[1].get(), first.nanos.get()), (3, 180_000));
+        assert_eq!((second.buckets[1].get(), second.buckets[13].get()), (1, 1));
+        assert_eq!(second.nanos.get(), 20_000_060_000);
+        assert_eq!(unmatched.buckets[1].get(), 1);
+    }
+}

@@ -1,0 +1,197 @@
+//! Which metrics does every server have?
+//!
+//! One function per subject, each writing whole families; the names are a contract with dashboards
+//! and autoscalers. [`NAMES`] lists them all, and a test holds the two together.
+
+use std::sync::Arc;
+
+use highwater_core::time::Instant;
+
+use super::counters::{Endpoint, Rejection, STATUS_MIN, Tally, Timeout, WorkerMetrics};
+use super::exposition::{Kind, Page};
+use super::process::Process;
+use super::{DURATION_BOUNDS, Inner, Rates, Server};
+
+/// Every family that the server itself writes.
+pub(super) const NAMES: [&str; 24] = [
+    "http_requests_total",
+    "http_requests_by_endpoint",
+    "http_requests_per_second",
+    "http_request_duration_seconds",
+    "http_responses_total",
+    "http_rejections_total",
+    "http_timeouts_total",
+    "http_bytes_read_total",
+    "http_bytes_written_total",
+    "http_connections_total",
+    "http_connections_active",
+    "http_uptime_seconds",
+    "highwater_build_info",
+    "highwater_transport_info",
+    "highwater_worker_busy_ratio",
+    "highwater_worker_turns_total",
+    "highwater_worker_events_total",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
+    "process_threads",
+];
+
+/// The whole page.
+pub(super) fn write(metrics: &Inner, now: Instant) -> String {
+    let mut page = Page::default();
+    if let Some(server) = metrics.server.get() {
+        let rates = metrics.rates();
+        requests(&mut page, server, &rates);
+        refusals(&mut page, server);
+        connections(&mut page, server);
+        let uptime = (now - server.since).as_secs_f64();
+        page.single("http_uptime_seconds", "Time since the server began.", Kind::Gauge, uptime);
+        workers(&mut page, server, &rates);
+    }
+    build(&mut page, metrics);
+    process(&mut page, &Process::read());
+    metrics.registry.write(&mut page);
+    page.into_text()
+}
+
+impl Server {
+    fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &Tally) -> u64 {
+        self.workers.iter().map(|worker| counter(worker).get()).sum()
+    }
+
+    /// A number over all workers and all endpoints of one name.
+    fn sum_endpoints(&self, indices: &[usize], counter: impl Fn(&Endpoint) -> &Tally) -> u64 {
+        let counter = &counter;
+        let of_worker = |worker: &Arc<WorkerMetrics>| -> u64 {
+            indices.iter().map(|&index| counter(&worker.endpoints()[index]).get()).sum()
+        };
+        self.workers.iter().map(of_worker).sum()
+    }
+}
+
+fn requests(page: &mut Page, server: &Server, rates: &Rates) {
+    let total: u64 = server.workers.iter().map(|worker| worker.requests()).sum();
+    page.single("http_requests_total", "Requests answered.", Kind::Counter, total);
+    let help = "Requests answered, by endpoint; not_found counts those that matched none or were \
+                refused before they could.";
+    let mut family = page.family("http_requests_by_endpoint", help, Kind::Untyped);
+    for (name, indices) in &server.endpoints {
+        let count = server.sum_endpoints(indices, |endpoint| &endpoint.requests);
+        family.sample(&[("endpoint", name)], count);
+    }
+    let help = "Requests answered per second over the last second.";
+    page.single("http_requests_per_second", help, Kind::Gauge, rates.requests_per_second);
+    durations(page, server);
+    let mut family = page.family("http_responses_total", "Answers, by status code.", Kind::Counter);
+    let slots = server.workers.first().map_or(0, |worker| worker.statuses().len());
+    for slot in 0..slots {
+        let count = server.sum(|worker| &worker.statuses()[slot]);
+        if count == 0 {
+            continue;
+        }
+        let code = (slot + 1 < slots).then(|| (slot + usize::from(STATUS_MIN)).to_string());
+        family.sample(&[("status", code.as_deref().unwrap_or("other"))], count);
+    }
+}
+
+fn durations(page: &mut Page, server: &Server) {
+    let help = "Time from a request's reception to its answer's hand-over to the kernel.";
+    let mut family = page.family("http_request_duration_seconds", help, Kind::Histogram);
+    for (name, indices) in &server.endpoints {
+        let bounds = DURATION_BOUNDS.iter().map(|&nanos| seconds(nanos)).chain([f64::INFINITY]);
+        let buckets = bounds.enumerate().map(|(index, bound)| {
+            (bound, server.sum_endpoints(indices, |endpoint| &endpoint.buckets[index]))
+        });
+        let nanos = server.sum_endpoints(indices, |endpoint| &endpoint.nanos);
+        family.histogram(&[("endpoint", name)], buckets, seconds(nanos));
+    }
+}
+
+fn refusals(page: &mut Page, server: &Server) {
+    let help = "What was refused or put off, by the layer that did and why.";
+    let mut family = page.family("http_rejections_total", help, Kind::Counter);
+    for (index, (layer, reason)) in Rejection::LABELS.into_iter().enumerate() {
+        let count = server.sum(|worker| &worker.rejections[index]);
+        family.sample(&[("layer", layer), ("reason", reason)], count);
+    }
+    let help = "Connections ended and requests refused for being slow, by what was awaited.";
+    let mut family = page.family("http_timeouts_total", help, Kind::Counter);
+    for timeout in Timeout::ALL {
+        let count = server.sum(|worker| &worker.timeouts[timeout as usize]);
+        family.sample(&[("kind", timeout.name())], count);
+    }
+}
+
+fn connections(page: &mut Page, server: &Server) {
+    let mut counter = |name, help, count| page.single(name, help, Kind::Counter, count);
+    counter("http_bytes_read_total", "Bytes received.", server.sum(|worker| &worker.bytes_read));
+    let written = server.sum(|worker| &worker.bytes_written);
+    counter("http_bytes_written_total", "Bytes handed to the kernel to send.", written);
+    let accepted = server.sum(|worker| &worker.connections);
+    counter("http_connections_total", "Connections accepted.", accepted);
+    let active = server.sum(|worker| &worker.connections_active);
+    page.single("http_connections_active", "Connections open now.", Kind::Gauge, active);
+}
+
+fn workers(page: &mut Page, server: &Server, rates: &Rates) {
+    let help = "Share of the last second that a worker could not wait for events, 0 to 1.";
+    let mut family = page.family("highwater_worker_busy_ratio", help, Kind::Gauge);
+    for (index, &ratio) in rates.busy_ratios.iter().enumerate() {
+        family.sample(&[("worker", &index.to_string())], ratio);
+    }
+    let mut by_worker = |name, help, counter: fn(&WorkerMetrics) -> &Tally| {
+        let mut family = page.family(name, help, Kind::Counter);
+        for (index, worker) in server.workers.iter().enumerate() {
+            family.sample(&[("worker", &index.to_string())], counter(worker).get());
+        }
+    };
+    by_worker("highwater_worker_turns_total", "Turns of a worker's loop.", |worker| &worker.turns);
+    let help = "Events that a worker handled; by turns, how much each system call achieves.";
+    by_worker("highwater_worker_events_total", help, |worker| &worker.events);
+}
+
+fn build(page: &mut Page, metrics: &Inner) {
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("arch", std::env::consts::ARCH),
+        ("profile", profile),
+    ];
+    let help = "Which Highwater this is; always 1.";
+    page.family("highwater_build_info", help, Kind::Gauge).sample(&labels, 1_u64);
+    if let Some(transport) = metrics.transport.get() {
+        let labels =
+            [("transport", transport.name.as_str()), ("reason", transport.reason.as_str())];
+        let help = "How bytes are moved, and why that way; always 1.";
+        page.family("highwater_transport_info", help, Kind::Gauge).sample(&labels, 1_u64);
+    }
+}
+
+fn process(page: &mut Page, process: &Process) {
+    if let Some(seconds) = process.cpu_seconds {
+        let help = "User and system CPU time spent.";
+        page.single("process_cpu_seconds_total", help, Kind::Counter, seconds);
+    }
+    let mut gauge = |name, help, value: Option<u64>| {
+        if let Some(value) = value {
+            page.single(name, help, Kind::Gauge, value);
+        }
+    };
+    gauge("process_resident_memory_bytes", "Memory in use.", process.resident_bytes);
+    gauge("process_virtual_memory_bytes", "Address space in use.", process.virtual_bytes);
+    gauge("process_open_fds", "Descriptors open.", process.open_fds);
+    gauge("process_max_fds", "Descriptors that may be open.", process.max_fds);
+    gauge("process_threads", "Threads of the process.", process.threads);
+    if let Some(seconds) = process.start_seconds {
+        let help = "When the process started, in seconds since the epoch.";
+        page.single("process_start_time_seconds", help, Kind::Gauge, seconds);
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

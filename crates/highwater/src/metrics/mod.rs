@@ -1,0 +1,278 @@
+//! What is my server doing, and how fast?
+//!
+//! Workers count (`counters.rs`), a sampler turns counts into rates (`sampler.rs`), the application
+//! adds its own (`registry.rs`), and a scrape of the metrics port writes all of it down
+//! (`exposition.rs`, `process.rs`, `families.rs`).
+//!
+//! ```text
+//!  worker 0 ─▶ WorkerMetrics ─┐
+//!  worker 1 ─▶ WorkerMetrics ─┼─ summed by ─▶ GET /metrics ◀── registry ◀── Metrics::counter, …
+//!      …                      └─ looked at 4 × a second by the sampler ─▶ rates ─┘
+//! ```
+//!
+//! Invariants: a scrape waits for no worker and no worker for a scrape; the hot path takes no lock
+//! and executes no locked instruction; every family that is written is really fed.
+
+mod counters;
+mod exposition;
+mod families;
+mod process;
+mod registry;
+mod sampler;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::{io, time};
+
+use highwater_core::time::Instant;
+
+use self::sampler::{Busy, Rates, Sample, Window};
+
+pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetrics};
+pub use self::exposition::CONTENT_TYPE;
+pub use self::registry::{Counter, MetricError};
+
+/// All metrics of one server and its application. Cheap to clone.
+///
+/// Make one, register what the application counts, and give it to the server:
+///
+/// ```
+/// use highwater::metrics::Metrics;
+///
+/// let metrics = Metrics::new();
+/// let hits = metrics.counter("http_cache_hits", "Requests answered from the cache.")?;
+/// hits.increment();
+/// # Ok::<(), highwater::metrics::MetricError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The origin of this registry's clock.
+    origin: time::Instant,
+    registry: registry::Registry,
+    server: OnceLock<Server>,
+    transport: OnceLock<Transport>,
+    sampled: Mutex<Sampled>,
+}
+
+/// What is known once a server begins.
+#[derive(Debug)]
+struct Server {
+    since: Instant,
+    workers: Box<[Arc<WorkerMetrics>]>,
+    /// Names of endpoints, each with the indices that go by it.
+    endpoints: Vec<(String, Vec<usize>)>,
+}
+
+#[derive(Debug)]
+struct Transport {
+    name: String,
+    reason: String,
+}
+
+#[derive(Debug, Default)]
+struct Sampled {
+    window: Window,
+    rates: Rates,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+/// The name under which requests are counted that no route matched.
+const UNMATCHED: &str = "not_found";
+
+impl Metrics {
+    /// A registry that no server counts in yet.
+    pub fn new() -> Self {
+        Metrics(Arc::new(Inner {
+            origin: time::Instant::now(),
+            registry: registry::Registry::default(),
+            server: OnceLock::new(),
+            transport: OnceLock::new(),
+            sampled: Mutex::default(),
+        }))
+    }
+
+    /// Registers a counter for the application to add to. A name that does not end in `_total` is
+    /// written as `untyped`, as the format's convention demands.
+    ///
+    /// # Errors
+    /// [`MetricError`] says which rule `name` breaks, and what to write instead.
+    pub fn counter(&self, name: &str, help: &str) -> Result<Counter, MetricError> {
+        self.0.registry.counter(name, help, &[])
+    }
+
+    /// Registers a counter with labels, as `&[("kind", "page")]`. One name may be registered many
+    /// times, each with other label values.
+    ///
+    /// # Errors
+    /// As [`Metrics::counter`].
+    pub fn counter_with(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Counter, MetricError> {
+        self.0.registry.counter(name, help, labels)
+    }
+
+    /// Registers a counter that the application keeps itself: `read` is called with every scrape, on
+    /// the thread that serves it, and must not wait.
+    ///
+    /// # Errors
+    /// As [`Metrics::counter`].
+    pub fn counter_fn(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Result<(), MetricError> {
+        self.0.registry.counter_fn(name, help, labels, Arc::new(read))
+    }
+
+    /// Registers a number that goes up and down: `read` is called with every scrape, on the thread
+    /// that serves it, and must not wait.
+    ///
+    /// # Errors
+    /// As [`Metrics::counter`].
+    pub fn gauge_fn(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) -> Result<(), MetricError> {
+        self.0.registry.gauge_fn(name, help, labels, Arc::new(read))
+    }
+
+    /// Begins counting for a server: `endpoints[i]` names what workers count as endpoint `i`. Those
+    /// of the same name are added up.
+    ///
+    /// # Panics
+    /// If a server has begun already: one registry describes one server.
+    pub fn begin(&self, endpoints: &[&str], workers: usize) {
+        let worker = || Arc::new(WorkerMetrics::new(endpoints.len()));
+        let server = Server {
+            since: self.now(),
+            workers: (0..workers).map(|_| worker()).collect(),
+            endpoints: by_name(endpoints),
+        };
+        assert!(self.0.server.set(server).is_ok(), "each server needs Metrics of its own");
+        self.sample(self.now());
+    }
+
+    /// The counters of worker `index`, for that worker to write.
+    ///
+    /// # Panics
+    /// If no server has begun, or it has fewer workers.
+    pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
+        let server = self.0.server.get().expect("Metrics::begin comes before the workers");
+        Arc::clone(&server.workers[index])
+    }
+
+    /// Says how bytes are moved, and why that way. The first word counts.
+    pub fn transport(&self, name: &str, reason: &str) {
+        let transport = Transport { name: name.to_owned(), reason: reason.to_owned() };
+        let _ = self.0.transport.set(transport);
+    }
+
+    /// Starts the thread that the rates come from. It lives until the [`Sampler`] is dropped.
+    ///
+    /// # Errors
+    /// The system starts no further thread.
+    pub fn sampler(&self) -> io::Result<Sampler> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (metrics, stopped) = (self.clone(), Arc::clone(&stop));
+        let run = move || {
+            while !stopped.load(Relaxed) {
+                metrics.sample(metrics.now());
+                thread::park_timeout(sampler::PERIOD);
+            }
+        };
+        let thread = thread::Builder::new().name("highwater-sampler".to_owned()).spawn(run)?;
+        Ok(Sampler { stop, thread: Some(thread) })
+    }
+
+    /// The page that a scrape gets, in the Prometheus text format 0.0.4.
+    pub fn page(&self) -> String {
+        families::write(&self.0, self.now())
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.0.origin.elapsed()
+    }
+
+    fn sample(&self, now: Instant) {
+        let Some(server) = self.0.server.get() else { return };
+        let mut sampled = self.0.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        if sampled.window.wants(now) {
+            sampled.rates = sampled.window.push(server.look(now));
+        }
+    }
+}
+
+impl Inner {
+    fn rates(&self) -> Rates {
+        self.sampled.lock().unwrap_or_else(PoisonError::into_inner).rates.clone()
+    }
+}
+
+impl Server {
+    fn look(&self, now: Instant) -> Sample {
+        let busy = |worker: &Arc<WorkerMetrics>| Busy {
+            turn_nanos: worker.busy_nanos.get(),
+            cpu_nanos: worker.thread().and_then(process::thread_cpu_nanos),
+        };
+        Sample {
+            at: now,
+            requests: self.workers.iter().map(|worker| worker.requests()).sum(),
+            workers: self.workers.iter().map(busy).collect(),
+        }
+    }
+}
+
+/// Endpoints by name, in the order of their first appearance; last, what matched none of them.
+fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
+    let mut named: Vec<(String, Vec<usize>)> = Vec::with_capacity(endpoints.len() + 1);
+    for (index, &name) in endpoints.iter().chain([&UNMATCHED]).enumerate() {
+        match named.iter_mut().find(|(known, _)| known == name) {
+            Some((_, indices)) => indices.push(index),
+            None => named.push((name.to_owned(), vec![index])),
+        }
+    }
+    named
+}
+
+/// Whether the server itself has, or keeps for itself, metrics called `name`.
+fn is_own_name(name: &str) -> bool {
+    let reserved = ["highwater_", "process_", "http_scaling_", "http_request_duration_seconds"];
+    families::NAMES.contains(&name) || reserved.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The thread that looks at the counters four times a second. Ends when dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

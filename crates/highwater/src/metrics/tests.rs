@@ -1,0 +1,236 @@
+//! The whole page: against a parser of its own, and against Prometheus's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use highwater_core::http1::Reject;
+
+use super::*;
+
+/// A registry in which everything has happened at least once.
+fn busy_server() -> Metrics {
+    let metrics = Metrics::new();
+    metrics.begin(&["/search", "/users/{id}", "/users/{id}", "a \"quoted\\\" name\n"], 2);
+    metrics.transport("epoll", "io_uring: not permitted (EPERM)");
+    for index in 0..2 {
+        let worker = metrics.worker(index);
+        worker.runs_here();
+        worker.connections.add(3);
+        worker.connections_active.set(2);
+        worker.bytes_read.add(100);
+        worker.bytes_written.add(1000);
+        worker.request(0, 200);
+        worker.request(1, 200);
+        worker.request(2, 201);
+        worker.request(WorkerMetrics::UNMATCHED, 404);
+        worker.durations(&[0, 1, 2], 60_000);
+        worker.duration(WorkerMetrics::UNMATCHED, 300_000);
+        worker.reject(Reject::UriTooLong);
+        worker.rejected(Rejection::AcceptDescriptors);
+        worker.timeout(Timeout::Idle);
+        worker.turn(Duration::from_micros(80), 6);
+    }
+    metrics.counter("http_cache_hits", "Cache hits.").expect("a fresh name").add(5);
+    metrics.gauge_fn("http_store_size", "Rows.", &[], || 1e4).expect("a fresh name");
+    metrics
+}
+
+/// One sample as parsed: name and labels.
+type Key = (String, BTreeMap<String, String>);
+
+/// What the parser knows of a page: kinds by family, values by sample.
+#[derive(Default)]
+struct Parsed {
+    kinds: BTreeMap<String, String>,
+    values: BTreeMap<Key, f64>,
+}
+
+impl Parsed {
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let labels = labels.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let key = (name.to_owned(), labels);
+        *self.values.get(&key).unwrap_or_else(|| panic!("{key:?} is not on the page"))
+    }
+}
+
+/// Reads a page as strictly as the format's documentation allows.
+fn parse(text: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut family = String::new();
+    let mut helped = BTreeSet::new();
+    assert!(text.ends_with('\n'), "the last line is ended");
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').expect("a help text");
+            assert!(!text.is_empty() && helped.insert(name.to_owned()), "{line}: once per family");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect("a kind");
+            assert!(helped.contains(name), "{line}: HELP comes first");
+            assert!(parsed.kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+            family = name.to_owned();
+        } else {
+            let (key, value) = parse_sample(line);
+            let suffix = key.0.strip_prefix(&family).unwrap_or_else(|| panic!("{line}: astray"));
+            let allowed: &[&str] = match parsed.kinds[&family].as_str() {
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(allowed.contains(&suffix), "{line}");
+            assert!(parsed.values.insert(key, value).is_none(), "{line}: twice");
+        }
+    }
+    parsed
+}
+
+fn parse_sample(line: &str) -> (Key, f64) {
+    let (series, value) = line.rsplit_once(' ').expect("a value");
+    let value = match value {
+        "+Inf" => f64::INFINITY,
+        other => other.parse().expect("a number"),
+    };
+    let Some((name, labels)) = series.split_once('{') else {
+        return ((series.to_owned(), BTreeMap::new()), value);
+    };
+    let mut rest = labels.strip_suffix('}').expect("a closing brace");
+    let mut parsed = BTreeMap::new();
+    while !rest.is_empty() {
+        let (label, quoted) = rest.split_once("=\"").expect("a quoted value");
+        let mut content = String::new();
+        let mut characters = quoted.char_indices();
+        let end = loop {
+            match characters.next().expect("a closing quotation mark") {
+                (at, '"') => break at + 1,
+                (_, '\\') => content.push(match characters.next().expect("an escape").1 {
+                    'n' => '\n',
+                    other @ ('"' | '\\') => other,
+                    other => panic!("{line}: \\{other} is no escape"),
+                }),
+                (_, other) => content.push(other),
+            }
+        };
+        assert!(parsed.insert(label.to_owned(), content).is_none(), "{line}");
+        rest = &quoted[end..];
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    ((name.to_owned(), parsed), value)
+}
+
+/// Purpose: the numbers on the page are those that were counted, summed over workers, and endpoints
+/// of one name make one series.
+#[test]
+fn the_page_says_what_was_counted() {
+    let page = parse(&busy_server().page());
+    assert_eq!(page.value("http_requests_total", &[]), 8.0);
+    assert_eq!(page.value("http_requests_by_endpoint", &[("endpoint", "/search")]), 2.0);
+    assert_eq!(page.value("http_requests_by_endpoint", &[("endpoint", "/users/{id}")]), 4.0);
+    assert_eq!(page.value("http_requests_by_endpoint", &[("endpoint", "not_found")]), 2.0);
+    let odd = [("endpoint", "a \"quoted\\\" name\n")];
+    assert_eq!(page.value("http_requests_by_endpoint", &odd), 0.0);
+    assert_eq!(page.value("http_responses_total", &[("status", "200")]), 4.0);
+    assert_eq!(page.value("http_responses_total", &[("status", "404")]), 2.0);
+    assert_eq!(page.value("http_bytes_read_total", &[]), 200.0);
+    assert_eq!(page.value("http_bytes_written_total", &[]), 2000.0);
+    assert_eq!(page.value("http_connections_total", &[]), 6.0);
+    assert_eq!(page.value("http_connections_active", &[]), 4.0);
+    assert_eq!(page.value("http_timeouts_total", &[("kind", "idle")]), 2.0);
+    let labels = [("layer", "request"), ("reason", "uri_too_long")];
+    assert_eq!(page.value("http_rejections_total", &labels), 2.0);
+    assert_eq!(page.value("highwater_worker_events_total", &[("worker", "1")]), 6.0);
+    assert_eq!(page.value("http_cache_hits", &[]), 5.0);
+    assert_eq!(page.value("http_store_size", &[]), 10_000.0);
+    let labels = [("transport", "epoll"), ("reason", "io_uring: not permitted (EPERM)")];
+    assert_eq!(page.value("highwater_transport_info", &labels), 1.0);
+
+    let users = ("endpoint", "/users/{id}");
+    let bucket = |le| page.value("http_request_duration_seconds_bucket", &[users, ("le", le)]);
+    assert_eq!(bucket("0.00005"), 0.0);
+    assert_eq!(bucket("0.0001"), 4.0);
+    assert_eq!(bucket("+Inf"), 4.0);
+    assert_eq!(page.value("http_request_duration_seconds_count", &[users]), 4.0);
+    assert_eq!(page.value("http_request_duration_seconds_sum", &[users]), 0.000_24);
+}
+
+/// Purpose: the list of the server's own names is complete, so that no application's metric can
+/// collide with one; and every one of them appears.
+#[test]
+fn the_list_of_names_is_complete() {
+    let page = parse(&busy_server().page());
+    let ours: BTreeSet<&str> = families::NAMES.into_iter().collect();
+    let written: BTreeSet<&str> = page.kinds.keys().map(String::as_str).collect();
+    let applications = BTreeSet::from(["http_cache_hits", "http_store_size"]);
+    assert_eq!(written, &ours | &applications);
+}
+
+/// Purpose: two pages of an idle server differ in time alone; a scraper's diff shows what happened.
+#[test]
+fn the_order_is_deterministic() {
+    let metrics = busy_server();
+    let names = |page: String| -> Vec<String> {
+        page.lines().map(|line| line.rsplit_once(' ').expect("words").0.to_owned()).collect()
+    };
+    assert_eq!(names(metrics.page()), names(metrics.page()));
+}
+
+/// Purpose: rates come from the sampler's looks, so that scrapes, however many, change nothing.
+#[test]
+fn scrapes_do_not_disturb_the_rate() {
+    let metrics = Metrics::new();
+    metrics.begin(&["/"], 1);
+    let worker = metrics.worker(0);
+    let origin = metrics.now();
+    let at = |millis| origin + Duration::from_millis(millis);
+    for step in 1..=8 {
+        for _ in 0..50 {
+            worker.request(0, 200);
+        }
+        worker.turn(Duration::from_millis(125), 50);
+        metrics.sample(at(step * 250));
+        for _ in 0..3 {
+            metrics.page();
+        }
+    }
+    let page = parse(&metrics.page());
+    assert_eq!(page.value("http_requests_per_second", &[]), 200.0);
+    assert_eq!(page.value("highwater_worker_busy_ratio", &[("worker", "0")]), 0.5);
+    for step in 9..=13 {
+        metrics.sample(at(step * 250));
+    }
+    assert_eq!(parse(&metrics.page()).value("http_requests_per_second", &[]), 0.0);
+}
+
+/// Purpose: the sampler's thread ends when its owner lets go.
+#[test]
+fn the_sampler_ends_when_dropped() {
+    let metrics = busy_server();
+    let sampler = metrics.sampler().expect("a thread");
+    drop(sampler);
+    assert_eq!(Arc::strong_count(&metrics.0), 1, "the thread held the other");
+}
+
+/// Purpose: without a server there is a page as well: a tool's, or before it begins.
+#[test]
+fn a_registry_without_a_server_has_a_page() {
+    let page = parse(&Metrics::new().page());
+    assert_eq!(page.kinds.get("highwater_build_info").map(String::as_str), Some("gauge"));
+    assert!(!page.kinds.contains_key("http_requests_total"));
+}
+
+/// Purpose: Prometheus's own linter finds nothing to say. Needs `promtool`, from Debian's package
+/// `prometheus`.
+#[test]
+fn promtool_accepts_the_page() {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is missing: install Debian's package prometheus (make test does)");
+    let page = busy_server().page();
+    promtool.stdin.take().expect("piped").write_all(page.as_bytes()).expect("promtool reads");
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "promtool says:\n{said}\n{page}");
+}

@@ -1,0 +1,88 @@
+//! What can be set about a server?
+//!
+//! Plain values with their defaults; where they come from (flags, variables, a file) is
+//! `args.rs`'s business, and what they do the server's.
+
+use core::num::NonZeroUsize;
+use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use highwater_core::http1;
+
+/// How bytes move between kernel and worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// io_uring if the kernel grants what is needed, else epoll.
+    #[default]
+    Auto,
+    /// io_uring, or do not start.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// Whether each worker stays on a core of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pin {
+    /// If there are as many workers as cores this process may use.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How the log is written to standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Not at all.
+    Off,
+}
+
+/// The settings of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where to serve. `--listen`, 127.0.0.1:8080.
+    pub listen: SocketAddr,
+    /// Where to serve metrics and health checks; `None` for nowhere. `--metrics`, 127.0.0.1:9090.
+    pub metrics: Option<SocketAddr>,
+    /// Worker threads; `None` for one per core that affinity and cgroup allow. `--workers`.
+    pub workers: Option<NonZeroUsize>,
+    /// How bytes move. `--transport`, auto.
+    pub transport: TransportChoice,
+    /// Whether workers stay on their cores. `--pin`, auto.
+    pub pin: Pin,
+    /// Most connections open at once, over all workers; `None` for what the descriptors allow.
+    /// `--connections-max`.
+    pub connections_max: Option<u32>,
+    /// The bounds of each connection.
+    pub limits: http1::Limits,
+    /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
+    /// `--drain-timeout`, 10 s.
+    pub drain_timeout: Duration,
+    /// How the log is written. `--log`, text.
+    pub log: LogFormat,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let local = |port| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        ServerConfig {
+            listen: local(8080),
+            metrics: Some(local(9090)),
+            workers: None,
+            transport: TransportChoice::Auto,
+            pin: Pin::Auto,
+            connections_max: None,
+            limits: http1::Limits::default(),
+            drain_timeout: Duration::from_secs(10),
+            log: LogFormat::Text,
+        }
+    }
+}
