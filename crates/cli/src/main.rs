@@ -1,2 +1,35 @@
-//! The highwater command.
-fn main() {}
+//! The `highwater` command: what is true of this machine and of the engine, and how to see it.
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod progress;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tools for the Highwater HTTP server framework.
+#[derive(Debug, Parser)]
+#[command(
+    name = "highwater",
+    version,
+    after_help = "Examples:\n  highwater doctor\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Doctor(doctor::Args),
+    Sim(sim::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().verb {
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Sim(args) => sim::run(&args),
+    }
+}

@@ -1,2 +1,47 @@
-//! Highwater service.
-fn main() {}
+//! Routes to compare servers by: what benchmarks ask for, what overload tests need, and with
+//! `--probe` what conformance suites expect.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod httparena;
+mod load;
+mod probe;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use highwater::server::args::{self, ServerArgs};
+use highwater::{Router, Server};
+
+/// Serves the routes that servers are compared by.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Examples:\n  highwater-arena --workers 1 --metrics off\n  highwater-arena --probe --listen 127.0.0.1:9000"
+)]
+struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// Serve the routes of conformance suites (/, /echo, /cookie) as well.
+    #[arg(long)]
+    probe: bool,
+}
+
+fn main() -> ExitCode {
+    let args: Args = args::parse();
+    let mut router = Router::new();
+    router = bench::routes(router);
+    router = load::routes(router);
+    router = httparena::routes(router);
+    if args.probe {
+        router = probe::routes(router);
+    }
+    match Server::new(router).config(&args.server).run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("highwater-arena: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `highwater sim`: the whole worker under seeds that decide everything a network may do.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use highwater::sim::{self, Failure, Report};
+
+use crate::progress::Progress;
+
+/// Run the worker in a simulated world: one seed decides splits, order, delays, resets, slow readers
+/// and jumps of the clock. A failure is a number that shows it again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42\n  highwater sim --seeds 1000 --json")]
+pub(crate) struct Args {
+    /// How many seeds to run, from --first on.
+    #[arg(long, default_value_t = 1000, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+
+    /// The first seed.
+    #[arg(long, default_value_t = 0, conflicts_with = "seed")]
+    first: u64,
+
+    /// Run this seed alone, and say what it did.
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Default)]
+struct Totals {
+    runs: u64,
+    clients: u64,
+    answers: u64,
+    resets: u64,
+    turns: u64,
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.clients += report.clients as u64;
+        self.answers += report.answers as u64;
+        self.resets += report.resets as u64;
+        self.turns += u64::from(report.turns);
+    }
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let (first, count) = args.seed.map_or((args.first, args.seeds), |seed| (seed, 1));
+    let began = Instant::now();
+    let (totals, failures) = run_all(first, count);
+    print(args, &totals, &failures, began.elapsed());
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the seeds on every core, and stops early once failures pile up.
+fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
+    const FAILURES_MAX: usize = 10;
+    let next = AtomicU64::new(first);
+    let end = first.saturating_add(count);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count);
+    let mut totals = Totals::default();
+    let mut failures: Vec<Failure> = Vec::new();
+    let mut progress = Progress::new("simulating", count);
+    // The worker catches a handler's panic; the simulator catches the worker's. Neither should print.
+    std::panic::set_hook(Box::new(|_| {}));
+    std::thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for _ in 0..threads {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || sender.send(sim::run(seed)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut done = 0;
+        for result in results {
+            done += 1;
+            progress.set(done);
+            match result {
+                Ok(report) => totals.add(&report),
+                Err(failure) => failures.push(failure),
+            }
+            if failures.len() >= FAILURES_MAX {
+                break;
+            }
+        }
+        next.store(end, Ordering::Relaxed);
+    });
+    progress.finish();
+    failures.sort_by_key(|failure| failure.seed);
+    (totals, failures)
+}
+
+#[expect(clippy::print_stdout, reason = "this is the command's output")]
+fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
+    let Totals { runs, clients, answers, resets, turns } = totals;
+    if args.json {
+        let seeds: Vec<String> = failures.iter().map(|failure| failure.seed.to_string()).collect();
+        println!(
+            "{{\"passed\":{runs},\"failed\":{},\"clients\":{clients},\"answers\":{answers},\
+             \"resets\":{resets},\"turns\":{turns},\"failing_seeds\":[{}],\"seconds\":{:.3}}}",
+            failures.len(),
+            seeds.join(","),
+            took.as_secs_f64(),
+        );
+        return;
+    }
+    println!(
+        "{runs} seeds passed, {} failed: {clients} clients heard {answers} answers in {turns} turns, \
+         {resets} connections were cut by the weather ({:.1} s)",
+        failures.len(),
+        took.as_secs_f64(),
+    );
+    for failure in failures {
+        println!("  {failure}\n    again: highwater sim --seed {}", failure.seed);
+    }
+}
