@@ -20,4 +20,5 @@ pub mod index;
 pub mod money;
 pub mod prng;
 pub mod query;
+pub mod store;
 pub mod wire;
