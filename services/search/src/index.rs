@@ -16,7 +16,7 @@
 //! what separates event `i` from what follows it; the version grows only when an answer can differ.
 
 use std::collections::HashMap;
-use std::ops;
+use std::{iter, ops};
 
 use bytes::{Bytes, BytesMut};
 use jiff::civil::DateTime;
@@ -115,11 +115,8 @@ impl Snapshot {
             .from
             .map_or(0, |from| self.rows.partition_point(|row| row.start < from));
         let Some(to) = range.to else {
-            return if first < self.len() {
-                vec![first..self.len()]
-            } else {
-                Vec::new()
-            };
+            let rest = first..self.len();
+            return iter::once(rest).filter(|rest| !rest.is_empty()).collect();
         };
         // No event ends before it starts, so those that start after `to` need no look.
         let last = self.rows.partition_point(|row| row.start <= to).max(first);

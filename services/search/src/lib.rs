@@ -13,12 +13,16 @@
 //! event once published is served for ever.
 #![forbid(unsafe_code)]
 
+pub mod args;
+pub mod catalog;
 pub mod civil;
 pub mod event;
 pub mod feed;
 pub mod index;
 pub mod money;
+pub mod poller;
 pub mod prng;
+pub mod provider;
 pub mod query;
 pub mod store;
 pub mod wire;

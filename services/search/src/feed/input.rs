@@ -100,12 +100,12 @@ impl<R: Read> BufRead for Input<R> {
         if self.token_too_long() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        if self.start == self.ready {
-            if let Err(e) = self.refill() {
-                let kind = e.kind();
-                self.failure = Some(e);
-                return Err(kind.into());
-            }
+        if self.start == self.ready
+            && let Err(e) = self.refill()
+        {
+            let kind = e.kind();
+            self.failure = Some(e);
+            return Err(kind.into());
         }
         Ok(&self.buffer[self.start..self.ready])
     }

@@ -156,7 +156,7 @@ impl Store for Postgres {
     fn load(&mut self) -> Result<Vec<Record>, StoreError> {
         self.run(async |client| {
             let rows = client.query(SELECT, &[]).await?;
-            rows.iter().map(|row| record(row)).collect()
+            rows.iter().map(record).collect()
         })
     }
 
