@@ -1,9 +1,10 @@
 //! The settings of the search service itself; those of the server around it are the framework's.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::poller::Settings;
+use crate::poller::{Settings, parse_url};
 use crate::provider::{Behaviour, Lie};
 use crate::store::Choice;
 
@@ -11,8 +12,12 @@ use crate::store::Choice;
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchArgs {
     /// Where the provider's feed is (http:// or https://)
-    #[arg(long, env = "PROVIDER_URL", value_name = "URL")]
+    #[arg(long, env = "PROVIDER_URL", value_name = "URL", value_parser = url)]
     pub provider_url: Option<String>,
+
+    /// Certificate authorities to trust for https:// instead of the public ones (PEM)
+    #[arg(long, env = "HIGHWATER_PROVIDER_CA", value_name = "FILE")]
+    pub provider_ca: Option<PathBuf>,
 
     /// How often to ask for the feed, from the start of one poll to the next (1s to 24h)
     #[arg(long, env = "HIGHWATER_POLL_INTERVAL", value_name = "DURATION", default_value = "5m", value_parser = interval)]
@@ -36,12 +41,17 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
-    /// How to poll the feed at `url`.
-    pub fn poller(&self, url: &str) -> Settings {
-        Settings {
+    /// How to poll the feed at `url`. Fails when the file of authorities cannot be read.
+    pub fn poller(&self, url: &str) -> Result<Settings, String> {
+        let read = |path: &PathBuf| {
+            fs::read(path).map_err(|e| format!("cannot read --provider-ca {}: {e}", path.display()))
+        };
+        let authorities = self.provider_ca.as_ref().map(read).transpose()?;
+        Ok(Settings {
+            authorities,
             interval: self.poll_interval,
             ..Settings::new(url)
-        }
+        })
     }
 }
 
@@ -133,6 +143,12 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a number from 0 to 1, for example 0.2".to_owned())
 }
 
+fn url(text: &str) -> Result<String, String> {
+    parse_url(text)
+        .map(|url| url.to_string())
+        .map_err(|e| e.to_string())
+}
+
 fn store(text: &str) -> Result<Choice, String> {
     text.parse()
         .map_err(|e: crate::store::StoreError| e.to_string())
@@ -169,6 +185,7 @@ mod tests {
     #[test]
     fn wrong_values_teach() {
         let cases = [
+            ("--provider-url", "feed.xml", "http://host"),
             ("--poll-interval", "5", "for example"),
             ("--poll-interval", "10ms", "from 1s to 24h"),
             ("--poll-interval", "2d", "for example"),

@@ -34,8 +34,8 @@ fn run(args: &SearchArgs) -> Result<(), String> {
     let store = args.store.open(&args.data).map_err(|e| e.to_string())?;
     let catalog = Catalog::open(store, EVENTS_MAX).map_err(|e| e.to_string())?;
     let log = Arc::new(|line: &str| eprintln!("{line}"));
-    let _poller =
-        Poller::start(args.poller(url), Arc::new(catalog), log).map_err(|e| e.to_string())?;
+    let settings = args.poller(url)?;
+    let _poller = Poller::start(settings, Arc::new(catalog), log).map_err(|e| e.to_string())?;
     // Every batch is durable before it is acknowledged, so ending at any moment loses nothing.
     loop {
         std::thread::park();

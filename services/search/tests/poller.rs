@@ -1,95 +1,27 @@
-//! The poller against a provider that is a plain socket, so that it can misbehave below HTTP.
+//! The poller against providers that misbehave in every way a socket allows.
 //!
 //! Nothing here waits for time to pass: where a test needs a timeout it sets a short one and accepts
 //! any longer wait, and where it needs an event it blocks on that event.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+mod stub;
+
+use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use highwater_search::catalog::{Applied, Catalog, EVENTS_MAX};
 use highwater_search::feed::Skip;
 use highwater_search::poller::{Outcome, Poller, Settings, Source};
 use highwater_search::provider::generate;
 use highwater_search::query::Range;
-use highwater_search::store::{Embedded, Record, Store, StoreError};
+use highwater_search::store::Embedded;
+use stub::{Act, catalog, gzip, ok, response, send, stub};
 
-/// What a stub provider does with one connection, after it has read the request.
-type Act = Box<dyn FnOnce(&mut TcpStream) + Send>;
-
-/// Serves one connection per act, in order. Returns its URL and the heads of the requests it got.
-fn stub(acts: Vec<Act>) -> (String, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}/feed.xml", listener.local_addr().expect("bound"));
-    let (heads, received) = mpsc::channel();
-    thread::spawn(move || {
-        for act in acts {
-            let Ok((mut stream, _)) = listener.accept() else {
-                return;
-            };
-            let mut head = String::new();
-            let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
-            while !head.ends_with("\r\n\r\n")
-                && reader.read_line(&mut head).is_ok_and(|read| read > 0)
-            {}
-            let _ = heads.send(head);
-            act(&mut stream);
-        }
-    });
-    (url, received)
-}
-
-/// Sends bytes, or finds out that the poller has hung up, which is its right.
-fn send(bytes: impl Into<Vec<u8>>) -> Act {
-    let bytes = bytes.into();
-    Box::new(move |stream| drop(stream.write_all(&bytes)))
-}
-
-fn response(head: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    [
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{head}\r\n").as_bytes(),
-        body,
-    ]
-    .concat()
-}
-
-fn ok(body: impl AsRef<[u8]>) -> Act {
-    send(response("", body.as_ref()))
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).expect("a Vec takes everything");
-    encoder.finish().expect("a Vec takes everything")
-}
-
-/// A store that forgets: these tests are about the poller.
-struct Forgetful;
-
-impl Store for Forgetful {
-    fn load(&mut self) -> Result<Vec<Record>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn apply(&mut self, _: &[highwater_search::event::Event], _: i64) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
-fn catalog() -> Catalog {
-    Catalog::open(Box::new(Forgetful), EVENTS_MAX).expect("nothing to load")
-}
-
-/// Timeouts long enough for a busy machine and short enough to wait for.
+/// The default timeouts, and a limit that is quickly reached.
 fn settings(url: &str) -> Settings {
     Settings {
-        read_timeout: Duration::from_millis(500),
-        total_timeout: Duration::from_secs(2),
         body_bytes_max: 1 << 20,
         ..Settings::new(url)
     }
@@ -101,10 +33,20 @@ fn source(url: &str) -> Source {
 
 /// Polls a fresh stub that does this once.
 fn poll(act: Act) -> (Outcome, Catalog) {
-    let (url, _heads) = stub(vec![act]);
-    let catalog = catalog();
-    (source(&url).poll(&catalog, 1), catalog)
+    poll_with(act, |settings| settings)
 }
+
+fn poll_with(act: Act, adjust: impl FnOnce(Settings) -> Settings) -> (Outcome, Catalog) {
+    let (url, _heads) = stub(vec![act]);
+    let (settings, catalog) = (adjust(settings(&url)), catalog());
+    let outcome = Source::new(&settings)
+        .expect("valid settings")
+        .poll(&catalog, 1);
+    (outcome, catalog)
+}
+
+/// A timeout for tests that want to see it expire.
+const SHORT: Duration = Duration::from_millis(300);
 
 fn reason(outcome: &Outcome) -> &'static str {
     match outcome {
@@ -189,7 +131,7 @@ fn failures_change_nothing() {
         (
             send(format!(
                 "HTTP/1.1 200 OK\r\n{}",
-                "X-Filler: 0123456789abcdef\r\n".repeat(8000)
+                "X-Filler: ".to_owned() + &"x".repeat(200_000)
             )),
             "too_large",
         ),
@@ -293,14 +235,11 @@ fn body_limit_is_exact() {
         (feed.len(), true),
         (feed.len() - 1, false),
     ] {
-        let (url, _heads) = stub(vec![ok(&feed)]);
-        let settings = Settings {
+        let limited = |settings| Settings {
             body_bytes_max: limit as u64,
-            ..settings(&url)
+            ..settings
         };
-        let outcome = Source::new(&settings)
-            .expect("a valid URL")
-            .poll(&catalog(), 1);
+        let (outcome, _) = poll_with(ok(&feed), limited);
         assert_eq!(
             matches!(outcome, Outcome::Fetched { .. }),
             fits,
@@ -325,7 +264,10 @@ fn silence_times_out() {
             let _ = stream.write_all(said.as_bytes());
             let _ = wait.recv();
         });
-        let (outcome, _) = poll(silent);
+        let (outcome, _) = poll_with(silent, |settings| Settings {
+            read_timeout: SHORT,
+            ..settings
+        });
         drop(done);
         assert_eq!(reason(&outcome), "timeout", "{outcome}");
     }
@@ -340,7 +282,10 @@ fn trickle_times_out() {
             thread::sleep(Duration::from_millis(20));
         }
     });
-    let (outcome, _) = poll(trickle);
+    let (outcome, _) = poll_with(trickle, |settings| Settings {
+        total_timeout: SHORT,
+        ..settings
+    });
     assert_eq!(reason(&outcome), "timeout", "{outcome}");
 }
 

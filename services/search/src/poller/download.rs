@@ -13,9 +13,10 @@ use ureq::http::header::{
     IF_NONE_MATCH, LAST_MODIFIED, RETRY_AFTER,
 };
 use ureq::http::{StatusCode, Uri};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, BodyReader};
 
-use super::{InvalidUrl, Outcome, Settings};
+use super::{InvalidSetting, Outcome, Settings};
 use crate::feed::{Fault, FeedError};
 
 /// Bytes of a validator (`ETag`, `Last-Modified`) that are remembered; a longer one is not used.
@@ -64,16 +65,15 @@ impl Validators {
 }
 
 impl Download {
-    pub(super) fn new(settings: &Settings) -> Result<Download, InvalidUrl> {
-        let invalid = || InvalidUrl(settings.url.clone());
-        let url: Uri = settings.url.parse().map_err(|_| invalid())?;
-        if !matches!(url.scheme_str(), Some("http" | "https"))
-            || url.host().is_none_or(str::is_empty)
-        {
-            return Err(invalid());
-        }
+    pub(super) fn new(settings: &Settings) -> Result<Download, InvalidSetting> {
+        let url = parse_url(&settings.url)?;
+        let roots = match &settings.authorities {
+            Some(pem) => parse_authorities(pem)?,
+            None => RootCerts::WebPki,
+        };
         let config = Agent::config_builder()
             .http_status_as_error(false)
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .max_redirects(REDIRECTS_MAX)
             .max_response_header_size(HEADER_BYTES_MAX)
             .user_agent(concat!("highwater-search/", env!("CARGO_PKG_VERSION")))
@@ -134,6 +134,30 @@ impl Download {
     pub(super) fn remember(&mut self, validators: Validators) {
         self.validators = validators;
     }
+}
+
+/// Reads a URL that can be polled: `http` or `https`, with a host.
+pub fn parse_url(text: &str) -> Result<Uri, InvalidSetting> {
+    let url: Option<Uri> = text.parse().ok();
+    let usable = |url: &Uri| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+    };
+    url.filter(usable)
+        .ok_or_else(|| InvalidSetting::Url(text.to_owned()))
+}
+
+fn parse_authorities(pem: &[u8]) -> Result<RootCerts, InvalidSetting> {
+    let mut authorities: Vec<Certificate<'static>> = Vec::new();
+    for item in parse_pem(pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|_| InvalidSetting::Authorities)? {
+            authorities.push(certificate);
+        }
+    }
+    if authorities.is_empty() {
+        return Err(InvalidSetting::Authorities);
+    }
+    Ok(RootCerts::new_with_certs(&authorities))
 }
 
 /// A body on its way to the parser: decompressed, and never more of it than allowed.
@@ -247,7 +271,9 @@ fn io_reason(e: &io::Error) -> &'static str {
         io::ErrorKind::FileTooLarge => "too_large",
         io::ErrorKind::UnexpectedEof => "truncated",
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "timeout",
-        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "gzip",
+        // What the decompressor says about data that is none, and the TLS library about the peer.
+        io::ErrorKind::InvalidInput => "gzip",
+        io::ErrorKind::InvalidData => "tls",
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe => "reset",

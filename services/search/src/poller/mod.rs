@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use self::delay::next_delay;
 use self::download::Download;
+pub use self::download::parse_url;
 pub use self::stats::PollStats;
 use crate::catalog::{Applied, Catalog};
 use crate::feed::{Feed, Limits, Stats};
@@ -31,6 +32,9 @@ use crate::prng::Prng;
 pub struct Settings {
     /// Where the feed is: `http://` or `https://`.
     pub url: String,
+    /// Certificate authorities to trust instead of the public ones, in PEM; `None` for the public
+    /// ones, which are compiled in (webpki-roots), so that a machine without any works too.
+    pub authorities: Option<Vec<u8>>,
     /// From the start of one successful poll to the start of the next.
     pub interval: Duration,
     /// The first failure's longest pause; it doubles with each further failure, up to `interval`.
@@ -52,6 +56,7 @@ impl Settings {
     pub fn new(url: impl Into<String>) -> Settings {
         Settings {
             url: url.into(),
+            authorities: None,
             interval: Duration::from_secs(300),
             retry_base: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
@@ -168,8 +173,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that remembers nothing yet. Refused: a URL that is not `http://` or `https://`.
-    pub fn new(settings: &Settings) -> Result<Source, InvalidUrl> {
+    /// A source that remembers nothing yet.
+    pub fn new(settings: &Settings) -> Result<Source, InvalidSetting> {
         Ok(Source {
             download: Download::new(settings)?,
             limits: settings.limits.clone(),
@@ -215,21 +220,32 @@ impl Source {
     }
 }
 
-/// A URL that cannot be polled.
+/// Settings that cannot work. Its display form says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidUrl(String);
+pub enum InvalidSetting {
+    /// This URL cannot be polled.
+    Url(String),
+    /// The authorities are not certificates.
+    Authorities,
+}
 
-impl fmt::Display for InvalidUrl {
+impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the provider's URL must be http://host… or https://host…, not {:?}",
-            self.0
-        )
+        match self {
+            InvalidSetting::Url(url) => {
+                write!(
+                    f,
+                    "the provider's URL must be http://host… or https://host…, not {url:?}"
+                )
+            }
+            InvalidSetting::Authorities => {
+                f.write_str("the authorities must be certificates in PEM, at least one")
+            }
+        }
     }
 }
 
-impl std::error::Error for InvalidUrl {}
+impl std::error::Error for InvalidSetting {}
 
 /// The running thread.
 pub struct Poller {
@@ -260,7 +276,7 @@ impl Stopping {
 }
 
 impl Poller {
-    /// Starts polling at once. Fails on a URL that cannot be polled, or without a thread to run on.
+    /// Starts polling at once. Fails on an [`InvalidSetting`], or without a thread to run on.
     pub fn start(settings: Settings, catalog: Arc<Catalog>, log: Log) -> io::Result<Poller> {
         let source =
             Source::new(&settings).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
