@@ -1,0 +1,208 @@
+//! Joins the store to what is served: durable first, published second.
+//!
+//! Writers (the poller) call [`Catalog::apply`]; readers call [`Catalog::snapshot`], which neither
+//! locks nor waits, whatever a writer, the store or the provider is doing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::event::Event;
+use crate::index::Snapshot;
+use crate::store::{Store, StoreError};
+
+/// How many events are remembered before new ones are refused, unless told otherwise. A provider
+/// that invents identifiers can fill memory and disk up to here and no further: with the titles the
+/// feed's limits allow, about 1.5 GB; with ordinary ones, about 250 MB.
+pub const EVENTS_MAX: usize = 1_000_000;
+
+/// Every event ever seen online.
+pub struct Catalog {
+    store: Mutex<Box<dyn Store>>,
+    current: ArcSwap<Snapshot>,
+    events_max: usize,
+    refused: AtomicU64,
+}
+
+/// What one batch changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Events seen for the first time.
+    pub new: usize,
+    /// Known events that are served differently from now on.
+    pub changed: usize,
+    /// New events beyond the limit, which were neither stored nor served.
+    pub refused: usize,
+}
+
+impl Catalog {
+    /// Loads what the store remembers and publishes it.
+    pub fn open(mut store: Box<dyn Store>, events_max: usize) -> Result<Catalog, StoreError> {
+        let events: Vec<Event> = store
+            .load()?
+            .into_iter()
+            .map(|record| record.event)
+            .collect();
+        let empty = Snapshot::empty();
+        let current = ArcSwap::from_pointee(empty.apply(&events).next.unwrap_or(empty));
+        Ok(Catalog {
+            store: Mutex::new(store),
+            current,
+            events_max,
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// What is served now. Wait-free; hold it for one answer, not longer.
+    pub fn snapshot(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// How many new events the limit has refused since the start.
+    pub fn refused_total(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Remembers events that were seen online at `seen_at` (seconds since 1970-01-01T00:00:00Z) and
+    /// then serves them. After an error nothing has been published.
+    pub fn apply(&self, mut events: Vec<Event>, seen_at: i64) -> Result<Applied, StoreError> {
+        // A panic while the lock was held left nothing half done: the store's batch is a transaction.
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.load_full();
+        let refused = self.refuse_beyond_limit(&current, &mut events);
+        if !events.is_empty() {
+            store.apply(&events, seen_at)?;
+        }
+        let applied = current.apply(&events);
+        if let Some(next) = applied.next {
+            self.current.store(Arc::new(next));
+        }
+        Ok(Applied {
+            new: applied.new,
+            changed: applied.changed,
+            refused,
+        })
+    }
+
+    fn refuse_beyond_limit(&self, current: &Snapshot, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        let mut room = self.events_max.saturating_sub(current.len());
+        events.retain(|event| {
+            let known = current.contains(&event.id);
+            let admitted = known || room > 0;
+            room -= usize::from(admitted && !known);
+            admitted
+        });
+        let refused = before - events.len();
+        self.refused.fetch_add(refused as u64, Ordering::Relaxed);
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::tests::sample;
+    use crate::query::Range;
+    use crate::store::Record;
+    use jiff::civil::datetime;
+
+    /// A store whose disk can be filled up, and which others can look into.
+    #[derive(Clone, Default)]
+    struct Fake(Arc<Mutex<(Vec<Event>, bool)>>);
+
+    impl Store for Fake {
+        fn load(&mut self) -> Result<Vec<Record>, StoreError> {
+            let events = self.0.lock().expect("unpoisoned").0.clone();
+            Ok(events
+                .into_iter()
+                .map(|event| Record {
+                    event,
+                    first_seen: 0,
+                    last_seen: 0,
+                })
+                .collect())
+        }
+
+        fn apply(&mut self, events: &[Event], _: i64) -> Result<(), StoreError> {
+            let (stored, full) = &mut *self.0.lock().expect("unpoisoned");
+            if *full {
+                return Err("postgres:/"
+                    .parse::<crate::store::Choice>()
+                    .expect_err("an error to return"));
+            }
+            stored.extend_from_slice(events);
+            Ok(())
+        }
+    }
+
+    fn events(ids: std::ops::Range<u32>) -> Vec<Event> {
+        let noon = datetime(2024, 6, 30, 12, 0, 0, 0);
+        ids.map(|i| sample(&i.to_string(), noon, noon, "t"))
+            .collect()
+    }
+
+    /// Purpose: what the store could not keep is not served, and is served once it could.
+    #[test]
+    fn durable_before_published() {
+        let fake = Fake::default();
+        let catalog = Catalog::open(Box::new(fake.clone()), EVENTS_MAX).expect("opens");
+        fake.0.lock().expect("unpoisoned").1 = true;
+        catalog
+            .apply(events(0..3), 1)
+            .expect_err("the disk is full");
+        assert_eq!(
+            (catalog.snapshot().len(), catalog.snapshot().version()),
+            (0, 0)
+        );
+        fake.0.lock().expect("unpoisoned").1 = false;
+        assert_eq!(
+            catalog.apply(events(0..3), 2).map(|applied| applied.new),
+            Ok(3)
+        );
+        assert_eq!(catalog.snapshot().len(), 3);
+    }
+
+    /// Purpose: an event outlives both its absence from the feed and a restart.
+    #[test]
+    fn served_for_ever() {
+        let fake = Fake::default();
+        let catalog = Catalog::open(Box::new(fake.clone()), EVENTS_MAX).expect("opens");
+        catalog.apply(events(0..2), 1).expect("applied");
+        let answer = catalog.snapshot().answer(Range::ALL);
+        assert_eq!(catalog.apply(events(0..1), 2), Ok(Applied::default()));
+        assert_eq!(catalog.apply(Vec::new(), 3), Ok(Applied::default()));
+        let reopened = Catalog::open(Box::new(fake), EVENTS_MAX).expect("opens");
+        for catalog in [catalog, reopened] {
+            assert_eq!(catalog.snapshot().answer(Range::ALL), answer);
+            assert_eq!(catalog.snapshot().version(), 1);
+        }
+    }
+
+    /// Purpose: the limit admits its bound exactly, refuses only what is new, and says how much.
+    #[test]
+    fn limit_on_events() {
+        let fake = Fake::default();
+        let catalog = Catalog::open(Box::new(fake.clone()), 3).expect("opens");
+        catalog.apply(events(0..2), 1).expect("applied");
+        let applied = catalog.apply(events(0..5), 2).expect("applied");
+        assert_eq!(
+            applied,
+            Applied {
+                new: 1,
+                changed: 0,
+                refused: 2
+            }
+        );
+        assert_eq!((catalog.snapshot().len(), catalog.refused_total()), (3, 2));
+        assert!(
+            fake.0
+                .lock()
+                .expect("unpoisoned")
+                .0
+                .iter()
+                .all(|event| &*event.plan_id < "3")
+        );
+    }
+}

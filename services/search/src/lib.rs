@@ -1,0 +1,28 @@
+//! The search service: polls a provider's XML feed of events, remembers every event it has ever
+//! seen online, and answers which of them fall into a range of dates.
+//!
+//! ```text
+//!  provider ──HTTP──▶ poller ─▶ feed ─▶ catalog ─▶ store (durable)
+//!                                          │
+//!                                          ▼ publishes
+//!  client ──▶ query ──Range──▶ index::Snapshot ──Bytes──▶ client
+//! ```
+//!
+//! Invariants: a client's answer depends on the last published [`index::Snapshot`] alone, never on
+//! the provider or the store; a snapshot is published only after the store has made it durable; an
+//! event once published is served for ever.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod catalog;
+pub mod civil;
+pub mod event;
+pub mod feed;
+pub mod index;
+pub mod money;
+pub mod poller;
+pub mod prng;
+pub mod provider;
+pub mod query;
+pub mod store;
+pub mod wire;

@@ -1,0 +1,385 @@
+//! Asks the provider for its feed, again and again, on a thread of its own.
+//!
+//! Nothing the provider does reaches a client: a poll either adds to the catalog or leaves it as it
+//! is. One line is logged per poll. After a failure the next poll comes sooner than the interval,
+//! but further and further apart ([`delay::next_delay`]).
+//!
+//! [`Poller::stop`] is prompt: it closes the connection a download is blocked on. What it may have to
+//! wait for is a name lookup or a TCP connect ([`Settings::connect_timeout`] bounds each), or the
+//! store's current transaction.
+
+pub mod delay;
+mod download;
+mod stats;
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use self::delay::next_delay;
+use self::download::Download;
+pub use self::download::parse_url;
+pub use self::stats::PollStats;
+use crate::catalog::{Applied, Catalog};
+use crate::feed::{Feed, Limits, Stats};
+use crate::prng::Prng;
+
+/// How the provider is asked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the feed is: `http://` or `https://`.
+    pub url: String,
+    /// Certificate authorities to trust instead of the public ones, in PEM; `None` for the public
+    /// ones, which are compiled in (webpki-roots), so that a machine without any works too.
+    pub authorities: Option<Vec<u8>>,
+    /// From the start of one successful poll to the start of the next.
+    pub interval: Duration,
+    /// The first failure's longest pause; it doubles with each further failure, up to `interval`.
+    pub retry_base: Duration,
+    /// For looking the name up, and again for connecting (TLS included).
+    pub connect_timeout: Duration,
+    /// Without a byte from the provider.
+    pub read_timeout: Duration,
+    /// For one whole poll's download, redirects included.
+    pub total_timeout: Duration,
+    /// Bytes of a feed, both as sent and after decompression.
+    pub body_bytes_max: u64,
+    /// What the feed's contents are held to.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// The defaults for this URL: every 5 minutes; 1 s, 5 s, 10 s and 60 s; 64 MiB.
+    pub fn new(url: impl Into<String>) -> Settings {
+        Settings {
+            url: url.into(),
+            authorities: None,
+            interval: Duration::from_secs(300),
+            retry_base: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(10),
+            total_timeout: Duration::from_secs(60),
+            body_bytes_max: 64 << 20,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Where one line per poll goes.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How one poll went. Its display form is its line in the log, without the part about the next.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A whole feed was read and applied.
+    Fetched {
+        /// Bytes of the feed, decompressed.
+        bytes: u64,
+        /// What it contained.
+        feed: Stats,
+        /// What that changed.
+        applied: Applied,
+    },
+    /// The provider says that nothing changed since the last whole feed.
+    NotModified,
+    /// Something went wrong. What was complete before it has been applied.
+    Failed {
+        /// A word for it.
+        reason: &'static str,
+        /// A sentence about it.
+        detail: String,
+        /// How long the provider asked to be left alone, if it did.
+        retry_after: Option<Duration>,
+        /// What the part before the failure contained.
+        feed: Stats,
+        /// What that changed.
+        applied: Applied,
+    },
+}
+
+impl Outcome {
+    fn failed(reason: &'static str, detail: impl fmt::Display) -> Outcome {
+        Outcome::Failed {
+            reason,
+            detail: detail.to_string(),
+            retry_after: None,
+            feed: Stats::default(),
+            applied: Applied::default(),
+        }
+    }
+
+    /// What was read of the feed.
+    pub fn feed(&self) -> Option<&Stats> {
+        match self {
+            Outcome::Fetched { feed, .. } | Outcome::Failed { feed, .. } => Some(feed),
+            Outcome::NotModified => None,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Fetched { bytes, .. } => write!(f, "poll ok status=200 bytes={bytes}")?,
+            Outcome::NotModified => return f.write_str("poll ok status=304"),
+            Outcome::Failed { reason, .. } => write!(f, "poll failed reason={reason}")?,
+        }
+        let (Outcome::Fetched { feed, applied, .. } | Outcome::Failed { feed, applied, .. }) = self
+        else {
+            return Ok(());
+        };
+        let Stats {
+            plans,
+            online,
+            duplicates,
+            ..
+        } = feed;
+        let Applied {
+            new,
+            changed,
+            refused,
+        } = applied;
+        write!(
+            f,
+            " plans={plans} online={online} new={new} changed={changed} skipped={}",
+            feed.skipped_total()
+        )?;
+        for (name, count) in [("duplicates", *duplicates), ("refused", *refused as u64)] {
+            if count > 0 {
+                write!(f, " {name}={count}")?;
+            }
+        }
+        for (i, skipped) in feed.named.iter().enumerate() {
+            write!(
+                f,
+                "{}{skipped}",
+                if i == 0 { " skipped_plans=" } else { "," }
+            )?;
+        }
+        if let Outcome::Failed { detail, .. } = self {
+            write!(f, " detail={detail:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Fetches one feed after the other from one provider: a poll without the waiting.
+pub struct Source {
+    download: Download,
+    limits: Limits,
+}
+
+impl Source {
+    /// A source that remembers nothing yet.
+    pub fn new(settings: &Settings) -> Result<Source, InvalidSetting> {
+        Ok(Source {
+            download: Download::new(settings)?,
+            limits: settings.limits.clone(),
+        })
+    }
+
+    /// Polls once and applies what came. `seen_at`: seconds since 1970-01-01T00:00:00Z.
+    pub fn poll(&mut self, catalog: &Catalog, seen_at: i64) -> Outcome {
+        let (mut body, validators) = match self.download.begin() {
+            Ok(Some(begun)) => begun,
+            Ok(None) => return Outcome::NotModified,
+            Err(outcome) => return *outcome,
+        };
+        let Feed {
+            events,
+            stats: feed,
+            end,
+        } = Feed::read(&mut body, &self.limits);
+        let applied = match catalog.apply(events, seen_at) {
+            Ok(applied) => applied,
+            Err(e) => return Outcome::failed("store", e),
+        };
+        match end {
+            Ok(()) => {
+                self.download.remember(validators);
+                Outcome::Fetched {
+                    bytes: body.decoded_bytes(),
+                    feed,
+                    applied,
+                }
+            }
+            Err(e) => {
+                let (reason, detail) = (download::reason(&e), e.to_string());
+                Outcome::Failed {
+                    reason,
+                    detail,
+                    retry_after: None,
+                    feed,
+                    applied,
+                }
+            }
+        }
+    }
+}
+
+/// Settings that cannot work. Its display form says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidSetting {
+    /// This URL cannot be polled.
+    Url(String),
+    /// The authorities are not certificates.
+    Authorities,
+}
+
+impl fmt::Display for InvalidSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidSetting::Url(url) => {
+                write!(
+                    f,
+                    "the provider's URL must be http://host… or https://host…, not {url:?}"
+                )
+            }
+            InvalidSetting::Authorities => {
+                f.write_str("the authorities must be certificates in PEM, at least one")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InvalidSetting {}
+
+/// The running thread.
+pub struct Poller {
+    stopping: Arc<Stopping>,
+    agent: ureq::Agent,
+    thread: JoinHandle<()>,
+    stats: Arc<PollStats>,
+}
+
+#[derive(Default)]
+struct Stopping {
+    told: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Stopping {
+    /// Waits for `delay`, or less if told to stop. True if told.
+    fn wait(&self, delay: Duration) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.bell.wait_timeout_while(told, delay, |told| !*told);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn tell(&self) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+}
+
+impl Poller {
+    /// Starts polling at once. Fails on an [`InvalidSetting`], or without a thread to run on.
+    pub fn start(settings: Settings, catalog: Arc<Catalog>, log: Log) -> io::Result<Poller> {
+        let source =
+            Source::new(&settings).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let (stopping, stats) = (
+            Arc::new(Stopping::default()),
+            Arc::new(PollStats::default()),
+        );
+        let agent = source.download.agent();
+        let run = Run {
+            settings,
+            source,
+            catalog,
+            log,
+            stats: Arc::clone(&stats),
+            stopping: Arc::clone(&stopping),
+        };
+        let thread = thread::Builder::new()
+            .name("poller".to_owned())
+            .spawn(move || run.until_told())?;
+        Ok(Poller {
+            stopping,
+            agent,
+            thread,
+            stats,
+        })
+    }
+
+    /// What has happened so far, for metrics.
+    pub fn stats(&self) -> Arc<PollStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Stops the thread and waits for it. See the module's notes on how long that can take.
+    pub fn stop(self) {
+        self.stopping.tell();
+        self.agent.shutdown();
+        // A panic inside a poll is caught there; one outside has been reported by the runtime, and
+        // at this point there is nothing left to save.
+        let _ = self.thread.join();
+    }
+}
+
+struct Run {
+    settings: Settings,
+    source: Source,
+    catalog: Arc<Catalog>,
+    log: Log,
+    stats: Arc<PollStats>,
+    stopping: Arc<Stopping>,
+}
+
+impl Run {
+    fn until_told(mut self) {
+        let mut prng = Prng::unseeded();
+        let mut failures = 0;
+        loop {
+            let begun = Instant::now();
+            let seen_at = unix_seconds();
+            // Should the parser or the store have a bug, the next feed may not meet it, and clients
+            // must not meet it at all. Neither leaves anything half done behind.
+            let poll = || self.source.poll(&self.catalog, seen_at);
+            let outcome = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
+                Outcome::failed(
+                    "panic",
+                    "a bug in this service; please report the panic above",
+                )
+            });
+            if self.stopping.wait(Duration::ZERO) {
+                return;
+            }
+            failures = if matches!(outcome, Outcome::Failed { .. }) {
+                failures + 1
+            } else {
+                0
+            };
+            let took = begun.elapsed();
+            let delay = next_delay(&self.settings, &outcome, failures, took, &mut prng);
+            self.report(&outcome, seen_at, took, delay);
+            if self.stopping.wait(delay) {
+                return;
+            }
+        }
+    }
+
+    fn report(&self, outcome: &Outcome, seen_at: i64, took: Duration, delay: Duration) {
+        let snapshot = self.catalog.snapshot();
+        self.stats.count(outcome, seen_at);
+        let (took, next, version, kept) = (
+            took.as_millis(),
+            delay.as_millis(),
+            snapshot.version(),
+            snapshot.len(),
+        );
+        (self.log)(&format!(
+            "{outcome} took_ms={took} next_in_ms={next} version={version} kept={kept}"
+        ));
+    }
+}
+
+/// The wall clock, in seconds since 1970-01-01T00:00:00Z; 0 on a machine that believes it is earlier.
+fn unix_seconds() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,350 @@
+//! The store on a Postgres server, for several instances that share what they have seen.
+//!
+//! A private current-thread runtime carries the client, so the caller blocks like on a file and no
+//! other runtime is involved. A batch is one transaction. Rows are written in the order of their
+//! ids, so instances that write the same events at the same time wait for each other instead of
+//! deadlocking. A connection that died while idle is replaced, and the batch written again, once per
+//! call; when that fails too the caller, who has the better clock, decides when to try again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::{error, io};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_postgres::{Client, Config, Error, NoTls};
+use uuid::Uuid;
+
+use super::{Record, Row, Store, StoreError, text};
+use crate::event::Event;
+
+/// The layout this version reads and writes.
+const SCHEMA_VERSION: i32 = 1;
+
+/// Rows in one statement: bounds what the client has to encode at once.
+const ROWS_PER_STATEMENT: usize = 5_000;
+
+/// Serializes the creation of the tables among instances that start together: "HWse".
+const SCHEMA_LOCK: &str = "SELECT pg_advisory_xact_lock(1213690725)";
+
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS search_schema (version integer NOT NULL);
+INSERT INTO search_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM search_schema);
+CREATE TABLE IF NOT EXISTS search_events (
+    id text PRIMARY KEY,
+    base_plan_id text NOT NULL,
+    plan_id text NOT NULL,
+    title text NOT NULL,
+    start_at text NOT NULL,
+    end_at text NOT NULL,
+    sell_from text,
+    sell_to text,
+    sold_out boolean,
+    min_price bigint,
+    max_price bigint,
+    first_seen_at bigint NOT NULL,
+    last_seen_at bigint NOT NULL
+)";
+
+const SELECT: &str =
+    "SELECT id, base_plan_id, plan_id, title, start_at, end_at, sell_from, sell_to, sold_out,
+    min_price, max_price, first_seen_at, last_seen_at FROM search_events";
+
+const UPSERT: &str = "INSERT INTO search_events
+SELECT *, $12::bigint, $12::bigint FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::boolean[], $10::bigint[], $11::bigint[])
+ON CONFLICT (id) DO UPDATE SET
+    title = excluded.title, start_at = excluded.start_at, end_at = excluded.end_at,
+    sell_from = excluded.sell_from, sell_to = excluded.sell_to, sold_out = excluded.sold_out,
+    min_price = excluded.min_price, max_price = excluded.max_price, last_seen_at = excluded.last_seen_at";
+
+/// How long to wait for the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For a first connection at start-up, attempts included; then for each reconnection.
+    pub connect: Duration,
+    /// For one load or one batch.
+    pub operation: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            connect: Duration::from_secs(10),
+            operation: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The pause after the first failed attempt to connect; it doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A connection to the server, replaced when it breaks.
+#[derive(Debug)]
+pub struct Postgres {
+    /// Dropped before the runtime, which carries its connection.
+    client: Option<Client>,
+    runtime: Runtime,
+    config: Config,
+    timeouts: Timeouts,
+}
+
+impl Postgres {
+    /// Connects and makes sure the tables exist, trying again until `timeouts.connect` has passed:
+    /// a server that starts at the same time as we do is not an error.
+    pub fn connect(config: &Config, timeouts: Timeouts) -> Result<Postgres, StoreError> {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build();
+        let runtime = runtime
+            .map_err(|e| StoreError::new(format!("cannot start a runtime for Postgres: {e}")))?;
+        let mut store = Postgres {
+            client: None,
+            runtime,
+            config: config.clone(),
+            timeouts,
+        };
+        store
+            .runtime
+            .block_on(connect(&mut store.client, config, timeouts.connect))
+            .map_err(|e| e.explain(config))?;
+        Ok(store)
+    }
+
+    /// Runs `work` on a live connection, and once more on a new one if the connection broke.
+    fn run<T>(
+        &mut self,
+        work: impl AsyncFn(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let Postgres {
+            client,
+            runtime,
+            config,
+            timeouts,
+        } = self;
+        let attempt = async |slot: &mut Option<Client>| {
+            if slot.as_ref().is_none_or(Client::is_closed) {
+                connect(slot, config, timeouts.connect).await?;
+            }
+            let client = slot.as_mut().expect("connected above");
+            match timeout(timeouts.operation, work(client)).await {
+                Ok(Err(failure)) if failure.is_broken_connection() => {
+                    *slot = None;
+                    Err(failure)
+                }
+                Ok(result) => result,
+                Err(_) => {
+                    // What the server makes of the statement is unknown, so the connection is no use.
+                    *slot = None;
+                    Err(Failure::Timeout("answer", timeouts.operation))
+                }
+            }
+        };
+        let result = runtime.block_on(async {
+            match attempt(client).await {
+                Err(failure) if failure.is_broken_connection() => attempt(client).await,
+                result => result,
+            }
+        });
+        result.map_err(|failure| failure.explain(config))
+    }
+}
+
+impl Store for Postgres {
+    fn load(&mut self) -> Result<Vec<Record>, StoreError> {
+        self.run(async |client| {
+            let rows = client.query(SELECT, &[]).await?;
+            rows.iter().map(record).collect()
+        })
+    }
+
+    fn apply(&mut self, events: &[Event], seen_at: i64) -> Result<(), StoreError> {
+        let by_id: BTreeMap<Uuid, &Event> = events.iter().map(|event| (event.id, event)).collect();
+        let ordered: Vec<&Event> = by_id.into_values().collect();
+        self.run(async |client| {
+            let transaction = client.transaction().await?;
+            for rows in ordered.chunks(ROWS_PER_STATEMENT) {
+                upsert(&transaction, rows, seen_at).await?;
+            }
+            Ok(transaction.commit().await?)
+        })
+    }
+}
+
+/// Why the server could not be used.
+enum Failure {
+    Sql(Error),
+    Timeout(&'static str, Duration),
+    Connect(Error, Duration),
+    Schema(i32),
+    Damaged(String, &'static str),
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Sql(e)
+    }
+}
+
+impl Failure {
+    fn is_broken_connection(&self) -> bool {
+        use tokio_postgres::error::SqlState;
+        let Failure::Sql(e) = self else { return false };
+        let io = error::Error::source(e).is_some_and(|source| source.is::<io::Error>());
+        let said = [
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::IDLE_SESSION_TIMEOUT,
+        ];
+        e.is_closed() || io || e.code().is_some_and(|code| said.contains(code))
+    }
+
+    fn explain(self, config: &Config) -> StoreError {
+        let server = server(config);
+        StoreError::new(match self {
+            Failure::Sql(e) => format!("{server}: {}", cause(&e)),
+            Failure::Timeout(what, after) => {
+                format!("{server}: no {what} within {after:?}; is it overloaded?")
+            }
+            Failure::Connect(e, after) => format!(
+                "{server}: no connection within {after:?}: {}; check the URL given to --store and that the server runs",
+                cause(&e)
+            ),
+            Failure::Schema(version) => format!(
+                "{server}: search_schema has layout {version}, this version reads {SCHEMA_VERSION}; \
+                 run the version that wrote it"
+            ),
+            Failure::Damaged(id, column) => {
+                format!(
+                    "{server}: search_events row {id}: {column} is not one we wrote; correct or delete the row"
+                )
+            }
+        })
+    }
+}
+
+/// The innermost reason: the client's own words ("db error") say little.
+fn cause(e: &Error) -> String {
+    match error::Error::source(e) {
+        Some(source) => source.to_string(),
+        None => e.to_string(),
+    }
+}
+
+/// The server as an operator knows it, without the password.
+fn server(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "?".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    format!(
+        "Postgres at {host}:{port}/{}",
+        config.get_dbname().unwrap_or("?")
+    )
+}
+
+/// Fills `slot`, trying until `within` has passed.
+async fn connect(
+    slot: &mut Option<Client>,
+    config: &Config,
+    within: Duration,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + within;
+    let mut pause = RETRY_PAUSE;
+    loop {
+        let attempt = timeout_at(deadline, config.connect(NoTls)).await;
+        let e = match attempt {
+            Ok(Ok((mut client, connection))) => {
+                // Runs whenever the runtime does; its error also reaches the client's next call.
+                tokio::spawn(connection);
+                let created = timeout_at(deadline, create_or_check(&mut client)).await;
+                created.unwrap_or(Err(Failure::Timeout("answer", within)))?;
+                *slot = Some(client);
+                return Ok(());
+            }
+            Ok(Err(e)) => e,
+            Err(_) => return Err(Failure::Timeout("connection", within)),
+        };
+        // A wrong password or database does not become right by waiting. (A server that is still
+        // starting also answers, with "cannot connect now".)
+        let starting = e.code() == Some(&tokio_postgres::error::SqlState::CANNOT_CONNECT_NOW);
+        if (e.code().is_some() && !starting) || Instant::now() + pause >= deadline {
+            return Err(Failure::Connect(e, within));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+    }
+}
+
+async fn create_or_check(client: &mut Client) -> Result<(), Failure> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(SCHEMA_LOCK).await?;
+    transaction.batch_execute(SCHEMA).await?;
+    let version: i32 = transaction
+        .query_one("SELECT max(version) FROM search_schema", &[])
+        .await?
+        .try_get(0)?;
+    if version != SCHEMA_VERSION {
+        return Err(Failure::Schema(version));
+    }
+    Ok(transaction.commit().await?)
+}
+
+async fn upsert(
+    transaction: &tokio_postgres::Transaction<'_>,
+    events: &[&Event],
+    seen_at: i64,
+) -> Result<(), Failure> {
+    fn column<T>(events: &[&Event], value: impl Fn(&Event) -> T) -> Vec<T> {
+        events.iter().map(|event| value(event)).collect()
+    }
+    transaction
+        .execute(
+            UPSERT,
+            &[
+                &column(events, |event| event.id.to_string()),
+                &column(events, |event| event.base_plan_id.to_string()),
+                &column(events, |event| event.plan_id.to_string()),
+                &column(events, |event| event.title.to_string()),
+                &column(events, |event| text(event.start)),
+                &column(events, |event| text(event.end)),
+                &column(events, |event| event.sell_from.map(text)),
+                &column(events, |event| event.sell_to.map(text)),
+                &column(events, |event| event.sold_out),
+                &column(events, |event| {
+                    event.min_price.map(|price| price.millionths())
+                }),
+                &column(events, |event| {
+                    event.max_price.map(|price| price.millionths())
+                }),
+                &seen_at,
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+fn record(row: &tokio_postgres::Row) -> Result<Record, Failure> {
+    let row = Row {
+        id: row.try_get(0)?,
+        base_plan_id: row.try_get(1)?,
+        plan_id: row.try_get(2)?,
+        title: row.try_get(3)?,
+        start_at: row.try_get(4)?,
+        end_at: row.try_get(5)?,
+        sell_from: row.try_get(6)?,
+        sell_to: row.try_get(7)?,
+        sold_out: row.try_get(8)?,
+        min_price: row.try_get(9)?,
+        max_price: row.try_get(10)?,
+        first_seen_at: row.try_get(11)?,
+        last_seen_at: row.try_get(12)?,
+    };
+    let id = row.id.clone();
+    row.record().map_err(|column| Failure::Damaged(id, column))
+}

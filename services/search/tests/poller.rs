@@ -1,0 +1,493 @@
+//! The poller against providers that misbehave in every way a socket allows.
+//!
+//! Nothing here waits for time to pass: where a test needs a timeout it sets a short one and accepts
+//! any longer wait, and where it needs an event it blocks on that event.
+
+mod stub;
+
+use std::io::Write as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use highwater_search::catalog::{Applied, Catalog, EVENTS_MAX};
+use highwater_search::feed::Skip;
+use highwater_search::poller::{Outcome, Poller, Settings, Source};
+use highwater_search::provider::generate;
+use highwater_search::query::Range;
+use highwater_search::store::Embedded;
+use stub::{Act, catalog, gzip, ok, response, send, stub};
+
+/// The default timeouts, and a limit that is quickly reached.
+fn settings(url: &str) -> Settings {
+    Settings {
+        body_bytes_max: 1 << 20,
+        ..Settings::new(url)
+    }
+}
+
+fn source(url: &str) -> Source {
+    Source::new(&settings(url)).expect("a valid URL")
+}
+
+/// Polls a fresh stub that does this once.
+fn poll(act: Act) -> (Outcome, Catalog) {
+    poll_with(act, |settings| settings)
+}
+
+fn poll_with(act: Act, adjust: impl FnOnce(Settings) -> Settings) -> (Outcome, Catalog) {
+    let (url, _heads) = stub(vec![act]);
+    let (settings, catalog) = (adjust(settings(&url)), catalog());
+    let outcome = Source::new(&settings)
+        .expect("valid settings")
+        .poll(&catalog, 1);
+    (outcome, catalog)
+}
+
+/// A timeout for tests that want to see it expire.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn reason(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Failed { reason, .. } => reason,
+        _ => panic!("{outcome} should have failed"),
+    }
+}
+
+/// Purpose: a whole feed is applied, and the log line says what it contained and changed.
+#[test]
+fn whole_feed() {
+    let (outcome, catalog) = poll(ok(generate(20, 1)));
+    assert_eq!(catalog.snapshot().len(), 20);
+    let line = outcome.to_string();
+    assert!(line.starts_with("poll ok status=200 bytes="), "{line}");
+    assert!(
+        line.contains(" online=20 new=20 changed=0 skipped=0"),
+        "{line}"
+    );
+}
+
+/// Purpose: chunked and close-delimited bodies are read as well as those with a length.
+#[test]
+fn other_framings() {
+    let feed = generate(5, 1);
+    let chunked = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{feed}\r\n0\r\n\r\n",
+        feed.len()
+    );
+    let until_close = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{feed}");
+    for answer in [chunked, until_close] {
+        let (outcome, catalog) = poll(send(answer));
+        assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
+        assert_eq!(catalog.snapshot().len(), 5);
+    }
+}
+
+/// Purpose: gzip is read whether it is announced or not, and announced gzip that is none is too.
+#[test]
+fn compressed() {
+    let feed = generate(50, 1);
+    let zipped = gzip(feed.as_bytes());
+    let announced = "Content-Encoding: gzip\r\n";
+    for answer in [
+        response(announced, &zipped),
+        response("", &zipped),
+        response(announced, feed.as_bytes()),
+    ] {
+        let (outcome, catalog) = poll(send(answer));
+        assert!(
+            matches!(outcome, Outcome::Fetched { bytes, .. } if bytes == feed.len() as u64),
+            "{outcome}"
+        );
+        assert_eq!(catalog.snapshot().len(), 50);
+    }
+    let (outcome, _) = poll(send(response("Content-Encoding: br\r\n", b"??")));
+    assert_eq!(reason(&outcome), "encoding");
+}
+
+/// Purpose: what cannot be a feed changes nothing and says why.
+#[test]
+fn failures_change_nothing() {
+    let cases: Vec<(Act, &str)> = vec![
+        (
+            send("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"),
+            "status",
+        ),
+        (send("HTTP/1.1 204 No Content\r\n\r\n"), "status"),
+        (send("HTTP/1.1 304 Not Modified\r\n\r\n"), "status"),
+        (
+            ok("<!DOCTYPE html><html><body>Maintenance<br></body></html>"),
+            "not_a_feed",
+        ),
+        (ok(r#"{"error":"moved"}"#), "malformed"),
+        (ok(""), "truncated"),
+        (
+            ok([&[0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0xFF; 64]].concat()),
+            "gzip",
+        ),
+        (send("SSH-2.0-OpenSSH_9.2\r\n"), "protocol"),
+        (send(""), "truncated"),
+        (
+            send(format!(
+                "HTTP/1.1 200 OK\r\n{}",
+                "X-Filler: ".to_owned() + &"x".repeat(200_000)
+            )),
+            "too_large",
+        ),
+    ];
+    for (act, expected) in cases {
+        let (outcome, catalog) = poll(act);
+        assert_eq!(reason(&outcome), expected, "{outcome}");
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Failed {
+                    applied: Applied { new: 0, .. },
+                    ..
+                }
+            ),
+            "{outcome}"
+        );
+        assert_eq!(catalog.snapshot().version(), 0);
+    }
+}
+
+/// Purpose: nobody listening is a failure like any other.
+#[test]
+fn connection_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", listener.local_addr().expect("bound"));
+    drop(listener);
+    let outcome = source(&url).poll(&catalog(), 1);
+    assert_eq!(reason(&outcome), "connection", "{outcome}");
+}
+
+/// Purpose: a feed that breaks off adds what was complete, keeps the rest as it was, and is a failure.
+#[test]
+fn truncated_feed_adds_what_was_complete() {
+    let feed = generate(40, 1);
+    let half = &feed.as_bytes()[..feed.len() / 2];
+    let by_length = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", feed.len());
+    let short_length = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", half.len());
+    let zipped = gzip(feed.as_bytes());
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        ([by_length.as_bytes(), half].concat(), "truncated"),
+        (
+            [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", half].concat(),
+            "truncated",
+        ),
+        (
+            [short_length.as_bytes(), feed.as_bytes()].concat(),
+            "truncated",
+        ),
+        (
+            [
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+                &zipped[..zipped.len() / 2],
+            ]
+            .concat(),
+            "truncated",
+        ),
+    ];
+    for (answer, expected) in cases {
+        let (outcome, catalog) = poll(send(answer));
+        assert_eq!(reason(&outcome), expected, "{outcome}");
+        let served = catalog.snapshot().len();
+        assert!((1..40).contains(&served), "{outcome}: {served}");
+    }
+}
+
+/// Purpose: neither a body without end, nor a small one that unpacks to a huge one, nor one that
+/// unpacks to nothing for ever, gets past the limit, with or without a declared length.
+#[test]
+fn bodies_are_bounded() {
+    let zone = "<zone price='1'/>".repeat(4000);
+    let plan = format!("<planList><base_plan base_plan_id='1'><plan plan_id='1'>{zone}");
+    let bomb = gzip(format!("{plan}{}", zone.repeat(40)).as_bytes());
+    assert!(bomb.len() < 1 << 16, "it is small as sent");
+    let empty_member = gzip(b"");
+    let endless = |piece: Vec<u8>| -> Act {
+        Box::new(move |stream: &mut TcpStream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&piece).is_ok() {}
+        })
+    };
+    let (outcome, _) = poll(ok(bomb));
+    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+    let (outcome, _) = poll(endless(empty_member.repeat(1000)));
+    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+    let start: Act = Box::new(move |stream: &mut TcpStream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        let _ = stream.write_all(plan.as_bytes());
+        while stream.write_all(zone.as_bytes()).is_ok() {}
+    });
+    let (outcome, _) = poll(start);
+    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+}
+
+/// Purpose: a body of exactly the limit is read, one more byte is not.
+#[test]
+fn body_limit_is_exact() {
+    let feed = generate(10, 1);
+    for (limit, fits) in [
+        (feed.len() + 1, true),
+        (feed.len(), true),
+        (feed.len() - 1, false),
+    ] {
+        let limited = |settings| Settings {
+            body_bytes_max: limit as u64,
+            ..settings
+        };
+        let (outcome, _) = poll_with(ok(&feed), limited);
+        assert_eq!(
+            matches!(outcome, Outcome::Fetched { .. }),
+            fits,
+            "{limit}: {outcome}"
+        );
+    }
+}
+
+/// Purpose: a provider that falls silent, at whichever point, is given up on.
+#[test]
+fn silence_times_out() {
+    let feed = generate(40, 1);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", feed.len());
+    for said in [
+        "".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-".to_owned(),
+        head.clone(),
+        head + &feed[..feed.len() / 2],
+    ] {
+        let (done, wait) = mpsc::channel::<()>();
+        let silent: Act = Box::new(move |stream| {
+            let _ = stream.write_all(said.as_bytes());
+            let _ = wait.recv();
+        });
+        let (outcome, _) = poll_with(silent, |settings| Settings {
+            read_timeout: SHORT,
+            ..settings
+        });
+        drop(done);
+        assert_eq!(reason(&outcome), "timeout", "{outcome}");
+    }
+}
+
+/// Purpose: a provider that keeps saying a little is given up on as well.
+#[test]
+fn trickle_times_out() {
+    let trickle: Act = Box::new(|stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n<planList>");
+        while stream.write_all(b" ").is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let (outcome, _) = poll_with(trickle, |settings| Settings {
+        total_timeout: SHORT,
+        ..settings
+    });
+    assert_eq!(reason(&outcome), "timeout", "{outcome}");
+}
+
+/// Purpose: a reset in mid-body is a failure that keeps what was complete.
+#[test]
+fn reset_in_mid_body() {
+    let feed = generate(40, 1);
+    let (outcome, catalog) = poll(Box::new(move |stream| {
+        let half = &feed.as_bytes()[..feed.len() / 2];
+        let _ =
+            stream.write_all(&[b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", half].concat());
+        // Both directions end before the body does; on loopback that is what a reset looks like too.
+        let _ = stream.shutdown(Shutdown::Both);
+    }));
+    assert!(
+        ["truncated", "reset"].contains(&reason(&outcome)),
+        "{outcome}"
+    );
+    assert!(!catalog.snapshot().is_empty());
+}
+
+/// Purpose: validators are sent back after a whole feed, and only then; a 304 keeps everything.
+#[test]
+fn conditional_requests() {
+    let (first, second) = (generate(10, 1), generate(12, 2));
+    let tagged = |body: &[u8]| {
+        send(response(
+            "ETag: \"v1\"\r\nLast-Modified: Sat, 01 Jun 2024 00:00:00 GMT\r\n",
+            body,
+        ))
+    };
+    let not_modified = || send("HTTP/1.1 304 Not Modified\r\nETag: \"v1\"\r\n\r\n");
+    let (url, heads) = stub(vec![
+        tagged(&first.as_bytes()[..first.len() / 2]),
+        tagged(first.as_bytes()),
+        not_modified(),
+        ok(&second),
+        ok(&second),
+    ]);
+    let (mut source, catalog) = (source(&url), catalog());
+    let outcomes: Vec<Outcome> = (1..=5).map(|at| source.poll(&catalog, at)).collect();
+    let conditional: Vec<bool> = heads
+        .iter()
+        .take(5)
+        .map(|head| {
+            let head = head.to_lowercase();
+            assert!(head.contains("accept-encoding: gzip"), "{head}");
+            let etag = head.contains("if-none-match: \"v1\"");
+            assert_eq!(
+                etag,
+                head.contains("if-modified-since: sat, 01 jun 2024 00:00:00 gmt")
+            );
+            etag
+        })
+        .collect();
+    // After the broken feed: not remembered. After the whole one: yes. After the 304: still. After
+    // one without validators: no more.
+    assert_eq!(conditional, [false, false, true, true, false]);
+    assert!(matches!(outcomes[2], Outcome::NotModified));
+    assert_eq!(outcomes[2].to_string(), "poll ok status=304");
+    assert!(matches!(
+        outcomes[4],
+        Outcome::Fetched {
+            applied: Applied {
+                new: 0,
+                changed: 0,
+                ..
+            },
+            ..
+        }
+    ));
+}
+
+/// Purpose: a redirect is followed, and a circle of them is left.
+#[test]
+fn redirects() {
+    let moved = || {
+        send(
+            "HTTP/1.1 301 Moved Permanently\r\nLocation: /new\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )
+    };
+    let (url, heads) = stub(vec![moved(), ok(generate(3, 1))]);
+    let outcome = source(&url).poll(&catalog(), 1);
+    assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
+    assert!(
+        heads
+            .iter()
+            .nth(1)
+            .is_some_and(|head| head.starts_with("GET /new "))
+    );
+    let (url, _heads) = stub((0..10).map(|_| moved()).collect());
+    assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
+}
+
+/// Purpose: `Retry-After` reaches the schedule, and nonsense in it does not.
+#[test]
+fn retry_after() {
+    for (value, expected) in [
+        ("120", Some(Duration::from_secs(120))),
+        ("soon", None),
+        ("-1", None),
+    ] {
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let (outcome, _) = poll(send(answer));
+        assert!(
+            matches!(outcome, Outcome::Failed { retry_after, .. } if retry_after == expected),
+            "{outcome:?}"
+        );
+    }
+}
+
+/// Purpose: only URLs that can be polled are accepted, and the refusal says which those are.
+#[test]
+fn urls() {
+    for url in [
+        "http://localhost/x",
+        "https://provider.example:8443/events?x=1",
+    ] {
+        assert!(Source::new(&Settings::new(url)).is_ok(), "{url}");
+    }
+    for url in [
+        "",
+        "feed.xml",
+        "ftp://host/x",
+        "http://",
+        "http:///x",
+        "://",
+    ] {
+        let refusal = Source::new(&Settings::new(url))
+            .err()
+            .expect(url)
+            .to_string();
+        assert!(refusal.contains("http://host"), "{refusal}");
+    }
+}
+
+/// Purpose: the thread polls at once, again after a failure, logs one line per poll, counts what it
+/// did, and stores before it serves.
+#[test]
+fn thread_polls_and_reports() {
+    let feed = generate(10, 1).replacen("sell_from=\"2024-01-01", "sell_from=\"2024-02-30", 1);
+    let (url, _heads) = stub(vec![
+        send("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"),
+        ok(feed),
+    ]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = Embedded::open(directory.path()).expect("a new store");
+    let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
+    let (lines, logged) = mpsc::channel();
+    let lines = Mutex::new(lines);
+    let log =
+        Arc::new(move |line: &str| drop(lines.lock().expect("unpoisoned").send(line.to_owned())));
+    let settings = Settings {
+        retry_base: Duration::from_millis(1),
+        ..settings(&url)
+    };
+    let poller = Poller::start(settings, Arc::clone(&catalog), log).expect("a thread");
+    let [first, second]: [String; 2] = [0, 1].map(|_| logged.recv().expect("a line"));
+    assert!(
+        first.starts_with("poll failed reason=status") && first.contains("version=0 kept=0"),
+        "{first}"
+    );
+    assert!(
+        second.starts_with("poll ok status=200") && second.contains("skipped_plans=date("),
+        "{second}"
+    );
+    let stats = poller.stats();
+    poller.stop();
+    assert_eq!(
+        (stats.ok(), stats.failed(), stats.skipped(Skip::Date)),
+        (1, 1, 1)
+    );
+    assert!(stats.last_success().is_some());
+    let served = catalog.snapshot().answer(Range::ALL);
+    drop(catalog);
+    let store = Embedded::open(directory.path()).expect("the same store");
+    let reopened = Catalog::open(Box::new(store), EVENTS_MAX).expect("loads");
+    assert_eq!(reopened.snapshot().answer(Range::ALL), served);
+}
+
+/// Purpose: stopping does not wait for a provider that is in the middle of an endless silence.
+#[test]
+fn stop_interrupts_a_download() {
+    let (accepted, begun) = mpsc::channel();
+    let (done, wait) = mpsc::channel::<()>();
+    let (url, _heads) = stub(vec![Box::new(move |stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n<planList>");
+        let _ = accepted.send(());
+        let _ = wait.recv();
+    })]);
+    let never = Duration::from_secs(24 * 3600);
+    let settings = Settings {
+        read_timeout: never,
+        total_timeout: never,
+        ..settings(&url)
+    };
+    let poller =
+        Poller::start(settings, Arc::new(catalog()), Arc::new(|_: &str| {})).expect("a thread");
+    begun.recv().expect("the download has begun");
+    // Would wait for a day if it did not interrupt.
+    poller.stop();
+    drop(done);
+}

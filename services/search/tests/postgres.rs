@@ -1,0 +1,251 @@
+//! The Postgres store against a real server, which `scripts/services/postgres.sh` provides.
+//!
+//! Without a server these tests fail and say how to get one; they are never skipped in silence.
+//! Each test has a schema of its own, so they can run together and again.
+
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use highwater_search::catalog::{Catalog, EVENTS_MAX};
+use highwater_search::event::Event;
+use highwater_search::feed::{Feed, Limits};
+use highwater_search::provider::generate;
+use highwater_search::query::Range;
+use highwater_search::store::{Postgres, Record, Store as _, Timeouts};
+use tokio_postgres::{Config, NoTls};
+
+/// The server's URL; starts it if it does not run.
+fn server() -> &'static str {
+    static URL: OnceLock<String> = OnceLock::new();
+    URL.get_or_init(|| {
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scripts/services/postgres.sh"
+        );
+        let output = Command::new(script)
+            .arg("start")
+            .output()
+            .expect("the script starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "no Postgres to test with: {said}");
+        String::from_utf8(output.stdout)
+            .expect("a URL")
+            .trim()
+            .to_owned()
+    })
+}
+
+/// Runs SQL beside the store, as an operator would.
+fn sql(statements: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(server(), NoTls)
+            .await
+            .expect("connected");
+        tokio::spawn(connection);
+        client.batch_execute(statements).await.expect("executed");
+    });
+}
+
+/// A configuration whose tables are in an empty schema of this name.
+fn schema(name: &str) -> Config {
+    sql(&format!(
+        "DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"
+    ));
+    let mut config: Config = server().parse().expect("the script prints a URL");
+    config
+        .options(format!("-csearch_path={name}"))
+        .application_name(name);
+    config
+}
+
+fn connect(config: &Config) -> Postgres {
+    Postgres::connect(config, Timeouts::default()).expect("connected")
+}
+
+fn events(seed: u64) -> Vec<Event> {
+    Feed::read(generate(12_000, seed).as_bytes(), &Limits::default()).events
+}
+
+fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(|record| record.event.id);
+    records
+}
+
+/// Purpose: what was applied is what another instance loads, over several statements, null and
+/// Unicode included, and an event keeps its first sighting.
+#[test]
+fn round_trip() {
+    let config = schema("test_round_trip");
+    let mut events = events(1);
+    connect(&config).apply(&events, 100).expect("applied");
+    events[0].title = "Ñandú \u{1F3B5}\n'; --".into();
+    let mut store = connect(&config);
+    store
+        .apply(
+            &[
+                Event {
+                    title: "older".into(),
+                    ..events[0].clone()
+                },
+                events[0].clone(),
+            ],
+            200,
+        )
+        .expect("applied");
+    let record = |(i, event)| Record {
+        event,
+        first_seen: 100,
+        last_seen: if i == 0 { 200 } else { 100 },
+    };
+    let expected = sorted(events.into_iter().enumerate().map(record).collect());
+    assert_eq!(sorted(connect(&config).load().expect("loaded")), expected);
+}
+
+/// Purpose: a restart with this store serves the same bytes.
+#[test]
+fn served_across_restarts() {
+    let config = schema("test_restart");
+    let catalog = Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
+    catalog.apply(events(2), 1).expect("applied");
+    let reopened = Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
+    assert_eq!(
+        reopened.snapshot().answer(Range::ALL),
+        catalog.snapshot().answer(Range::ALL)
+    );
+}
+
+/// Purpose: a connection that the server ended while it was idle costs nothing.
+#[test]
+fn survives_a_lost_connection() {
+    let config = schema("test_lost_connection");
+    let (mut store, events) = (connect(&config), events(3));
+    for round in 1..=3 {
+        sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test_lost_connection'",
+        );
+        store.apply(&events[..10], round).expect("reconnected");
+        sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test_lost_connection'",
+        );
+        let records = store.load().expect("reconnected");
+        assert!(records.len() == 10 && records.iter().all(|record| record.last_seen == round));
+    }
+}
+
+/// Purpose: instances that start together and write the same events in different orders all succeed.
+#[test]
+fn instances_do_not_deadlock() {
+    let config = schema("test_instances");
+    let forward = events(4);
+    let backward: Vec<Event> = forward.iter().rev().cloned().collect();
+    thread::scope(|scope| {
+        for events in [&forward, &backward, &forward, &backward] {
+            scope.spawn(|| {
+                let mut store = connect(&config);
+                (0..2).for_each(|at| store.apply(events, at).expect("applied"));
+            });
+        }
+    });
+    assert_eq!(
+        connect(&config).load().expect("loaded").len(),
+        forward.len()
+    );
+}
+
+/// Purpose: a statement that hangs is given up on, and the store works again afterwards.
+#[test]
+fn hanging_statement() {
+    let config = schema("test_hanging");
+    let timeouts = Timeouts {
+        operation: Duration::from_millis(300),
+        ..Timeouts::default()
+    };
+    let mut store = Postgres::connect(&config, timeouts).expect("connected");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let (client, connection) = config.connect(NoTls).await.expect("connected");
+        tokio::spawn(connection);
+        client
+            .batch_execute("BEGIN; LOCK TABLE search_events")
+            .await
+            .expect("locked");
+        let message = thread::scope(|scope| {
+            scope
+                .spawn(|| store.load())
+                .join()
+                .expect("no panic")
+                .expect_err("it is locked")
+                .to_string()
+        });
+        assert!(message.contains("no answer within 300ms"), "{message}");
+        client.batch_execute("ROLLBACK").await.expect("unlocked");
+    });
+    assert_eq!(store.load(), Ok(Vec::new()));
+}
+
+/// Purpose: a start without a server fails within its timeout, and says which server and what to check.
+#[test]
+fn unreachable() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a free port")
+        .local_addr()
+        .expect("bound")
+        .port();
+    let config: Config = format!("postgres://u:hunter2@127.0.0.1:{free}/db")
+        .parse()
+        .expect("a URL");
+    let timeouts = Timeouts {
+        connect: Duration::from_millis(300),
+        ..Timeouts::default()
+    };
+    let message = Postgres::connect(&config, timeouts)
+        .expect_err("nobody listens")
+        .to_string();
+    assert!(
+        message.contains(&format!("127.0.0.1:{free}/db")) && message.contains("--store"),
+        "{message}"
+    );
+    assert!(!message.contains("hunter2"), "{message}");
+    let config: Config = server()
+        .replace("/highwater", "/nowhere")
+        .parse()
+        .expect("a URL");
+    let message = Postgres::connect(&config, Timeouts::default())
+        .expect_err("no such database")
+        .to_string();
+    assert!(
+        message.contains("nowhere") && message.contains("does not exist"),
+        "{message}"
+    );
+}
+
+/// Purpose: tables of the future and values that nobody wrote are refused, not guessed at.
+#[test]
+fn refuses_what_it_cannot_trust() {
+    let config = schema("test_refuses");
+    let mut store = connect(&config);
+    store.apply(&events(5)[..1], 1).expect("applied");
+    sql("UPDATE test_refuses.search_events SET start_at = 'soon'");
+    let message = store.load().expect_err("damaged").to_string();
+    assert!(
+        message.contains("start_at is not one we wrote"),
+        "{message}"
+    );
+    sql("UPDATE test_refuses.search_schema SET version = 2");
+    let message = Postgres::connect(&config, Timeouts::default())
+        .expect_err("from the future")
+        .to_string();
+    assert!(
+        message.contains("layout 2, this version reads 1"),
+        "{message}"
+    );
+}
