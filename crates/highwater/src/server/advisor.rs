@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use highwater_core::time::Clock;
 
-use crate::app::Target;
-
 /// A turn that takes longer than this makes the advisor look closer.
 const TURN_MAX: Duration = Duration::from_millis(2);
 
@@ -49,7 +47,7 @@ impl Advisor {
     pub(super) fn watch<T>(
         &mut self,
         clock: &impl Clock,
-        target: Target,
+        endpoint: u16,
         call: impl FnOnce() -> T,
     ) -> T {
         if self.watching == 0 {
@@ -60,7 +58,7 @@ impl Advisor {
         let outcome = call();
         let took = clock.now() - before;
         if took > CALL_MAX {
-            self.suspect(target.endpoint(), took);
+            self.suspect(endpoint, took);
         }
         outcome
     }

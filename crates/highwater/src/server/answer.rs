@@ -14,7 +14,8 @@ use super::inbox::Token;
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
-use crate::app::body::{self, Upgraded};
+use crate::app::body::{self, Body, Repr, Upgraded};
+use crate::app::dispatch::{EndpointInfo, Job};
 use crate::app::{Error, Response};
 
 /// A handler's future. It never leaves its worker, so it need not be `Send`.
@@ -29,7 +30,7 @@ impl<C: Clock> State<C> {
     pub(super) fn answer(&mut self, id: ConnId, response: Response) {
         let State { slots, responder, metrics, now, answered, .. } = self;
         let slot = &mut slots[id.index()];
-        let endpoint = slot.target.endpoint();
+        let endpoint = slot.endpoint;
         metrics.request(endpoint, response.status().as_u16());
         if slot.started == *now {
             answered.push(endpoint);
@@ -42,14 +43,17 @@ impl<C: Clock> State<C> {
             Rest::Stream(content) => {
                 slot.content = Some(content);
                 self.pump(id);
+                self.count_waiting(id);
             }
             Rest::Upgrade(upgrade) => {
                 let waker = self.waker(id);
                 let (feed, incoming) = body::channel(UPGRADED_FEED_SIZE_MAX, waker);
-                let (outgoing, content) = body::outgoing();
+                let (outgoing, content) = Body::channel();
                 let slot = &mut self.slots[id.index()];
                 slot.feed = Some(feed);
-                slot.content = Some(content);
+                if let Repr::Stream(content, _) = content.into_repr() {
+                    slot.content = Some(content);
+                }
                 slot.task = Some(Task::Upgraded(upgrade(Upgraded { incoming, outgoing })));
                 // Its first poll comes with the next look at the inbox.
                 self.inbox.waker(self.slots[id.index()].token(id.index())).wake();
@@ -62,12 +66,12 @@ impl<C: Clock> State<C> {
         let waker = self.waker(id);
         let slot = &mut self.slots[id.index()];
         let mut future = future;
-        match poll_caught(&mut future, &waker) {
-            Poll::Ready(Ok(response)) => Some(response),
-            Poll::Ready(Err(Panicked)) => Some(self.panicked(id)),
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(response) => Some(response),
             Poll::Pending => {
                 slot.task = Some(Task::Answer(future));
                 self.arm_task(id);
+                self.count_waiting(id);
                 None
             }
         }
@@ -77,30 +81,39 @@ impl<C: Clock> State<C> {
     pub(super) fn offload(
         &mut self,
         id: ConnId,
-        job: Box<dyn FnOnce() -> Response + Send>,
+        job: Job,
     ) -> Option<Response> {
         let slot = &mut self.slots[id.index()];
         let token = slot.token(id.index());
         let inbox = Arc::clone(&self.inbox);
         let submitted = self.pool.submit(Box::new(move || inbox.deliver(token, job())));
         if submitted.is_err() {
-            return Some(self.app.render(&Error::overloaded("the pool for blocking work is full")));
+            let error = Error::overloaded("the pool for blocking work is full");
+            return Some(self.app.fail(slot.target, error));
         }
         slot.task = Some(Task::Offloaded);
         self.arm_task(id);
         None
     }
 
+    /// Keeps count of the connections that wait for a future.
+    pub(super) fn count_waiting(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        let task = matches!(slot.task, Some(Task::Answer(_) | Task::Upgraded(_)));
+        let awaits = task || slot.content.is_some();
+        if awaits != slot.awaits {
+            slot.awaits = awaits;
+            self.awaiting = if awaits { self.awaiting + 1 } else { self.awaiting - 1 };
+        }
+    }
+
     fn arm_task(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
-        slot.task_deadline = match self.app.endpoint(slot.target).and_then(|e| e.timeout) {
+        let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
+        slot.task_deadline = match endpoint.and_then(EndpointInfo::timeout) {
             Some(timeout) => self.now + timeout,
             None => Instant::MAX,
         };
-    }
-
-    fn panicked(&self, id: ConnId) -> Response {
-        self.app.panicked(self.slots[id.index()].target)
     }
 
     pub(super) fn waker(&mut self, id: ConnId) -> Waker {
@@ -139,12 +152,11 @@ impl<C: Clock> State<C> {
     fn advance(&mut self, id: ConnId) {
         let waker = self.waker(id);
         match self.slots[id.index()].task.take() {
-            Some(Task::Answer(mut future)) => match poll_caught(&mut future, &waker) {
-                Poll::Ready(Ok(response)) => self.finish_task(id, response),
-                Poll::Ready(Err(Panicked)) => {
-                    let response = self.panicked(id);
-                    self.finish_task(id, response);
-                }
+            Some(Task::Answer(mut future)) => match future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+            {
+                Poll::Ready(response) => self.finish_task(id, response),
                 Poll::Pending => self.slots[id.index()].task = Some(Task::Answer(future)),
             },
             Some(Task::Upgraded(mut future)) => match poll_caught(&mut future, &waker) {
@@ -155,6 +167,7 @@ impl<C: Clock> State<C> {
         }
         self.resume_feed(id);
         self.pump(id);
+        self.count_waiting(id);
         self.touch(id);
     }
 
@@ -178,9 +191,9 @@ impl<C: Clock> State<C> {
             slot.feed = None;
             slot.connection.drop_body(&responder.limits, *now);
         } else {
-            if feed.is_wanted() {
+            if feed.wanted() {
                 responder.lend(&mut slot.connection);
-                slot.connection.send_continue();
+                slot.connection.send_continue(*now);
             }
             let room = feed.has_room();
             slot.connection.pause_body(!room, *now);

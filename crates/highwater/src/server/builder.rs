@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -13,19 +14,17 @@ use highwater_sys::{DriverConfig, External, Listener, cpu, epoll::Epoll, limits,
 
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
-use super::pool::Pool;
+use super::pool::{Full, Pool};
 use super::run::{self, Phase};
-use super::transport::{self, Chosen, Kind};
+use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
-use crate::app::{App, BuildError, Router};
-use crate::log;
-use crate::metrics::{self, Metrics, Readiness};
+use crate::app::offload;
+use crate::app::{App, BuildError, EndpointInfo, Router};
+use crate::{log, machine};
+use crate::metrics::{self, Metrics, Readiness, Sampler};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
-
-/// Descriptors kept for files, clients and metrics, beyond those of connections.
-const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
@@ -52,7 +51,7 @@ pub struct Server {
     router: Router,
     config: ServerConfig,
     readiness: Readiness,
-    on_metrics: Vec<Box<dyn FnOnce(&Metrics)>>,
+    metrics: Metrics,
 }
 
 impl Server {
@@ -62,7 +61,7 @@ impl Server {
             router,
             config: ServerConfig::default(),
             readiness: Readiness::default(),
-            on_metrics: Vec::new(),
+            metrics: Metrics::new(),
         }
     }
 
@@ -78,9 +77,9 @@ impl Server {
         self
     }
 
-    /// Registers the application's own metrics before the first request.
-    pub fn metrics(mut self, register: impl FnOnce(&Metrics) + 'static) -> Self {
-        self.on_metrics.push(Box::new(register));
+    /// Where to count: the registry that the application's own metrics are registered with.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
         self
     }
 
@@ -112,16 +111,16 @@ impl Server {
     /// # Errors
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
-        let Server { router, config, readiness, on_metrics } = self;
-        let app = Arc::new(router.build().map_err(ServerError::Build)?);
+        let Server { router, config, readiness, metrics } = self;
+        log::set_format(config.log);
+        let app = router.build().map_err(ServerError::Build)?;
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
-        let metrics = Metrics::new(&app.endpoint_names(), workers, &chosen);
-        for register in on_metrics {
-            register(&metrics);
-        }
+        metrics.begin(&endpoint_names(&app), workers);
+        metrics.transport(chosen.kind.name(), &chosen.reason);
+        let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let listener = bind(config.listen)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         let mut listeners = vec![listener];
@@ -140,7 +139,7 @@ impl Server {
                 listener,
                 pool: pool.clone(),
                 parts: WorkerParts {
-                    app: Arc::clone(&app),
+                    app: app.clone(),
                     limits: config.limits.clone(),
                     connections_max: (connections_max / workers as u32).max(1),
                     metrics: metrics.worker(index),
@@ -159,16 +158,26 @@ impl Server {
             reason = chosen.reason,
             metrics = observer.as_ref().map(|observer| observer.address),
         );
-        Ok(Running { address, drain_timeout: config.drain_timeout, crew, observer, readiness, pool, metrics })
+        Ok(Running {
+            address,
+            drain_timeout: config.drain_timeout,
+            crew,
+            observer,
+            readiness,
+            pool,
+            _sampler: sampler,
+        })
     }
 }
 
 /// Raises the descriptor limit as far as it goes, and derives the connection limit from it.
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
-    let available = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(1);
-    let available = u32::try_from(available).unwrap_or(u32::MAX);
-    Ok(config.connections_max.unwrap_or(available))
+    Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+}
+
+fn endpoint_names(app: &App) -> Vec<&str> {
+    app.endpoints().iter().map(EndpointInfo::name).collect()
 }
 
 fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Option<usize> {
@@ -284,6 +293,9 @@ fn work<D: External>(
     let waker = driver.waker();
     let inbox = Inbox::new(Box::new(move || waker.wake()));
     let needs_runtime = parts.app.needs_runtime();
+    parts.metrics.runs_here();
+    let on_pool = pool.clone();
+    offload::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
     let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
     let begun = ready.send(Arc::clone(&inbox));
     debug_assert!(begun.is_ok(), "the crew waits for this");
@@ -305,16 +317,18 @@ impl Observer {
         let app: App = metrics::router(metrics, readiness).build().map_err(ServerError::Build)?;
         let listener = bind(wanted)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
-        let own = Metrics::new(&app.endpoint_names(), 1, &Chosen::observer());
+        let own = Metrics::new();
+        own.begin(&endpoint_names(&app), 1);
         let mut crew = Crew::new(Arc::default());
         crew.hire(Post {
             name: "highwater-metrics".into(),
             core: None,
+            // Whatever the others use: this must work wherever they do not.
             kind: Kind::Epoll,
             listener,
             pool: Pool::new(1, 1),
             parts: WorkerParts {
-                app: Arc::new(app),
+                app,
                 limits: Limits::default(),
                 connections_max: 64,
                 metrics: own.worker(0),
@@ -332,7 +346,7 @@ pub struct Running {
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
-    metrics: Metrics,
+    _sampler: Sampler,
 }
 
 impl Running {
@@ -344,11 +358,6 @@ impl Running {
     /// The address of the metrics port, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.observer.as_ref().map(|observer| observer.address)
-    }
-
-    /// What the server counts.
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
     }
 
     fn has_failed(&self) -> bool {

@@ -10,7 +10,7 @@ use highwater_core::time::{Clock, Instant};
 use super::slot::Slot;
 use super::worker::{State, Worker};
 use crate::app::body::BodyError;
-use crate::app::{Error, Target};
+use crate::app::Error;
 
 /// How long accepting rests after the kernel ran out of something, unless a connection ends first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -59,10 +59,9 @@ impl<C: Clock> State<C> {
     pub(super) fn closed(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         debug_assert!(slot.alive, "Closed names a live connection");
-        if let Some(mut feed) = slot.feed.take() {
-            feed.fail(BodyError::Disconnected);
-        }
-        let detached = self.app.endpoint(slot.target).is_some_and(|endpoint| endpoint.detached);
+        slot.feed = None;
+        let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
+        let detached = endpoint.is_some_and(|endpoint| endpoint.is_detached());
         let token = slot.token(id.index());
         if detached
             && let Some(future) = slot.take_future()
@@ -70,7 +69,9 @@ impl<C: Clock> State<C> {
         {
             self.orphans.adopt(token, future, waker);
         }
+        let awaited = slot.awaits;
         slot.vacate();
+        self.awaiting -= u32::from(awaited);
         self.connections -= 1;
         self.metrics.connections_active.set(u64::from(self.connections));
         if self.accept_retry != Instant::MAX {
@@ -128,14 +129,15 @@ impl<C: Clock> State<C> {
             Expired::Reset => slot.close = Some(Close::Reset),
             Expired::Reject(reject) => {
                 self.metrics.reject(reject);
-                slot.target = Target::None;
+                slot.target = None;
+                slot.endpoint = self.unmatched;
                 slot.started = self.now;
                 let response = self.app.reject(reject);
                 self.answer(id, response);
             }
             Expired::BodyFailed(reject) => {
-                if let Some(mut feed) = slot.feed.take() {
-                    feed.fail(BodyError::Rejected(reject));
+                if let Some(feed) = slot.feed.take() {
+                    feed.fail(BodyError::from(reject));
                 }
             }
         }
@@ -146,8 +148,10 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         slot.task = None;
         slot.task_deadline = Instant::MAX;
+        self.count_waiting(id);
+        let slot = &mut self.slots[id.index()];
         if slot.connection.is_reply_owed() {
-            let response = self.app.render(&Error::timed_out());
+            let response = self.app.fail(slot.target, Error::timed_out());
             self.answer(id, response);
             self.serve_carry(id);
         }
@@ -224,6 +228,16 @@ impl<D: Driver> Worker<D> {
         }
         self.driver.accept(Accepting::Closed);
         self.flush();
+    }
+
+    /// The connections at hand.
+    pub(crate) fn connections(&self) -> u32 {
+        self.state.connections
+    }
+
+    /// Whether any future of a handler is still alive.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.state.awaiting > 0 || !self.state.orphans.is_empty()
     }
 
     /// Whether draining has finished: nothing is left to do.

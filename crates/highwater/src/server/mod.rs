@@ -1,5 +1,39 @@
 //! How does a server run?
+//!
+//! ```text
+//!  builder ──▶ transport: which driver, and why
+//!     │
+//!     └──▶ one thread per worker:  run ──▶ worker (THE loop)
+//!                                            ├─ slot      a connection, and what is under way for it
+//!                                            ├─ respond   responses into bytes
+//!                                            ├─ answer    futures, pool jobs, streamed content
+//!                                            ├─ lifetime  accept, deadlines, eviction, drain
+//!                                            ├─ advisor   who blocks the worker?
+//!                                            ├─ inbox ◀── wakers, pool
+//!                                            └─ orphans   detached futures whose client is gone
+//! ```
+//!
+//! Everything of a connection happens on the one thread that accepted it.
 
+mod advisor;
+mod answer;
+#[cfg(feature = "cli")]
+pub mod args;
+mod builder;
 mod config;
+mod inbox;
+mod lifetime;
+mod orphans;
+mod pool;
+mod respond;
+mod run;
+mod slot;
+mod transport;
+mod worker;
 
+pub use builder::{Running, Server, ServerError};
 pub use config::{LogFormat, Pin, ServerConfig, TransportChoice};
+
+pub(crate) use inbox::Inbox;
+pub(crate) use pool::Pool;
+pub(crate) use worker::{Worker, WorkerParts};

@@ -19,6 +19,7 @@ pub(crate) struct Pool {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    /// Zero: jobs wait until `run_deferred`.
     threads_max: usize,
     queue_max: usize,
 }
@@ -31,9 +32,8 @@ struct State {
     closed: bool,
 }
 
-/// The queue is full.
-#[derive(Debug)]
-pub(crate) struct Full;
+/// The queue is full; the job comes back.
+pub(crate) struct Full(pub(crate) Job);
 
 impl Pool {
     /// A pool of at most `threads_max` threads with room for `queue_max` waiting jobs.
@@ -43,6 +43,18 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
+    /// A pool without threads: jobs run when `run_deferred` is called. For the simulator, which has
+    /// to decide when.
+    pub(crate) fn deferred() -> Self {
+        Pool::new(0, usize::MAX)
+    }
+
+    /// Runs the jobs that wait.
+    pub(crate) fn run_deferred(&self) {
+        let jobs = std::mem::take(&mut self.shared.lock().queue);
+        jobs.into_iter().for_each(|job| job());
+    }
+
     /// Queues a job.
     ///
     /// # Errors
@@ -50,7 +62,7 @@ impl Pool {
     pub(crate) fn submit(&self, job: Job) -> Result<(), Full> {
         let mut state = self.shared.lock();
         if state.queue.len() >= self.shared.queue_max {
-            return Err(Full);
+            return Err(Full(job));
         }
         state.queue.push_back(job);
         if state.idle < state.queue.len() && state.threads < self.shared.threads_max {
@@ -61,8 +73,8 @@ impl Pool {
                 state.threads += 1;
             } else if state.threads == 0 {
                 // No thread to run it, and none may come: better an answer now.
-                state.queue.pop_back();
-                return Err(Full);
+                let job = state.queue.pop_back().expect("it was pushed above");
+                return Err(Full(job));
             }
         }
         drop(state);

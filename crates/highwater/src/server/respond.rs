@@ -3,8 +3,9 @@
 use highwater_core::http1::{Connection, Fields, Limits, Payload};
 use highwater_core::time::Instant;
 
-use crate::app::body::{Body, BodyStreamOut, Upgrade};
-use crate::app::{FixedResponse, Response};
+use crate::app::body::{ByteStream, OnUpgrade, Repr};
+use crate::app::fixed::FixedResponse;
+use crate::app::Response;
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
 const SPARE_BUFFERS_MAX: usize = 256;
@@ -25,9 +26,9 @@ pub(super) enum Rest {
     /// Nothing: it is encoded whole.
     None,
     /// Content is to be encoded as it comes.
-    Stream(BodyStreamOut),
+    Stream(ByteStream),
     /// The connection now belongs to another protocol.
-    Upgrade(Upgrade),
+    Upgrade(OnUpgrade),
 }
 
 impl Responder {
@@ -58,9 +59,9 @@ impl Responder {
     #[inline]
     pub(super) fn fixed(&mut self, to: &mut Connection, now: Instant, fixed: &FixedResponse) {
         self.lend(to);
-        let fields = |fields: &mut Fields<'_>| fields.push_lines(fixed.field_lines());
+        let fields = |fields: &mut Fields<'_>| fields.push_lines(fixed.fields());
         let payload = Payload::Shared(fixed.body().clone());
-        to.respond(fixed.status().as_u16(), &self.date, &self.limits, now, fields, payload);
+        to.respond(fixed.status(), &self.date, &self.limits, now, fields, payload);
     }
 
     /// Encodes `response`, as far as it is there.
@@ -69,31 +70,27 @@ impl Responder {
         &mut self,
         to: &mut Connection,
         now: Instant,
-        response: Response,
+        mut response: Response,
     ) -> Rest {
         self.lend(to);
-        let (head, body) = response.into_parts();
+        let body = response.take_body().into_repr();
         let (date, limits) = (&self.date, &self.limits);
-        let status = head.status.as_u16();
+        let status = response.status().as_u16();
         let mut respond = |payload: Payload<'_>| {
-            let fields = |fields: &mut Fields<'_>| head.write_fields(fields);
+            let fields = |fields: &mut Fields<'_>| response.write_fields(fields);
             to.respond(status, date, limits, now, fields, payload)
         };
         match body {
-            Body::Empty => respond(Payload::Bytes(b"")),
-            Body::Static(bytes) => respond(Payload::Bytes(bytes)),
-            Body::Owned(bytes) => respond(Payload::Shared(bytes.into())),
-            Body::Pooled(bytes) => {
-                respond(Payload::Bytes(&bytes));
-                crate::app::body::recycle(bytes);
-                false
-            }
-            Body::Shared(bytes) => respond(Payload::Shared(bytes)),
-            Body::Stream(stream) => {
-                let more = respond(Payload::Stream(stream.length()));
+            Repr::Empty => respond(Payload::Bytes(b"")),
+            Repr::Static(bytes) => respond(Payload::Bytes(bytes)),
+            Repr::Owned(bytes) => respond(Payload::Shared(bytes.into())),
+            Repr::Pooled(bytes) => respond(Payload::Bytes(&bytes)),
+            Repr::Shared(bytes) => respond(Payload::Shared(bytes)),
+            Repr::Stream(stream, length) => {
+                let more = respond(Payload::Stream(length));
                 return if more { Rest::Stream(stream) } else { Rest::None };
             }
-            Body::Upgrade(upgrade) => {
+            Repr::Upgrade(upgrade) => {
                 respond(Payload::Upgrade);
                 return Rest::Upgrade(upgrade);
             }

@@ -14,7 +14,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use highwater_core::driver::Driver;
-use highwater_core::time::{Clock, Instant};
 use highwater_sys::External;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -67,17 +66,21 @@ pub(crate) fn in_driver<D: Driver>(
     phase: &Phase,
 ) -> Result<(), D::Error> {
     let mut drained_turns = 0;
-    loop {
-        let timeout = match worker.patience().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX) {
-            _ if drained_turns == 1 => Duration::ZERO,
-            patience if inbox.park(None) => patience,
-            _ => Duration::ZERO,
-        };
-        worker.turn(Some(timeout))?;
-        if worker.follow(phase, &mut drained_turns) {
-            return Ok(());
-        }
+    while !worker.follow(phase, &mut drained_turns) {
+        turn_in_driver(worker, inbox, drained_turns == 1)?;
     }
+    Ok(())
+}
+
+/// One turn that waits in the driver, unless there is a reason not to.
+fn turn_in_driver<D: Driver>(
+    worker: &mut Worker<D>,
+    inbox: &Inbox,
+    hurry: bool,
+) -> Result<u32, D::Error> {
+    let patience = worker.patience().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+    let may_wait = !hurry && inbox.park(None);
+    worker.turn(Some(if may_wait { patience } else { Duration::ZERO }))
 }
 
 /// Runs until the server has drained, waiting in Tokio.
@@ -95,17 +98,21 @@ pub(crate) fn in_tokio<D: Driver<Error = io::Error> + External>(
         let readiness = worker.driver.readiness_fd().try_clone_to_owned()?;
         let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
         let mut drained_turns = 0;
-        loop {
-            let events = worker.turn(Some(Duration::ZERO))?;
-            if worker.follow(phase, &mut drained_turns) {
-                return Ok(());
-            }
-            if events > 0 || drained_turns == 1 {
-                tokio::task::yield_now().await;
+        while !worker.follow(phase, &mut drained_turns) {
+            let hurry = drained_turns == 1;
+            if worker.awaits_nothing() && runtime.metrics().num_alive_tasks() == 0 {
+                // Nobody waits for Tokio: waiting in the driver is cheaper.
+                turn_in_driver(worker, inbox, hurry)?;
                 continue;
             }
-            wait(worker, inbox, &readiness).await?;
+            let events = worker.turn(Some(Duration::ZERO))?;
+            if events > 0 || hurry {
+                tokio::task::yield_now().await;
+            } else {
+                wait(worker, inbox, &readiness).await?;
+            }
         }
+        Ok(())
     })
 }
 
@@ -145,8 +152,8 @@ impl<D: Driver> Worker<D> {
         self.state.connections == 0
     }
 
-    /// The clock this worker lives by.
-    pub(crate) fn now(&self) -> Instant {
-        self.state.clock.now()
+    /// Whether no future of a handler is under way.
+    fn awaits_nothing(&self) -> bool {
+        self.state.awaiting == 0 && self.state.orphans.is_empty()
     }
 }

@@ -10,8 +10,9 @@ use highwater_core::http1::Connection;
 use highwater_core::time::Instant;
 
 use super::inbox::Token;
-use crate::app::body::{BodyFeed, BodyStreamOut};
-use crate::app::{Response, Target};
+use crate::app::Response;
+use crate::app::body::{BodyFeed, ByteStream};
+use crate::app::dispatch::Target;
 
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
@@ -39,10 +40,14 @@ pub(super) struct Slot {
     pub(super) reading: Reading,
     generation: u32,
     /// What the request at hand was routed to.
-    pub(super) target: Target,
+    pub(super) target: Option<Target>,
+    /// Under which index it is counted.
+    pub(super) endpoint: u16,
     pub(super) task: Option<Task>,
+    /// Counted among those that wait for a future.
+    pub(super) awaits: bool,
     /// The content of a streamed reply, as far as it is not encoded yet.
-    pub(super) content: Option<BodyStreamOut>,
+    pub(super) content: Option<ByteStream>,
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
     pub(super) peer: Option<SocketAddr>,
@@ -67,8 +72,10 @@ impl Slot {
             close: None,
             reading: Reading::Once,
             generation: 0,
-            target: Target::None,
+            target: None,
+            endpoint: 0,
             task: None,
+            awaits: false,
             content: None,
             feed: None,
             peer: None,

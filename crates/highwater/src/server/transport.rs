@@ -27,13 +27,6 @@ pub(crate) struct Chosen {
     pub(crate) reason: String,
 }
 
-impl Chosen {
-    /// The metrics port uses epoll whatever the others do: it must work wherever they do not.
-    pub(crate) fn observer() -> Self {
-        Chosen { kind: Kind::Epoll, reason: "metrics port".into() }
-    }
-}
-
 /// Chooses a driver.
 ///
 /// # Errors

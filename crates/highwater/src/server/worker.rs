@@ -28,33 +28,35 @@ use super::pool::Pool;
 use super::respond::Responder;
 use super::slot::Slot;
 use crate::app::body::{self, BodyError};
-use crate::app::{App, Outcome, Request, RequestBody, Response, Target};
+use crate::app::dispatch::{Outcome, Target};
+use crate::app::request::{Incoming, RequestBody};
+use crate::app::{App, Response};
 use crate::metrics::WorkerMetrics;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
 const FEED_SIZE_MAX: usize = 64 * 1024;
 
 /// What a worker is made of besides its driver.
-pub struct WorkerParts {
+pub(crate) struct WorkerParts {
     /// The application it serves.
-    pub app: Arc<App>,
+    pub(crate) app: App,
     /// The bounds of each connection.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Most connections it holds; beyond it, accepting pauses.
-    pub connections_max: u32,
+    pub(crate) connections_max: u32,
     /// Where it counts.
-    pub metrics: Arc<WorkerMetrics>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
 /// Serves an application over one driver, on one thread.
-pub struct Worker<D: Driver> {
+pub(crate) struct Worker<D: Driver> {
     pub(super) driver: D,
     pub(super) state: State<D::Clock>,
 }
 
 /// Everything but the driver, so that it can change inside the driver's callback.
 pub(super) struct State<C> {
-    pub(super) app: Arc<App>,
+    pub(super) app: App,
     pub(super) connections_max: u32,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) clock: C,
@@ -67,6 +69,8 @@ pub(super) struct State<C> {
     touched: Vec<ConnId>,
     scratch: Scratch,
     params: Params,
+    /// The index under which requests are counted that no endpoint took.
+    pub(super) unmatched: u16,
     pub(super) inbox: Arc<Inbox>,
     pub(super) pool: Pool,
     pub(super) orphans: Orphans,
@@ -85,6 +89,8 @@ pub(super) struct State<C> {
     pub(super) evict_after: Instant,
     pub(super) due: Vec<u64>,
     pub(super) draining: bool,
+    /// Connections that wait for a future, which may be waiting for the runtime.
+    pub(super) awaiting: u32,
     events: u32,
 }
 
@@ -94,6 +100,7 @@ impl<D: Driver> Worker<D> {
     pub(crate) fn new(driver: D, parts: WorkerParts, inbox: Arc<Inbox>, pool: Pool) -> Self {
         let clock = driver.clock();
         let now = clock.now();
+        let unmatched = u16::try_from(parts.app.endpoints().len()).unwrap_or(u16::MAX);
         let state = State {
             app: parts.app,
             connections_max: parts.connections_max.max(1),
@@ -107,6 +114,7 @@ impl<D: Driver> Worker<D> {
             touched: Vec::new(),
             scratch: Scratch::default(),
             params: Params::new(),
+            unmatched,
             inbox,
             pool,
             orphans: Orphans::default(),
@@ -122,9 +130,15 @@ impl<D: Driver> Worker<D> {
             evict_after: Instant::ZERO,
             due: Vec::new(),
             draining: false,
+            awaiting: 0,
             events: 0,
         };
         Worker { driver, state }
+    }
+
+    /// The driver.
+    pub(crate) fn driver(&self) -> &D {
+        &self.driver
     }
 
     /// One turn; waits for at most `timeout`. Returns how many events there were.
@@ -320,24 +334,28 @@ impl<C: Clock> State<C> {
                 }
             };
             let target = found.unwrap_or_else(|| app.find(&request.head, params));
+            let endpoint = self.unmatched.min(target.index());
             let body = match request.body {
-                Body::Whole(bytes) => RequestBody::whole(bytes),
+                Body::Whole(bytes) => RequestBody::Whole(bytes),
+                // Nobody reads it: the connection drops it as it comes.
+                Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
                 Body::Streamed => {
                     let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
                     let (sender, stream) = body::channel(FEED_SIZE_MAX, waker);
                     *feed = Some(sender);
-                    RequestBody::streamed(stream)
+                    RequestBody::Stream(stream)
                 }
             };
-            let request = Request::new(&request.head, params, body, *peer);
-            let outcome = self.advisor.watch(&self.clock, target, || app.call(target, &request));
-            slot.target = target;
+            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
+            let outcome = self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
+            slot.target = Some(target);
+            slot.endpoint = endpoint;
             slot.started = *now;
             let response = match outcome {
                 Outcome::Fixed(fixed) => {
                     responder.fixed(&mut slot.connection, *now, fixed);
-                    self.metrics.request(target.endpoint(), fixed.status().as_u16());
-                    self.answered.push(target.endpoint());
+                    self.metrics.request(endpoint, fixed.status());
+                    self.answered.push(endpoint);
                     continue;
                 }
                 Outcome::Ready(response) => response,
@@ -360,14 +378,14 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         let failure = match next {
             Next::Body(piece) | Next::Raw(piece) => {
-                if let Some(feed) = &mut slot.feed {
+                if let Some(feed) = &slot.feed {
                     feed.push(Bytes::copy_from_slice(piece));
                     slot.connection.pause_body(!feed.has_room(), self.now);
                 }
                 return true;
             }
             Next::BodyEnd | Next::RawEnd => {
-                if let Some(mut feed) = slot.feed.take() {
+                if let Some(feed) = slot.feed.take() {
                     feed.finish();
                 }
                 return matches!(next, Next::BodyEnd);
@@ -375,7 +393,8 @@ impl<C: Clock> State<C> {
             Next::Reject(reject) => {
                 self.metrics.reject(reject);
                 let response = self.app.reject(reject);
-                slot.target = Target::None;
+                slot.target = None;
+                slot.endpoint = self.unmatched;
                 slot.started = self.now;
                 self.answer(id, response);
                 return true;
@@ -383,8 +402,8 @@ impl<C: Clock> State<C> {
             Next::BodyFailed(reject) => reject,
             Next::Wait | Next::Request(_) => return false,
         };
-        if let Some(mut feed) = slot.feed.take() {
-            feed.fail(BodyError::Rejected(failure));
+        if let Some(feed) = slot.feed.take() {
+            feed.fail(BodyError::from(failure));
         }
         false
     }

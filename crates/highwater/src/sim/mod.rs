@@ -26,8 +26,7 @@ use highwater_core::prng::Prng;
 
 use crate::app::{App, Body, BodyStream, Error, Path, Router, blocking, fixed};
 use crate::metrics::WorkerMetrics;
-use crate::server::sim_worker;
-use crate::server::{Inbox, Pool, Worker};
+use crate::server::{Inbox, Pool, Worker, WorkerParts};
 use driver::{SimDriver, Weather};
 use oracle::{Expected, Heard};
 use peer::Peer;
@@ -116,7 +115,14 @@ impl Run {
         let driver = SimDriver::new(prng.next_u64(), peers.collect(), weather);
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred();
-        let worker = sim_worker(driver, Arc::new(app()), limits(&mut prng), inbox, pool.clone());
+        let app = app();
+        let parts = WorkerParts {
+            limits: limits(&mut prng),
+            connections_max: 1 + prng.below(10) as u32,
+            metrics: Arc::new(WorkerMetrics::new(app.endpoints().len())),
+            app,
+        };
+        let worker = Worker::new(driver, parts, inbox, pool.clone());
         Run { worker, pool, prng, weather, drain_at }
     }
 
