@@ -1,5 +1,7 @@
 //! How does a server run?
 
+#[cfg(feature = "cli")]
+pub mod args;
 mod config;
 
 pub use config::{LogFormat, Pin, ServerConfig, TransportChoice};
