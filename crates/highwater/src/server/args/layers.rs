@@ -1,0 +1,395 @@
+//! Which source does each setting come from?
+//!
+//! A flag beats a variable beats the file beats the default. What a variable or the file says is
+//! put in front of the command line as if it had been typed there, unless a better source has the
+//! same setting; then `clap` parses everything the same way, and its verdicts are told together
+//! with the source.
+//!
+//! The environment and the arguments are parameters, so that tests need no process of their own.
+//!
+//! Invariant: each setting has exactly one source by the time its value is parsed.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
+
+use super::file::{self, Entry, File};
+use super::value::listed;
+
+const PREFIX: &str = "HIGHWATER_";
+
+/// Reads the program's settings from its flags, the environment and the file given to `--config`.
+/// Ends the program on a mistake (status 2), after `--help` and after `--version` (status 0).
+///
+/// Every argument of `P` with a long name can be set in all three ways, under the same name:
+/// `--idle-timeout 5s`, `HIGHWATER_IDLE_TIMEOUT=5s` (or the variable it names itself with
+/// `#[arg(env)]`), `idle-timeout = "5s"`. Arguments of subcommands take no part in the file.
+pub fn parse<P: Parser>() -> P {
+    try_parse_from(env::args_os(), env::vars_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// As [`parse`], from the given arguments (the first is the program's name) and environment.
+///
+/// # Errors
+/// A mistake in any source, or a request for help or the version: both are printed, and the right
+/// exit status chosen, by [`clap::Error::exit`].
+pub fn try_parse_from<P: Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<P, Error> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let environment: BTreeMap<OsString, OsString> = environment.into_iter().collect();
+    let mut command = complete(P::command());
+    refuse_near_misses(&mut command, &environment)?;
+
+    let typed = match lenient(command.clone()).try_get_matches_from(&args) {
+        Ok(matches) => matches,
+        // A request for help or the version: this time with the names of the variables.
+        Err(request) => return Err(command.try_get_matches_from(&args).err().unwrap_or(request)),
+    };
+    let file = read_file(&mut command, &typed, &environment)?;
+    let layers = Layers::merge(&mut command, &typed, &environment, file.as_ref())?;
+
+    let mut words = args.iter().take(1).cloned().collect::<Vec<_>>();
+    words.extend(layers.words.iter().cloned());
+    words.extend(args.into_iter().skip(1));
+    let mut bare = without_variables(command.clone());
+    let mut matches =
+        bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
+    layers.check_addresses(&mut bare, &matches)?;
+    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))
+}
+
+/// Adds `--config`, and a variable to every setting that names none.
+fn complete(command: Command) -> Command {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(clap::value_parser!(PathBuf))
+        .action(ArgAction::Set)
+        .help("Read settings from this TOML file");
+    let notes = match command.get_after_help() {
+        Some(own) => format!("{own}\n\n{}", notes(command.get_name())),
+        None => notes(command.get_name()),
+    };
+    command.arg(config).after_help(notes).mut_args(|arg| match setting(&arg) {
+        Some(name) if arg.get_env().is_none() => {
+            let variable = variable(name);
+            arg.env(variable).hide_env(true)
+        }
+        Some(_) => arg.hide_env_values(true),
+        None => arg,
+    })
+}
+
+/// The variable of a setting that names none itself.
+fn variable(setting: &str) -> String {
+    format!("{PREFIX}{}", setting.replace('-', "_").to_uppercase())
+}
+
+/// What stands below the help of the program called `name`.
+fn notes(name: &str) -> String {
+    format!(
+        "Every setting can also come from a variable, or from a key of the file given to --config. \
+         A flag beats a variable beats the file. These mean the same:\n\
+         \n  {name} --config settings.toml    with the line: listen = \"0.0.0.0:8080\"\
+         \n  HIGHWATER_LISTEN=0.0.0.0:8080 {name}\
+         \n  {name} --listen 0.0.0.0:8080"
+    )
+}
+
+/// The long name of an argument, if it is a setting and no request like `--help`.
+fn setting(arg: &Arg) -> Option<&str> {
+    use ArgAction::{Help, HelpLong, HelpShort, Version};
+    let is_request = matches!(arg.get_action(), Help | HelpShort | HelpLong | Version);
+    arg.get_long().filter(|_| !is_request)
+}
+
+/// The same command, blind to the environment: [`Layers`] looks there instead.
+fn without_variables(command: Command) -> Command {
+    command.mut_args(|arg| match setting(&arg) {
+        Some(_) => arg.env(Resettable::Reset),
+        None => arg,
+    })
+}
+
+/// The same command, made to accept whatever is typed: it tells which settings were.
+fn lenient(command: Command) -> Command {
+    without_variables(command).ignore_errors(true).mut_args(|arg| match arg.get_action() {
+        ArgAction::Set | ArgAction::Append => arg.value_parser(clap::value_parser!(OsString)),
+        _ => arg,
+    })
+}
+
+/// Reads the file that `--config` or its variable names, if one does.
+fn read_file(
+    command: &mut Command,
+    typed: &ArgMatches,
+    environment: &BTreeMap<OsString, OsString>,
+) -> Result<Option<File>, Error> {
+    let flag = typed.get_one::<OsString>("config").map(|path| (path, Source::Flag));
+    let in_environment = || {
+        let name = variable("config");
+        Some((environment.get(OsStr::new(&name))?, Source::Variable(name)))
+    };
+    let Some((path, source)) = flag.or_else(in_environment) else { return Ok(None) };
+    let path = Path::new(path);
+    let text = file::read(path).map_err(|error| {
+        let remedy = format!("cannot be read: {error}; use the path of a TOML file");
+        command.error(ErrorKind::Io, told("config", &path.to_string_lossy(), &source, &remedy))
+    })?;
+    let parsed = File::parse(path, &text);
+    parsed.map(Some).map_err(|message| command.error(ErrorKind::ValueValidation, message))
+}
+
+/// Where a value was written.
+enum Source {
+    Flag,
+    Variable(String),
+    File { path: PathBuf, line: usize },
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Flag => f.write_str("a flag"),
+            Source::Variable(name) => write!(f, "variable {name}"),
+            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
+        }
+    }
+}
+
+/// What the environment and the file contribute.
+#[derive(Default)]
+struct Layers {
+    /// To be put in front of the command line.
+    words: Vec<OsString>,
+    /// Where the contributed settings come from, by long name.
+    sources: BTreeMap<String, Source>,
+}
+
+impl Layers {
+    fn merge(
+        command: &mut Command,
+        typed: &ArgMatches,
+        environment: &BTreeMap<OsString, OsString>,
+        file: Option<&File>,
+    ) -> Result<Layers, Error> {
+        let mut layers = Layers::default();
+        refuse_unknown_keys(command, file)?;
+        if typed.subcommand_name().is_some() && command.is_args_conflicts_with_subcommands_set() {
+            return Ok(layers);
+        }
+        let settings: Vec<Arg> =
+            command.get_arguments().filter(|arg| setting(arg).is_some()).cloned().collect();
+        for arg in &settings {
+            if typed.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let variable = arg.get_env().and_then(|name| environment.get_key_value(name));
+            let entry = file.and_then(|file| {
+                let entry = file.entries.iter().find(|entry| Some(&*entry.key) == setting(arg))?;
+                Some((file, entry))
+            });
+            let added = match (variable, entry) {
+                (Some((name, value)), _) => layers.add_variable(arg, name, value),
+                (None, Some((file, entry))) => layers.add_entry(arg, &file.path, entry),
+                (None, None) => Ok(()),
+            };
+            added.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+        }
+        Ok(layers)
+    }
+
+    fn add_variable(&mut self, arg: &Arg, name: &OsStr, value: &OsStr) -> Result<(), String> {
+        let source = Source::Variable(name.to_string_lossy().into_owned());
+        self.add(arg, source, &[value])
+    }
+
+    fn add_entry(&mut self, arg: &Arg, path: &Path, entry: &Entry) -> Result<(), String> {
+        let source = Source::File { path: path.to_owned(), line: entry.line };
+        if entry.is_array && !matches!(arg.get_action(), ArgAction::Append) {
+            let shown = entry.values.join(", ");
+            return Err(told(
+                &entry.key,
+                &format!("[{shown}]"),
+                &source,
+                "takes one value; use one",
+            ));
+        }
+        let values: Vec<&OsStr> = entry.values.iter().map(OsStr::new).collect();
+        self.add(arg, source, &values)
+    }
+
+    fn add(&mut self, arg: &Arg, source: Source, values: &[&OsStr]) -> Result<(), String> {
+        let name = setting(arg).expect("only settings are merged");
+        for value in values {
+            match (arg.get_action(), value.to_str()) {
+                (ArgAction::SetTrue, Some("true")) | (ArgAction::SetFalse, Some("false")) => {
+                    self.words.push(format!("--{name}").into());
+                }
+                (ArgAction::SetTrue, Some("false")) | (ArgAction::SetFalse, Some("true")) => {}
+                (ArgAction::SetTrue | ArgAction::SetFalse | ArgAction::Count, _) => {
+                    let value = value.to_string_lossy();
+                    return Err(told(name, &value, &source, "not a choice; use true or false"));
+                }
+                _ => {
+                    let mut word = OsString::from(format!("--{name}="));
+                    word.push(value);
+                    self.words.push(word);
+                }
+            }
+        }
+        self.sources.insert(name.to_owned(), source);
+        Ok(())
+    }
+
+    fn source(&self, name: &str) -> &Source {
+        self.sources.get(name).unwrap_or(&Source::Flag)
+    }
+
+    /// Says of a wrong value where it was written. Other errors are clap's to tell.
+    fn explain(&self, command: &mut Command, error: Error) -> Error {
+        if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+            return error;
+        }
+        let context = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let named = context(ContextKind::InvalidArg).and_then(|arg| arg.strip_prefix("--"));
+        let (Some(named), Some(value)) = (named, context(ContextKind::InvalidValue)) else {
+            return error;
+        };
+        let name = named.split([' ', '=', '[']).next().unwrap_or(named);
+        let remedy = match (error.get(ContextKind::ValidValue), std::error::Error::source(&error)) {
+            (Some(ContextValue::Strings(valid)), _) if !valid.is_empty() => {
+                let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+                format!("not a choice; use {}", listed(&valid))
+            }
+            (_, Some(reason)) => reason.to_string(),
+            _ => "a value is missing; --help says which".to_owned(),
+        };
+        command.error(error.kind(), told(name, value, self.source(name), &remedy))
+    }
+
+    /// Two listeners on one address would share its connections at random.
+    fn check_addresses(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
+        let listen = matches.try_get_one::<SocketAddr>("listen").ok().flatten();
+        let metrics = matches.try_get_one::<Option<SocketAddr>>("metrics").ok().flatten();
+        let (Some(listen), Some(Some(metrics))) = (listen, metrics) else { return Ok(()) };
+        if listen != metrics || listen.port() == 0 {
+            return Ok(());
+        }
+        let is_default = matches.value_source("metrics") == Some(ValueSource::DefaultValue);
+        let (name, other) = if is_default { ("listen", "metrics") } else { ("metrics", "listen") };
+        let remedy = format!("the same as --{other}; use another port, or --metrics off");
+        let message = told(name, &listen.to_string(), self.source(name), &remedy);
+        Err(command.error(ErrorKind::ValueValidation, message))
+    }
+}
+
+/// What every message about a value looks like.
+fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
+    format!("--{name} {value:?} (from {source}): {remedy}")
+}
+
+fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(), Error> {
+    let Some(file) = file else { return Ok(()) };
+    let known: Vec<String> = command
+        .get_arguments()
+        .filter_map(setting)
+        .filter(|&name| name != "config")
+        .map(str::to_owned)
+        .collect();
+    let unknown = file.entries.iter().find(|entry| !known.contains(&entry.key));
+    let Some(Entry { key, line, values, .. }) = unknown else { return Ok(()) };
+    let remedy = match nearest(&key.replace('_', "-"), known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "the keys are the long names of the flags, which --help lists".to_owned(),
+    };
+    let (path, shown) = (file.path.display(), values.join(", "));
+    let message = format!("{path}:{line}: unknown key {key} (value {shown:?}); {remedy}");
+    Err(command.error(ErrorKind::UnknownArgument, message))
+}
+
+/// Refuses a variable that nobody reads but that looks like one of ours written wrongly. Others
+/// with our prefix are left alone: Kubernetes makes some up after the names of services.
+fn refuse_near_misses(
+    command: &mut Command,
+    environment: &BTreeMap<OsString, OsString>,
+) -> Result<(), Error> {
+    let mut known = Vec::new();
+    collect_variables(command, &mut known);
+    for (name, value) in environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        if known.iter().any(|known| known == name) {
+            continue;
+        }
+        let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
+        if let Some(near) = nearest(&name[PREFIX.len()..], ours) {
+            let value = value.to_string_lossy();
+            let message =
+                format!("unknown variable {name} (value {value:?}); did you mean {PREFIX}{near}?");
+            return Err(command.error(ErrorKind::UnknownArgument, message));
+        }
+    }
+    Ok(())
+}
+
+fn collect_variables(command: &Command, known: &mut Vec<String>) {
+    let variables = command.get_arguments().filter_map(Arg::get_env);
+    known.extend(variables.filter_map(OsStr::to_str).map(str::to_owned));
+    for subcommand in command.get_subcommands() {
+        collect_variables(subcommand, known);
+    }
+}
+
+/// The candidate that `name` was probably meant to be: a slip or two away, one in a short word.
+fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let slips_max = if name.len() <= 5 { 1 } else { 2 };
+    let near = candidates.map(|candidate| (distance(name, candidate), candidate)).min()?;
+    (near.0 <= slips_max).then_some(near.1)
+}
+
+/// How many bytes must be inserted, removed or replaced to make `a` into `b` (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: slips of the pen are recognised, other words are not.
+    #[test]
+    fn the_nearest_name_is_found() {
+        let names = || ["listen", "header-max", "pin", "log", "workers"].into_iter();
+        assert_eq!(nearest("lisen", names()), Some("listen"));
+        assert_eq!(nearest("header-mx", names()), Some("header-max"));
+        assert_eq!(nearest("pim", names()), Some("pin"));
+        assert_eq!(nearest("port", names()), None);
+        assert_eq!(nearest("service-host", names()), None);
+        assert_eq!(nearest("", names()), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

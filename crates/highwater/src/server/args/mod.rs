@@ -1,0 +1,182 @@
+//! Which settings does every service share, and where do they come from?
+//!
+//! [`ServerArgs`] is flattened into a service's own arguments; [`parse`] reads all of them from
+//! flags, environment variables and a TOML file, in this order of precedence, before the defaults:
+//!
+//! ```no_run
+//! use highwater::server::args::{self, ServerArgs};
+//!
+//! /// Serves greetings.
+//! #[derive(clap::Parser)]
+//! #[command(version)]
+//! struct Args {
+//!     /// Whom to greet
+//!     #[arg(long, default_value = "world")]
+//!     name: String,
+//!     #[command(flatten)]
+//!     server: ServerArgs,
+//! }
+//!
+//! let args: Args = args::parse();
+//! let config = args.server.config();
+//! ```
+//!
+//! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
+//! where it came from, and what to write instead.
+//!
+//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values.
+
+mod file;
+mod layers;
+mod value;
+
+use core::num::NonZeroUsize;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use highwater_core::http1::Limits;
+
+use self::value::{address, address_or_off, log_format, pin, transport};
+use super::config::{LogFormat, Pin, ServerConfig, TransportChoice};
+
+pub use self::layers::{parse, try_parse_from};
+pub use self::value::{duration, number, one_of, size};
+
+/// What a timeout may be. Below a tenth of a second, an ordinary hiccup of the network would end
+/// connections; above an hour it protects nothing.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+/// Idle connections may be kept for a day: behind a balancer with a pool that is a sane choice.
+const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// Draining may take no time at all, or an hour.
+const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+/// Enough for a `Host` field at least; at most what no browser comes near.
+const HEADER: RangeInclusive<u64> = 256..=(1 << 20);
+const URI: RangeInclusive<u64> = 64..=(1 << 20);
+/// Bodies taken whole live in memory; larger ones are for routes that stream.
+const BODY: RangeInclusive<u64> = 1..=(1 << 30);
+/// Zero disables the least rate.
+const RATE: RangeInclusive<u32> = 0..=(1 << 30);
+const WORKERS: RangeInclusive<usize> = 1..=1024;
+/// Sixteen times the kernel's default bound of descriptors in a process.
+const CONNECTIONS: RangeInclusive<u32> = 1..=(1 << 24);
+
+/// The settings that every service shares.
+///
+/// The fields that take part in [`Limits`] are explained there.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// Where to serve
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub listen: SocketAddr,
+
+    /// Where to serve /metrics, /livez and /readyz, or off
+    // The full path keeps clap from reading the type as "may be absent".
+    #[arg(long, value_name = "ADDRESS|off", default_value = "127.0.0.1:9090",
+          value_parser = address_or_off)]
+    pub metrics: ::core::option::Option<SocketAddr>,
+
+    /// Worker threads [default: the cores that affinity and cgroup allow]
+    #[arg(long, value_name = "N", value_parser = value::workers(WORKERS))]
+    pub workers: Option<NonZeroUsize>,
+
+    /// How bytes move; auto takes io_uring if the kernel grants it, else epoll
+    #[arg(long, value_name = "auto|uring|epoll", default_value = "auto", value_parser = transport)]
+    pub transport: TransportChoice,
+
+    /// Whether each worker stays on a core; auto does if there are no more workers than cores
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = pin)]
+    pub pin: Pin,
+
+    /// Most connections open at once [default: what the descriptors allow]
+    #[arg(long, value_name = "N", value_parser = number(CONNECTIONS))]
+    pub connections_max: Option<u32>,
+
+    /// From the first byte of a request's head to its last; then 408
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(TIMEOUT))]
+    pub header_timeout: Duration,
+
+    /// Longest pause within a request's body; then 408
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
+    pub body_timeout: Duration,
+
+    /// Least average rate of a body in bytes a second, after 5 s of grace; 0 for none; then 408
+    #[arg(long, value_name = "N", default_value = "240", value_parser = number(RATE))]
+    pub body_rate_min: u32,
+
+    /// Longest wait for a further request on a connection; then it is closed
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration(IDLE))]
+    pub idle_timeout: Duration,
+
+    /// Longest wait for a client to take some of an answer; then it is cut off
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
+    pub write_timeout: Duration,
+
+    /// Largest header section; beyond it 431
+    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = size(HEADER))]
+    pub header_max: u64,
+
+    /// Longest request target; beyond it 414
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = size(URI))]
+    pub uri_max: u64,
+
+    /// Largest request body where a route sets no bound of its own; beyond it 413
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(BODY))]
+    pub body_max: u64,
+
+    /// Requests served on one connection before it is closed [default: any number]
+    #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
+    pub max_requests_per_connection: Option<u32>,
+
+    /// How long what is in flight may take to finish after SIGTERM or SIGINT
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(DRAIN))]
+    pub drain_timeout: Duration,
+
+    /// How to log to standard error
+    #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = log_format)]
+    pub log: LogFormat,
+}
+
+impl ServerArgs {
+    /// The bounds of each connection.
+    pub fn limits(&self) -> Limits {
+        let small = |bytes: u64| usize::try_from(bytes).expect("its range ends at a mebibyte");
+        Limits {
+            uri_max: small(self.uri_max),
+            header_max: small(self.header_max),
+            body_max: self.body_max,
+            header_timeout: self.header_timeout,
+            body_timeout: self.body_timeout,
+            body_rate_min: self.body_rate_min,
+            idle_timeout: self.idle_timeout,
+            write_timeout: self.write_timeout,
+            requests_max: self.max_requests_per_connection.unwrap_or(u32::MAX),
+            ..Limits::default()
+        }
+    }
+
+    /// All of it, as the server takes it.
+    pub fn config(&self) -> ServerConfig {
+        ServerConfig {
+            listen: self.listen,
+            metrics: self.metrics,
+            workers: self.workers,
+            transport: self.transport,
+            pin: self.pin,
+            connections_max: self.connections_max,
+            limits: self.limits(),
+            drain_timeout: self.drain_timeout,
+            log: self.log,
+        }
+    }
+}
+
+impl From<&ServerArgs> for ServerConfig {
+    fn from(args: &ServerArgs) -> Self {
+        args.config()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! The sources of settings, as an operator meets them: arguments, variables and a file in, a
+//! configuration or a message out.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, process};
+
+use clap::{Parser, Subcommand};
+
+use super::*;
+
+/// A service with settings of its own.
+#[derive(Debug, Parser)]
+#[command(name = "service", version = "1.2.3", args_conflicts_with_subcommands = true)]
+struct Args {
+    /// Whom to greet
+    #[arg(long, default_value = "world")]
+    name: String,
+    /// Where from; there is no default
+    #[arg(long, env = "PROVIDER_URL", required = true)]
+    provider_url: Option<String>,
+    /// How often
+    #[arg(long, default_value = "5m", value_parser = duration(TIMEOUT))]
+    poll_interval: Duration,
+    /// Say less
+    #[arg(long)]
+    quiet: bool,
+    /// Labels
+    #[arg(long)]
+    tag: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(subcommand)]
+    command: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Does something else
+    Other {
+        #[arg(long)]
+        delay: Option<String>,
+    },
+}
+
+/// A configuration file for the time of a test.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("highwater-args-{}-{number}.toml", process::id()));
+        fs::write(&path, text).expect("the temporary directory takes a small file");
+        TempFile(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("made of ASCII, but for the directory")
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn run(args: &[&str], variables: &[(&str, &str)]) -> Result<Args, clap::Error> {
+    let args = ["service"].iter().chain(args).map(OsString::from);
+    try_parse_from(args, variables.iter().map(|&(name, value)| (name.into(), value.into())))
+}
+
+/// As [`run`], with the one setting that must be there.
+fn given(args: &[&str], variables: &[(&str, &str)]) -> ServerArgs {
+    let variables: Vec<_> =
+        variables.iter().copied().chain([("PROVIDER_URL", "http://x")]).collect();
+    run(args, &variables).unwrap_or_else(|error| panic!("{error}")).server
+}
+
+/// The first line of the complaint, after a check of the exit status.
+fn complaint(args: &[&str], variables: &[(&str, &str)]) -> String {
+    let error = run(args, variables).expect_err("it is wrong");
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.use_stderr());
+    let text = error.to_string();
+    let first = text.lines().next().expect("a line");
+    first.strip_prefix("error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+/// Purpose: what `--help` shows as default is what the server takes without any flags.
+#[test]
+fn defaults_agree_with_the_server() {
+    assert_eq!(given(&[], &[]).config(), ServerConfig::default());
+}
+
+/// Purpose: every flag reaches the configuration.
+#[test]
+fn every_flag_has_its_effect() {
+    let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
+                --connections-max 1000 --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
+                --idle-timeout 3m --write-timeout 4s --header-max 1KiB --uri-max 100 \
+                --body-max 1GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
+    let args: Vec<&str> = args.split_ascii_whitespace().collect();
+    let expected = ServerConfig {
+        listen: "[::1]:80".parse().expect("an address"),
+        metrics: None,
+        workers: NonZeroUsize::new(3),
+        transport: TransportChoice::Uring,
+        pin: Pin::Off,
+        connections_max: Some(1000),
+        limits: Limits {
+            header_timeout: Duration::from_secs(1),
+            body_timeout: Duration::from_secs(2),
+            body_rate_min: 0,
+            idle_timeout: Duration::from_secs(180),
+            write_timeout: Duration::from_secs(4),
+            header_max: 1024,
+            uri_max: 100,
+            body_max: 1 << 30,
+            requests_max: 5,
+            ..Limits::default()
+        },
+        drain_timeout: Duration::ZERO,
+        log: LogFormat::Json,
+    };
+    assert_eq!(given(&args, &[]).config(), expected);
+
+    let variables: Vec<(String, &str)> = args
+        .chunks(2)
+        .map(|pair| {
+            (format!("HIGHWATER_{}", pair[0][2..].replace('-', "_").to_uppercase()), pair[1])
+        })
+        .collect();
+    let variables: Vec<(&str, &str)> = variables.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    assert_eq!(given(&[], &variables).config(), expected);
+
+    let lines = args.chunks(2).map(|pair| format!("{} = \"{}\"\n", &pair[0][2..], pair[1]));
+    let file = TempFile::new(&lines.collect::<String>());
+    assert_eq!(given(&["--config", file.path()], &[]).config(), expected);
+}
+
+/// Purpose: a flag beats a variable beats the file beats the default, setting by setting.
+#[test]
+fn precedence_is_flag_variable_file_default() {
+    let file = TempFile::new("idle-timeout = \"1s\"\nheader-timeout = \"1s\"\nworkers = 1\n");
+    let variables = [
+        ("HIGHWATER_CONFIG", file.path()),
+        ("HIGHWATER_IDLE_TIMEOUT", "2s"),
+        ("HIGHWATER_HEADER_TIMEOUT", "2s"),
+    ];
+    let server = given(&["--idle-timeout", "3s"], &variables);
+    assert_eq!(server.idle_timeout, Duration::from_secs(3));
+    assert_eq!(server.header_timeout, Duration::from_secs(2));
+    assert_eq!(server.workers, NonZeroUsize::new(1));
+    assert_eq!(server.write_timeout, Duration::from_secs(30));
+
+    let empty = TempFile::new("");
+    let server = given(&["--config", empty.path()], &variables[..1]);
+    assert_eq!(server.workers, None, "the flag names another file than the variable");
+}
+
+/// Purpose: a service's own settings have the same three sources, of whatever kind they are.
+#[test]
+fn a_services_own_settings_are_layered_too() {
+    let file = TempFile::new(
+        "provider-url = \"http://file\"\nquiet = true\ntag = [\"a\", \"b\"]\nname = \"file\"\n",
+    );
+    let config = ["--config", file.path()];
+    let args = run(&config, &[("HIGHWATER_NAME", "variable")]).expect("it is right");
+    assert_eq!((args.provider_url.as_deref(), args.quiet), (Some("http://file"), true));
+    assert_eq!((args.name.as_str(), args.tag), ("variable", vec!["a".into(), "b".into()]));
+
+    let variables = [("PROVIDER_URL", "http://variable"), ("HIGHWATER_QUIET", "false")];
+    let args = run(&["--config", file.path(), "--tag=c"], &variables).expect("it is right");
+    assert_eq!((args.provider_url.as_deref(), args.quiet), (Some("http://variable"), false));
+    assert_eq!(args.tag, ["c"], "a better source replaces a list");
+    assert_eq!(args.poll_interval, Duration::from_secs(300));
+}
+
+/// Purpose: a mistake is told with the setting, the value, its source and the remedy, whichever
+/// source it is.
+#[test]
+fn mistakes_name_setting_value_source_and_remedy() {
+    let remedy = "too small; use 100ms to 1h, written like 250ms, 10s or 5m";
+    assert_eq!(
+        complaint(&["--header-timeout", "0s"], &[]),
+        format!("--header-timeout \"0s\" (from a flag): {remedy}")
+    );
+    assert_eq!(
+        complaint(&[], &[("HIGHWATER_HEADER_TIMEOUT", "0s")]),
+        format!("--header-timeout \"0s\" (from variable HIGHWATER_HEADER_TIMEOUT): {remedy}")
+    );
+    let file = TempFile::new("# first\nheader-timeout = \"0s\"\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[]),
+        format!("--header-timeout \"0s\" (from {}:2): {remedy}", file.path())
+    );
+    assert_eq!(
+        complaint(&["--header-timeout", "0s"], &[("HIGHWATER_HEADER_TIMEOUT", "5s")]),
+        format!("--header-timeout \"0s\" (from a flag): {remedy}"),
+        "a better source is not blamed on a lesser one"
+    );
+    assert_eq!(
+        complaint(&["--transport=portable"], &[]),
+        "--transport \"portable\" (from a flag): not built yet; use auto, uring or epoll"
+    );
+    assert_eq!(
+        complaint(&[], &[("HIGHWATER_WORKERS", "")]),
+        "--workers \"\" (from variable HIGHWATER_WORKERS): not a whole number; use 1 to 1024"
+    );
+    assert_eq!(
+        complaint(&["--listen", "localhost:80"], &[]),
+        "--listen \"localhost:80\" (from a flag): not an address; use an IP address and a port, \
+         like 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    );
+    assert_eq!(
+        complaint(&[], &[("HIGHWATER_QUIET", "yes")]),
+        "--quiet \"yes\" (from variable HIGHWATER_QUIET): not a choice; use true or false"
+    );
+}
+
+/// Purpose: absurd values are refused, and the last sane ones are not.
+#[test]
+fn ranges_end_where_they_say() {
+    for (flag, low, below, high, above) in [
+        ("--header-max", "256", "255", "1MiB", "1048577"),
+        ("--uri-max", "64", "63", "1MiB", "2MiB"),
+        ("--body-max", "1", "0", "1GiB", "1073741825"),
+        ("--header-timeout", "100ms", "99ms", "1h", "3600001ms"),
+        ("--body-timeout", "100ms", "99ms", "1h", "3601s"),
+        ("--write-timeout", "100ms", "0s", "1h", "61m"),
+        ("--idle-timeout", "100ms", "99ms", "24h", "25h"),
+        ("--workers", "1", "0", "1024", "1025"),
+        ("--connections-max", "1", "0", "16777216", "16777217"),
+        ("--max-requests-per-connection", "1", "0", "4294967295", "4294967296"),
+    ] {
+        given(&[flag, low], &[]);
+        given(&[flag, high], &[]);
+        for beyond in [below, above] {
+            let said = complaint(&[flag, beyond], &[]);
+            assert!(said.contains(&format!("use {low} to ")), "{said}");
+        }
+    }
+    given(&["--drain-timeout", "0s"], &[]);
+    complaint(&["--drain-timeout", "61m"], &[]);
+    given(&["--body-rate-min", "0"], &[]);
+    complaint(&["--body-rate-min", "1073741825"], &[]);
+}
+
+/// Purpose: a name written wrongly is never silently ignored; the message knows the right one.
+#[test]
+fn unknown_names_are_refused() {
+    let file = TempFile::new("workers = 2\nheader_timeout = \"5s\"\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[]),
+        format!(
+            "{}:2: unknown key header_timeout (value \"5s\"); did you mean header-timeout?",
+            file.path()
+        )
+    );
+    let file = TempFile::new("colour = 1\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[]),
+        format!(
+            "{}:1: unknown key colour (value \"1\"); the keys are the long names of the flags, \
+             which --help lists",
+            file.path()
+        )
+    );
+    for key in ["config", "help", "version"] {
+        let file = TempFile::new(&format!("{key} = \"x\"\n"));
+        assert!(complaint(&["--config", file.path()], &[]).contains(&format!("unknown key {key}")));
+    }
+    assert_eq!(
+        complaint(&[], &[("HIGHWATER_LISTN", "x")]),
+        "unknown variable HIGHWATER_LISTN (value \"x\"); did you mean HIGHWATER_LISTEN?"
+    );
+    let kubernetes = [
+        ("HIGHWATER_PORT", "tcp://10.0.0.1:80"),
+        ("HIGHWATER_SERVICE_HOST", "10.0.0.1"),
+        ("HIGHWATER_SEARCH_PORT_8080_TCP_PROTO", "tcp"),
+    ];
+    given(&[], &kubernetes);
+    assert!(complaint(&["--lisen", "x"], &[]).contains("unexpected argument '--lisen'"));
+}
+
+/// Purpose: a file that cannot be read or understood is told with its path and line.
+#[test]
+fn bad_files_are_refused() {
+    let said = complaint(&["--config", "/nonexistent.toml"], &[]);
+    let expected = "--config \"/nonexistent.toml\" (from a flag): cannot be read: No such file";
+    assert!(said.starts_with(expected) && said.contains("use the path of a TOML file"), "{said}");
+    let said = complaint(&[], &[("HIGHWATER_CONFIG", "/")]);
+    assert!(said.starts_with("--config \"/\" (from variable HIGHWATER_CONFIG): cannot"), "{said}");
+    let file = TempFile::new("workers = 2\nlisten = 127.0.0.1\n");
+    let said = complaint(&["--config", file.path()], &[]);
+    assert!(said.starts_with(&format!("{}:2: not TOML: ", file.path())), "{said}");
+    let file = TempFile::new("workers = [1, 2]\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[]),
+        format!("--workers \"[1, 2]\" (from {}:1): takes one value; use one", file.path())
+    );
+}
+
+/// Purpose: two listeners on one address would share its connections; whoever was set is named.
+#[test]
+fn both_listeners_on_one_address_are_refused() {
+    let required = ("PROVIDER_URL", "x");
+    assert_eq!(
+        complaint(&["--listen", "127.0.0.1:9090"], &[required]),
+        "--listen \"127.0.0.1:9090\" (from a flag): the same as --metrics; use another port, or \
+         --metrics off"
+    );
+    assert_eq!(
+        complaint(&[], &[required, ("HIGHWATER_METRICS", "127.0.0.1:8080")]),
+        "--metrics \"127.0.0.1:8080\" (from variable HIGHWATER_METRICS): the same as --listen; use \
+         another port, or --metrics off"
+    );
+    given(&["--listen", "127.0.0.1:9090", "--metrics=off"], &[]);
+    given(&["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], &[]);
+}
+
+/// Purpose: help and version succeed, whatever else is wrong, and help names every source.
+#[test]
+fn help_and_version_are_printed() {
+    let help = run(&["--help"], &[("HIGHWATER_WORKERS", "many")]).expect_err("help ends it");
+    assert_eq!((help.exit_code(), help.use_stderr()), (0, false));
+    // Where lines are wrapped depends on the terminal.
+    let text = help.to_string().split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "--idle-timeout <TIME>",
+        "HIGHWATER_LISTEN=0.0.0.0:8080 service",
+        "[default: 60s]",
+        "--config <FILE>",
+        "[env: PROVIDER_URL]",
+        "A flag beats a variable",
+    ] {
+        assert!(text.contains(expected), "{expected} is missing from\n{text}");
+    }
+    let version = run(&["--version"], &[]).expect_err("the version ends it");
+    assert_eq!((version.exit_code(), version.to_string().as_str()), (0, "service 1.2.3\n"));
+}
+
+/// Purpose: settings of the server in the environment do not stand in a subcommand's way.
+#[test]
+fn subcommands_are_left_alone() {
+    let args = run(&["other", "--delay", "1s"], &[("HIGHWATER_LISTEN", "127.0.0.1:1")])
+        .unwrap_or_else(|error| panic!("{error}"));
+    let Some(Task::Other { delay }) = args.command else { panic!("a subcommand was given") };
+    assert_eq!(delay.as_deref(), Some("1s"));
+}

@@ -1,0 +1,255 @@
+//! How is a value written, and within what range?
+//!
+//! Each function here makes a parser for [`clap`]. What it refuses it refuses with a reason and,
+//! after a semicolon, what to write instead.
+
+use core::fmt::{self, Display};
+use core::num::NonZeroUsize;
+use core::ops::RangeInclusive;
+use core::str::FromStr;
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use crate::server::config::{LogFormat, Pin, TransportChoice};
+
+/// Units of time, the largest first.
+const TIME_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Units of size, the largest first.
+const SIZE_UNITS: [(&str, u64); 4] =
+    [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)];
+
+/// A duration within `range`, written like `250ms`, `10s`, `5m` or `1h`.
+pub fn duration(
+    range: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    let millis = |duration: &Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let range = millis(range.start())..=millis(range.end());
+    let form = "written like 250ms, 10s or 5m";
+    move |text| scaled(text, &TIME_UNITS, &range, form).map(Duration::from_millis)
+}
+
+/// A number of bytes within `range`, written like `1024`, `16KiB` or `1MiB`.
+pub fn size(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| scaled(text, &SIZE_UNITS, &range, "written like 1024, 16KiB or 1MiB")
+}
+
+/// A whole number within `range`.
+pub fn number<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let remedy = format!("use {} to {}", range.start(), range.end());
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("not a whole number; {remedy}"));
+        }
+        match text.parse() {
+            Ok(value) if range.contains(&value) => Ok(value),
+            _ => Err(format!("out of range; {remedy}")),
+        }
+    }
+}
+
+/// One of the named choices.
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T)],
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let found = choices.iter().find(|(name, _)| *name == text);
+        found.map(|&(_, choice)| choice).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
+            format!("not a choice; use {}", listed(&names))
+        })
+    }
+}
+
+pub(super) fn workers(
+    range: RangeInclusive<usize>,
+) -> impl Fn(&str) -> Result<NonZeroUsize, String> + Clone + Send + Sync + 'static {
+    let parse = number(range);
+    move |text| {
+        let count = parse(text)?;
+        NonZeroUsize::new(count).ok_or_else(|| "a server needs a worker; use 1 or more".to_owned())
+    }
+}
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let form = "an IP address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
+    text.parse().map_err(|_| format!("not an address; use {form}"))
+}
+
+pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        _ => address(text).map(Some).map_err(|error| format!("{error}, or off")),
+    }
+}
+
+pub(super) fn transport(text: &str) -> Result<TransportChoice, String> {
+    if text == "portable" {
+        return Err("not built yet; use auto, uring or epoll".to_owned());
+    }
+    one_of(&[
+        ("auto", TransportChoice::Auto),
+        ("uring", TransportChoice::Uring),
+        ("epoll", TransportChoice::Epoll),
+    ])(text)
+}
+
+pub(super) fn pin(text: &str) -> Result<Pin, String> {
+    one_of(&[("auto", Pin::Auto), ("on", Pin::On), ("off", Pin::Off)])(text)
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)])(text)
+}
+
+/// A number with a unit, in the smallest unit.
+fn scaled(
+    text: &str,
+    units: &'static [(&'static str, u64)],
+    range: &RangeInclusive<u64>,
+    form: &str,
+) -> Result<u64, String> {
+    let show = |value| Scaled { value, units };
+    let remedy = || format!("use {} to {}, {form}", show(*range.start()), show(*range.end()));
+    let refuse = |reason: &str| Err(format!("{reason}; {}", remedy()));
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, unit) = text.split_at(digits);
+    let Some(&(_, scale)) = units.iter().find(|(name, _)| *name == unit) else {
+        return refuse(match (digits, unit) {
+            ("", _) => "not a number with a unit",
+            (_, "") => "the unit is missing",
+            _ => "the unit is unknown",
+        });
+    };
+    if digits.is_empty() {
+        return refuse("not a number with a unit");
+    }
+    // What overflows is beyond every range.
+    match digits.parse::<u64>().ok().and_then(|value| value.checked_mul(scale)) {
+        Some(value) if range.contains(&value) => Ok(value),
+        Some(value) if value < *range.start() => refuse("too small"),
+        _ => refuse("too large"),
+    }
+}
+
+/// Shows a value in the largest unit that fits it exactly.
+struct Scaled {
+    value: u64,
+    units: &'static [(&'static str, u64)],
+}
+
+impl Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact =
+            |&&(_, scale): &&(&str, u64)| self.value >= scale && self.value.is_multiple_of(scale);
+        match self.units.iter().find(exact) {
+            Some((unit, scale)) => write!(f, "{}{unit}", self.value / scale),
+            None => write!(f, "0{}", self.units[self.units.len() - 1].0),
+        }
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: units mean what they say, and the ends of a range belong to it.
+    #[test]
+    fn durations_are_parsed_within_their_range() {
+        let parse = duration(Duration::from_millis(100)..=Duration::from_secs(3600));
+        assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse("100ms"), Ok(Duration::from_millis(100)));
+        let remedy = "use 100ms to 1h, written like 250ms, 10s or 5m";
+        for (text, reason) in [
+            ("0s", "too small"),
+            ("99ms", "too small"),
+            ("3600001ms", "too large"),
+            ("18446744073709551615h", "too large"),
+            ("99999999999999999999s", "too large"),
+            ("10", "the unit is missing"),
+            ("10 s", "the unit is unknown"),
+            ("10S", "the unit is unknown"),
+            ("1.5s", "the unit is unknown"),
+            ("", "not a number with a unit"),
+            ("-1s", "not a number with a unit"),
+            ("s", "not a number with a unit"),
+        ] {
+            assert_eq!(parse(text), Err(format!("{reason}; {remedy}")), "{text:?}");
+        }
+    }
+
+    /// Purpose: as above, for sizes, whose unit may be left out.
+    #[test]
+    fn sizes_are_parsed_within_their_range() {
+        let parse = size(256..=1 << 20);
+        assert_eq!(parse("256"), Ok(256));
+        assert_eq!(parse("16KiB"), Ok(16384));
+        assert_eq!(parse("1MiB"), Ok(1 << 20));
+        let remedy = "use 256 to 1MiB, written like 1024, 16KiB or 1MiB";
+        for (text, reason) in [
+            ("255", "too small"),
+            ("1048577", "too large"),
+            ("99999999999GiB", "too large"),
+            ("16KB", "the unit is unknown"),
+            ("KiB", "not a number with a unit"),
+            ("", "not a number with a unit"),
+        ] {
+            assert_eq!(parse(text), Err(format!("{reason}; {remedy}")), "{text:?}");
+        }
+        assert_eq!(
+            size(0..=1)("2"),
+            Err("too large; use 0 to 1, written like 1024, 16KiB or 1MiB".to_owned())
+        );
+    }
+
+    /// Purpose: a number is digits; signs and white space are mistakes of whoever wrote them.
+    #[test]
+    fn numbers_are_parsed_within_their_range() {
+        let parse = number(1..=1024_u32);
+        assert_eq!((parse("1"), parse("1024")), (Ok(1), Ok(1024)));
+        for (text, reason) in [
+            ("0", "out of range"),
+            ("1025", "out of range"),
+            ("99999999999", "out of range"),
+            ("+4", "not a whole number"),
+            (" 4", "not a whole number"),
+            ("four", "not a whole number"),
+            ("", "not a whole number"),
+        ] {
+            assert_eq!(parse(text), Err(format!("{reason}; use 1 to 1024")), "{text:?}");
+        }
+    }
+
+    /// Purpose: a planned transport is refused by name, not as if it were a typing mistake.
+    #[test]
+    fn choices_are_named() {
+        assert_eq!(transport("uring"), Ok(TransportChoice::Uring));
+        let error = transport("portable").expect_err("it does not exist");
+        assert_eq!(error, "not built yet; use auto, uring or epoll");
+        let error = transport("Epoll").expect_err("names are lower-case");
+        assert_eq!(error, "not a choice; use auto, uring or epoll");
+        assert_eq!(address_or_off("off"), Ok(None));
+        assert!(
+            address_or_off("localhost:80").expect_err("a name").ends_with("or [::1]:8080, or off")
+        );
+    }
+}
