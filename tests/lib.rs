@@ -1,1 +1,5 @@
-//! What the integration tests share: raw clients, a server in this process, the cases.
+//! What the tests of the whole share: the conformance cases, the application they are written for,
+//! and the plainest possible worker to run it.
+
+pub mod cases;
+pub mod probe;

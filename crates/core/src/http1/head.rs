@@ -118,8 +118,8 @@ impl<'a> Headers<'a> {
     }
 
     /// Every value of the field `wanted`, whose case does not matter.
-    pub fn get_all(&self, wanted: &str) -> impl Iterator<Item = &'a [u8]> {
-        let Headers { bytes, spans } = *self;
+    pub fn get_all<'w>(self, wanted: &'w str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'w> {
+        let Headers { bytes, spans } = self;
         spans
             .iter()
             .filter(move |span| name(bytes, span).eq_ignore_ascii_case(wanted.as_bytes()))

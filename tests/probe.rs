@@ -1,0 +1,244 @@
+//! The probe application, and the plainest worker that can serve it: the model for every other.
+//!
+//! [`Answer::to`] is the definition. `highwater-arena --probe` on any transport must answer with the
+//! same bytes, but for the value of `date`. The order of fields is always: `date`, the answer's own
+//! fields in the order given here, `content-length` or `transfer-encoding`, `connection`.
+//!
+//! | route | answer |
+//! |---|---|
+//! | any, method not among the nine of `Method::NAMED`, or `CONNECT` | 501 `not implemented` |
+//! | `OPTIONS *` | 204, `allow` |
+//! | `/` `GET`, `HEAD` | 200 `OK` |
+//! | `/` `POST` | 200, the body |
+//! | `/` `OPTIONS` | 204, `allow` |
+//! | `/` any other | 405 `method not allowed`, `allow` |
+//! | `/echo` | 200, the request's fields, `Name: Value` a line |
+//! | `/cookie` | 200, the request's cookies, `name=value` a line |
+//! | `/stream` | 200, how many bytes of body its handler was handed piece by piece, in decimal |
+//! | `/ignore` | 200 `ignored`, at once: its body is streamed and never read |
+//! | elsewhere | 404 `not found` |
+//! | refused by the engine | its status and [`Reject::reason`] |
+//!
+//! Content is followed by a line feed only where lines are listed; every answer with content has
+//! `content-type: text/plain`, and so has an empty echo.
+
+use highwater_core::driver::Then;
+use highwater_core::http1::{
+    Body, BodyPlan, Connection, Head, Limits, Method, Next, Payload, Reject, Scratch,
+};
+use highwater_core::time::Instant;
+
+/// The `date` that stands for every date.
+pub const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
+
+const ALLOW: &str = "GET, HEAD, POST, OPTIONS";
+
+/// What the probe application answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// Whether an `allow` field comes first.
+    pub allow: bool,
+    /// The content; none at all for a 204.
+    pub content: Vec<u8>,
+}
+
+impl Answer {
+    fn new(status: u16, content: impl Into<Vec<u8>>) -> Self {
+        Answer { status, allow: false, content: content.into() }
+    }
+
+    /// The answer to a request whose body is `body`; for `/stream` that of the bytes handed over.
+    pub fn to(head: &Head<'_>, body: &[u8]) -> Answer {
+        if matches!(head.method(), Method::Other | Method::Connect) {
+            return Answer::new(501, "not implemented");
+        }
+        match (head.path(), head.method()) {
+            ("/" | "*", Method::Options) => Answer { allow: true, ..Answer::new(204, "") },
+            ("/", Method::Get | Method::Head) => Answer::new(200, "OK"),
+            ("/", Method::Post) => Answer::new(200, body),
+            ("/", _) => Answer { allow: true, ..Answer::new(405, "method not allowed") },
+            ("/echo", _) => Answer::new(200, echo(head)),
+            ("/cookie", _) => Answer::new(200, cookies(head)),
+            ("/stream", _) => Answer::new(200, body.len().to_string()),
+            ("/ignore", _) => Answer::new(200, "ignored"),
+            _ => Answer::new(404, "not found"),
+        }
+    }
+
+    fn reject(reject: Reject) -> Answer {
+        Answer::new(reject.status(), reject.reason())
+    }
+}
+
+fn echo(head: &Head<'_>) -> Vec<u8> {
+    let lines = head.headers().iter();
+    lines.flat_map(|(name, value)| [name.as_bytes(), b": ", value, b"\n"].concat()).collect()
+}
+
+fn cookies(head: &Head<'_>) -> Vec<u8> {
+    let values = head.headers().get_all("cookie").flat_map(|value| value.split(|&b| b == b';'));
+    let pairs = values.map(<[u8]>::trim_ascii).filter(|pair| pair.contains(&b'='));
+    pairs.flat_map(|pair| [pair, b"\n"].concat()).collect()
+}
+
+/// What a client of a [`Worker`] has heard, and whether the server has closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transcript {
+    /// Every byte, in order.
+    pub bytes: Vec<u8>,
+    /// The server has finished sending.
+    pub closed: bool,
+}
+
+/// One connection to the probe application, served with nothing between it and the state machine.
+#[derive(Debug)]
+pub struct Worker {
+    connection: Connection,
+    scratch: Scratch,
+    limits: Limits,
+    heard: Transcript,
+    /// Input not yet delivered, because the connection wanted none.
+    waiting: Vec<u8>,
+    /// The streamed request at hand: its answer so far unless its body is never read.
+    streamed: Option<(Vec<u8>, Answer)>,
+}
+
+impl Worker {
+    /// A new connection.
+    pub fn new(limits: Limits) -> Self {
+        Worker {
+            connection: Connection::new(Instant::ZERO),
+            scratch: Scratch::default(),
+            limits,
+            heard: Transcript::default(),
+            waiting: Vec::new(),
+            streamed: None,
+        }
+    }
+
+    /// The client sends `bytes`.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        if self.connection.wants_input(&self.limits) && self.waiting.is_empty() {
+            self.deliver(bytes);
+        } else {
+            self.waiting.extend_from_slice(bytes);
+        }
+        while !self.waiting.is_empty() && self.connection.wants_input(&self.limits) {
+            let waiting = std::mem::take(&mut self.waiting);
+            self.deliver(&waiting);
+        }
+    }
+
+    /// The client finishes sending.
+    pub fn eof(&mut self) {
+        self.connection.on_eof();
+        self.deliver(&[]);
+        self.heard.closed |= self.connection.is_lingering();
+    }
+
+    /// What the client has heard so far.
+    pub fn heard(&self) -> &Transcript {
+        &self.heard
+    }
+
+    /// The bytes of heap memory the connection holds.
+    pub fn allocated(&self) -> usize {
+        self.connection.allocated()
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) {
+        let mut carry = self.connection.take_carry();
+        if carry.is_empty() {
+            let mut input = bytes;
+            self.serve(&mut input);
+            self.connection.stash(input);
+        } else {
+            carry.extend_from_slice(bytes);
+            let mut input = carry.as_slice();
+            self.serve(&mut input);
+            let rest_len = input.len();
+            self.connection.stash_owned(carry, rest_len);
+        }
+        // Where the bound on output stopped it, there is more to find once that is taken.
+        while self.flush() && self.connection.has_carry() {
+            let carry = self.connection.take_carry();
+            let mut input = carry.as_slice();
+            self.serve(&mut input);
+            let rest_len = input.len();
+            self.connection.stash_owned(carry, rest_len);
+        }
+    }
+
+    fn serve(&mut self, input: &mut &[u8]) {
+        loop {
+            let Worker { connection, scratch, limits, streamed, .. } = self;
+            let now = Instant::ZERO;
+            let max = limits.body_max;
+            let plan = |head: &Head<'_>| match head.path() {
+                "/stream" | "/ignore" => BodyPlan::Streamed(max),
+                _ => BodyPlan::Whole(max),
+            };
+            let answer = match connection.next(input, scratch, limits, now, plan) {
+                Next::Wait => return,
+                Next::Request(request) => match request.body {
+                    Body::Whole(body) => Answer::to(&request.head, body),
+                    Body::Streamed if request.head.path() == "/ignore" => {
+                        Answer::to(&request.head, b"")
+                    }
+                    Body::Streamed => {
+                        *streamed = Some((Vec::new(), Answer::to(&request.head, b"")));
+                        connection.send_continue(now);
+                        continue;
+                    }
+                },
+                Next::Body(piece) => {
+                    let (body, _) = streamed.as_mut().expect("a streamed request is at hand");
+                    body.extend_from_slice(piece);
+                    continue;
+                }
+                Next::BodyEnd => {
+                    let (body, answer) = streamed.take().expect("a streamed request is at hand");
+                    let content = match answer.status {
+                        200 => body.len().to_string().into(),
+                        _ => answer.content,
+                    };
+                    Answer { content, ..answer }
+                }
+                Next::Reject(reject) | Next::BodyFailed(reject) => Answer::reject(reject),
+                Next::Raw(_) | Next::RawEnd => unreachable!("the probe never upgrades"),
+            };
+            self.answer(&answer);
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        let Worker { connection, limits, .. } = self;
+        let fields = |fields: &mut highwater_core::http1::Fields<'_>| {
+            if answer.allow {
+                fields.push("allow", ALLOW.as_bytes());
+            }
+            if answer.status != 204 {
+                fields.push("content-type", b"text/plain");
+            }
+        };
+        let payload = Payload::Bytes(&answer.content);
+        connection.respond(answer.status, DATE, limits, Instant::ZERO, fields, payload);
+    }
+
+    /// Sends all there is; returns whether there was something.
+    fn flush(&mut self) -> bool {
+        let mut any = false;
+        while !self.heard.closed
+            && let Some((output, then)) = self.connection.take_output(Instant::ZERO)
+        {
+            any = true;
+            self.heard.bytes.extend_from_slice(&output.bytes);
+            self.heard.bytes.extend_from_slice(&output.tail);
+            self.connection.on_sent(Instant::ZERO);
+            self.heard.closed = then != Then::Keep;
+        }
+        any
+    }
+}
