@@ -1,1 +1,8 @@
 //! How do I serve my application?
+#![forbid(unsafe_code)]
+
+pub mod app;
+
+pub use app::*;
+pub use bytes::Bytes;
+pub use http::{self, StatusCode};
