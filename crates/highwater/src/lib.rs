@@ -1,5 +1,13 @@
 //! How do I serve my application?
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod machine;
 pub mod metrics;
 pub mod server;
+pub mod sim;
+
+pub use app::*;
+pub use bytes::Bytes;
+pub use http::{self, StatusCode};
+pub use server::{Running, Server, ServerConfig, ServerError};
