@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     if args.probe {
         router = probe::routes(router);
     }
-    match Server::new(router).config(&args.server).run() {
+    match Server::new(router).config(args.server.config()).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("highwater-arena: {error}");

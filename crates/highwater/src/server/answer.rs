@@ -14,9 +14,7 @@ use super::inbox::Token;
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
-use crate::app::body::{self, Body, Repr, Upgraded};
-use crate::app::dispatch::{EndpointInfo, Job};
-use crate::app::{Error, Response};
+use crate::app::{self, Body, BodyRepr, EndpointInfo, Error, Job, Response, Upgraded};
 
 /// A handler's future. It never leaves its worker, so it need not be `Send`.
 pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
@@ -47,11 +45,11 @@ impl<C: Clock> State<C> {
             }
             Rest::Upgrade(upgrade) => {
                 let waker = self.waker(id);
-                let (feed, incoming) = body::channel(UPGRADED_FEED_SIZE_MAX, waker);
+                let (feed, incoming) = app::channel(UPGRADED_FEED_SIZE_MAX, waker);
                 let (outgoing, content) = Body::channel();
                 let slot = &mut self.slots[id.index()];
                 slot.feed = Some(feed);
-                if let Repr::Stream(content, _) = content.into_repr() {
+                if let BodyRepr::Stream(content, _) = content.into_repr() {
                     slot.content = Some(content);
                 }
                 slot.task = Some(Task::Upgraded(upgrade(Upgraded { incoming, outgoing })));
@@ -208,7 +206,7 @@ impl<C: Clock> State<C> {
         let waker = self.waker_if_streaming(id);
         let State { slots, responder, now, .. } = self;
         let slot = &mut slots[id.index()];
-        let (Some(content), Some(waker)) = (&mut slot.content, waker) else { return };
+        let (Some(mut content), Some(waker)) = (slot.content.take(), waker) else { return };
         let connection = &mut slot.connection;
         responder.lend(connection);
         let mut cx = Context::from_waker(&waker);
@@ -218,7 +216,6 @@ impl<C: Clock> State<C> {
                 Ok(Poll::Pending) => break,
                 Ok(Poll::Ready(Some(Ok(piece)))) => connection.push_shared(piece),
                 Ok(Poll::Ready(None)) => {
-                    slot.content = None;
                     slot.feed = None;
                     match connection.finish_body(&responder.limits, *now) {
                         Ok(()) => return self.touch_and_serve(id),
@@ -236,6 +233,7 @@ impl<C: Clock> State<C> {
                 break;
             }
         }
+        slot.content = Some(content);
         self.touch(id);
     }
 

@@ -18,8 +18,7 @@ use super::pool::{Full, Pool};
 use super::run::{self, Phase};
 use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
-use crate::app::offload;
-use crate::app::{App, BuildError, EndpointInfo, Router};
+use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::{log, machine};
 use crate::metrics::{self, Metrics, Readiness, Sampler};
 
@@ -95,7 +94,7 @@ impl Server {
         loop {
             match signals.wait_timeout(Duration::from_millis(500)) {
                 Ok(Some(signal)) => {
-                    log::info!("stopping", signal = signal.name());
+                    log::info!("stopping", signal = signal);
                     break;
                 }
                 Ok(None) if running.has_failed() => break,
@@ -295,7 +294,7 @@ fn work<D: External>(
     let needs_runtime = parts.app.needs_runtime();
     parts.metrics.runs_here();
     let on_pool = pool.clone();
-    offload::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
+    app::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
     let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
     let begun = ready.send(Arc::clone(&inbox));
     debug_assert!(begun.is_ok(), "the crew waits for this");

@@ -9,8 +9,7 @@ use highwater_core::time::{Clock, Instant};
 
 use super::slot::Slot;
 use super::worker::{State, Worker};
-use crate::app::body::BodyError;
-use crate::app::Error;
+use crate::app::{BodyError, Error};
 
 /// How long accepting rests after the kernel ran out of something, unless a connection ends first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -43,7 +42,7 @@ impl<C: Clock> State<C> {
         self.responder.recycle(buffer);
         let slot = &mut self.slots[id.index()];
         slot.sending = false;
-        slot.connection.on_sent();
+        slot.connection.on_sent(self.now);
         if slot.closing {
             return;
         }
@@ -127,14 +126,7 @@ impl<C: Clock> State<C> {
             Expired::Early => {}
             Expired::Close => slot.close = Some(Close::Fin),
             Expired::Reset => slot.close = Some(Close::Reset),
-            Expired::Reject(reject) => {
-                self.metrics.reject(reject);
-                slot.target = None;
-                slot.endpoint = self.unmatched;
-                slot.started = self.now;
-                let response = self.app.reject(reject);
-                self.answer(id, response);
-            }
+            Expired::Reject(reject) => self.refuse(id, reject),
             Expired::BodyFailed(reject) => {
                 if let Some(feed) = slot.feed.take() {
                     feed.fail(BodyError::from(reject));

@@ -3,9 +3,7 @@
 use highwater_core::http1::{Connection, Fields, Limits, Payload};
 use highwater_core::time::Instant;
 
-use crate::app::body::{ByteStream, OnUpgrade, Repr};
-use crate::app::fixed::FixedResponse;
-use crate::app::Response;
+use crate::app::{BodyRepr, ByteStream, FixedResponse, OnUpgrade, Response};
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
 const SPARE_BUFFERS_MAX: usize = 256;
@@ -81,16 +79,16 @@ impl Responder {
             to.respond(status, date, limits, now, fields, payload)
         };
         match body {
-            Repr::Empty => respond(Payload::Bytes(b"")),
-            Repr::Static(bytes) => respond(Payload::Bytes(bytes)),
-            Repr::Owned(bytes) => respond(Payload::Shared(bytes.into())),
-            Repr::Pooled(bytes) => respond(Payload::Bytes(&bytes)),
-            Repr::Shared(bytes) => respond(Payload::Shared(bytes)),
-            Repr::Stream(stream, length) => {
+            BodyRepr::Empty => respond(Payload::Bytes(b"")),
+            BodyRepr::Static(bytes) => respond(Payload::Bytes(bytes)),
+            BodyRepr::Owned(bytes) => respond(Payload::Shared(bytes.into())),
+            BodyRepr::Pooled(bytes) => respond(Payload::Bytes(&bytes)),
+            BodyRepr::Shared(bytes) => respond(Payload::Shared(bytes)),
+            BodyRepr::Stream(stream, length) => {
                 let more = respond(Payload::Stream(length));
                 return if more { Rest::Stream(stream) } else { Rest::None };
             }
-            Repr::Upgrade(upgrade) => {
+            BodyRepr::Upgrade(upgrade) => {
                 respond(Payload::Upgrade);
                 return Rest::Upgrade(upgrade);
             }

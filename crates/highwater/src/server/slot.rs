@@ -10,9 +10,7 @@ use highwater_core::http1::Connection;
 use highwater_core::time::Instant;
 
 use super::inbox::Token;
-use crate::app::Response;
-use crate::app::body::{BodyFeed, ByteStream};
-use crate::app::dispatch::Target;
+use crate::app::{BodyFeed, ByteStream, Response, Target};
 
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then};
 use bytes::Bytes;
-use highwater_core::http1::{Body, Limits, Next, Scratch};
+use highwater_core::http1::{Body, Limits, Next, Reject, Scratch};
 use highwater_core::http_date;
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
@@ -27,10 +27,7 @@ use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::Responder;
 use super::slot::Slot;
-use crate::app::body::{self, BodyError};
-use crate::app::dispatch::{Outcome, Target};
-use crate::app::request::{Incoming, RequestBody};
-use crate::app::{App, Response};
+use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Response, Target};
 use crate::metrics::WorkerMetrics;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
@@ -74,8 +71,8 @@ pub(super) struct State<C> {
     pub(super) inbox: Arc<Inbox>,
     pub(super) pool: Pool,
     pub(super) orphans: Orphans,
-    woken: Vec<Token>,
-    done: Vec<(Token, Response)>,
+    pub(super) woken: Vec<Token>,
+    pub(super) done: Vec<(Token, Response)>,
     pub(super) wheel: Wheel,
     pub(super) advisor: Advisor,
     /// Endpoints answered in this turn, whose durations are recorded when it ends.
@@ -169,7 +166,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Gives each touched connection's output to the driver, and says what is wanted from it.
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         let mut touched = std::mem::take(&mut self.state.touched);
         for &id in &touched {
             self.flush_one(id);
@@ -326,22 +323,42 @@ impl<C: Clock> State<C> {
             let request = match next {
                 Next::Request(request) => request,
                 Next::Wait => return,
-                other => {
-                    if self.feed(id, other) {
-                        continue;
+                Next::Body(piece) | Next::Raw(piece) => {
+                    if let Some(feed) = feed {
+                        feed.push(Bytes::copy_from_slice(piece));
+                        connection.pause_body(!feed.has_room(), *now);
                     }
-                    return;
+                    continue;
+                }
+                Next::BodyEnd | Next::RawEnd => {
+                    if let Some(feed) = feed.take() {
+                        feed.finish();
+                    }
+                    continue;
+                }
+                Next::BodyFailed(reject) => {
+                    if let Some(feed) = feed.take() {
+                        feed.fail(BodyError::from(reject));
+                    }
+                    continue;
+                }
+                Next::Reject(reject) => {
+                    self.refuse(id, reject);
+                    continue;
                 }
             };
             let target = found.unwrap_or_else(|| app.find(&request.head, params));
-            let endpoint = self.unmatched.min(target.index());
+            let endpoint = match target {
+                Target::Endpoint(endpoint) => endpoint,
+                _ => self.unmatched,
+            };
             let body = match request.body {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
                 // Nobody reads it: the connection drops it as it comes.
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
                 Body::Streamed => {
                     let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
-                    let (sender, stream) = body::channel(FEED_SIZE_MAX, waker);
+                    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
                     *feed = Some(sender);
                     RequestBody::Stream(stream)
                 }
@@ -372,39 +389,14 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// Hands on what belongs to the request, or the protocol, at hand. Returns whether there may be
-    /// more to find in the input.
-    fn feed(&mut self, id: ConnId, next: Next<'_>) -> bool {
+    /// Answers input that is no valid request, or came too slowly.
+    pub(super) fn refuse(&mut self, id: ConnId, reject: Reject) {
+        self.metrics.reject(reject);
         let slot = &mut self.slots[id.index()];
-        let failure = match next {
-            Next::Body(piece) | Next::Raw(piece) => {
-                if let Some(feed) = &slot.feed {
-                    feed.push(Bytes::copy_from_slice(piece));
-                    slot.connection.pause_body(!feed.has_room(), self.now);
-                }
-                return true;
-            }
-            Next::BodyEnd | Next::RawEnd => {
-                if let Some(feed) = slot.feed.take() {
-                    feed.finish();
-                }
-                return matches!(next, Next::BodyEnd);
-            }
-            Next::Reject(reject) => {
-                self.metrics.reject(reject);
-                let response = self.app.reject(reject);
-                slot.target = None;
-                slot.endpoint = self.unmatched;
-                slot.started = self.now;
-                self.answer(id, response);
-                return true;
-            }
-            Next::BodyFailed(reject) => reject,
-            Next::Wait | Next::Request(_) => return false,
-        };
-        if let Some(feed) = slot.feed.take() {
-            feed.fail(BodyError::from(failure));
-        }
-        false
+        slot.target = None;
+        slot.endpoint = self.unmatched;
+        slot.started = self.now;
+        let response = self.app.reject(reject);
+        self.answer(id, response);
     }
 }

@@ -112,7 +112,8 @@ impl Run {
             let oracle::Dialogue { script, expected, half_closes } = oracle::dialogue(&mut prng);
             Peer::new(script, expected, half_closes)
         });
-        let driver = SimDriver::new(prng.next_u64(), peers.collect(), weather);
+        let peers = peers.collect();
+        let driver = SimDriver::new(prng.next_u64(), peers, weather);
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred();
         let app = app();
