@@ -4,4 +4,4 @@
 pub mod args;
 mod config;
 
-pub use config::{LogFormat, Pin, ServerConfig, TransportChoice};
+pub use config::{Pin, ServerConfig, TransportChoice};
