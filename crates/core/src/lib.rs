@@ -11,5 +11,11 @@ extern crate alloc;
 extern crate std;
 
 pub mod driver;
+pub mod histogram;
 pub mod http1;
+pub mod http_date;
+pub mod percent;
+pub mod prng;
+pub mod route;
 pub mod time;
+pub mod timer;

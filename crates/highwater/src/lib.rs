@@ -1,6 +1,11 @@
 //! How do I serve my application?
 #![forbid(unsafe_code)]
 
+pub mod app;
 pub mod log;
 pub mod metrics;
 pub mod server;
+
+pub use app::*;
+pub use bytes::Bytes;
+pub use http::{self, StatusCode};

@@ -4,6 +4,7 @@
 //! [`VALUE_SIZE_MAX`] bytes before it is escaped.
 
 use std::fmt::{self, Display, Write};
+use std::net::SocketAddr;
 
 use super::LogFormat;
 
@@ -32,10 +33,14 @@ pub enum Value<'a> {
     Float(f64),
     /// True or false.
     Bool(bool),
+    /// Where somebody listens.
+    Address(SocketAddr),
     /// Text.
     Text(&'a str),
     /// Text that is made when it is written.
     Shown(&'a dyn Display),
+    /// None: the field is left out.
+    Absent,
 }
 
 macro_rules! values {
@@ -53,6 +58,7 @@ values! {
     Signed: i8, i16, i32, i64;
     Float: f32, f64;
     Bool: bool;
+    Address: SocketAddr;
 }
 
 impl From<usize> for Value<'_> {
@@ -73,6 +79,12 @@ impl<'a> From<&'a String> for Value<'a> {
     }
 }
 
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Absent, Into::into)
+    }
+}
+
 impl Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,8 +92,10 @@ impl Display for Value<'_> {
             Value::Signed(value) => value.fmt(f),
             Value::Float(value) => value.fmt(f),
             Value::Bool(value) => value.fmt(f),
+            Value::Address(value) => value.fmt(f),
             Value::Text(value) => f.write_str(value),
             Value::Shown(value) => value.fmt(f),
+            Value::Absent => Ok(()),
         }
     }
 }
@@ -129,6 +143,9 @@ pub(super) fn begin(format: LogFormat, millis: u64, level: Level, message: &str)
 impl Line {
     /// Adds a field.
     pub(super) fn field(&mut self, key: &str, value: &Value<'_>) {
+        if matches!(value, Value::Absent) {
+            return;
+        }
         let text = &mut self.text;
         if self.format == LogFormat::Json {
             append(text, format_args!(",\"{key}\":"));
@@ -250,6 +267,7 @@ mod tests {
         let address = std::net::Ipv4Addr::LOCALHOST;
         let fields = [
             ("address", Value::Shown(&address)),
+            ("absent", Value::from(None::<u32>)),
             ("open", Value::from(1024_u32)),
             ("change", Value::from(-3)),
             ("ratio", Value::from(0.5)),

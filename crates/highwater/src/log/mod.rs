@@ -10,7 +10,8 @@
 //! // 2026-02-03T04:05:06.789Z INFO  listening address=127.0.0.1 workers=4
 //! ```
 //!
-//! `key = value` takes numbers, truth values and strings; `key = %value` whatever can be displayed.
+//! `key = value` takes numbers, truth values, strings and socket addresses, or an `Option` of one,
+//! which is left out if there is none; `key = %value` takes whatever can be displayed.
 //!
 //! This is no framework: no filters, no spans, no subscribers. It exists so that the server can speak
 //! without a dependency that every application would inherit; an application is free to use `tracing`
@@ -27,7 +28,7 @@ mod line;
 mod writer;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::writer::Writer;
@@ -54,35 +55,33 @@ pub enum LogFormat {
     Off,
 }
 
-static LOG: OnceLock<Log> = OnceLock::new();
+/// Text, until somebody chooses.
+static FORMAT: AtomicU8 = AtomicU8::new(LogFormat::Text as u8);
 
-struct Log {
-    format: LogFormat,
-    writer: Option<Writer>,
+/// Starts with the first line.
+static WRITER: OnceLock<Writer> = OnceLock::new();
+
+/// Chooses the format of the lines that follow. A server does, by its `--log`.
+pub fn set_format(format: LogFormat) {
+    FORMAT.store(format as u8, Relaxed);
 }
 
-impl Log {
-    fn new(format: LogFormat) -> Self {
-        let writer = || Writer::start(Box::new(std::io::stderr()), format);
-        Log { format, writer: (format != LogFormat::Off).then(writer) }
-    }
+fn format() -> LogFormat {
+    let chosen = FORMAT.load(Relaxed);
+    let all = [LogFormat::Text, LogFormat::Json, LogFormat::Off];
+    all.into_iter().find(|&format| format as u8 == chosen).unwrap_or_default()
 }
 
-/// Chooses the format. The first call counts, and a line logged before it chooses text; whether
-/// this call was the first is returned.
-pub fn init(format: LogFormat) -> bool {
-    let mut first = false;
-    LOG.get_or_init(|| {
-        first = true;
-        Log::new(format)
-    });
-    first
+/// Milliseconds since the epoch.
+fn now() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits until everything logged so far is written, but no longer than a second. Right before the
-/// process ends.
+/// Waits until everything logged so far is written, but no longer than a second. To be called right
+/// before the process ends.
 pub fn flush() {
-    if let Some(writer) = LOG.get().and_then(|log| log.writer.as_ref()) {
+    if let Some(writer) = WRITER.get() {
         writer.flush(Duration::from_secs(1));
     }
 }
@@ -119,18 +118,20 @@ impl Site {
 /// Logs a line. Used by the macros.
 #[doc(hidden)]
 pub fn write(level: Level, site: Option<&Site>, message: &str, fields: &[(&str, Value<'_>)]) {
-    let log = LOG.get_or_init(|| Log::new(LogFormat::default()));
-    let Some(writer) = &log.writer else { return };
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+    let format = format();
+    if format == LogFormat::Off {
+        return;
+    }
+    let now = now();
     let Some(suppressed) = site.map_or(Some(0), |site| site.admit(now)) else { return };
-    let mut line = line::begin(log.format, now, level, message);
+    let mut line = line::begin(format, now, level, message);
     for (key, value) in fields {
         line.field(key, value);
     }
     if suppressed > 0 {
         line.field("suppressed", &Value::from(suppressed));
     }
+    let writer = WRITER.get_or_init(|| Writer::start(Box::new(std::io::stderr())));
     writer.write(line.end());
 }
 
@@ -214,6 +215,10 @@ mod tests {
         crate::log::info!("macros are tested");
         crate::log::warn!("macros are tested", count = 1_usize, ratio = 0.5, fine = true,);
         crate::log::error!("macros are tested", name = &name, at = %std::net::Ipv4Addr::LOCALHOST);
+        crate::log::info!(
+            "macros are tested",
+            at = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 80)))
+        );
         crate::log::flush();
     }
 }

@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use super::LogFormat;
 use super::line::{self, Level, Value};
 
 /// Most lines that wait to be written; beyond it, new ones are dropped.
@@ -26,7 +25,6 @@ struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     out: Mutex<Box<dyn Write + Send>>,
-    format: LogFormat,
 }
 
 #[derive(Default)]
@@ -41,12 +39,11 @@ struct Queue {
 impl Writer {
     /// Starts the thread that writes to `out`. If the system starts no further thread, whoever logs
     /// writes: then logging may wait, but it works.
-    pub(super) fn start(out: Box<dyn Write + Send>, format: LogFormat) -> Self {
+    pub(super) fn start(out: Box<dyn Write + Send>) -> Self {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             changed: Condvar::new(),
             out: Mutex::new(out),
-            format,
         });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("highwater-log".to_owned());
@@ -95,7 +92,7 @@ impl Shared {
             }
             let mut lines = std::mem::take(&mut queue.lines);
             if queue.dropped > 0 {
-                lines.push_back(self.told_dropped(std::mem::take(&mut queue.dropped)));
+                lines.push_back(dropped(std::mem::take(&mut queue.dropped)));
             }
             queue.writing = true;
             drop(queue);
@@ -105,14 +102,13 @@ impl Shared {
             self.changed.notify_all();
         }
     }
+}
 
-    fn told_dropped(&self, count: u64) -> String {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        let mut line = line::begin(self.format, now, Level::Warn, "log lines were dropped");
-        line.field("count", &Value::from(count));
-        line.end()
-    }
+fn dropped(count: u64) -> String {
+    let mut line =
+        line::begin(super::format(), super::now(), Level::Warn, "log lines were dropped");
+    line.field("count", &Value::from(count));
+    line.end()
 }
 
 #[cfg(test)]
@@ -147,7 +143,7 @@ mod tests {
     fn a_stuck_reader_stops_nobody() {
         let (allow, allowed) = mpsc::channel();
         let (taken, lines) = mpsc::channel();
-        let writer = Writer::start(Box::new(Reluctant { allowed, taken }), LogFormat::Text);
+        let writer = Writer::start(Box::new(Reluctant { allowed, taken }));
         writer.write("first\n".to_owned());
         // Until the thread holds the first line, it still has a place in the queue.
         while !writer.shared.queue().writing {
@@ -172,7 +168,7 @@ mod tests {
     fn flushing_gives_up() {
         let (_allow, allowed) = mpsc::channel();
         let (taken, lines) = mpsc::channel();
-        let writer = Writer::start(Box::new(Reluctant { allowed, taken }), LogFormat::Text);
+        let writer = Writer::start(Box::new(Reluctant { allowed, taken }));
         writer.write("first\n".to_owned());
         writer.flush(Duration::from_millis(1));
         assert!(lines.try_recv().is_err());

@@ -1,0 +1,67 @@
+//! What a router must do, said as plainly as possible: try every pattern, segment by segment, and
+//! keep the best. It shares nothing with the tree; the fuzz target uses it too.
+
+use std::string::String;
+use std::vec::Vec;
+
+/// One pattern, as a list of segments. Only for patterns that a router accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Segment>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    // In order of precedence.
+    Literal(String),
+    Param,
+    Rest,
+}
+
+impl Pattern {
+    /// Patterns are equal if they match the same paths.
+    pub(super) fn new(pattern: &str) -> Self {
+        let segment = |text: &str| {
+            if text.starts_with("{*") {
+                Segment::Rest
+            } else if text.starts_with('{') && !text.starts_with("{{") {
+                Segment::Param
+            } else {
+                Segment::Literal(text.replace("{{", "{").replace("}}", "}"))
+            }
+        };
+        Pattern(pattern[1..].split('/').map(segment).collect())
+    }
+
+    /// The parameters' values, if `path` matches.
+    fn captures<'p>(&self, path: &'p str) -> Option<Vec<&'p str>> {
+        let mut values = Vec::new();
+        let mut left = Some(path.strip_prefix('/')?);
+        for segment in &self.0 {
+            let text = left?;
+            let (first, others) = match text.split_once('/') {
+                Some((first, others)) => (first, Some(others)),
+                None => (text, None),
+            };
+            left = others;
+            match segment {
+                Segment::Literal(literal) if literal == first => {}
+                Segment::Param if !first.is_empty() => values.push(first),
+                Segment::Rest if !text.is_empty() => {
+                    values.push(text);
+                    left = None;
+                }
+                _ => return None,
+            }
+        }
+        left.is_none().then_some(values)
+    }
+}
+
+/// The index of the pattern that `path` belongs to, and its parameters' values.
+pub(super) fn find<'p>(patterns: &[Pattern], path: &'p str) -> Option<(usize, Vec<&'p str>)> {
+    let matching = patterns.iter().enumerate().filter_map(|(index, pattern)| {
+        let values = pattern.captures(path)?;
+        Some((&pattern.0, index, values))
+    });
+    let best = matching.min_by(|left, right| left.0.cmp(right.0))?;
+    Some((best.1, best.2))
+}

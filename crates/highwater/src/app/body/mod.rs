@@ -1,0 +1,228 @@
+//! The content of responses ([`Body`]), and of requests and responses that come in pieces
+//! (`channel.rs`).
+//!
+//! A body says what it is so that the worker can send it the cheapest way: bytes that live for ever
+//! are borrowed, JSON is serialized into buffers that are used again, what others share is not
+//! copied, and a stream is asked for its next piece only when the connection has room for it.
+
+mod channel;
+mod pool;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_core::Stream;
+
+use super::error::BoxError;
+pub use channel::{BodyError, BodySender, BodyStream, Closed};
+pub(crate) use channel::{BodyFeed, channel};
+pub(crate) use pool::Pooled;
+
+/// How many bytes [`Body::channel`] holds before its sender has to wait: as much as a connection
+/// encodes ahead (`Limits::output_max`), so that neither is the narrower.
+const CHANNEL_CAPACITY: usize = 64 * 1024;
+
+/// The content of a response.
+#[derive(Debug, Default)]
+pub struct Body(Repr);
+
+/// What the worker has to know about a body to send it.
+#[derive(Default)]
+pub(crate) enum Repr {
+    #[default]
+    Empty,
+    /// Bytes of the program itself.
+    Static(&'static [u8]),
+    Owned(Vec<u8>),
+    /// In a buffer that returns to its thread's pool when dropped.
+    Pooled(Pooled),
+    Shared(Bytes),
+    /// Pieces, and how many bytes they make if that is known.
+    Stream(ByteStream, Option<u64>),
+    /// None: the connection is handed over.
+    Upgrade(OnUpgrade),
+}
+
+pub(crate) type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>;
+
+/// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
+pub(crate) type OnUpgrade = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// A connection that has left HTTP behind.
+#[derive(Debug)]
+pub struct Upgraded {
+    /// What the peer sends, beginning with the first byte after its request.
+    pub incoming: BodyStream,
+    /// What is sent to the peer. [`BodySender::finish`] ends the sending side; dropping it resets the
+    /// connection.
+    pub outgoing: BodySender,
+}
+
+impl Body {
+    /// No content.
+    pub const fn empty() -> Self {
+        Body(Repr::Empty)
+    }
+
+    /// Content that comes in pieces, of unknown length: chunked, or until the connection closes with
+    /// a peer that speaks HTTP/1.0. An error, once the head is sent, can only be told by cutting the
+    /// connection off.
+    pub fn stream<S, B, E>(stream: S) -> Self
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None))
+    }
+
+    /// Like [`Body::stream`], for content of `length` bytes in all. A stream that ends early or does
+    /// not end there has its connection cut off.
+    pub fn stream_of_length<S, B, E>(length: u64, stream: S) -> Self
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), Some(length)))
+    }
+
+    /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits
+    /// while 64 KiB are buffered.
+    ///
+    /// ```
+    /// use highwater::{Body, BodySender, Response};
+    ///
+    /// async fn count() -> Response {
+    ///     let (sender, body) = Body::channel();
+    ///     tokio::task::spawn_local(send_numbers(sender));
+    ///     Response::from(body)
+    /// }
+    ///
+    /// async fn send_numbers(mut sender: BodySender) {
+    ///     for number in 0..1_000_000 {
+    ///         if sender.send(format!("{number}\n")).await.is_err() {
+    ///             return; // The peer has gone.
+    ///         }
+    ///     }
+    ///     sender.finish();
+    /// }
+    /// ```
+    pub fn channel() -> (BodySender, Body) {
+        let (sender, stream) = channel::sender(CHANNEL_CAPACITY);
+        (sender, Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None)))
+    }
+
+    /// The content in one piece, unless it is a stream or an upgrade.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Repr::Empty => Some(&[]),
+            Repr::Static(bytes) => Some(bytes),
+            Repr::Owned(bytes) => Some(bytes),
+            Repr::Pooled(bytes) => Some(bytes),
+            Repr::Shared(bytes) => Some(bytes),
+            Repr::Stream(..) | Repr::Upgrade(_) => None,
+        }
+    }
+
+    /// Its length in bytes, if it is known.
+    pub fn len(&self) -> Option<u64> {
+        match &self.0 {
+            Repr::Stream(_, length) => *length,
+            Repr::Upgrade(_) => None,
+            _ => self.as_bytes().map(|bytes| bytes.len() as u64),
+        }
+    }
+
+    /// Whether it is known to have no content.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    pub(crate) const fn from_static(bytes: &'static [u8]) -> Self {
+        Body(Repr::Static(bytes))
+    }
+
+    #[cfg_attr(not(feature = "json"), allow(dead_code, reason = "JSON is what is pooled"))]
+    pub(crate) fn from_pooled(bytes: Pooled) -> Self {
+        Body(Repr::Pooled(bytes))
+    }
+
+    pub(crate) fn from_upgrade(on_upgrade: OnUpgrade) -> Self {
+        Body(Repr::Upgrade(on_upgrade))
+    }
+
+    /// How to send it.
+    pub(crate) fn into_repr(self) -> Repr {
+        self.0
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Body::from_static(text.as_bytes())
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Body::from_static(bytes)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Body(Repr::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Body(Repr::Owned(bytes))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body(Repr::Shared(bytes))
+    }
+}
+
+impl fmt::Debug for Repr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Repr::Empty => f.write_str("Empty"),
+            Repr::Static(bytes) => write!(f, "Static({})", bytes.escape_ascii()),
+            Repr::Owned(bytes) => write!(f, "Owned({})", bytes.escape_ascii()),
+            Repr::Pooled(bytes) => write!(f, "Pooled({})", bytes.escape_ascii()),
+            Repr::Shared(bytes) => write!(f, "Shared({})", bytes.escape_ascii()),
+            Repr::Stream(_, Some(length)) => write!(f, "Stream({length})"),
+            Repr::Stream(_, None) => f.write_str("Stream"),
+            Repr::Upgrade(_) => f.write_str("Upgrade"),
+        }
+    }
+}
+
+/// A stream whose pieces and errors are converted.
+struct Pieces<S>(Pin<Box<S>>);
+
+impl<S, B, E> Stream for Pieces<S>
+where
+    S: Stream<Item = Result<B, E>>,
+    B: Into<Bytes>,
+    E: Into<BoxError>,
+{
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0
+            .as_mut()
+            .poll_next(context)
+            .map(|next| next.map(|piece| piece.map(Into::into).map_err(Into::into)))
+    }
+}

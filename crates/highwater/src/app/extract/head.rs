@@ -1,0 +1,211 @@
+//! Parts of a request's head.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+use super::FromRequest;
+use crate::app::dispatch::{Shared, Target};
+use crate::app::error::Error;
+use crate::app::request::Request;
+
+impl FromRequest for Method {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(request.method())
+    }
+}
+
+impl FromRequest for Version {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(request.version())
+    }
+}
+
+/// The target; 400 if it is a valid one that the `http` crate cannot represent.
+impl FromRequest for Uri {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Uri::try_from(request.target()).map_err(|error| {
+            Error::bad_request(format!("the request target is not understood: {error}"))
+        })
+    }
+}
+
+/// A copy of all header fields; 400 if there is one that the `http` crate cannot represent.
+impl FromRequest for HeaderMap {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let mut headers = HeaderMap::with_capacity(request.headers().len());
+        for (name, value) in request.headers().iter() {
+            let field = HeaderName::from_bytes(name.as_bytes())
+                .ok()
+                .zip(HeaderValue::from_bytes(value).ok());
+            let Some((name, value)) = field else {
+                let message = format!("the header field `{name}` is not understood");
+                return Err(Error::bad_request(message));
+            };
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+/// The query as it came, without the `?` and percent-encoded; `None` if there is no `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawQuery(pub Option<String>);
+
+impl FromRequest for RawQuery {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(RawQuery(request.query().map(String::from)))
+    }
+}
+
+/// The address the connection comes from. Behind a proxy that is the proxy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddr(pub SocketAddr);
+
+impl FromRequest for PeerAddr {
+    const PEER: bool = true;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        request.peer().map(PeerAddr).ok_or_else(|| Error::internal("the peer has no address"))
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        request.peer().is_some()
+    }
+}
+
+/// The pattern of the route the request took, as it was registered and with the prefixes it was
+/// nested under: `/users/{id}`.
+#[derive(Clone)]
+pub struct MatchedPath {
+    app: Arc<Shared>,
+    target: Target,
+}
+
+impl FromRequest for MatchedPath {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(MatchedPath { app: request.app.clone(), target: request.target })
+    }
+}
+
+impl Deref for MatchedPath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.app.pattern(self.target).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for MatchedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for MatchedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// One header field; 400 if it is missing or is not understood.
+///
+/// ```
+/// use highwater::{FromHeader, Header};
+///
+/// struct RequestId(u64);
+///
+/// impl FromHeader for RequestId {
+///     const NAME: &'static str = "x-request-id";
+///
+///     fn from_header(value: &str) -> Result<Self, String> {
+///         value.parse().map(RequestId).map_err(|_| "expected a number".into())
+///     }
+/// }
+///
+/// fn traced(Header(id): Header<RequestId>) -> String {
+///     format!("request {}", id.0)
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Header<T>(pub T);
+
+/// A value that stands in a certain header field.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a header field",
+    label = "`Header<T>` needs to know the name of the field",
+    note = "implement `FromHeader` for your own type, or take `http::HeaderMap` for all fields"
+)]
+pub trait FromHeader: Sized {
+    /// The field's name; case does not matter.
+    const NAME: &'static str;
+
+    /// Reads the field's (first) value.
+    ///
+    /// # Errors
+    /// What was expected instead, in words for the peer.
+    fn from_header(value: &str) -> Result<Self, String>;
+}
+
+impl<T: FromHeader> FromRequest for Header<T> {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let name = T::NAME;
+        let refuse = |reason: fmt::Arguments<'_>| {
+            let message = format!("header field `{name}`: {reason}");
+            Error::bad_request(message).with_code("invalid_header")
+        };
+        let value = request.headers().get(name).ok_or_else(|| refuse(format_args!("missing")))?;
+        let text = std::str::from_utf8(value).map_err(|_| refuse(format_args!("not UTF-8")))?;
+        T::from_header(text).map(Header).map_err(|reason| refuse(format_args!("{reason}")))
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        request.headers().get(T::NAME).is_some()
+    }
+}
+
+/// The cookies of a request (RFC 6265 §5.4), as they were sent: values are not decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cookies(String);
+
+impl Cookies {
+    /// The value of the first cookie called `name`. Names are case-sensitive.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(existing, _)| *existing == name).map(|(_, value)| value)
+    }
+
+    /// The cookies as (name, value), in the order they came. Double quotes around a value are not
+    /// part of it. What is no pair is left out.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.split(';').filter_map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let (name, value) = (name.trim_ascii(), value.trim_ascii());
+            let unquoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+            (!name.is_empty()).then_some((name, unquoted.unwrap_or(value)))
+        })
+    }
+}
+
+/// Never fails: values that are not UTF-8 are left out, as is everything that is no cookie.
+impl FromRequest for Cookies {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let mut cookies = String::new();
+        for value in request.headers().get_all("cookie") {
+            let pairs = value.split(|byte| *byte == b';');
+            for pair in pairs.filter_map(|pair| std::str::from_utf8(pair).ok()) {
+                if !cookies.is_empty() {
+                    cookies.push(';');
+                }
+                cookies.push_str(pair);
+            }
+        }
+        Ok(Cookies(cookies))
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        request.headers().get("cookie").is_some()
+    }
+}

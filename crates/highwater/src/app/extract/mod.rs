@@ -1,0 +1,157 @@
+//! From a request to a handler's arguments.
+//!
+//! Extraction is synchronous and borrows; what it returns is owned. A handler's future therefore
+//! never holds on to a receive buffer, and the head is never copied as a whole.
+
+mod body;
+#[cfg(feature = "json")]
+mod form;
+mod head;
+#[cfg(feature = "json")]
+mod json;
+#[cfg(feature = "json")]
+mod path;
+mod state;
+
+use std::any::TypeId;
+
+use super::error::Error;
+use super::request::Request;
+
+#[cfg(feature = "json")]
+pub use form::{Form, Query};
+pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
+#[cfg(feature = "json")]
+pub use json::Json;
+#[cfg(feature = "json")]
+pub use path::Path;
+pub use state::{Extension, State};
+
+/// An argument of a handler.
+///
+/// | argument | is |
+/// |---|---|
+/// | `Path<T>` | the path's parameters: a value, a tuple, or a struct by name |
+/// | `Query<T>`, [`RawQuery`] | the query, deserialized or as it came |
+/// | `Json<T>`, `Form<T>` | the body, deserialized |
+/// | `Bytes`, `Vec<u8>`, `String` | the body, whole |
+/// | [`BodyStream`](super::BodyStream) | the body, as it comes |
+/// | [`State<T>`], [`Extension<T>`] | what the application, or a hook, has provided |
+/// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
+/// | [`Header<T>`], [`Cookies`] | one header field |
+/// | [`PeerAddr`], [`MatchedPath`] | where it came from, and which route it took |
+/// | `Option<T>` | `T`, or `None` if what `T` reads is absent. What is there has to be right |
+/// | `Result<T, Error>` | `T`, or why it could not be had |
+///
+/// An application's own extractors borrow what they need; this one never copies the body:
+///
+/// ```
+/// use highwater::{BodyUse, Error, FromRequest, Request};
+///
+/// struct Checksum(u32);
+///
+/// impl FromRequest for Checksum {
+///     const BODY: BodyUse = BodyUse::Whole;
+///
+///     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+///         let body = request.body().unwrap_or_default();
+///         Ok(Checksum(body.iter().fold(0, |sum, byte| sum.wrapping_add(u32::from(*byte)))))
+///     }
+/// }
+///
+/// fn check(Checksum(sum): Checksum) -> String {
+///     sum.to_string()
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an extractor",
+    label = "a handler's argument must be an extractor",
+    note = "wrap it in the extractor that says where it comes from: `Path<T>`, `Query<T>`, `Json<T>`, \
+            `Form<T>`, `State<T>`, `Extension<T>` or `Header<T>`; \
+            or implement `FromRequest` for your own type",
+    note = "arguments own what they hold: take `String` instead of `&str`, `Bytes` instead of `&[u8]`"
+)]
+pub trait FromRequest: Sized {
+    /// How the body is used. A handler can have only one argument that uses it.
+    const BODY: BodyUse = BodyUse::None;
+
+    /// Whether the peer's address is wanted; looking it up costs a system call per connection.
+    const PEER: bool = false;
+
+    /// Makes the argument.
+    ///
+    /// # Errors
+    /// What the peer is to be told if it cannot be made.
+    fn from_request(request: &Request<'_>) -> Result<Self, Error>;
+
+    /// Whether the request has what this reads; `Option<Self>` asks.
+    fn is_present(request: &Request<'_>) -> bool {
+        let _ = request;
+        true
+    }
+
+    /// What the application has to provide; checked when it is built.
+    fn requires(requirements: &mut Requirements) {
+        let _ = requirements;
+    }
+}
+
+/// How the body of a request is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BodyUse {
+    /// Not at all: it is dropped as it comes.
+    #[default]
+    None,
+    /// Whole: the handler runs when all of it is there.
+    Whole,
+    /// As it comes: the handler runs when the head is there.
+    Streamed,
+}
+
+/// What an extractor needs the application to provide.
+#[derive(Debug, Default)]
+pub struct Requirements {
+    pub(super) states: Vec<(TypeId, &'static str)>,
+}
+
+impl Requirements {
+    /// A state of type `T`, by [`Router::state`](super::Router::state).
+    pub fn state<T: Send + Sync + 'static>(&mut self) {
+        self.states.push((TypeId::of::<T>(), std::any::type_name::<T>()));
+    }
+}
+
+impl<T: FromRequest> FromRequest for Option<T> {
+    const BODY: BodyUse = T::BODY;
+    const PEER: bool = T::PEER;
+
+    #[inline]
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        if T::is_present(request) { T::from_request(request).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: FromRequest> FromRequest for Result<T, Error> {
+    const BODY: BodyUse = T::BODY;
+    const PEER: bool = T::PEER;
+
+    #[inline]
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(T::from_request(request))
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        T::is_present(request)
+    }
+
+    fn requires(requirements: &mut Requirements) {
+        T::requires(requirements);
+    }
+}
+
+/// 415, for a body that may be right but is not said to be.
+#[cfg(feature = "json")]
+fn wrong_content_type(message: &'static str) -> Error {
+    use http::StatusCode;
+    Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+}

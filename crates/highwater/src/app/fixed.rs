@@ -1,0 +1,97 @@
+//! A response that is the same for everyone, encoded when the application starts.
+
+use bytes::Bytes;
+
+use super::body::Repr;
+use super::dispatch::Outcome;
+use super::handler::{Description, Handler, Kind};
+use super::request::Request;
+use super::response::IntoResponse;
+
+/// An endpoint that always gives the same response; see [`fixed`].
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    response: FixedResponse,
+    is_stream: bool,
+}
+
+/// A response of which only the `Date` is missing.
+#[derive(Clone, Debug)]
+pub struct FixedResponse {
+    status: u16,
+    fields: Box<[u8]>,
+    body: Bytes,
+}
+
+impl FixedResponse {
+    /// The status code.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The header fields, each with its line end, but for those the connection writes itself.
+    pub(crate) fn fields(&self) -> &[u8] {
+        &self.fields
+    }
+
+    /// The content.
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+/// The same response for every request, encoded once: the cheapest endpoint there is, for health
+/// checks and other constants. It bypasses everything: no hook, no middleware and no error renderer
+/// sees its requests.
+///
+/// ```
+/// use highwater::{Router, StatusCode, fixed};
+///
+/// let app = Router::new()
+///     .get("/health", fixed("ok"))
+///     .get("/gone", fixed((StatusCode::GONE, "it was nice while it lasted")));
+/// # app.build().unwrap();
+/// ```
+///
+/// Its content cannot be a stream; [`Router::build`](super::Router::build) refuses that.
+pub fn fixed(response: impl IntoResponse) -> Fixed {
+    let mut response = response.into_response().render(|error| error.render());
+    let mut fields = Vec::new();
+    for (name, value) in response.headers() {
+        fields.extend_from_slice(name.as_bytes());
+        fields.extend_from_slice(b": ");
+        fields.extend_from_slice(value);
+        fields.extend_from_slice(b"\r\n");
+    }
+    let (body, is_stream) = match response.take_body().into_repr() {
+        Repr::Empty => (Bytes::new(), false),
+        Repr::Static(bytes) => (Bytes::from_static(bytes), false),
+        Repr::Owned(bytes) => (Bytes::from(bytes), false),
+        Repr::Pooled(bytes) => (Bytes::copy_from_slice(&bytes), false),
+        Repr::Shared(bytes) => (bytes, false),
+        Repr::Stream(..) | Repr::Upgrade(_) => (Bytes::new(), true),
+    };
+    let status = response.status().as_u16();
+    let response = FixedResponse { status, fields: fields.into_boxed_slice(), body };
+    Fixed { response, is_stream }
+}
+
+/// Marks [`Fixed`] as a handler.
+#[derive(Debug)]
+pub struct ViaFixed;
+
+impl Handler<ViaFixed> for Fixed {
+    fn describe(&self, description: &mut Description) {
+        description.kind = Kind::Fixed;
+        if self.is_stream {
+            let problem = "fixed(…) needs content that is there at once; \
+                           a stream or an upgrade has to come from a function";
+            description.problems.push(String::from(problem));
+        }
+    }
+
+    #[inline]
+    fn dispatch<'h>(&'h self, _request: &Request<'_>) -> Outcome<'h> {
+        Outcome::Fixed(&self.response)
+    }
+}

@@ -1,0 +1,382 @@
+//! What can answer a request: a plain function, whose shape chooses how it is run.
+//!
+//! The work is divided so that the compiler can say precisely what is wrong with a function: it is a
+//! [`Callable`] of some number of arguments; each of them is an extractor ([`Arguments`]); what it
+//! returns is an [`Answer`]. There is one implementation of [`Handler`] for all functions, so the
+//! compiler reports the part that is missing instead of the whole that does not fit.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dispatch::Outcome;
+use super::endpoint::{Endpoint, Options};
+use super::error::Error;
+use super::exit::{Exit, guarded, guarded_future};
+use super::extract::{BodyUse, FromRequest, Requirements};
+use super::request::Request;
+use super::response::IntoResponse;
+
+/// How a handler is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Not at all: the response was encoded when the application was built.
+    Fixed,
+    /// On the worker, at once: `fn`.
+    Inline,
+    /// As a future on the worker: `async fn`.
+    Async,
+    /// On the pool: `blocking(fn)`.
+    Blocking,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Fixed => "fixed",
+            Kind::Inline => "inline",
+            Kind::Async => "async",
+            Kind::Blocking => "blocking",
+        })
+    }
+}
+
+/// What can be registered with a [`Router`](super::Router).
+///
+/// | handler | is run |
+/// |---|---|
+/// | `fn(extractors…) -> response` | on the worker, at once. It must not wait for anything |
+/// | `async fn(extractors…) -> response` | on the worker; its future need not be `Send` |
+/// | [`blocking`]`(fn(extractors…) -> response)` | on a bounded pool of threads |
+/// | [`fixed`](super::fixed)`(response)` | not at all |
+///
+/// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
+/// takes the body. The result implements [`IntoResponse`].
+///
+/// `M` is for the compiler only; it tells the kinds of handlers apart.
+///
+/// The methods set options of the endpoint:
+///
+/// ```
+/// use std::time::Duration;
+/// use highwater::{Bytes, Handler, Router, StatusCode};
+///
+/// async fn store(content: Bytes) -> StatusCode {
+///     StatusCode::CREATED
+/// }
+///
+/// let app = Router::new()
+///     .put("/files/{name}", store.body_max(8 << 20).timeout(Duration::from_secs(30)));
+/// # app.build().unwrap();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "a request cannot be answered with this",
+    note = "a handler is `fn(extractors…) -> response`, `async fn(extractors…) -> response`, \
+            `blocking(function)` or `fixed(response)`"
+)]
+pub trait Handler<M>: Sized + Send + Sync + 'static {
+    /// Says what the handler needs.
+    #[doc(hidden)]
+    fn describe(&self, description: &mut Description);
+
+    /// Answers a request.
+    #[doc(hidden)]
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
+
+    /// Takes bodies of up to `bytes` bytes, instead of what the server is set to; beyond it 413.
+    fn body_max(self, bytes: u64) -> Endpoint<Self, M> {
+        Endpoint::new(self).body_max(bytes)
+    }
+
+    /// Calls the endpoint `name` in metrics and logs, instead of by its path's pattern.
+    fn name(self, name: impl Into<String>) -> Endpoint<Self, M> {
+        Endpoint::new(self).name(name)
+    }
+
+    /// Answers 503 for the handler if it takes longer. An async handler is dropped; one on the pool
+    /// runs on, and its answer is dropped; one that runs on the worker cannot be interrupted.
+    fn timeout(self, timeout: Duration) -> Endpoint<Self, M> {
+        Endpoint::new(self).timeout(timeout)
+    }
+
+    /// Lets an async handler run to its end even if the peer goes away meanwhile. Otherwise it is
+    /// dropped at its next `.await`.
+    fn detached(self) -> Endpoint<Self, M> {
+        Endpoint::new(self).detached()
+    }
+}
+
+/// What the application has to know of a handler before it is called.
+#[derive(Debug)]
+pub struct Description {
+    pub(super) kind: Kind,
+    /// The arguments that take the body, by type.
+    pub(super) bodies: Vec<(&'static str, BodyUse)>,
+    pub(super) wants_peer: bool,
+    pub(super) requirements: Requirements,
+    pub(super) options: Options,
+    pub(super) problems: Vec<String>,
+}
+
+impl Description {
+    pub(super) fn of<M>(handler: &impl Handler<M>) -> Self {
+        let mut description = Description {
+            kind: Kind::Inline,
+            bodies: Vec::new(),
+            wants_peer: false,
+            requirements: Requirements::default(),
+            options: Options::default(),
+            problems: Vec::new(),
+        };
+        handler.describe(&mut description);
+        description
+    }
+}
+
+/// A handler whose type is forgotten.
+pub(super) trait Dispatch: Send + Sync {
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
+}
+
+/// Forgets the type of a handler, so that an application's size does not grow with the number of its
+/// types.
+pub(super) fn erase<M: 'static>(handler: impl Handler<M>) -> Box<dyn Dispatch> {
+    Box::new(Erased(handler, PhantomData))
+}
+
+struct Erased<H, M>(H, PhantomData<fn() -> M>);
+
+impl<M: 'static, H: Handler<M>> Dispatch for Erased<H, M> {
+    #[inline]
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        self.0.dispatch(request)
+    }
+}
+
+impl<F, Args, Way> Handler<(Way, Args)> for F
+where
+    F: Callable<Args>,
+    Args: Arguments,
+    F::Output: Answer<Way>,
+{
+    fn describe(&self, description: &mut Description) {
+        description.kind = F::Output::KIND;
+        Args::describe(description);
+    }
+
+    #[inline]
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        match Args::extract(request) {
+            Ok(args) => self.call(args).answer(request),
+            Err(error) => Outcome::Ready(error.into_response()),
+        }
+    }
+}
+
+/// A function of up to eight arguments.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "not a function of at most eight extractors",
+    note = "a handler is `fn(extractors…) -> response`, `async fn(extractors…) -> response`, \
+            `blocking(function)` or `fixed(response)`",
+    note = "to answer every request with the same content, write `fixed(content)`; \
+            to pass more than eight extractors, write a tuple or an extractor of your own"
+)]
+pub trait Callable<Args>: Send + Sync + 'static {
+    /// What it returns.
+    type Output;
+
+    /// Calls it.
+    fn call(&self, args: Args) -> Self::Output;
+}
+
+/// What a function returns, and thereby how it is run.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    label = "this handler returns something that is not a response",
+    note = "a handler returns, or its future resolves to, text (`&'static str`, `String`), bytes \
+            (`Bytes`, `Vec<u8>`), `Json(value)`, `Html(text)`, a `StatusCode`, \
+            `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
+    note = "write `Json(value)` for a value that implements `serde::Serialize`, or implement \
+            `IntoResponse` for your own type"
+)]
+pub trait Answer<Way>: Sized {
+    /// How it is run.
+    const KIND: Kind;
+
+    /// Makes an outcome of it.
+    fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h>;
+}
+
+/// The way of `fn`.
+#[derive(Debug)]
+pub struct Inline;
+
+/// The way of `async fn`.
+#[derive(Debug)]
+pub struct Async;
+
+impl<R: IntoResponse> Answer<Inline> for R {
+    const KIND: Kind = Kind::Inline;
+
+    #[inline]
+    fn answer<'h>(self, _request: &Request<'_>) -> Outcome<'h> {
+        Outcome::Ready(self.into_response())
+    }
+}
+
+impl<F> Answer<Async> for F
+where
+    F: Future<Output: IntoResponse> + 'static,
+{
+    const KIND: Kind = Kind::Async;
+
+    #[inline]
+    fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
+        let exit = Exit::of(request);
+        Outcome::Later(Box::pin(async move { exit.leave(guarded_future(self).await) }))
+    }
+}
+
+/// A list of extractors.
+pub trait Arguments: Sized {
+    /// Extracts them, from left to right.
+    ///
+    /// # Errors
+    /// That of the first that fails.
+    fn extract(request: &Request<'_>) -> Result<Self, Error>;
+
+    /// Adds what they need.
+    fn describe(description: &mut Description);
+}
+
+/// A list of extractors whose values can be moved to another thread.
+pub trait SendArguments: Arguments + Send + 'static {}
+
+/// A function that is run on the pool; see [`blocking`].
+pub struct Blocking<F, Args> {
+    function: Arc<F>,
+    marker: PhantomData<fn(Args)>,
+}
+
+/// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve
+/// others meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for
+/// clients that are not async. When the pool's queue is full, the peer is answered 503.
+///
+/// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
+///
+/// ```
+/// use highwater::{Path, Router, blocking};
+///
+/// fn primes(Path(below): Path<u32>) -> String {
+///     let is_prime = |n: &u32| (2..*n).all(|divisor| n % divisor != 0);
+///     (2..below).filter(is_prime).count().to_string()
+/// }
+///
+/// let app = Router::new().get("/primes/{below}", blocking(primes));
+/// # app.build().unwrap();
+/// ```
+pub fn blocking<F, Args>(function: F) -> Blocking<F, Args>
+where
+    F: Callable<Args>,
+    Args: SendArguments,
+    F::Output: IntoResponse,
+{
+    Blocking { function: Arc::new(function), marker: PhantomData }
+}
+
+/// Marks [`Blocking`] as a handler.
+#[derive(Debug)]
+pub struct ViaBlocking;
+
+impl<F, Args> Handler<ViaBlocking> for Blocking<F, Args>
+where
+    F: Callable<Args>,
+    Args: SendArguments,
+    F::Output: IntoResponse,
+{
+    fn describe(&self, description: &mut Description) {
+        description.kind = Kind::Blocking;
+        Args::describe(description);
+    }
+
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        let args = match Args::extract(request) {
+            Ok(args) => args,
+            Err(error) => return Outcome::Ready(error.into_response()),
+        };
+        let function = Arc::clone(&self.function);
+        let exit = Exit::of(request);
+        Outcome::Offload(Box::new(move || {
+            exit.leave(guarded(|| function.call(args).into_response()))
+        }))
+    }
+}
+
+impl<F, Args> fmt::Debug for Blocking<F, Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// A value that can be moved to the pool.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be moved to the pool that blocking handlers run on",
+    label = "this argument is not `Send`",
+    note = "extract something that is `Send` (an `Arc` instead of an `Rc`), or make the handler an \
+            `async fn` or a plain `fn`, which stay on the worker's thread"
+)]
+pub trait Portable: Send + 'static {}
+
+impl<T: Send + 'static> Portable for T {}
+
+macro_rules! implement_for_arity {
+    ($($arg:ident)*) => {
+        impl<F, R, $($arg),*> Callable<($($arg,)*)> for F
+        where
+            F: Fn($($arg),*) -> R + Send + Sync + 'static,
+        {
+            type Output = R;
+
+            #[inline]
+            #[allow(non_snake_case, reason = "a type parameter's name is the variable's, too")]
+            fn call(&self, ($($arg,)*): ($($arg,)*)) -> R {
+                self($($arg),*)
+            }
+        }
+
+        impl<$($arg: FromRequest),*> Arguments for ($($arg,)*) {
+            #[inline]
+            #[allow(unused_variables, reason = "there may be no argument")]
+            fn extract(request: &Request<'_>) -> Result<Self, Error> {
+                Ok(($($arg::from_request(request)?,)*))
+            }
+
+            #[allow(unused_variables, reason = "there may be no argument")]
+            fn describe(description: &mut Description) {
+                $(
+                    if $arg::BODY != BodyUse::None {
+                        description.bodies.push((std::any::type_name::<$arg>(), $arg::BODY));
+                    }
+                    description.wants_peer |= $arg::PEER;
+                    $arg::requires(&mut description.requirements);
+                )*
+            }
+        }
+
+        impl<$($arg: FromRequest + Portable),*> SendArguments for ($($arg,)*) {}
+    };
+}
+
+implement_for_arity!();
+implement_for_arity!(A);
+implement_for_arity!(A B);
+implement_for_arity!(A B C);
+implement_for_arity!(A B C D);
+implement_for_arity!(A B C D E);
+implement_for_arity!(A B C D E G);
+implement_for_arity!(A B C D E G H);
+implement_for_arity!(A B C D E G H I);

@@ -1,0 +1,213 @@
+//! A request as hooks and extractors see it: borrowed from the bytes it arrived in, and gone when
+//! they return. What they make of it is owned.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use highwater_core::http1::{Head, Version};
+use highwater_core::percent::percent_decode;
+use highwater_core::route::Params;
+use http::{Extensions, Method};
+
+use super::body::BodyStream;
+use super::dispatch::{Shared, Target};
+use super::error::Error;
+use super::head::HeadRef;
+pub use super::head::Headers;
+
+/// A request: what the peer sent, the route it took, and what the application has attached to it.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(super) head: HeadRef<'a>,
+    pub(super) params: &'a Params,
+    pub(super) body: Content<'a>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) extensions: RefCell<Extensions>,
+    pub(super) app: &'a Arc<Shared>,
+    pub(super) target: Target,
+    /// Whether a middleware awaits the answer: then hooks run after it, not after the handler.
+    pub(super) is_inner: bool,
+}
+
+/// A request as the worker has it.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) head: &'a Head<'a>,
+    /// As `App::find` left them for this head.
+    pub(crate) params: &'a Params,
+    pub(crate) body: RequestBody<'a>,
+    /// `None` unless the driver was asked for it (`App::needs_peer`).
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+/// The content of a request, as the worker has it.
+#[derive(Debug)]
+pub(crate) enum RequestBody<'a> {
+    /// All of it; empty if there is none, or nothing reads it.
+    Whole(&'a [u8]),
+    /// It follows.
+    Stream(BodyStream),
+}
+
+#[derive(Debug)]
+pub(super) enum Content<'a> {
+    Whole(&'a [u8]),
+    /// `None` once it was taken.
+    Stream(RefCell<Option<BodyStream>>),
+}
+
+impl<'a> From<RequestBody<'a>> for Content<'a> {
+    #[inline]
+    fn from(body: RequestBody<'a>) -> Self {
+        match body {
+            RequestBody::Whole(bytes) => Content::Whole(bytes),
+            RequestBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    #[inline]
+    pub(super) fn new(app: &'a Arc<Shared>, target: Target, incoming: Incoming<'a>) -> Self {
+        Request {
+            head: HeadRef::Wire(incoming.head),
+            params: incoming.params,
+            body: incoming.body.into(),
+            peer: incoming.peer,
+            extensions: RefCell::new(Extensions::new()),
+            app,
+            target,
+            is_inner: false,
+        }
+    }
+
+    /// The method.
+    pub fn method(&self) -> Method {
+        to_method(self.head)
+    }
+
+    /// The target as sent, usually path and query.
+    pub fn target(&self) -> &'a str {
+        self.head.target()
+    }
+
+    /// The path, still percent-encoded.
+    pub fn path(&self) -> &'a str {
+        self.head.path()
+    }
+
+    /// The query, without the `?` and still percent-encoded.
+    pub fn query(&self) -> Option<&'a str> {
+        self.head.query()
+    }
+
+    /// The protocol version: `HTTP_10` or `HTTP_11`.
+    pub fn version(&self) -> http::Version {
+        match self.head.version() {
+            Version::Http10 => http::Version::HTTP_10,
+            Version::Http11 => http::Version::HTTP_11,
+        }
+    }
+
+    /// The header fields.
+    pub fn headers(&self) -> Headers<'a> {
+        self.head.headers()
+    }
+
+    /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers().get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The pattern of the route, as it was registered: `/users/{id}`. `None` where no route matches.
+    pub fn matched_path(&self) -> Option<&'a str> {
+        self.app.pattern(self.target)
+    }
+
+    /// The value of the path parameter `name`, percent-decoded. `None` if the route has no such
+    /// parameter.
+    ///
+    /// # Errors
+    /// 400 if the value is not well-formed.
+    pub fn param(&self, name: &str) -> Result<Option<Cow<'a, str>>, Error> {
+        let index = self.param_names().iter().position(|existing| &**existing == name);
+        index.map(|index| self.param_at(index)).transpose()
+    }
+
+    /// The names of the path parameters, in step with [`Request::param_at`].
+    pub(super) fn param_names(&self) -> &'a [Box<str>] {
+        self.app.param_names(self.target)
+    }
+
+    /// The percent-decoded value of a path parameter that exists.
+    pub(super) fn param_at(&self, index: usize) -> Result<Cow<'a, str>, Error> {
+        let raw = self.params.value(index, self.path()).unwrap_or_default();
+        percent_decode(raw).map_err(|error| {
+            let name = &self.param_names()[index];
+            Error::bad_request(format!("path parameter `{name}`: in `{raw}`, {error}"))
+                .with_code("invalid_path")
+        })
+    }
+
+    /// The content, if it is there whole: for extractors whose [`FromRequest::BODY`] is `Whole`.
+    ///
+    /// [`FromRequest::BODY`]: super::FromRequest::BODY
+    pub fn body(&self) -> Option<&[u8]> {
+        match &self.body {
+            Content::Whole(bytes) => Some(bytes),
+            Content::Stream(_) => None,
+        }
+    }
+
+    /// Takes the content as a stream. Empty if it was taken before.
+    pub(super) fn take_stream(&self) -> BodyStream {
+        match &self.body {
+            Content::Whole(bytes) => BodyStream::whole(bytes::Bytes::copy_from_slice(bytes)),
+            Content::Stream(stream) => {
+                stream.take().unwrap_or_else(|| BodyStream::whole(bytes::Bytes::new()))
+            }
+        }
+    }
+
+    /// The peer's address, if the application asked for it: with [`PeerAddr`](super::PeerAddr) in a
+    /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses).
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// A state given to [`Router::state`](super::Router::state).
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<&'a T> {
+        self.app.state(self.target)
+    }
+
+    /// Attaches a value for those who see the request later: hooks, middleware, and handlers by way
+    /// of [`Extension`](super::Extension). A value of the same type is replaced.
+    pub fn insert<T: Clone + Send + Sync + 'static>(&self, value: T) {
+        self.extensions.borrow_mut().insert(value);
+    }
+
+    /// The value of type `T` that was attached.
+    pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        self.extensions.borrow().get::<T>().cloned()
+    }
+}
+
+/// The method in the words of the `http` crate.
+pub(super) fn to_method(head: HeadRef<'_>) -> Method {
+    use highwater_core::http1::Method as Core;
+    match head.method() {
+        Core::Get => Method::GET,
+        Core::Head => Method::HEAD,
+        Core::Post => Method::POST,
+        Core::Put => Method::PUT,
+        Core::Delete => Method::DELETE,
+        Core::Connect => Method::CONNECT,
+        Core::Options => Method::OPTIONS,
+        Core::Trace => Method::TRACE,
+        Core::Patch => Method::PATCH,
+        Core::Other => Method::from_bytes(head.method_token().as_bytes())
+            .expect("the parser admits only tokens, which is what methods are"),
+    }
+}
