@@ -3,6 +3,7 @@
 //! Invariants: a line is one line, whatever its values contain; a value takes up at most
 //! [`VALUE_SIZE_MAX`] bytes before it is escaped.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 
@@ -23,7 +24,7 @@ pub enum Level {
 }
 
 /// A field's value.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum Value<'a> {
     /// A number from zero up.
     Unsigned(u64),
@@ -36,7 +37,7 @@ pub enum Value<'a> {
     /// Where somebody listens.
     Address(SocketAddr),
     /// Text.
-    Text(&'a str),
+    Text(Cow<'a, str>),
     /// Text that is made when it is written.
     Shown(&'a dyn Display),
     /// None: the field is left out.
@@ -67,17 +68,17 @@ impl From<usize> for Value<'_> {
     }
 }
 
-impl<'a> From<&'a str> for Value<'a> {
-    fn from(value: &'a str) -> Self {
-        Value::Text(value)
-    }
+macro_rules! texts {
+    ($($from:ty),+) => {$(
+        impl<'a> From<$from> for Value<'a> {
+            fn from(value: $from) -> Self {
+                Value::Text(value.into())
+            }
+        }
+    )+};
 }
 
-impl<'a> From<&'a String> for Value<'a> {
-    fn from(value: &'a String) -> Self {
-        Value::Text(value)
-    }
-}
+texts!(&'a str, &'a String, String, Cow<'a, str>);
 
 impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
     fn from(value: Option<T>) -> Self {

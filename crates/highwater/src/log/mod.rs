@@ -211,14 +211,13 @@ mod tests {
     /// Purpose: the macros take every form of field, in any number, with or without a last comma.
     #[test]
     fn macros_take_fields() {
+        use crate::log;
         let name = String::from("n");
-        crate::log::info!("macros are tested");
-        crate::log::warn!("macros are tested", count = 1_usize, ratio = 0.5, fine = true,);
-        crate::log::error!("macros are tested", name = &name, at = %std::net::Ipv4Addr::LOCALHOST);
-        crate::log::info!(
-            "macros are tested",
-            at = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 80)))
-        );
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
+        log::info!("macros are tested");
+        log::warn!("macros are tested", count = 1_usize, ratio = 0.5, fine = true,);
+        log::error!("macros are tested", name = &name, why = name.clone(), at = %address.ip());
+        log::info!("macros are tested", at = address, metrics = Some(address), open = None::<u64>);
         crate::log::flush();
     }
 }

@@ -215,7 +215,7 @@ impl WorkerMetrics {
     /// The endpoint of a request that no route matched.
     pub const UNMATCHED: u16 = u16::MAX;
 
-    pub(super) fn new(routes: usize) -> Self {
+    pub(crate) fn new(routes: usize) -> Self {
         WorkerMetrics {
             bytes_read: Tally::default(),
             bytes_written: Tally::default(),

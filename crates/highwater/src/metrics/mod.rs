@@ -207,7 +207,8 @@ impl Metrics {
         Ok(Sampler { stop, thread: Some(thread) })
     }
 
-    /// The page that a scrape gets, in the Prometheus text format 0.0.4.
+    /// The page that a scrape gets, in the Prometheus text format 0.0.4. What is per second on it, or
+    /// a ratio, moves only while a [`Sampler`] lives.
     pub fn page(&self) -> String {
         families::write(&self.0, self.now())
     }
