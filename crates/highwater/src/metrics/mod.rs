@@ -2,7 +2,8 @@
 //!
 //! Workers count (`counters.rs`), a sampler turns counts into rates (`sampler.rs`), the application
 //! adds its own (`registry.rs`), and a scrape of the metrics port writes all of it down
-//! (`exposition.rs`, `process.rs`, `families.rs`).
+//! (`families.rs`, `process.rs`, in the format of `exposition.rs`). `port.rs` serves it, together with
+//! what `readiness.rs` decides.
 //!
 //! ```text
 //!  worker 0 ─▶ WorkerMetrics ─┐
@@ -16,7 +17,9 @@
 mod counters;
 mod exposition;
 mod families;
+mod port;
 mod process;
+mod readiness;
 mod registry;
 mod sampler;
 
@@ -31,7 +34,10 @@ use self::sampler::{Busy, Rates, Sample, Window};
 
 pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetrics};
 pub use self::exposition::CONTENT_TYPE;
+pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
+
+pub(crate) use self::port::router;
 
 /// All metrics of one server and its application. Cheap to clone.
 ///
@@ -201,7 +207,8 @@ impl Metrics {
         Ok(Sampler { stop, thread: Some(thread) })
     }
 
-    /// The page that a scrape gets, in the Prometheus text format 0.0.4.
+    /// The page that a scrape gets, in the Prometheus text format 0.0.4. What is per second on it, or
+    /// a ratio, moves only while a [`Sampler`] lives.
     pub fn page(&self) -> String {
         families::write(&self.0, self.now())
     }

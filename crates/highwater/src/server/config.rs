@@ -9,6 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use highwater_core::http1;
 
+use crate::log::LogFormat;
+
 /// How bytes move between kernel and worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
@@ -30,18 +32,6 @@ pub enum Pin {
     /// Always.
     On,
     /// Never.
-    Off,
-}
-
-/// How the log is written to standard error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-    /// Not at all.
     Off,
 }
 

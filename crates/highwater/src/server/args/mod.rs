@@ -38,7 +38,8 @@ use std::net::SocketAddr;
 use highwater_core::http1::Limits;
 
 use self::value::{address, address_or_off, log_format, pin, transport};
-use super::config::{LogFormat, Pin, ServerConfig, TransportChoice};
+use super::config::{Pin, ServerConfig, TransportChoice};
+use crate::log::LogFormat;
 
 pub use self::layers::{parse, try_parse_from};
 pub use self::value::{duration, number, one_of, size};

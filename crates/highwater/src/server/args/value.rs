@@ -10,7 +10,8 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::server::config::{LogFormat, Pin, TransportChoice};
+use crate::log::LogFormat;
+use crate::server::config::{Pin, TransportChoice};
 
 /// Units of time, the largest first.
 const TIME_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];

@@ -1,0 +1,85 @@
+//! What does the metrics port serve?
+//!
+//! `/metrics` for Prometheus; `/livez` and `/readyz` for whoever starts, stops and balances servers.
+//! They are an application like any other, on a listener and a worker of their own, so that neither
+//! overload nor a drain of the main port keeps them from answering.
+
+use http::{StatusCode, header};
+
+use super::{CONTENT_TYPE, Metrics, Readiness};
+use crate::app::{Response, Router};
+
+/// The application of the metrics port.
+pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
+    let (metrics, readiness) = (metrics.clone(), readiness.clone());
+    Router::new()
+        .get("/metrics", move || {
+            fresh(StatusCode::OK, metrics.page()).with_content_type(CONTENT_TYPE)
+        })
+        .get("/livez", || fresh(StatusCode::OK, "ok".to_owned()))
+        .get("/readyz", move || match readiness.verdict() {
+            Ok(()) => fresh(StatusCode::OK, "ready".to_owned()),
+            Err(reason) => fresh(StatusCode::SERVICE_UNAVAILABLE, reason),
+        })
+}
+
+/// An answer that is true now and must not be kept.
+fn fresh(status: StatusCode, text: String) -> Response {
+    Response::from(text).with_status(status).with_header(header::CACHE_CONTROL, "no-store")
+}
+
+#[cfg(test)]
+mod tests {
+    use highwater_core::http1::{self, Connection, Limits, Next, Scratch};
+    use highwater_core::route::Params;
+    use highwater_core::time::Instant;
+
+    use super::*;
+    use crate::app::{App, Incoming, Outcome, RequestBody};
+
+    /// Status, media type and content of the answer to `GET path`.
+    fn get(app: &App, path: &str) -> (u16, String, String) {
+        let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+        let (mut input, mut scratch) = (text.as_bytes(), Scratch::default());
+        let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
+        let mut connection = Connection::new(Instant::ZERO);
+        let next = connection.next(&mut input, &mut scratch, &limits, Instant::ZERO, |head| {
+            app.plan(*target.insert(app.find(head, &mut params)), &limits)
+        });
+        let Next::Request(request) = next else { panic!("a request: {next:?}") };
+        let http1::Body::Whole(content) = request.body else { panic!("it has no body") };
+        let body = RequestBody::Whole(content);
+        let incoming = Incoming { head: &request.head, params: &params, body, peer: None };
+        let Outcome::Ready(mut response) = app.call(target.expect("it was planned for"), incoming)
+        else {
+            panic!("nothing here waits")
+        };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let media_type = response.header("content-type").map(text).unwrap_or_default();
+        let body = response.take_body();
+        (response.status().as_u16(), media_type, text(body.as_bytes().unwrap_or_default()))
+    }
+
+    /// Purpose: the three answers are those that Prometheus, Kubernetes and balancers expect.
+    #[test]
+    fn the_port_answers() {
+        let (metrics, readiness) = (Metrics::new(), Readiness::new());
+        metrics.begin(&["/"], 1);
+        let app = router(&metrics, &readiness).build().unwrap_or_else(|error| panic!("{error}"));
+
+        let (status, media_type, page) = get(&app, "/metrics");
+        assert_eq!((status, &*media_type), (200, "text/plain; version=0.0.4; charset=utf-8"));
+        assert!(page.contains("\nhttp_requests_total 0\n"), "{page}");
+
+        let plain = "text/plain; charset=utf-8".to_owned();
+        assert_eq!(get(&app, "/livez"), (200, plain.clone(), "ok".to_owned()));
+        assert_eq!(get(&app, "/readyz"), (200, plain.clone(), "ready".to_owned()));
+        readiness.check("store", || Err("still loading".to_owned()));
+        let said = "store: still loading".to_owned();
+        assert_eq!(get(&app, "/readyz"), (503, plain.clone(), said));
+        readiness.drain();
+        assert_eq!(get(&app, "/readyz"), (503, plain.clone(), "draining".to_owned()));
+        assert_eq!(get(&app, "/livez"), (200, plain, "ok".to_owned()));
+        assert_eq!(get(&app, "/").0, 404);
+    }
+}
