@@ -1,1 +1,3 @@
 //! How do I serve my application?
+
+pub mod cache;
