@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod cache;
 pub mod log;
 pub mod machine;
 pub mod metrics;
