@@ -15,7 +15,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let machine = machine::look();
-    if args.json { json(&machine) } else { text(&machine) }
+    if args.json {
+        json(&machine)
+    } else {
+        text(&machine)
+    }
     ExitCode::SUCCESS
 }
 
@@ -25,10 +29,18 @@ fn text(machine: &Machine) {
     println!("kernel       {}", machine.kernel);
     println!("transport    {} ({})", machine.transport, machine.transport_reason);
     let cores: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
-    println!("cores        {} allowed ({}), {} workers by default", cores.len(), cores.join(" "), machine.workers);
+    println!(
+        "cores        {} allowed ({}), {} workers by default",
+        cores.len(),
+        cores.join(" "),
+        machine.workers
+    );
     println!("descriptors  {} (hard limit {})", machine.descriptors_soft, machine.descriptors_hard);
     println!("connections  {} at most, over all workers", machine.connections_max);
-    println!("backlog      {} (net.core.somaxconn)", machine.somaxconn.map_or("unknown".into(), |n| n.to_string()));
+    println!(
+        "backlog      {} (net.core.somaxconn)",
+        machine.somaxconn.map_or("unknown".into(), |n| n.to_string())
+    );
     let advice = machine.advice();
     if advice.is_empty() {
         println!("\nNothing to change.");

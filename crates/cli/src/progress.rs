@@ -29,8 +29,14 @@ impl Progress {
         self.drawn = Instant::now();
         let share = done as f64 / self.total.max(1) as f64;
         let left = self.began.elapsed().mul_f64((1.0 - share).max(0.0) / share.max(1e-9));
-        let bar: String = (0..30).map(|at| if f64::from(at) < share * 30.0 { '#' } else { '.' }).collect();
-        let line = format!("\r{} [{bar}] {done}/{} {:.0} s left ", self.what, self.total, left.as_secs_f64());
+        let bar: String =
+            (0..30).map(|at| if f64::from(at) < share * 30.0 { '#' } else { '.' }).collect();
+        let line = format!(
+            "\r{} [{bar}] {done}/{} {:.0} s left ",
+            self.what,
+            self.total,
+            left.as_secs_f64()
+        );
         // A terminal that is gone is no reason to stop.
         let _ = stderr().write_all(line.as_bytes());
     }

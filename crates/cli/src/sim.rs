@@ -12,7 +12,9 @@ use crate::progress::Progress;
 /// Run the worker in a simulated world: one seed decides splits, order, delays, resets, slow readers
 /// and jumps of the clock. A failure is a number that shows it again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42\n  highwater sim --seeds 1000 --json")]
+#[command(
+    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42\n  highwater sim --seeds 1000 --json"
+)]
 pub(crate) struct Args {
     /// How many seeds to run, from --first on.
     #[arg(long, default_value_t = 1000, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(1..))]

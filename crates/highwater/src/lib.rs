@@ -12,4 +12,6 @@ pub mod sim;
 pub use app::*;
 pub use bytes::Bytes;
 pub use http::{self, StatusCode};
+#[cfg(feature = "cli")]
+pub use server::args::ServerArgs;
 pub use server::{Running, Server, ServerConfig, ServerError};

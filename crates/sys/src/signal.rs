@@ -23,6 +23,17 @@ pub enum Signal {
     HangUp,
 }
 
+impl std::fmt::Display for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Signal::Terminate => "SIGTERM",
+            Signal::Interrupt => "SIGINT",
+            Signal::Quit => "SIGQUIT",
+            Signal::HangUp => "SIGHUP",
+        })
+    }
+}
+
 const SIGNALS: [(Signal, i32); 4] = [
     (Signal::Terminate, libc::SIGTERM),
     (Signal::Interrupt, libc::SIGINT),

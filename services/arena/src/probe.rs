@@ -31,9 +31,10 @@ struct Fields(Vec<u8>);
 
 impl FromRequest for Fields {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        let lines = request.headers().iter().flat_map(|(name, value)| {
-            [name.as_bytes(), b": ", value, b"\n"].concat()
-        });
+        let lines = request
+            .headers()
+            .iter()
+            .flat_map(|(name, value)| [name.as_bytes(), b": ", value, b"\n"].concat());
         Ok(Fields(lines.collect()))
     }
 }

@@ -47,11 +47,7 @@ impl SearchArgs {
             fs::read(path).map_err(|e| format!("cannot read --provider-ca {}: {e}", path.display()))
         };
         let authorities = self.provider_ca.as_ref().map(read).transpose()?;
-        Ok(Settings {
-            authorities,
-            interval: self.poll_interval,
-            ..Settings::new(url)
-        })
+        Ok(Settings { authorities, interval: self.poll_interval, ..Settings::new(url) })
     }
 }
 
@@ -98,60 +94,33 @@ pub struct ProviderArgs {
 impl ProviderArgs {
     /// How the provider is to behave.
     pub fn behaviour(&self) -> Behaviour {
-        let ProviderArgs {
-            delay,
-            fail_rate,
-            truncate_rate,
-            lie,
-            gzip,
-            etag,
-            ..
-        } = *self;
-        Behaviour {
-            delay,
-            fail_rate,
-            truncate_rate,
-            lie,
-            gzip,
-            etag,
-        }
+        let ProviderArgs { delay, fail_rate, truncate_rate, lie, gzip, etag, .. } = *self;
+        Behaviour { delay, fail_rate, truncate_rate, lie, gzip, etag }
     }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text
-        .parse::<jiff::SignedDuration>()
-        .ok()
-        .and_then(|d| Duration::try_from(d).ok());
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
     parsed.ok_or_else(|| "write a number and a unit, for example 500ms, 30s or 5m".to_owned())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     let range = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
-    range
-        .contains(&interval)
-        .then_some(interval)
-        .ok_or_else(|| "must be from 1s to 24h".to_owned())
+    range.contains(&interval).then_some(interval).ok_or_else(|| "must be from 1s to 24h".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share = text
-        .parse()
-        .ok()
-        .filter(|share| (0.0..=1.0).contains(share));
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "write a number from 0 to 1, for example 0.2".to_owned())
 }
 
 fn url(text: &str) -> Result<String, String> {
-    parse_url(text)
-        .map(|url| url.to_string())
-        .map_err(|e| e.to_string())
+    parse_url(text).map(|url| url.to_string()).map_err(|e| e.to_string())
 }
 
 fn store(text: &str) -> Result<Choice, String> {
-    text.parse()
-        .map_err(|e: crate::store::StoreError| e.to_string())
+    text.parse().map_err(|e: crate::store::StoreError| e.to_string())
 }
 
 #[cfg(test)]
@@ -200,10 +169,7 @@ mod tests {
             let error = parse(&[&format!("{flag}={value}")]).expect_err(flag);
             let text = error.to_string();
             assert_eq!(error.exit_code(), 2);
-            assert!(
-                text.contains(flag) && text.contains(value) && text.contains(remedy),
-                "{text}"
-            );
+            assert!(text.contains(flag) && text.contains(value) && text.contains(remedy), "{text}");
         }
     }
 }

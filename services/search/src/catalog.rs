@@ -39,19 +39,10 @@ pub struct Applied {
 impl Catalog {
     /// Loads what the store remembers and publishes it.
     pub fn open(mut store: Box<dyn Store>, events_max: usize) -> Result<Catalog, StoreError> {
-        let events: Vec<Event> = store
-            .load()?
-            .into_iter()
-            .map(|record| record.event)
-            .collect();
+        let events: Vec<Event> = store.load()?.into_iter().map(|record| record.event).collect();
         let empty = Snapshot::empty();
         let current = ArcSwap::from_pointee(empty.apply(&events).next.unwrap_or(empty));
-        Ok(Catalog {
-            store: Mutex::new(store),
-            current,
-            events_max,
-            refused: AtomicU64::new(0),
-        })
+        Ok(Catalog { store: Mutex::new(store), current, events_max, refused: AtomicU64::new(0) })
     }
 
     /// What is served now. Wait-free; hold it for one answer, not longer.
@@ -78,11 +69,7 @@ impl Catalog {
         if let Some(next) = applied.next {
             self.current.store(Arc::new(next));
         }
-        Ok(Applied {
-            new: applied.new,
-            changed: applied.changed,
-            refused,
-        })
+        Ok(Applied { new: applied.new, changed: applied.changed, refused })
     }
 
     fn refuse_beyond_limit(&self, current: &Snapshot, events: &mut Vec<Event>) -> usize {
@@ -117,11 +104,7 @@ mod tests {
             let events = self.0.lock().expect("unpoisoned").0.clone();
             Ok(events
                 .into_iter()
-                .map(|event| Record {
-                    event,
-                    first_seen: 0,
-                    last_seen: 0,
-                })
+                .map(|event| Record { event, first_seen: 0, last_seen: 0 })
                 .collect())
         }
 
@@ -139,8 +122,7 @@ mod tests {
 
     fn events(ids: std::ops::Range<u32>) -> Vec<Event> {
         let noon = datetime(2024, 6, 30, 12, 0, 0, 0);
-        ids.map(|i| sample(&i.to_string(), noon, noon, "t"))
-            .collect()
+        ids.map(|i| sample(&i.to_string(), noon, noon, "t")).collect()
     }
 
     /// Purpose: what the store could not keep is not served, and is served once it could.
@@ -149,18 +131,10 @@ mod tests {
         let fake = Fake::default();
         let catalog = Catalog::open(Box::new(fake.clone()), EVENTS_MAX).expect("opens");
         fake.0.lock().expect("unpoisoned").1 = true;
-        catalog
-            .apply(events(0..3), 1)
-            .expect_err("the disk is full");
-        assert_eq!(
-            (catalog.snapshot().len(), catalog.snapshot().version()),
-            (0, 0)
-        );
+        catalog.apply(events(0..3), 1).expect_err("the disk is full");
+        assert_eq!((catalog.snapshot().len(), catalog.snapshot().version()), (0, 0));
         fake.0.lock().expect("unpoisoned").1 = false;
-        assert_eq!(
-            catalog.apply(events(0..3), 2).map(|applied| applied.new),
-            Ok(3)
-        );
+        assert_eq!(catalog.apply(events(0..3), 2).map(|applied| applied.new), Ok(3));
         assert_eq!(catalog.snapshot().len(), 3);
     }
 
@@ -187,22 +161,8 @@ mod tests {
         let catalog = Catalog::open(Box::new(fake.clone()), 3).expect("opens");
         catalog.apply(events(0..2), 1).expect("applied");
         let applied = catalog.apply(events(0..5), 2).expect("applied");
-        assert_eq!(
-            applied,
-            Applied {
-                new: 1,
-                changed: 0,
-                refused: 2
-            }
-        );
+        assert_eq!(applied, Applied { new: 1, changed: 0, refused: 2 });
         assert_eq!((catalog.snapshot().len(), catalog.refused_total()), (3, 2));
-        assert!(
-            fake.0
-                .lock()
-                .expect("unpoisoned")
-                .0
-                .iter()
-                .all(|event| &*event.plan_id < "3")
-        );
+        assert!(fake.0.lock().expect("unpoisoned").0.iter().all(|event| &*event.plan_id < "3"));
     }
 }

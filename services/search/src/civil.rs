@@ -69,16 +69,9 @@ fn split_date(text: &[u8]) -> Option<(Date, &[u8])> {
     if date[4] != b'-' || date[7] != b'-' {
         return None;
     }
-    let (year, month, day) = (
-        number(&date[..4])?,
-        number(&date[5..7])?,
-        number(&date[8..])?,
-    );
-    let date = Date::new(
-        i16::try_from(year).ok()?,
-        i8::try_from(month).ok()?,
-        i8::try_from(day).ok()?,
-    );
+    let (year, month, day) = (number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?);
+    let date =
+        Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?);
     Some((date.ok()?, rest))
 }
 
@@ -99,15 +92,7 @@ fn split_clock(text: &[u8]) -> Option<(Clock, &[u8])> {
             (nanosecond, rest) = split_fraction(fraction)?;
         }
     }
-    Some((
-        Clock {
-            hour,
-            minute,
-            second,
-            nanosecond,
-        },
-        rest,
-    ))
+    Some((Clock { hour, minute, second, nanosecond }, rest))
 }
 
 fn split_hour_minute(text: &[u8]) -> Option<(i8, i8, &[u8])> {
@@ -139,8 +124,7 @@ fn parse_offset(text: &[u8]) -> Option<SignedDuration> {
     };
     let (hour, minute, rest) = split_hour_minute(digits)?;
     let minutes = i64::from(hour) * 60 + i64::from(minute);
-    rest.is_empty()
-        .then(|| SignedDuration::from_secs(sign * minutes * 60))
+    rest.is_empty().then(|| SignedDuration::from_secs(sign * minutes * 60))
 }
 
 /// The value of one to four ASCII digits.
@@ -176,10 +160,7 @@ mod tests {
         }
         let fraction = datetime(2024, 6, 30, 21, 0, 0, 120_000_000);
         assert_eq!(parse_local("2024-06-30T21:00:00.12"), Some(fraction));
-        assert_eq!(
-            parse_local("2024-02-29T00:00:00"),
-            Some(datetime(2024, 2, 29, 0, 0, 0, 0))
-        );
+        assert_eq!(parse_local("2024-02-29T00:00:00"), Some(datetime(2024, 2, 29, 0, 0, 0, 0)));
     }
 
     /// Purpose: a feed's broken date is refused, never repaired into a neighbouring one.
@@ -220,10 +201,7 @@ mod tests {
     /// Purpose: a date alone means its first or last instant, by the parameter it is given for.
     #[test]
     fn date_means_its_edge() {
-        assert_eq!(
-            parse_bound("2024-06-30", Edge::First),
-            Some(datetime(2024, 6, 30, 0, 0, 0, 0))
-        );
+        assert_eq!(parse_bound("2024-06-30", Edge::First), Some(datetime(2024, 6, 30, 0, 0, 0, 0)));
         assert_eq!(
             parse_bound("2024-06-30", Edge::Last),
             Some(datetime(2024, 6, 30, 23, 59, 59, 999_999_999))
@@ -236,31 +214,16 @@ mod tests {
         let cases = [
             ("2024-06-30T21:00:00Z", datetime(2024, 6, 30, 21, 0, 0, 0)),
             ("2024-06-30T21:00:00z", datetime(2024, 6, 30, 21, 0, 0, 0)),
-            (
-                "2024-06-30T21:00:00+02:00",
-                datetime(2024, 6, 30, 19, 0, 0, 0),
-            ),
-            (
-                "2024-06-30T21:00:00 02:00",
-                datetime(2024, 6, 30, 19, 0, 0, 0),
-            ),
-            (
-                "2024-12-31T21:00:00-05:30",
-                datetime(2025, 1, 1, 2, 30, 0, 0),
-            ),
-            (
-                "2024-06-30T21:00:00.5-00:00",
-                datetime(2024, 6, 30, 21, 0, 0, 500_000_000),
-            ),
+            ("2024-06-30T21:00:00+02:00", datetime(2024, 6, 30, 19, 0, 0, 0)),
+            ("2024-06-30T21:00:00 02:00", datetime(2024, 6, 30, 19, 0, 0, 0)),
+            ("2024-12-31T21:00:00-05:30", datetime(2025, 1, 1, 2, 30, 0, 0)),
+            ("2024-06-30T21:00:00.5-00:00", datetime(2024, 6, 30, 21, 0, 0, 500_000_000)),
             ("2024-06-30T21:00+02:00", datetime(2024, 6, 30, 19, 0, 0, 0)),
         ];
         for (text, expected) in cases {
             assert_eq!(parse_bound(text, Edge::First), Some(expected), "{text}");
         }
-        assert_eq!(
-            parse_bound("9999-12-31T23:59:59-01:00", Edge::Last),
-            Some(DateTime::MAX)
-        );
+        assert_eq!(parse_bound("9999-12-31T23:59:59-01:00", Edge::Last), Some(DateTime::MAX));
         assert_eq!(
             parse_bound("0000-01-01T00:00:00+01:00", Edge::First),
             Some(datetime(-1, 12, 31, 23, 0, 0, 0))

@@ -44,10 +44,7 @@ impl Event {
     ///
     /// Two plans never share a name, because a base plan's identifier with a colon is refused.
     pub fn identity(base_plan_id: &str, plan_id: &str) -> Uuid {
-        Uuid::new_v5(
-            &Uuid::NAMESPACE_URL,
-            format!("event:{base_plan_id}:{plan_id}").as_bytes(),
-        )
+        Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("event:{base_plan_id}:{plan_id}").as_bytes())
     }
 
     /// Appends the event as clients read it: one JSON object, its keys always in the same order.
@@ -59,11 +56,8 @@ impl Event {
         for (name, at) in [("start", start), ("end", end)] {
             let (date, time) = (at.date(), at.time());
             let (h, m, s) = (time.hour(), time.minute(), time.second());
-            write!(
-                out,
-                r#","{name}_date":"{date}","{name}_time":"{h:02}:{m:02}:{s:02}""#
-            )
-            .expect(INFALLIBLE);
+            write!(out, r#","{name}_date":"{date}","{name}_time":"{h:02}:{m:02}:{s:02}""#)
+                .expect(INFALLIBLE);
         }
         for (name, price) in [("min", self.min_price), ("max", self.max_price)] {
             match price {

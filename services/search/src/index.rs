@@ -93,10 +93,8 @@ impl Snapshot {
         if runs.len() == 1 && runs[0] == (0..self.len()) {
             return self.page.clone();
         }
-        let size: usize = runs
-            .iter()
-            .map(|run| self.offsets[run.end] - self.offsets[run.start])
-            .sum();
+        let size: usize =
+            runs.iter().map(|run| self.offsets[run.end] - self.offsets[run.start]).sum();
         let mut body = BytesMut::with_capacity(EVENTS_HEAD.len() + size + EVENTS_TAIL.len());
         body.extend_from_slice(EVENTS_HEAD);
         for (i, run) in runs.iter().enumerate() {
@@ -111,9 +109,7 @@ impl Snapshot {
 
     /// The maximal runs of neighbours that `range` admits, in order.
     fn runs(&self, range: Range) -> Vec<ops::Range<usize>> {
-        let first = range
-            .from
-            .map_or(0, |from| self.rows.partition_point(|row| row.start < from));
+        let first = range.from.map_or(0, |from| self.rows.partition_point(|row| row.start < from));
         let Some(to) = range.to else {
             let rest = first..self.len();
             return iter::once(rest).filter(|rest| !rest.is_empty()).collect();
@@ -156,14 +152,8 @@ impl Snapshot {
     }
 
     fn with(&self, updates: &HashMap<Uuid, &Event>) -> Snapshot {
-        let kept = self
-            .rows
-            .iter()
-            .filter(|row| !updates.contains_key(&row.id))
-            .copied();
-        let mut rows: Vec<Row> = kept
-            .chain(updates.values().map(|event| Row::of(event)))
-            .collect();
+        let kept = self.rows.iter().filter(|row| !updates.contains_key(&row.id)).copied();
+        let mut rows: Vec<Row> = kept.chain(updates.values().map(|event| Row::of(event))).collect();
         rows.sort_unstable();
         Snapshot::build(self.version + 1, rows, |id, page| match updates.get(id) {
             Some(event) => event.write_json(page),
@@ -184,18 +174,8 @@ impl Snapshot {
             page.pop();
         }
         page.extend_from_slice(EVENTS_TAIL);
-        let positions = rows
-            .iter()
-            .enumerate()
-            .map(|(position, row)| (row.id, position))
-            .collect();
-        Snapshot {
-            version,
-            rows,
-            offsets,
-            page: page.into(),
-            positions,
-        }
+        let positions = rows.iter().enumerate().map(|(position, row)| (row.id, position)).collect();
+        Snapshot { version, rows, offsets, page: page.into(), positions }
     }
 
     fn fragment(&self, position: usize) -> &[u8] {
@@ -205,11 +185,7 @@ impl Snapshot {
 
 impl Row {
     fn of(event: &Event) -> Row {
-        Row {
-            start: event.start,
-            id: event.id,
-            end: event.end,
-        }
+        Row { start: event.start, id: event.id, end: event.end }
     }
 }
 
@@ -225,15 +201,11 @@ mod tests {
     const NOON: DateTime = datetime(2024, 6, 30, 12, 0, 0, 0);
 
     fn at(minutes: i64) -> DateTime {
-        NOON.checked_add(minutes.minutes())
-            .expect("within the calendar")
+        NOON.checked_add(minutes.minutes()).expect("within the calendar")
     }
 
     fn snapshot(events: &[Event]) -> Snapshot {
-        Snapshot::empty()
-            .apply(events)
-            .next
-            .unwrap_or_else(Snapshot::empty)
+        Snapshot::empty().apply(events).next.unwrap_or_else(Snapshot::empty)
     }
 
     fn titles(body: &[u8]) -> Vec<String> {
@@ -242,10 +214,7 @@ mod tests {
             body["error"].is_null() && body.as_object().expect("an object").contains_key("error")
         );
         let events = body["data"]["events"].as_array().expect("a list");
-        events
-            .iter()
-            .map(|event| event["title"].as_str().expect("a title").to_owned())
-            .collect()
+        events.iter().map(|event| event["title"].as_str().expect("a title").to_owned()).collect()
     }
 
     /// Purpose: an empty store and a range without events answer an empty list, not a missing one.
@@ -254,40 +223,16 @@ mod tests {
         let expected = r#"{"data":{"events":[]},"error":null}"#;
         assert_eq!(Snapshot::empty().answer(Range::ALL), expected);
         let one = snapshot(&[sample("1", NOON, at(60), "one")]);
-        assert_eq!(
-            one.answer(Range {
-                from: Some(at(1)),
-                to: None
-            }),
-            expected
-        );
-        assert_eq!(
-            one.answer(Range {
-                from: None,
-                to: Some(at(59))
-            }),
-            expected
-        );
-        assert_eq!(
-            one.answer(Range {
-                from: Some(at(60)),
-                to: Some(NOON)
-            }),
-            expected
-        );
+        assert_eq!(one.answer(Range { from: Some(at(1)), to: None }), expected);
+        assert_eq!(one.answer(Range { from: None, to: Some(at(59)) }), expected);
+        assert_eq!(one.answer(Range { from: Some(at(60)), to: Some(NOON) }), expected);
     }
 
     /// Purpose: both bounds are inclusive, the lower on the start and the upper on the end.
     #[test]
     fn bounds_are_inclusive() {
         let one = snapshot(&[sample("1", NOON, at(60), "one")]);
-        assert_eq!(
-            titles(&one.answer(Range {
-                from: Some(NOON),
-                to: Some(at(60))
-            })),
-            ["one"]
-        );
+        assert_eq!(titles(&one.answer(Range { from: Some(NOON), to: Some(at(60)) })), ["one"]);
     }
 
     /// Purpose: the version moves when an answer can differ and rests when it cannot.
@@ -296,42 +241,24 @@ mod tests {
         let event = sample("1", NOON, at(60), "one");
         let first = snapshot(std::slice::from_ref(&event));
         assert_eq!((first.version(), first.len()), (1, 1));
-        let unserved = Event {
-            sold_out: Some(true),
-            sell_from: Some(NOON),
-            ..event.clone()
-        };
+        let unserved = Event { sold_out: Some(true), sell_from: Some(NOON), ..event.clone() };
         let again = first.apply(&[event.clone(), unserved]);
         assert!(again.next.is_none() && (again.new, again.changed) == (0, 0));
-        let finer = Event {
-            end: at(60).checked_add(1.nanosecond()).expect("in range"),
-            ..event.clone()
-        };
-        let renamed = Event {
-            title: "uno".into(),
-            ..event
-        };
+        let finer =
+            Event { end: at(60).checked_add(1.nanosecond()).expect("in range"), ..event.clone() };
+        let renamed = Event { title: "uno".into(), ..event };
         for update in [finer, renamed] {
             let applied = first.apply(&[update]);
             assert_eq!((applied.new, applied.changed), (0, 1));
-            assert_eq!(
-                applied.next.map(|next| (next.version(), next.len())),
-                Some((2, 1))
-            );
+            assert_eq!(applied.next.map(|next| (next.version(), next.len())), Some((2, 1)));
         }
     }
 
     /// Purpose: the answer to everything shares the page instead of copying it.
     #[test]
     fn everything_is_not_copied() {
-        let all = snapshot(&[
-            sample("1", NOON, at(1), "a"),
-            sample("2", at(1), at(2), "b"),
-        ]);
-        let wide = Range {
-            from: Some(NOON),
-            to: Some(at(2)),
-        };
+        let all = snapshot(&[sample("1", NOON, at(1), "a"), sample("2", at(1), at(2), "b")]);
+        let wide = Range { from: Some(NOON), to: Some(at(2)) };
         assert_eq!(all.answer(Range::ALL).as_ptr(), all.answer(wide).as_ptr());
     }
 

@@ -27,10 +27,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &SearchArgs) -> Result<(), String> {
-    let url = args
-        .provider_url
-        .as_deref()
-        .ok_or("give --provider-url or PROVIDER_URL the feed's URL")?;
+    let url =
+        args.provider_url.as_deref().ok_or("give --provider-url or PROVIDER_URL the feed's URL")?;
     let store = args.store.open(&args.data).map_err(|e| e.to_string())?;
     let catalog = Catalog::open(store, EVENTS_MAX).map_err(|e| e.to_string())?;
     let log = Arc::new(|line: &str| eprintln!("{line}"));

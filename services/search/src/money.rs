@@ -36,17 +36,11 @@ impl Price {
         if whole.is_empty() || !all_digits(whole) || !all_digits(decimals) {
             return None;
         }
-        let (whole, decimals) = (
-            whole.trim_start_matches('0'),
-            decimals.trim_end_matches('0'),
-        );
+        let (whole, decimals) = (whole.trim_start_matches('0'), decimals.trim_end_matches('0'));
         if whole.len() > INTEGER_DIGITS_MAX || decimals.len() > DECIMALS_MAX {
             return None;
         }
-        let value = |part: &str| {
-            part.bytes()
-                .fold(0, |value, b| value * 10 + u64::from(b - b'0'))
-        };
+        let value = |part: &str| part.bytes().fold(0, |value, b| value * 10 + u64::from(b - b'0'));
         let scale = 10_u64.pow((DECIMALS_MAX - decimals.len()) as u32);
         Some(Price(value(whole) * MILLIONTHS + value(decimals) * scale))
     }
@@ -148,10 +142,7 @@ mod tests {
     fn bounds() {
         assert!(Price::parse("999999999").is_some() && Price::parse("1000000000").is_none());
         assert_eq!(Price::from_millionths(-1), None);
-        assert_eq!(
-            Price::from_millionths(999_999_999_999_999),
-            Price::parse("999999999.999999")
-        );
+        assert_eq!(Price::from_millionths(999_999_999_999_999), Price::parse("999999999.999999"));
         assert_eq!(Price::from_millionths(1_000_000_000_000_000), None);
     }
 

@@ -28,10 +28,7 @@ pub struct Range {
 
 impl Range {
     /// Every event.
-    pub const ALL: Range = Range {
-        from: None,
-        to: None,
-    };
+    pub const ALL: Range = Range { from: None, to: None };
 
     /// Reads what follows the `?` of a request's target (empty when there is none).
     pub fn parse(query: &str) -> Result<Range, InvalidParameter> {
@@ -43,11 +40,7 @@ impl Range {
                 Some("ends_at") => ("ends_at", Edge::Last, &mut range.to),
                 _ => continue,
             };
-            let refuse = |fault| InvalidParameter {
-                parameter,
-                value: shown(value),
-                fault,
-            };
+            let refuse = |fault| InvalidParameter { parameter, value: shown(value), fault };
             if bound.is_some() {
                 return Err(refuse(Fault::Repeated));
             }
@@ -81,16 +74,8 @@ enum Fault {
 
 impl fmt::Display for InvalidParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidParameter {
-            parameter,
-            value,
-            fault,
-        } = self;
-        let example = if *parameter == "starts_at" {
-            "2024-06-01"
-        } else {
-            "2024-06-30"
-        };
+        let InvalidParameter { parameter, value, fault } = self;
+        let example = if *parameter == "starts_at" { "2024-06-01" } else { "2024-06-30" };
         match fault {
             Fault::Empty => write!(f, "{parameter} is empty: give it a date or leave it out")?,
             Fault::Repeated => write!(f, "{parameter} is given more than once: give it once")?,
@@ -100,10 +85,7 @@ impl fmt::Display for InvalidParameter {
                 "{parameter} must be a valid RFC 3339 date-time, a local date-time or a date, not '{value}'"
             )?,
         }
-        write!(
-            f,
-            "; for example {parameter}={example}T21:00:00Z or {parameter}={example}"
-        )
+        write!(f, "; for example {parameter}={example}T21:00:00Z or {parameter}={example}")
     }
 }
 
@@ -150,16 +132,7 @@ mod tests {
     /// Purpose: nothing asked, or nothing that concerns us, means every event.
     #[test]
     fn absent_means_all() {
-        for query in [
-            "",
-            "&",
-            "&&",
-            "=",
-            "page=2",
-            "Starts_at=x",
-            "starts_at2=x",
-            "x=%zz&%zz=1",
-        ] {
+        for query in ["", "&", "&&", "=", "page=2", "Starts_at=x", "starts_at2=x", "x=%zz&%zz=1"] {
             assert_eq!(Range::parse(query), Ok(Range::ALL), "{query:?}");
         }
     }
@@ -198,13 +171,9 @@ mod tests {
             message("starts_at=2024-06-01&starts_at=2024-06-01")
                 .starts_with("starts_at is given more than once")
         );
-        for query in [
-            "starts_at=%",
-            "starts_at=%2",
-            "starts_at=%zz",
-            "starts_at=%+1",
-            "starts_at=%ff",
-        ] {
+        for query in
+            ["starts_at=%", "starts_at=%2", "starts_at=%zz", "starts_at=%+1", "starts_at=%ff"]
+        {
             assert!(
                 message(query).contains("starts_at=%") && message(query).contains("percent"),
                 "{query}"

@@ -50,9 +50,7 @@ impl ErrorCode {
     /// The whole body: `{"data":null,"error":{"code":…,"message":…}}`.
     pub fn body(self, message: &str) -> Bytes {
         let (code, message) = (json!(self.name()), json!(message));
-        Bytes::from(format!(
-            r#"{{"data":null,"error":{{"code":{code},"message":{message}}}}}"#
-        ))
+        Bytes::from(format!(r#"{{"data":null,"error":{{"code":{code},"message":{message}}}}}"#))
     }
 }
 
@@ -73,13 +71,7 @@ mod tests {
     #[test]
     fn names_and_statuses() {
         use ErrorCode::*;
-        let all = [
-            InvalidParameter,
-            NotFound,
-            MethodNotAllowed,
-            Overloaded,
-            Internal,
-        ];
+        let all = [InvalidParameter, NotFound, MethodNotAllowed, Overloaded, Internal];
         let expected = [
             ("invalid_parameter", 400),
             ("not_found", 404),

@@ -33,16 +33,10 @@ fn batch(n: u64) -> Vec<Event> {
 
 /// The batch that the store holds, after checking that it holds all of it. `None`: it is empty.
 fn held(directory: &Path) -> Option<u64> {
-    let records = Embedded::open(directory)
-        .expect("sound after the kill")
-        .load()
-        .expect("loads");
+    let records = Embedded::open(directory).expect("sound after the kill").load().expect("loads");
     let first = records.first()?.event.title.clone();
     assert_eq!(records.len(), EVENTS, "a torn first batch");
-    assert!(
-        records.iter().all(|record| record.event.title == first),
-        "a torn batch"
-    );
+    assert!(records.iter().all(|record| record.event.title == first), "a torn batch");
     Some(first.parse().expect("a number"))
 }
 
@@ -59,10 +53,7 @@ fn writer() {
     let mut stdout = std::io::stdout();
     for n in first.. {
         store.apply(&batch(n), n as i64).expect("applied");
-        if writeln!(stdout, "ack {n}")
-            .and_then(|()| stdout.flush())
-            .is_err()
-        {
+        if writeln!(stdout, "ack {n}").and_then(|()| stdout.flush()).is_err() {
             return;
         }
     }
@@ -70,14 +61,8 @@ fn writer() {
 
 fn start_writer(directory: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args(["--exact", "writer", "--nocapture"])
-        .env(DIRECTORY, directory);
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("this program starts")
+    command.args(["--exact", "writer", "--nocapture"]).env(DIRECTORY, directory);
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("this program starts")
 }
 
 /// Purpose: over 20 kills at random points no acknowledged batch is lost and none is half there.
@@ -89,14 +74,9 @@ fn acknowledged_batches_survive_kill_9() {
     for _ in 0..KILLS {
         let mut child = start_writer(directory.path());
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let acknowledgement = |line: String| {
-            line.strip_prefix("ack ")
-                .and_then(|n| n.parse::<u64>().ok())
-        };
-        let mut acknowledged = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .filter_map(acknowledgement);
+        let acknowledgement =
+            |line: String| line.strip_prefix("ack ").and_then(|n| n.parse::<u64>().ok());
+        let mut acknowledged = lines.by_ref().map_while(Result::ok).filter_map(acknowledgement);
         // The point: some batches on, and then somewhere within the next.
         for n in acknowledged.by_ref().take(1 + prng.below(5) as usize) {
             last_acknowledged = n;

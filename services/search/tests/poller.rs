@@ -21,10 +21,7 @@ use stub::{Act, catalog, gzip, ok, response, send, stub};
 
 /// The default timeouts, and a limit that is quickly reached.
 fn settings(url: &str) -> Settings {
-    Settings {
-        body_bytes_max: 1 << 20,
-        ..Settings::new(url)
-    }
+    Settings { body_bytes_max: 1 << 20, ..Settings::new(url) }
 }
 
 fn source(url: &str) -> Source {
@@ -39,9 +36,7 @@ fn poll(act: Act) -> (Outcome, Catalog) {
 fn poll_with(act: Act, adjust: impl FnOnce(Settings) -> Settings) -> (Outcome, Catalog) {
     let (url, _heads) = stub(vec![act]);
     let (settings, catalog) = (adjust(settings(&url)), catalog());
-    let outcome = Source::new(&settings)
-        .expect("valid settings")
-        .poll(&catalog, 1);
+    let outcome = Source::new(&settings).expect("valid settings").poll(&catalog, 1);
     (outcome, catalog)
 }
 
@@ -62,10 +57,7 @@ fn whole_feed() {
     assert_eq!(catalog.snapshot().len(), 20);
     let line = outcome.to_string();
     assert!(line.starts_with("poll ok status=200 bytes="), "{line}");
-    assert!(
-        line.contains(" online=20 new=20 changed=0 skipped=0"),
-        "{line}"
-    );
+    assert!(line.contains(" online=20 new=20 changed=0 skipped=0"), "{line}");
 }
 
 /// Purpose: chunked and close-delimited bodies are read as well as those with a length.
@@ -90,11 +82,9 @@ fn compressed() {
     let feed = generate(50, 1);
     let zipped = gzip(feed.as_bytes());
     let announced = "Content-Encoding: gzip\r\n";
-    for answer in [
-        response(announced, &zipped),
-        response("", &zipped),
-        response(announced, feed.as_bytes()),
-    ] {
+    for answer in
+        [response(announced, &zipped), response("", &zipped), response(announced, feed.as_bytes())]
+    {
         let (outcome, catalog) = poll(send(answer));
         assert!(
             matches!(outcome, Outcome::Fetched { bytes, .. } if bytes == feed.len() as u64),
@@ -110,29 +100,17 @@ fn compressed() {
 #[test]
 fn failures_change_nothing() {
     let cases: Vec<(Act, &str)> = vec![
-        (
-            send("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"),
-            "status",
-        ),
+        (send("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"), "status"),
         (send("HTTP/1.1 204 No Content\r\n\r\n"), "status"),
         (send("HTTP/1.1 304 Not Modified\r\n\r\n"), "status"),
-        (
-            ok("<!DOCTYPE html><html><body>Maintenance<br></body></html>"),
-            "not_a_feed",
-        ),
+        (ok("<!DOCTYPE html><html><body>Maintenance<br></body></html>"), "not_a_feed"),
         (ok(r#"{"error":"moved"}"#), "malformed"),
         (ok(""), "truncated"),
-        (
-            ok([&[0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0xFF; 64]].concat()),
-            "gzip",
-        ),
+        (ok([&[0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0xFF; 64]].concat()), "gzip"),
         (send("SSH-2.0-OpenSSH_9.2\r\n"), "protocol"),
         (send(""), "truncated"),
         (
-            send(format!(
-                "HTTP/1.1 200 OK\r\n{}",
-                "X-Filler: ".to_owned() + &"x".repeat(200_000)
-            )),
+            send(format!("HTTP/1.1 200 OK\r\n{}", "X-Filler: ".to_owned() + &"x".repeat(200_000))),
             "too_large",
         ),
     ];
@@ -140,13 +118,7 @@ fn failures_change_nothing() {
         let (outcome, catalog) = poll(act);
         assert_eq!(reason(&outcome), expected, "{outcome}");
         assert!(
-            matches!(
-                outcome,
-                Outcome::Failed {
-                    applied: Applied { new: 0, .. },
-                    ..
-                }
-            ),
+            matches!(outcome, Outcome::Failed { applied: Applied { new: 0, .. }, .. }),
             "{outcome}"
         );
         assert_eq!(catalog.snapshot().version(), 0);
@@ -173,20 +145,10 @@ fn truncated_feed_adds_what_was_complete() {
     let zipped = gzip(feed.as_bytes());
     let cases: Vec<(Vec<u8>, &str)> = vec![
         ([by_length.as_bytes(), half].concat(), "truncated"),
+        ([b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", half].concat(), "truncated"),
+        ([short_length.as_bytes(), feed.as_bytes()].concat(), "truncated"),
         (
-            [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", half].concat(),
-            "truncated",
-        ),
-        (
-            [short_length.as_bytes(), feed.as_bytes()].concat(),
-            "truncated",
-        ),
-        (
-            [
-                b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
-                &zipped[..zipped.len() / 2],
-            ]
-            .concat(),
+            [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", &zipped[..zipped.len() / 2]].concat(),
             "truncated",
         ),
     ];
@@ -230,21 +192,10 @@ fn bodies_are_bounded() {
 #[test]
 fn body_limit_is_exact() {
     let feed = generate(10, 1);
-    for (limit, fits) in [
-        (feed.len() + 1, true),
-        (feed.len(), true),
-        (feed.len() - 1, false),
-    ] {
-        let limited = |settings| Settings {
-            body_bytes_max: limit as u64,
-            ..settings
-        };
+    for (limit, fits) in [(feed.len() + 1, true), (feed.len(), true), (feed.len() - 1, false)] {
+        let limited = |settings| Settings { body_bytes_max: limit as u64, ..settings };
         let (outcome, _) = poll_with(ok(&feed), limited);
-        assert_eq!(
-            matches!(outcome, Outcome::Fetched { .. }),
-            fits,
-            "{limit}: {outcome}"
-        );
+        assert_eq!(matches!(outcome, Outcome::Fetched { .. }), fits, "{limit}: {outcome}");
     }
 }
 
@@ -264,10 +215,8 @@ fn silence_times_out() {
             let _ = stream.write_all(said.as_bytes());
             let _ = wait.recv();
         });
-        let (outcome, _) = poll_with(silent, |settings| Settings {
-            read_timeout: SHORT,
-            ..settings
-        });
+        let (outcome, _) =
+            poll_with(silent, |settings| Settings { read_timeout: SHORT, ..settings });
         drop(done);
         assert_eq!(reason(&outcome), "timeout", "{outcome}");
     }
@@ -282,10 +231,7 @@ fn trickle_times_out() {
             thread::sleep(Duration::from_millis(20));
         }
     });
-    let (outcome, _) = poll_with(trickle, |settings| Settings {
-        total_timeout: SHORT,
-        ..settings
-    });
+    let (outcome, _) = poll_with(trickle, |settings| Settings { total_timeout: SHORT, ..settings });
     assert_eq!(reason(&outcome), "timeout", "{outcome}");
 }
 
@@ -300,10 +246,7 @@ fn reset_in_mid_body() {
         // Both directions end before the body does; on loopback that is what a reset looks like too.
         let _ = stream.shutdown(Shutdown::Both);
     }));
-    assert!(
-        ["truncated", "reset"].contains(&reason(&outcome)),
-        "{outcome}"
-    );
+    assert!(["truncated", "reset"].contains(&reason(&outcome)), "{outcome}");
     assert!(!catalog.snapshot().is_empty());
 }
 
@@ -312,10 +255,7 @@ fn reset_in_mid_body() {
 fn conditional_requests() {
     let (first, second) = (generate(10, 1), generate(12, 2));
     let tagged = |body: &[u8]| {
-        send(response(
-            "ETag: \"v1\"\r\nLast-Modified: Sat, 01 Jun 2024 00:00:00 GMT\r\n",
-            body,
-        ))
+        send(response("ETag: \"v1\"\r\nLast-Modified: Sat, 01 Jun 2024 00:00:00 GMT\r\n", body))
     };
     let not_modified = || send("HTTP/1.1 304 Not Modified\r\nETag: \"v1\"\r\n\r\n");
     let (url, heads) = stub(vec![
@@ -334,10 +274,7 @@ fn conditional_requests() {
             let head = head.to_lowercase();
             assert!(head.contains("accept-encoding: gzip"), "{head}");
             let etag = head.contains("if-none-match: \"v1\"");
-            assert_eq!(
-                etag,
-                head.contains("if-modified-since: sat, 01 jun 2024 00:00:00 gmt")
-            );
+            assert_eq!(etag, head.contains("if-modified-since: sat, 01 jun 2024 00:00:00 gmt"));
             etag
         })
         .collect();
@@ -348,14 +285,7 @@ fn conditional_requests() {
     assert_eq!(outcomes[2].to_string(), "poll ok status=304");
     assert!(matches!(
         outcomes[4],
-        Outcome::Fetched {
-            applied: Applied {
-                new: 0,
-                changed: 0,
-                ..
-            },
-            ..
-        }
+        Outcome::Fetched { applied: Applied { new: 0, changed: 0, .. }, .. }
     ));
 }
 
@@ -370,12 +300,7 @@ fn redirects() {
     let (url, heads) = stub(vec![moved(), ok(generate(3, 1))]);
     let outcome = source(&url).poll(&catalog(), 1);
     assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
-    assert!(
-        heads
-            .iter()
-            .nth(1)
-            .is_some_and(|head| head.starts_with("GET /new "))
-    );
+    assert!(heads.iter().nth(1).is_some_and(|head| head.starts_with("GET /new ")));
     let (url, _heads) = stub((0..10).map(|_| moved()).collect());
     assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
 }
@@ -383,11 +308,8 @@ fn redirects() {
 /// Purpose: `Retry-After` reaches the schedule, and nonsense in it does not.
 #[test]
 fn retry_after() {
-    for (value, expected) in [
-        ("120", Some(Duration::from_secs(120))),
-        ("soon", None),
-        ("-1", None),
-    ] {
+    for (value, expected) in [("120", Some(Duration::from_secs(120))), ("soon", None), ("-1", None)]
+    {
         let answer = format!(
             "HTTP/1.1 503 Service Unavailable\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n"
         );
@@ -402,24 +324,11 @@ fn retry_after() {
 /// Purpose: only URLs that can be polled are accepted, and the refusal says which those are.
 #[test]
 fn urls() {
-    for url in [
-        "http://localhost/x",
-        "https://provider.example:8443/events?x=1",
-    ] {
+    for url in ["http://localhost/x", "https://provider.example:8443/events?x=1"] {
         assert!(Source::new(&Settings::new(url)).is_ok(), "{url}");
     }
-    for url in [
-        "",
-        "feed.xml",
-        "ftp://host/x",
-        "http://",
-        "http:///x",
-        "://",
-    ] {
-        let refusal = Source::new(&Settings::new(url))
-            .err()
-            .expect(url)
-            .to_string();
+    for url in ["", "feed.xml", "ftp://host/x", "http://", "http:///x", "://"] {
+        let refusal = Source::new(&Settings::new(url)).err().expect(url).to_string();
         assert!(refusal.contains("http://host"), "{refusal}");
     }
 }
@@ -429,10 +338,8 @@ fn urls() {
 #[test]
 fn thread_polls_and_reports() {
     let feed = generate(10, 1).replacen("sell_from=\"2024-01-01", "sell_from=\"2024-02-30", 1);
-    let (url, _heads) = stub(vec![
-        send("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"),
-        ok(feed),
-    ]);
+    let (url, _heads) =
+        stub(vec![send("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"), ok(feed)]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = Embedded::open(directory.path()).expect("a new store");
     let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
@@ -440,10 +347,7 @@ fn thread_polls_and_reports() {
     let lines = Mutex::new(lines);
     let log =
         Arc::new(move |line: &str| drop(lines.lock().expect("unpoisoned").send(line.to_owned())));
-    let settings = Settings {
-        retry_base: Duration::from_millis(1),
-        ..settings(&url)
-    };
+    let settings = Settings { retry_base: Duration::from_millis(1), ..settings(&url) };
     let poller = Poller::start(settings, Arc::clone(&catalog), log).expect("a thread");
     let [first, second]: [String; 2] = [0, 1].map(|_| logged.recv().expect("a line"));
     assert!(
@@ -456,10 +360,7 @@ fn thread_polls_and_reports() {
     );
     let stats = poller.stats();
     poller.stop();
-    assert_eq!(
-        (stats.ok(), stats.failed(), stats.skipped(Skip::Date)),
-        (1, 1, 1)
-    );
+    assert_eq!((stats.ok(), stats.failed(), stats.skipped(Skip::Date)), (1, 1, 1));
     assert!(stats.last_success().is_some());
     let served = catalog.snapshot().answer(Range::ALL);
     drop(catalog);
@@ -479,11 +380,7 @@ fn stop_interrupts_a_download() {
         let _ = wait.recv();
     })]);
     let never = Duration::from_secs(24 * 3600);
-    let settings = Settings {
-        read_timeout: never,
-        total_timeout: never,
-        ..settings(&url)
-    };
+    let settings = Settings { read_timeout: never, total_timeout: never, ..settings(&url) };
     let poller =
         Poller::start(settings, Arc::new(catalog()), Arc::new(|_: &str| {})).expect("a thread");
     begun.recv().expect("the download has begun");

@@ -20,33 +20,21 @@ use tokio_postgres::{Config, NoTls};
 fn server() -> &'static str {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| {
-        let script = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../scripts/services/postgres.sh"
-        );
-        let output = Command::new(script)
-            .arg("start")
-            .output()
-            .expect("the script starts");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/postgres.sh");
+        let output = Command::new(script).arg("start").output().expect("the script starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "no Postgres to test with: {said}");
-        String::from_utf8(output.stdout)
-            .expect("a URL")
-            .trim()
-            .to_owned()
+        String::from_utf8(output.stdout).expect("a URL").trim().to_owned()
     })
 }
 
 /// Runs SQL beside the store, as an operator would.
 fn sql(statements: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (client, connection) = tokio_postgres::connect(server(), NoTls)
-            .await
-            .expect("connected");
+        let (client, connection) =
+            tokio_postgres::connect(server(), NoTls).await.expect("connected");
         tokio::spawn(connection);
         client.batch_execute(statements).await.expect("executed");
     });
@@ -54,13 +42,9 @@ fn sql(statements: &str) {
 
 /// A configuration whose tables are in an empty schema of this name.
 fn schema(name: &str) -> Config {
-    sql(&format!(
-        "DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"
-    ));
+    sql(&format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));
     let mut config: Config = server().parse().expect("the script prints a URL");
-    config
-        .options(format!("-csearch_path={name}"))
-        .application_name(name);
+    config.options(format!("-csearch_path={name}")).application_name(name);
     config
 }
 
@@ -87,22 +71,10 @@ fn round_trip() {
     events[0].title = "Ñandú \u{1F3B5}\n'; --".into();
     let mut store = connect(&config);
     store
-        .apply(
-            &[
-                Event {
-                    title: "older".into(),
-                    ..events[0].clone()
-                },
-                events[0].clone(),
-            ],
-            200,
-        )
+        .apply(&[Event { title: "older".into(), ..events[0].clone() }, events[0].clone()], 200)
         .expect("applied");
-    let record = |(i, event)| Record {
-        event,
-        first_seen: 100,
-        last_seen: if i == 0 { 200 } else { 100 },
-    };
+    let record =
+        |(i, event)| Record { event, first_seen: 100, last_seen: if i == 0 { 200 } else { 100 } };
     let expected = sorted(events.into_iter().enumerate().map(record).collect());
     assert_eq!(sorted(connect(&config).load().expect("loaded")), expected);
 }
@@ -114,10 +86,7 @@ fn served_across_restarts() {
     let catalog = Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
     catalog.apply(events(2), 1).expect("applied");
     let reopened = Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
-    assert_eq!(
-        reopened.snapshot().answer(Range::ALL),
-        catalog.snapshot().answer(Range::ALL)
-    );
+    assert_eq!(reopened.snapshot().answer(Range::ALL), catalog.snapshot().answer(Range::ALL));
 }
 
 /// Purpose: a connection that the server ended while it was idle costs nothing.
@@ -152,32 +121,21 @@ fn instances_do_not_deadlock() {
             });
         }
     });
-    assert_eq!(
-        connect(&config).load().expect("loaded").len(),
-        forward.len()
-    );
+    assert_eq!(connect(&config).load().expect("loaded").len(), forward.len());
 }
 
 /// Purpose: a statement that hangs is given up on, and the store works again afterwards.
 #[test]
 fn hanging_statement() {
     let config = schema("test_hanging");
-    let timeouts = Timeouts {
-        operation: Duration::from_millis(300),
-        ..Timeouts::default()
-    };
+    let timeouts = Timeouts { operation: Duration::from_millis(300), ..Timeouts::default() };
     let mut store = Postgres::connect(&config, timeouts).expect("connected");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let (client, connection) = config.connect(NoTls).await.expect("connected");
         tokio::spawn(connection);
-        client
-            .batch_execute("BEGIN; LOCK TABLE search_events")
-            .await
-            .expect("locked");
+        client.batch_execute("BEGIN; LOCK TABLE search_events").await.expect("locked");
         let message = thread::scope(|scope| {
             scope
                 .spawn(|| store.load())
@@ -200,32 +158,19 @@ fn unreachable() {
         .local_addr()
         .expect("bound")
         .port();
-    let config: Config = format!("postgres://u:hunter2@127.0.0.1:{free}/db")
-        .parse()
-        .expect("a URL");
-    let timeouts = Timeouts {
-        connect: Duration::from_millis(300),
-        ..Timeouts::default()
-    };
-    let message = Postgres::connect(&config, timeouts)
-        .expect_err("nobody listens")
-        .to_string();
+    let config: Config =
+        format!("postgres://u:hunter2@127.0.0.1:{free}/db").parse().expect("a URL");
+    let timeouts = Timeouts { connect: Duration::from_millis(300), ..Timeouts::default() };
+    let message = Postgres::connect(&config, timeouts).expect_err("nobody listens").to_string();
     assert!(
         message.contains(&format!("127.0.0.1:{free}/db")) && message.contains("--store"),
         "{message}"
     );
     assert!(!message.contains("hunter2"), "{message}");
-    let config: Config = server()
-        .replace("/highwater", "/nowhere")
-        .parse()
-        .expect("a URL");
-    let message = Postgres::connect(&config, Timeouts::default())
-        .expect_err("no such database")
-        .to_string();
-    assert!(
-        message.contains("nowhere") && message.contains("does not exist"),
-        "{message}"
-    );
+    let config: Config = server().replace("/highwater", "/nowhere").parse().expect("a URL");
+    let message =
+        Postgres::connect(&config, Timeouts::default()).expect_err("no such database").to_string();
+    assert!(message.contains("nowhere") && message.contains("does not exist"), "{message}");
 }
 
 /// Purpose: tables of the future and values that nobody wrote are refused, not guessed at.
@@ -236,16 +181,9 @@ fn refuses_what_it_cannot_trust() {
     store.apply(&events(5)[..1], 1).expect("applied");
     sql("UPDATE test_refuses.search_events SET start_at = 'soon'");
     let message = store.load().expect_err("damaged").to_string();
-    assert!(
-        message.contains("start_at is not one we wrote"),
-        "{message}"
-    );
+    assert!(message.contains("start_at is not one we wrote"), "{message}");
     sql("UPDATE test_refuses.search_schema SET version = 2");
-    let message = Postgres::connect(&config, Timeouts::default())
-        .expect_err("from the future")
-        .to_string();
-    assert!(
-        message.contains("layout 2, this version reads 1"),
-        "{message}"
-    );
+    let message =
+        Postgres::connect(&config, Timeouts::default()).expect_err("from the future").to_string();
+    assert!(message.contains("layout 2, this version reads 1"), "{message}");
 }

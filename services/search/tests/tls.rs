@@ -65,30 +65,17 @@ fn https() {
     let catalog = Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load");
 
     let public = Settings::new(&url);
-    let outcome = Source::new(&public)
-        .expect("valid settings")
-        .poll(&catalog, 1);
-    assert!(
-        matches!(outcome, Outcome::Failed { reason: "tls", .. }),
-        "{outcome}"
-    );
+    let outcome = Source::new(&public).expect("valid settings").poll(&catalog, 1);
+    assert!(matches!(outcome, Outcome::Failed { reason: "tls", .. }), "{outcome}");
     assert!(catalog.snapshot().is_empty());
 
-    let named = Settings {
-        authorities: Some(authority),
-        ..public.clone()
-    };
-    let outcome = Source::new(&named)
-        .expect("valid settings")
-        .poll(&catalog, 1);
+    let named = Settings { authorities: Some(authority), ..public.clone() };
+    let outcome = Source::new(&named).expect("valid settings").poll(&catalog, 1);
     assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
     assert_eq!(catalog.snapshot().len(), 7);
 
     for nonsense in [&b""[..], b"not a certificate"] {
-        let settings = Settings {
-            authorities: Some(nonsense.to_vec()),
-            ..public.clone()
-        };
+        let settings = Settings { authorities: Some(nonsense.to_vec()), ..public.clone() };
         let refusal = Source::new(&settings).err().expect("refused").to_string();
         assert!(refusal.contains("PEM"), "{refusal}");
     }

@@ -96,6 +96,12 @@ impl Error {
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
     }
 
+    /// 503 `timeout`: the handler did not answer within the time its route allows.
+    pub(crate) fn timed_out() -> Self {
+        let message = "the answer took longer than this route allows";
+        Error::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message)
+    }
+
     /// 500 `internal`: our fault. The peer learns no more than that; `source` is for the operator.
     pub fn internal(source: impl Into<BoxError>) -> Self {
         Error::of_status(StatusCode::INTERNAL_SERVER_ERROR).with_source(source)

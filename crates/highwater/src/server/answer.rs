@@ -76,11 +76,7 @@ impl<C: Clock> State<C> {
     }
 
     /// Queues a handler's job on the pool. Returns the refusal if that is full.
-    pub(super) fn offload(
-        &mut self,
-        id: ConnId,
-        job: Job,
-    ) -> Option<Response> {
+    pub(super) fn offload(&mut self, id: ConnId, job: Job) -> Option<Response> {
         let slot = &mut self.slots[id.index()];
         let token = slot.token(id.index());
         let inbox = Arc::clone(&self.inbox);
@@ -150,13 +146,12 @@ impl<C: Clock> State<C> {
     fn advance(&mut self, id: ConnId) {
         let waker = self.waker(id);
         match self.slots[id.index()].task.take() {
-            Some(Task::Answer(mut future)) => match future
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-            {
-                Poll::Ready(response) => self.finish_task(id, response),
-                Poll::Pending => self.slots[id.index()].task = Some(Task::Answer(future)),
-            },
+            Some(Task::Answer(mut future)) => {
+                match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(response) => self.finish_task(id, response),
+                    Poll::Pending => self.slots[id.index()].task = Some(Task::Answer(future)),
+                }
+            }
             Some(Task::Upgraded(mut future)) => match poll_caught(&mut future, &waker) {
                 Poll::Ready(_) => self.slots[id.index()].feed = None,
                 Poll::Pending => self.slots[id.index()].task = Some(Task::Upgraded(future)),

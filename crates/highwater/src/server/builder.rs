@@ -10,7 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
-use highwater_sys::{DriverConfig, External, Listener, cpu, epoll::Epoll, limits, uring::Uring};
+use highwater_sys::epoll::Epoll;
+use highwater_sys::signal::{Signal, Signals};
+use highwater_sys::uring::Uring;
+use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
 
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
@@ -19,8 +22,8 @@ use super::run::{self, Phase};
 use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
-use crate::{log, machine};
 use crate::metrics::{self, Metrics, Readiness, Sampler};
+use crate::{log, machine};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -82,19 +85,22 @@ impl Server {
         self
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains: stops accepting, answers what is in flight, and
-    /// cuts what is left after the drain timeout.
+    /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
+    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once.
     ///
     /// # Errors
     /// The router is inconsistent, an address cannot be bound, or a driver failed.
     pub fn run(self) -> Result<(), ServerError> {
         // Before any thread starts, so that all of them inherit the mask.
-        let signals = highwater_sys::signal::Signals::block().map_err(ServerError::signals)?;
+        let signals = Signals::block().map_err(ServerError::signals)?;
         let mut running = self.start()?;
         loop {
             match signals.wait_timeout(Duration::from_millis(500)) {
                 Ok(Some(signal)) => {
-                    log::info!("stopping", signal = signal);
+                    log::info!("stopping", signal = %signal);
+                    if signal == Signal::Quit {
+                        running.drain_timeout = Duration::ZERO;
+                    }
                     break;
                 }
                 Ok(None) if running.has_failed() => break,
@@ -102,7 +108,9 @@ impl Server {
                 Err(error) => return Err(ServerError::signals(error)),
             }
         }
-        running.stop()
+        let outcome = running.stop();
+        log::flush();
+        outcome
     }
 
     /// Starts the workers and returns. For tests, and for programs with their own main loop.
@@ -121,10 +129,12 @@ impl Server {
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let listener = bind(config.listen)?;
-        let address = listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
+        let address =
+            listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         let mut listeners = vec![listener];
         for _ in 1..workers {
-            let another = listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
+            let another =
+                listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
             listeners.push(another);
         }
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
@@ -223,10 +233,15 @@ impl Crew {
                 // Pinning is an optimization: a container may forbid it.
                 let _ = cpu::pin_thread(core);
             }
-            let config = DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
+            let config =
+                DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
             match post.kind {
-                Kind::Uring => work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready),
-                Kind::Epoll => work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready),
+                Kind::Uring => {
+                    work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
+                }
+                Kind::Epoll => {
+                    work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
+                }
             }
         });
         let thread = spawned.map_err(ServerError::Worker)?;
@@ -263,7 +278,8 @@ impl Crew {
         }
         let mut outcome = Ok(());
         for (_, thread) in self.members.drain(..).filter(|(_, thread)| thread.is_finished()) {
-            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            let ended =
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             outcome = outcome.and(ended);
         }
         outcome
@@ -312,7 +328,11 @@ struct Observer {
 }
 
 impl Observer {
-    fn start(wanted: SocketAddr, metrics: &Metrics, readiness: &Readiness) -> Result<Self, ServerError> {
+    fn start(
+        wanted: SocketAddr,
+        metrics: &Metrics,
+        readiness: &Readiness,
+    ) -> Result<Self, ServerError> {
         let app: App = metrics::router(metrics, readiness).build().map_err(ServerError::Build)?;
         let listener = bind(wanted)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
@@ -418,7 +438,9 @@ impl fmt::Display for ServerError {
             ServerError::Build(error) => write!(f, "{error}"),
             ServerError::Bind(address, error) => {
                 let remedy = match error.kind() {
-                    io::ErrorKind::AddrInUse => "another process listens there; choose another port",
+                    io::ErrorKind::AddrInUse => {
+                        "another process listens there; choose another port"
+                    }
                     io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
                     io::ErrorKind::AddrNotAvailable => "this machine has no such address",
                     _ => "check the address",

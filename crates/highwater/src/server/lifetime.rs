@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use highwater_core::driver::{AcceptError, Accepting, Close, ConnId, Driver};
-use highwater_core::http1::Expired;
+use highwater_core::http1::{Expired, Reject};
 use highwater_core::time::{Clock, Instant};
 
 use super::slot::Slot;
 use super::worker::{State, Worker};
 use crate::app::{BodyError, Error};
+use crate::metrics::{Rejection, Timeout};
 
 /// How long accepting rests after the kernel ran out of something, unless a connection ends first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -124,10 +125,24 @@ impl<C: Clock> State<C> {
         }
         match slot.connection.on_deadline(self.now, &self.responder.limits) {
             Expired::Early => {}
-            Expired::Close => slot.close = Some(Close::Fin),
-            Expired::Reset => slot.close = Some(Close::Reset),
-            Expired::Reject(reject) => self.refuse(id, reject),
+            Expired::Close => {
+                if slot.connection.is_idle() {
+                    let is_fresh = slot.target.is_none();
+                    self.metrics.timeout(if is_fresh { Timeout::Header } else { Timeout::Idle });
+                }
+                slot.close = Some(Close::Fin);
+            }
+            Expired::Reset => {
+                self.metrics.timeout(Timeout::Write);
+                slot.close = Some(Close::Reset);
+            }
+            Expired::Reject(reject) => {
+                let is_body = reject == Reject::BodyTimeout;
+                self.metrics.timeout(if is_body { Timeout::Body } else { Timeout::Header });
+                self.refuse(id, reject);
+            }
             Expired::BodyFailed(reject) => {
+                self.metrics.timeout(Timeout::Body);
                 if let Some(feed) = slot.feed.take() {
                     feed.fail(BodyError::from(reject));
                 }
@@ -170,6 +185,9 @@ impl<D: Driver> Worker<D> {
             _ => Accepting::Paused,
         };
         if wanted != state.accepting {
+            if full {
+                state.metrics.rejected(Rejection::AcceptConnectionsMax);
+            }
             state.accepting = wanted;
             if wanted == Accepting::On {
                 state.accept_retry = Instant::MAX;
@@ -240,7 +258,10 @@ impl<D: Driver> Worker<D> {
     /// Cuts every connection that is left.
     pub(crate) fn cut(&mut self) {
         for index in 0..self.state.slots.len() {
-            self.close(ConnId(index as u32), Close::Reset);
+            if self.state.slots[index].alive && !self.state.slots[index].closing {
+                self.state.metrics.timeout(Timeout::Drain);
+                self.close(ConnId(index as u32), Close::Reset);
+            }
         }
     }
 

@@ -31,8 +31,9 @@ mod slot;
 mod transport;
 mod worker;
 
+pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
-pub use config::{LogFormat, Pin, ServerConfig, TransportChoice};
+pub use config::{Pin, ServerConfig, TransportChoice};
 
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::Pool;

@@ -35,6 +35,12 @@ struct State {
 /// The queue is full; the job comes back.
 pub(crate) struct Full(pub(crate) Job);
 
+impl std::fmt::Debug for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Full")
+    }
+}
+
 impl Pool {
     /// A pool of at most `threads_max` threads with room for `queue_max` waiting jobs.
     pub(crate) fn new(threads_max: usize, queue_max: usize) -> Self {

@@ -96,6 +96,11 @@ pub(crate) fn in_tokio<D: Driver<Error = io::Error> + External>(
     let runtime = builder.enable_all().build_local(Default::default())?;
     runtime.block_on(async {
         let readiness = worker.driver.readiness_fd().try_clone_to_owned()?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for types that lie about their \
+            descriptor; OwnedFd does not"
+        )]
         let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
         let mut drained_turns = 0;
         while !worker.follow(phase, &mut drained_turns) {

@@ -13,10 +13,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then};
 use bytes::Bytes;
-use highwater_core::http1::{Body, Limits, Next, Reject, Scratch};
+use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then};
 use highwater_core::http_date;
+use highwater_core::http1::{Body, Limits, Next, Reject, Scratch};
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
@@ -28,6 +28,7 @@ use super::pool::Pool;
 use super::respond::Responder;
 use super::slot::Slot;
 use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Response, Target};
+use crate::log;
 use crate::metrics::WorkerMetrics;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
@@ -242,6 +243,15 @@ impl<C: Clock> State<C> {
         }
         self.metrics.turn(spent, self.events);
         self.advisor.end_turn(spent);
+        if let Some(advice) = self.advisor.take_advice() {
+            let endpoint = self.app.endpoints().get(usize::from(advice.endpoint));
+            log::warn!(
+                "a handler blocks its worker, and every other connection of it",
+                route = endpoint.map_or("not_found", |endpoint| endpoint.pattern()),
+                took_us = u64::try_from(advice.longest.as_micros()).unwrap_or(u64::MAX),
+                instead = "wrap it in blocking(…), or make it an async fn that awaits",
+            );
+        }
     }
 
     #[inline]

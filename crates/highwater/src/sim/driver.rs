@@ -9,7 +9,9 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use highwater_core::driver::{AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
+use highwater_core::driver::{
+    AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then,
+};
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
@@ -185,9 +187,10 @@ impl SimDriver {
             on_event(Event::Closed(id));
             return true;
         }
-        if self.prng.chance(1, 2) { self.deliver(index, on_event) || self.transmit(index, on_event) } else {
-            self.transmit(index, on_event) || self.deliver(index, on_event)
-        }
+        let sends_first = self.prng.chance(1, 2);
+        (sends_first && self.transmit(index, on_event))
+            || self.deliver(index, on_event)
+            || self.transmit(index, on_event)
     }
 
     fn finish_close(&mut self, index: usize) {
@@ -265,7 +268,12 @@ impl SimDriver {
     /// When something can happen that cannot happen now.
     fn next_resume(&self) -> Option<Instant> {
         let now = self.clock.now();
-        self.peers.iter().filter(|peer| !peer.is_gone()).map(|peer| peer.resume_at).filter(|&at| at > now).min()
+        self.peers
+            .iter()
+            .filter(|peer| !peer.is_gone())
+            .map(|peer| peer.resume_at)
+            .filter(|&at| at > now)
+            .min()
     }
 
     /// Whether no connection is left and no peer has anything to do.

@@ -155,7 +155,9 @@ impl Run {
         if self.worker.has_tasks() {
             return Err("a task outlived its connection".into());
         }
-        let calm = self.weather.reset_one_in == 0 && self.weather.jump_one_in == 0 && self.drain_at.is_none();
+        let calm = self.weather.reset_one_in == 0
+            && self.weather.jump_one_in == 0
+            && self.drain_at.is_none();
         for (at, peer) in self.worker.driver().peers.iter().enumerate() {
             report.clients += 1;
             report.resets += usize::from(peer.was_reset || peer.has_reset);
@@ -164,7 +166,8 @@ impl Run {
             let (heard, cut) = oracle::read_answers(&peer.heard, is_head)
                 .map_err(|what| format!("client {at} heard no HTTP: {what}"))?;
             report.answers += heard.len();
-            check_answers(&heard, &peer.expected, calm).map_err(|what| format!("client {at}: {what}"))?;
+            check_answers(&heard, &peer.expected, calm)
+                .map_err(|what| format!("client {at}: {what}"))?;
             if calm && (cut || peer.was_reset) {
                 return Err(format!("client {at} was cut off in calm weather"));
             }
@@ -189,7 +192,11 @@ fn check_answers(heard: &[Heard], expected: &[Expected], calm: bool) -> Result<(
         }
         let excused = !calm && last && answer.closes && matches!(answer.status, 400 | 408);
         let Some(wanted) = expected.get(n) else {
-            return if excused { Ok(()) } else { Err(format!("answer {n} to no request: {answer:?}")) };
+            return if excused {
+                Ok(())
+            } else {
+                Err(format!("answer {n} to no request: {answer:?}"))
+            };
         };
         let right = answer.status == wanted.status
             && wanted.body.as_ref().is_none_or(|body| *body == answer.body);
@@ -224,7 +231,9 @@ fn app() -> App {
         .get("/square/{n}", |Path(n): Path<u64>| (n * n).to_string())
         .get("/slow/{n}", blocking(|Path(n): Path<u64>| format!("slow {n}")))
         .get("/panic", panic)
-        .get("/pieces/{n}", |Path(n): Path<u64>| Body::stream(Pieces { next: 0, count: n, rest: false }))
+        .get("/pieces/{n}", |Path(n): Path<u64>| {
+            Body::stream(Pieces { next: 0, count: n, rest: false })
+        })
         .get("/big/{n}", |Path(n): Path<usize>| Bytes::from(oracle::big(n * 20)))
         .post("/echo", echo)
         .post("/length", length)

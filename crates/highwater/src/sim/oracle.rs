@@ -199,7 +199,8 @@ fn read_chunks(rest: &mut &[u8]) -> Result<Option<Vec<u8>>, String> {
     let mut body = Vec::new();
     loop {
         let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
-        let size = std::str::from_utf8(&rest[..end]).ok().and_then(|s| usize::from_str_radix(s, 16).ok());
+        let size =
+            std::str::from_utf8(&rest[..end]).ok().and_then(|s| usize::from_str_radix(s, 16).ok());
         let size = size.ok_or_else(|| format!("no chunk size: {:?}", &rest[..end]))?;
         let Some(chunk) = rest.get(end + 2..end + 2 + size + 2) else { return Ok(None) };
         if &chunk[size..] != b"\r\n" {

@@ -170,9 +170,7 @@ mod tests {
         for pad in BUFFER_BYTES - 4..BUFFER_BYTES {
             let text = format!("{}€{}", "x".repeat(pad), "y".repeat(BUFFER_BYTES));
             let mut read = String::new();
-            Input::new(text.as_bytes(), 1 << 20)
-                .read_to_string(&mut read)
-                .expect("UTF-8");
+            Input::new(text.as_bytes(), 1 << 20).read_to_string(&mut read).expect("UTF-8");
             assert_eq!(read, text);
         }
     }
@@ -181,11 +179,6 @@ mod tests {
     #[test]
     fn byte_order_mark_in_one_piece() {
         let mut input = Input::new(Trickle("\u{feff}<a/>".as_bytes(), 1), 1 << 20);
-        assert!(
-            input
-                .fill_buf()
-                .expect("readable")
-                .starts_with("\u{feff}".as_bytes())
-        );
+        assert!(input.fill_buf().expect("readable").starts_with("\u{feff}".as_bytes()));
     }
 }

@@ -133,10 +133,7 @@ pub struct Skipped {
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (base, plan) = (
-            self.base_plan_id.escape_debug(),
-            self.plan_id.escape_debug(),
-        );
+        let (base, plan) = (self.base_plan_id.escape_debug(), self.plan_id.escape_debug());
         write!(f, "{}({base}:{plan})", self.reason.name())
     }
 }
@@ -348,9 +345,9 @@ impl<F: FnMut(Event)> Parser<'_, F> {
         }
         self.depth += 1;
         match name.as_ref() {
-            "base_plan" | "base_event" => self
-                .bases
-                .push((self.depth, BasePlan::read(tag, self.limits))),
+            "base_plan" | "base_event" => {
+                self.bases.push((self.depth, BasePlan::read(tag, self.limits)))
+            }
             "plan" | "event" => return self.open_plan(tag),
             "zone" => {
                 if let Some((_, draft)) = &mut self.draft {
@@ -402,15 +399,9 @@ impl<F: FnMut(Event)> Parser<'_, F> {
     fn skip(&mut self, reason: Skip, plan_id: &str) {
         self.stats.skipped[reason as usize] += 1;
         if self.stats.named.len() < SKIPPED_NAMED_MAX {
-            let base_plan_id = self
-                .bases
-                .last()
-                .map_or_else(String::new, |(_, base)| base.id.to_string());
-            self.stats.named.push(Skipped {
-                reason,
-                base_plan_id,
-                plan_id: plan_id.to_owned(),
-            });
+            let base_plan_id =
+                self.bases.last().map_or_else(String::new, |(_, base)| base.id.to_string());
+            self.stats.named.push(Skipped { reason, base_plan_id, plan_id: plan_id.to_owned() });
         }
     }
 }

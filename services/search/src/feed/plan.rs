@@ -38,12 +38,7 @@ impl BasePlan {
         if id.is_empty() || id.contains(':') {
             fault = fault.or(Some(Skip::Id));
         }
-        BasePlan {
-            id: id.into(),
-            online,
-            title: title.into(),
-            fault,
-        }
+        BasePlan { id: id.into(), online, title: title.into(), fault }
     }
 }
 

@@ -62,16 +62,8 @@ fn documented_feed() {
         max_price: Price::parse("30"),
     };
     assert_eq!(feed.events, [expected]);
-    let Stats {
-        plans,
-        online,
-        offline,
-        ..
-    } = feed.stats;
-    assert_eq!(
-        (plans, online, offline, feed.stats.skipped_total()),
-        (3, 1, 1, 1)
-    );
+    let Stats { plans, online, offline, .. } = feed.stats;
+    assert_eq!((plans, online, offline, feed.stats.skipped_total()), (3, 1, 1, 1));
     assert_eq!(feed.stats.named[0].to_string(), "date(444:1642)");
 }
 
@@ -97,21 +89,13 @@ fn broken_plans_are_skipped() {
         format!(r#"<plan plan_id="x" plan_start_date="{start}" plan_end_date="{end}"/>"#)
     };
     let noon = "2024-01-01T12:00:00";
-    let zone = |price: &str| {
-        plan(
-            "x",
-            &format!(r#"<zone price="10"/><zone price="{price}"/>"#),
-        )
-    };
+    let zone = |price: &str| plan("x", &format!(r#"<zone price="10"/><zone price="{price}"/>"#));
     let cases = [
         (dates("2021-02-30T12:00:00", noon), Skip::Date),
         (dates(noon, "2024-01-01"), Skip::Date),
         (dates("", noon), Skip::Date),
         (r#"<plan plan_id="x"/>"#.to_owned(), Skip::Date),
-        (
-            plan("x", "").replace("<plan ", r#"<plan sell_from="soon" "#),
-            Skip::Date,
-        ),
+        (plan("x", "").replace("<plan ", r#"<plan sell_from="soon" "#), Skip::Date),
         (dates(noon, "2024-01-01T11:59:59"), Skip::Order),
         (zone("abc"), Skip::Price),
         (zone("1e999"), Skip::Price),
@@ -124,10 +108,7 @@ fn broken_plans_are_skipped() {
         (plan(&"x".repeat(129), ""), Skip::Id),
         (plan("a&#1;b", ""), Skip::Id),
         (plan("x", "").replace("<plan ", "<plan a=b "), Skip::Markup),
-        (
-            plan("x", "").replace("<plan ", "<plan plan_id='y' "),
-            Skip::Markup,
-        ),
+        (plan("x", "").replace("<plan ", "<plan plan_id='y' "), Skip::Markup),
         (plan("&lol9;", ""), Skip::Markup),
         (plan("x", "<zone price='1' price='2'/>"), Skip::Markup),
     ];
@@ -135,16 +116,8 @@ fn broken_plans_are_skipped() {
         let feed = online(&format!("{}{broken}{}", plan("a", ""), plan("b", "")));
         feed.end.as_ref().expect(&broken);
         assert_eq!(ids(&feed), ["a", "b"], "{broken}");
-        assert_eq!(
-            feed.stats.skipped[reason as usize], 1,
-            "{broken} is {:?}",
-            feed.stats.named
-        );
-        assert_eq!(
-            (feed.stats.plans, feed.stats.skipped_total()),
-            (3, 1),
-            "{broken}"
-        );
+        assert_eq!(feed.stats.skipped[reason as usize], 1, "{broken} is {:?}", feed.stats.named);
+        assert_eq!((feed.stats.plans, feed.stats.skipped_total()), (3, 1), "{broken}");
     }
 }
 
@@ -156,10 +129,7 @@ fn legal_edges() {
             sell_from="" sell_to="" sold_out="perhaps"/>"#,
     );
     let event = &feed.events[0];
-    assert_eq!(
-        (event.sell_from, event.sell_to, event.sold_out),
-        (None, None, None)
-    );
+    assert_eq!((event.sell_from, event.sell_to, event.sold_out), (None, None, None));
     assert_eq!((event.min_price, event.max_price), (None, None));
 }
 
@@ -175,17 +145,8 @@ fn broken_base_plans() {
         base("sell_mode='online'", "no id"),
         base("base_plan_id='1:2' sell_mode='online'", "colon"),
         base("base_plan_id='1' sell_mode='online' x", "markup"),
-        base(
-            &format!(
-                "base_plan_id='1' sell_mode='online' title='{}'",
-                "ñ".repeat(513)
-            ),
-            "title"
-        ),
-        base(
-            "base_plan_id='1' sell_mode='ONLINE' title='t'",
-            "no mode we know"
-        ),
+        base(&format!("base_plan_id='1' sell_mode='online' title='{}'", "ñ".repeat(513)), "title"),
+        base("base_plan_id='1' sell_mode='ONLINE' title='t'", "no mode we know"),
         base("base_plan_id='1' sell_mode='online'", "sound"),
     ));
     feed.end.as_ref().expect("it is well-formed");
@@ -194,13 +155,7 @@ fn broken_base_plans() {
     let named: Vec<String> = feed.stats.named.iter().map(Skipped::to_string).collect();
     assert_eq!(
         named,
-        [
-            "orphan(:orphan)",
-            "id(:no id)",
-            "id(1:2:colon)",
-            "markup(1:markup)",
-            "title(1:title)"
-        ]
+        ["orphan(:orphan)", "id(:no id)", "id(1:2:colon)", "markup(1:markup)", "title(1:title)"]
     );
     assert_eq!(feed.stats.offline, 1);
 }
@@ -208,11 +163,8 @@ fn broken_base_plans() {
 /// Purpose: a plan inside a plan costs both, because the zones cannot be told apart.
 #[test]
 fn nested_plans() {
-    let feed = online(&format!(
-        "{}{}",
-        plan("outer", &plan("inner", "<zone price='1'/>")),
-        plan("b", "")
-    ));
+    let feed =
+        online(&format!("{}{}", plan("outer", &plan("inner", "<zone price='1'/>")), plan("b", "")));
     assert_eq!(ids(&feed), ["b"]);
     assert_eq!(feed.stats.skipped[Skip::Nested as usize], 2);
 }
@@ -220,12 +172,8 @@ fn nested_plans() {
 /// Purpose: of two plans with one identity the later wins, in the earlier one's place.
 #[test]
 fn duplicates() {
-    let feed = online(&format!(
-        "{}{}{}",
-        plan("a", ""),
-        plan("b", ""),
-        plan("a", "<zone price='9'/>")
-    ));
+    let feed =
+        online(&format!("{}{}{}", plan("a", ""), plan("b", ""), plan("a", "<zone price='9'/>")));
     assert_eq!(ids(&feed), ["a", "b"]);
     assert_eq!(feed.events[0].max_price, Price::parse("9"));
     assert_eq!((feed.stats.online, feed.stats.duplicates), (3, 1));
@@ -238,17 +186,10 @@ fn truncated_everywhere() {
     let complete = whole.find("</plan>").expect("one has an end tag") + "</plan>".len();
     for cut in 0..whole.len() {
         let feed = feed(&whole[..cut]);
-        assert_eq!(
-            feed.events.len(),
-            usize::from(cut >= complete),
-            "cut at {cut}"
-        );
+        assert_eq!(feed.events.len(), usize::from(cut >= complete), "cut at {cut}");
         let error = feed.end.expect_err("it is cut");
         assert_eq!(error.byte, cut as u64, "{error}");
-        assert!(
-            matches!(error.fault, Fault::Truncated),
-            "cut at {cut}: {error}"
-        );
+        assert!(matches!(error.fault, Fault::Truncated), "cut at {cut}: {error}");
     }
 }
 
@@ -257,21 +198,13 @@ fn truncated_everywhere() {
 fn lies() {
     feed("<planList/>").end.expect("an empty feed is a feed");
     assert_eq!(fault(feed("")), "truncated");
-    assert_eq!(
-        fault(feed("<!DOCTYPE html><html><body><br></body></html>")),
-        "not_a_feed"
-    );
+    assert_eq!(fault(feed("<!DOCTYPE html><html><body><br></body></html>")), "not_a_feed");
     assert_eq!(fault(feed(r#"{"plans":[]}"#)), "malformed");
     assert_eq!(fault(feed("&amp;<planList/>")), "malformed");
     assert_eq!(fault(feed("<planList/><planList/>")), "malformed");
     assert_eq!(fault(feed("<planList/>HTTP/1.1 200 OK")), "malformed");
     assert_eq!(fault(feed("<planList></output>")), "malformed");
-    assert_eq!(
-        fault(feed(
-            "<?xml version='1.0' encoding='ISO-8859-1'?><planList/>"
-        )),
-        "encoding"
-    );
+    assert_eq!(fault(feed("<?xml version='1.0' encoding='ISO-8859-1'?><planList/>")), "encoding");
     assert_eq!(fault(feed([0xff, 0xfe, b'<', 0, b'p', 0])), "malformed");
     assert_eq!(fault(feed([0_u8; 5000])), "malformed");
 }
@@ -285,23 +218,12 @@ fn invalid_utf8() {
         plan("b\u{1}", ""),
         plan("c", "<zone name='\u{1}' price='1'/>")
     );
-    let mut bytes = SAMPLE
-        .replace("</base_plan>", &format!("{text}</base_plan>"))
-        .into_bytes();
-    bytes
-        .iter_mut()
-        .filter(|byte| **byte == 1)
-        .for_each(|byte| *byte = 0xF1);
+    let mut bytes = SAMPLE.replace("</base_plan>", &format!("{text}</base_plan>")).into_bytes();
+    bytes.iter_mut().filter(|byte| **byte == 1).for_each(|byte| *byte = 0xF1);
     let feed = feed(bytes);
-    feed.end
-        .as_ref()
-        .expect("it is well-formed but for the bytes");
+    feed.end.as_ref().expect("it is well-formed but for the bytes");
     assert_eq!(ids(&feed), ["291", "a", "c"]);
-    assert_eq!(
-        feed.stats.skipped[Skip::Id as usize],
-        2,
-        "once in each base plan"
-    );
+    assert_eq!(feed.stats.skipped[Skip::Id as usize], 2, "once in each base plan");
 }
 
 /// Purpose: entities of a DTD are never expanded, so a billion laughs cost one plan.
@@ -316,11 +238,7 @@ fn billion_laughs() {
         let plan = plan(&title.len().to_string(), "");
         format!("<base_plan base_plan_id='1' sell_mode='online' title='{title}'>{plan}</base_plan>")
     };
-    let feed = feed(format!(
-        "{dtd}]><planList>&lol9;{}{}</planList>",
-        base("&lol9;"),
-        base("t")
-    ));
+    let feed = feed(format!("{dtd}]><planList>&lol9;{}{}</planList>", base("&lol9;"), base("t")));
     feed.end.as_ref().expect("it is well-formed");
     assert_eq!(ids(&feed), ["1"]);
     assert_eq!(feed.stats.skipped[Skip::Markup as usize], 1);
@@ -352,24 +270,15 @@ fn huge_tokens() {
 #[test]
 fn limits_are_exact() {
     let nested = |depth: usize| {
-        format!(
-            "<planList>{}{}</planList>",
-            "<a>".repeat(depth - 1),
-            "</a>".repeat(depth - 1)
-        )
+        format!("<planList>{}{}</planList>", "<a>".repeat(depth - 1), "</a>".repeat(depth - 1))
     };
     let depth_max = Limits::default().depth_max;
     feed(nested(depth_max)).end.expect("as deep as is allowed");
     assert_eq!(fault(feed(nested(depth_max + 1))), "limit");
 
-    let limits = Limits {
-        plans_max: 3,
-        ..Limits::default()
-    };
+    let limits = Limits { plans_max: 3, ..Limits::default() };
     let plans = |n: usize| format!("<planList>{}</planList>", plan("a", "").repeat(n));
-    Feed::read(plans(3).as_bytes(), &limits)
-        .end
-        .expect("as many as are allowed");
+    Feed::read(plans(3).as_bytes(), &limits).end.expect("as many as are allowed");
     let beyond = Feed::read(plans(4).as_bytes(), &limits);
     assert_eq!((beyond.stats.plans, fault(beyond)), (3, "limit"));
 
@@ -436,10 +345,7 @@ proptest! {
 
 fn check_sums(feed: &Feed) {
     let stats = &feed.stats;
-    assert_eq!(
-        stats.plans,
-        stats.online + stats.offline + stats.skipped_total()
-    );
+    assert_eq!(stats.plans, stats.online + stats.offline + stats.skipped_total());
     assert_eq!(stats.online, feed.events.len() as u64 + stats.duplicates);
     assert!(
         feed.events

@@ -26,10 +26,7 @@ pub fn next_delay(
         Outcome::Fetched { .. } | Outcome::NotModified => settings.interval.saturating_sub(took),
         Outcome::Failed { retry_after, .. } => {
             let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
-            let most = settings
-                .retry_base
-                .saturating_mul(doubled)
-                .min(settings.interval);
+            let most = settings.retry_base.saturating_mul(doubled).min(settings.interval);
             let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
             let jittered = Duration::from_micros(prng.below(micros.saturating_add(1)));
             jittered.max(retry_after.unwrap_or_default().min(settings.interval))
@@ -48,28 +45,15 @@ mod tests {
 
     fn failed(retry_after: Option<Duration>) -> Outcome {
         let (feed, applied) = (Stats::default(), Applied::default());
-        Outcome::Failed {
-            reason: "status",
-            detail: String::new(),
-            retry_after,
-            feed,
-            applied,
-        }
+        Outcome::Failed { reason: "status", detail: String::new(), retry_after, feed, applied }
     }
 
     /// Purpose: success keeps the rhythm from start to start, and never polls without a pause.
     #[test]
     fn success_keeps_the_interval() {
         let settings = Settings::new("http://a");
-        let delay = |took| {
-            next_delay(
-                &settings,
-                &Outcome::NotModified,
-                0,
-                took,
-                &mut Prng::seeded(1),
-            )
-        };
+        let delay =
+            |took| next_delay(&settings, &Outcome::NotModified, 0, took, &mut Prng::seeded(1));
         assert_eq!(delay(Duration::ZERO), settings.interval);
         assert_eq!(delay(60 * SECOND), settings.interval - 60 * SECOND);
         assert_eq!(delay(2 * settings.interval), PAUSE_MIN);
@@ -95,18 +79,13 @@ mod tests {
             let drawn: Vec<Duration> = (0..1000)
                 .map(|_| next_delay(&settings, &failed(None), failures, SECOND, &mut prng))
                 .collect();
-            let (least, longest) = (
-                drawn.iter().min().expect("some"),
-                drawn.iter().max().expect("some"),
-            );
+            let (least, longest) =
+                (drawn.iter().min().expect("some"), drawn.iter().max().expect("some"));
             assert!(
                 *least >= PAUSE_MIN && *least <= PAUSE_MIN.max(most / 10),
                 "{failures}: {least:?}"
             );
-            assert!(
-                *longest <= most && *longest > most * 9 / 10,
-                "{failures}: {longest:?}"
-            );
+            assert!(*longest <= most && *longest > most * 9 / 10, "{failures}: {longest:?}");
         }
     }
 
@@ -115,13 +94,7 @@ mod tests {
     fn retry_after_is_heard() {
         let settings = Settings::new("http://a");
         let delay = |seconds| {
-            next_delay(
-                &settings,
-                &failed(Some(seconds)),
-                1,
-                SECOND,
-                &mut Prng::seeded(3),
-            )
+            next_delay(&settings, &failed(Some(seconds)), 1, SECOND, &mut Prng::seeded(3))
         };
         assert_eq!(delay(20 * SECOND), 20 * SECOND);
         assert_eq!(delay(Duration::MAX), settings.interval);

@@ -48,15 +48,9 @@ pub(super) struct Validators {
 impl Validators {
     fn of(headers: &HeaderMap) -> Validators {
         let header = |name: HeaderName| {
-            headers
-                .get(name)
-                .filter(|value| value.len() <= VALIDATOR_BYTES_MAX)
-                .cloned()
+            headers.get(name).filter(|value| value.len() <= VALIDATOR_BYTES_MAX).cloned()
         };
-        Validators {
-            etag: header(ETAG),
-            last_modified: header(LAST_MODIFIED),
-        }
+        Validators { etag: header(ETAG), last_modified: header(LAST_MODIFIED) }
     }
 
     fn is_empty(&self) -> bool {
@@ -107,9 +101,7 @@ impl Download {
         if let Some(date) = &self.validators.last_modified {
             request = request.header(IF_MODIFIED_SINCE, date);
         }
-        let response = request
-            .call()
-            .map_err(|e| Outcome::failed(client_reason(&e), e))?;
+        let response = request.call().map_err(|e| Outcome::failed(client_reason(&e), e))?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_MODIFIED if !self.validators.is_empty() => return Ok(None),
@@ -143,8 +135,7 @@ pub fn parse_url(text: &str) -> Result<Uri, InvalidSetting> {
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.host().is_some_and(|host| !host.is_empty())
     };
-    url.filter(usable)
-        .ok_or_else(|| InvalidSetting::Url(text.to_owned()))
+    url.filter(usable).ok_or_else(|| InvalidSetting::Url(text.to_owned()))
 }
 
 fn parse_authorities(pem: &[u8]) -> Result<RootCerts, InvalidSetting> {
@@ -173,27 +164,16 @@ enum Decoded {
 impl Body {
     /// Looks at the first two bytes to see what it is.
     fn new(reader: BodyReader<'static>, bytes_max: u64) -> io::Result<Body> {
-        let mut reader = Metered {
-            inner: reader,
-            bytes: 0,
-            bytes_max,
-        };
+        let mut reader = Metered { inner: reader, bytes: 0, bytes_max };
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        reader
-            .by_ref()
-            .take(GZIP_MAGIC.len() as u64)
-            .read_to_end(&mut magic)?;
+        reader.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
         let compressed = magic == GZIP_MAGIC;
         let peeked = Cursor::new(magic).chain(reader);
         let decoded = match compressed {
             true => Decoded::Gzip(Box::new(MultiGzDecoder::new(peeked))),
             false => Decoded::Plain(peeked),
         };
-        Ok(Body(Metered {
-            inner: decoded,
-            bytes: 0,
-            bytes_max,
-        }))
+        Ok(Body(Metered { inner: decoded, bytes: 0, bytes_max }))
     }
 
     /// How many bytes have been read, after decompression.
@@ -231,10 +211,8 @@ impl<R: Read> Read for Metered<R> {
         let read = self.inner.read(out)?;
         self.bytes += read as u64;
         if self.bytes > self.bytes_max {
-            let message = format!(
-                "the feed is larger than body_bytes_max ({} bytes)",
-                self.bytes_max
-            );
+            let message =
+                format!("the feed is larger than body_bytes_max ({} bytes)", self.bytes_max);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
         Ok(read)
@@ -246,9 +224,7 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Outcome {
     let mut outcome = Outcome::failed("status", detail);
     if let Outcome::Failed { retry_after, .. } = &mut outcome {
         // Its other form, a date, would have to trust the provider's clock; backoff is enough then.
-        let seconds = headers
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         *retry_after = seconds.map(Duration::from_secs);
     }
     outcome

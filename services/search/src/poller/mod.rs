@@ -131,17 +131,8 @@ impl fmt::Display for Outcome {
         else {
             return Ok(());
         };
-        let Stats {
-            plans,
-            online,
-            duplicates,
-            ..
-        } = feed;
-        let Applied {
-            new,
-            changed,
-            refused,
-        } = applied;
+        let Stats { plans, online, duplicates, .. } = feed;
+        let Applied { new, changed, refused } = applied;
         write!(
             f,
             " plans={plans} online={online} new={new} changed={changed} skipped={}",
@@ -153,11 +144,7 @@ impl fmt::Display for Outcome {
             }
         }
         for (i, skipped) in feed.named.iter().enumerate() {
-            write!(
-                f,
-                "{}{skipped}",
-                if i == 0 { " skipped_plans=" } else { "," }
-            )?;
+            write!(f, "{}{skipped}", if i == 0 { " skipped_plans=" } else { "," })?;
         }
         if let Outcome::Failed { detail, .. } = self {
             write!(f, " detail={detail:?}")?;
@@ -175,10 +162,7 @@ pub struct Source {
 impl Source {
     /// A source that remembers nothing yet.
     pub fn new(settings: &Settings) -> Result<Source, InvalidSetting> {
-        Ok(Source {
-            download: Download::new(settings)?,
-            limits: settings.limits.clone(),
-        })
+        Ok(Source { download: Download::new(settings)?, limits: settings.limits.clone() })
     }
 
     /// Polls once and applies what came. `seen_at`: seconds since 1970-01-01T00:00:00Z.
@@ -188,11 +172,7 @@ impl Source {
             Ok(None) => return Outcome::NotModified,
             Err(outcome) => return *outcome,
         };
-        let Feed {
-            events,
-            stats: feed,
-            end,
-        } = Feed::read(&mut body, &self.limits);
+        let Feed { events, stats: feed, end } = Feed::read(&mut body, &self.limits);
         let applied = match catalog.apply(events, seen_at) {
             Ok(applied) => applied,
             Err(e) => return Outcome::failed("store", e),
@@ -200,21 +180,11 @@ impl Source {
         match end {
             Ok(()) => {
                 self.download.remember(validators);
-                Outcome::Fetched {
-                    bytes: body.decoded_bytes(),
-                    feed,
-                    applied,
-                }
+                Outcome::Fetched { bytes: body.decoded_bytes(), feed, applied }
             }
             Err(e) => {
                 let (reason, detail) = (download::reason(&e), e.to_string());
-                Outcome::Failed {
-                    reason,
-                    detail,
-                    retry_after: None,
-                    feed,
-                    applied,
-                }
+                Outcome::Failed { reason, detail, retry_after: None, feed, applied }
             }
         }
     }
@@ -233,10 +203,7 @@ impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidSetting::Url(url) => {
-                write!(
-                    f,
-                    "the provider's URL must be http://host… or https://host…, not {url:?}"
-                )
+                write!(f, "the provider's URL must be http://host… or https://host…, not {url:?}")
             }
             InvalidSetting::Authorities => {
                 f.write_str("the authorities must be certificates in PEM, at least one")
@@ -280,10 +247,7 @@ impl Poller {
     pub fn start(settings: Settings, catalog: Arc<Catalog>, log: Log) -> io::Result<Poller> {
         let source =
             Source::new(&settings).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let (stopping, stats) = (
-            Arc::new(Stopping::default()),
-            Arc::new(PollStats::default()),
-        );
+        let (stopping, stats) = (Arc::new(Stopping::default()), Arc::new(PollStats::default()));
         let agent = source.download.agent();
         let run = Run {
             settings,
@@ -293,15 +257,9 @@ impl Poller {
             stats: Arc::clone(&stats),
             stopping: Arc::clone(&stopping),
         };
-        let thread = thread::Builder::new()
-            .name("poller".to_owned())
-            .spawn(move || run.until_told())?;
-        Ok(Poller {
-            stopping,
-            agent,
-            thread,
-            stats,
-        })
+        let thread =
+            thread::Builder::new().name("poller".to_owned()).spawn(move || run.until_told())?;
+        Ok(Poller { stopping, agent, thread, stats })
     }
 
     /// What has happened so far, for metrics.
@@ -339,19 +297,12 @@ impl Run {
             // must not meet it at all. Neither leaves anything half done behind.
             let poll = || self.source.poll(&self.catalog, seen_at);
             let outcome = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
-                Outcome::failed(
-                    "panic",
-                    "a bug in this service; please report the panic above",
-                )
+                Outcome::failed("panic", "a bug in this service; please report the panic above")
             });
             if self.stopping.wait(Duration::ZERO) {
                 return;
             }
-            failures = if matches!(outcome, Outcome::Failed { .. }) {
-                failures + 1
-            } else {
-                0
-            };
+            failures = if matches!(outcome, Outcome::Failed { .. }) { failures + 1 } else { 0 };
             let took = begun.elapsed();
             let delay = next_delay(&self.settings, &outcome, failures, took, &mut prng);
             self.report(&outcome, seen_at, took, delay);
@@ -364,12 +315,8 @@ impl Run {
     fn report(&self, outcome: &Outcome, seen_at: i64, took: Duration, delay: Duration) {
         let snapshot = self.catalog.snapshot();
         self.stats.count(outcome, seen_at);
-        let (took, next, version, kept) = (
-            took.as_millis(),
-            delay.as_millis(),
-            snapshot.version(),
-            snapshot.len(),
-        );
+        let (took, next, version, kept) =
+            (took.as_millis(), delay.as_millis(), snapshot.version(), snapshot.len());
         (self.log)(&format!(
             "{outcome} took_ms={took} next_in_ms={next} version={version} kept={kept}"
         ));
@@ -378,8 +325,6 @@ impl Run {
 
 /// The wall clock, in seconds since 1970-01-01T00:00:00Z; 0 on a machine that believes it is earlier.
 fn unix_seconds() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

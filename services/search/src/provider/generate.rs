@@ -21,14 +21,8 @@ const ACTS: [&str; 8] = [
     "\"La Voz\"",
     "Café <Teatro>",
 ];
-const PLACES: [&str; 6] = [
-    "en concierto",
-    "en vivo",
-    "— gira",
-    "sin filtros",
-    "al aire libre",
-    "de cerca",
-];
+const PLACES: [&str; 6] =
+    ["en concierto", "en vivo", "— gira", "sin filtros", "al aire libre", "de cerca"];
 const ZONES: [&str; 4] = ["Platea", "Grada", "Anfiteatro", "Palco"];
 
 /// A feed of `events` plans that are online, and about a tenth as many that are not.
@@ -56,11 +50,8 @@ fn write_base(feed: &mut String, base: usize, online: bool, plans: usize, prng: 
     let act = ACTS[prng.below(ACTS.len() as u64) as usize];
     let place = PLACES[prng.below(PLACES.len() as u64) as usize];
     let title = quick_xml::escape::escape(format!("{act} {place}")).into_owned();
-    writeln!(
-        feed,
-        r#" <base_plan base_plan_id="{base}" sell_mode="{mode}" title="{title}">"#
-    )
-    .expect(INFALLIBLE);
+    writeln!(feed, r#" <base_plan base_plan_id="{base}" sell_mode="{mode}" title="{title}">"#)
+        .expect(INFALLIBLE);
     for plan in 1..=plans {
         write_plan(feed, base * 10 + plan, prng);
     }

@@ -94,26 +94,15 @@ impl Provider {
         let gzipped = Bytes::from(gzip(&body).expect("writing to a Vec cannot fail"));
         let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, &body);
         Provider {
-            plain: Representation {
-                body,
-                etag: format!("\"{name}\""),
-            },
-            gzipped: Representation {
-                body: gzipped,
-                etag: format!("\"{name}-gzip\""),
-            },
+            plain: Representation { body, etag: format!("\"{name}\"") },
+            gzipped: Representation { body: gzipped, etag: format!("\"{name}-gzip\"") },
             behaviour,
         }
     }
 
     /// The answer to a request for the feed.
     pub fn answer(&self, request: Request<'_>, prng: &mut Prng) -> Answer {
-        let Behaviour {
-            fail_rate,
-            truncate_rate,
-            lie,
-            ..
-        } = self.behaviour;
+        let Behaviour { fail_rate, truncate_rate, lie, .. } = self.behaviour;
         if prng.chance(fail_rate) {
             let body = Bytes::from_static(b"the provider was told to fail\n");
             return self.send(500, "text/plain", body);
@@ -135,12 +124,9 @@ impl Provider {
 
     fn honest(&self, request: Request<'_>) -> Answer {
         let accepted = request.accept_encoding.is_some_and(|codings| {
-            codings.split(',').any(|coding| {
-                coding
-                    .split(';')
-                    .next()
-                    .is_some_and(|name| name.trim() == "gzip")
-            })
+            codings
+                .split(',')
+                .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
         });
         let compress = self.behaviour.gzip && accepted;
         let Representation { body, etag } = if compress { &self.gzipped } else { &self.plain };
@@ -163,13 +149,7 @@ impl Provider {
 
     fn send(&self, status: u16, content_type: &'static str, body: Bytes) -> Answer {
         let headers = vec![("content-type", content_type.to_owned())];
-        Answer {
-            status,
-            headers,
-            delay: self.behaviour.delay,
-            declared_length: body.len(),
-            body,
-        }
+        Answer { status, headers, delay: self.behaviour.delay, declared_length: body.len(), body }
     }
 }
 
@@ -209,109 +189,47 @@ mod tests {
     #[test]
     fn honest() {
         let answer = answer(Behaviour::default(), Request::default());
-        assert_eq!(
-            (answer.status, answer.declared_length),
-            (200, answer.body.len())
-        );
-        assert_eq!(
-            answer.headers,
-            [("content-type", "application/xml".to_owned())]
-        );
+        assert_eq!((answer.status, answer.declared_length), (200, answer.body.len()));
+        assert_eq!(answer.headers, [("content-type", "application/xml".to_owned())]);
         assert_eq!(read(&answer.body).stats.online, 50);
     }
 
     /// Purpose: gzip is sent only to those who accept it, and is the same feed.
     #[test]
     fn compressed_on_request() {
-        let behaviour = Behaviour {
-            gzip: true,
-            ..Behaviour::default()
-        };
-        let request = Request {
-            accept_encoding: Some("br, gzip;q=0.5"),
-            ..Request::default()
-        };
+        let behaviour = Behaviour { gzip: true, ..Behaviour::default() };
+        let request = Request { accept_encoding: Some("br, gzip;q=0.5"), ..Request::default() };
         let compressed = answer(behaviour.clone(), request);
-        assert!(
-            compressed
-                .headers
-                .contains(&("content-encoding", "gzip".to_owned()))
-        );
+        assert!(compressed.headers.contains(&("content-encoding", "gzip".to_owned())));
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&compressed.body[..])
-            .read_to_end(&mut plain)
-            .expect("gzip");
+        flate2::read::GzDecoder::new(&compressed.body[..]).read_to_end(&mut plain).expect("gzip");
         assert_eq!(plain, answer(behaviour, Request::default()).body);
     }
 
     /// Purpose: the tag of an answer, sent back, yields 304 without a body; another does not.
     #[test]
     fn conditional() {
-        let behaviour = Behaviour {
-            etag: true,
-            gzip: true,
-            ..Behaviour::default()
-        };
+        let behaviour = Behaviour { etag: true, gzip: true, ..Behaviour::default() };
         let first = answer(behaviour.clone(), Request::default());
-        let tag = first
-            .headers
-            .iter()
-            .find(|(name, _)| *name == "etag")
-            .expect("a tag")
-            .1
-            .as_str();
-        let again = answer(
-            behaviour.clone(),
-            Request {
-                if_none_match: Some(tag),
-                ..Request::default()
-            },
-        );
-        assert_eq!(
-            (again.status, again.body.len(), again.declared_length),
-            (304, 0, 0)
-        );
-        let other = Request {
-            if_none_match: Some(tag),
-            accept_encoding: Some("gzip"),
-        };
+        let tag = first.headers.iter().find(|(name, _)| *name == "etag").expect("a tag").1.as_str();
+        let again =
+            answer(behaviour.clone(), Request { if_none_match: Some(tag), ..Request::default() });
+        assert_eq!((again.status, again.body.len(), again.declared_length), (304, 0, 0));
+        let other = Request { if_none_match: Some(tag), accept_encoding: Some("gzip") };
         assert_eq!(answer(behaviour, other).status, 200);
     }
 
     /// Purpose: each misbehaviour does what its name says.
     #[test]
     fn misbehaviours() {
-        let base = Behaviour {
-            delay: Duration::from_secs(3),
-            ..Behaviour::default()
-        };
-        let failing = answer(
-            Behaviour {
-                fail_rate: 1.0,
-                ..base.clone()
-            },
-            Request::default(),
-        );
+        let base = Behaviour { delay: Duration::from_secs(3), ..Behaviour::default() };
+        let failing = answer(Behaviour { fail_rate: 1.0, ..base.clone() }, Request::default());
         assert_eq!((failing.status, failing.delay), (500, base.delay));
 
-        let cut = answer(
-            Behaviour {
-                truncate_rate: 1.0,
-                ..base.clone()
-            },
-            Request::default(),
-        );
+        let cut = answer(Behaviour { truncate_rate: 1.0, ..base.clone() }, Request::default());
         assert!(cut.body.len() < cut.declared_length && read(&cut.body).end.is_err());
 
-        let lie = |lie| {
-            answer(
-                Behaviour {
-                    lie: Some(lie),
-                    ..base.clone()
-                },
-                Request::default(),
-            )
-        };
+        let lie = |lie| answer(Behaviour { lie: Some(lie), ..base.clone() }, Request::default());
         let length = lie(Lie::Length);
         assert!(length.declared_length < length.body.len());
         assert_eq!(lie(Lie::Html).status, 200);
@@ -323,13 +241,8 @@ mod tests {
     /// Purpose: a rate is a share of the answers, and a seed fixes which.
     #[test]
     fn rates_are_shares() {
-        let provider = Provider::new(
-            generate(1, 1),
-            Behaviour {
-                fail_rate: 0.25,
-                ..Behaviour::default()
-            },
-        );
+        let provider =
+            Provider::new(generate(1, 1), Behaviour { fail_rate: 0.25, ..Behaviour::default() });
         let run = |seed| {
             let mut prng = Prng::seeded(seed);
             (0..1000)

@@ -84,9 +84,8 @@ impl Embedded {
 
     fn prepare(&mut self) -> Result<(), Refusal> {
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        let transaction = self
-            .connection
-            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         create_or_check(&transaction, &self.path)?;
         transaction.commit()?;
         let mode: String =
@@ -99,9 +98,8 @@ impl Embedded {
             )));
         }
         self.connection.pragma_update(None, "synchronous", "full")?;
-        let verdict: String = self
-            .connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        let verdict: String =
+            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if verdict != "ok" {
             return Err(Refusal::Said(damaged(&self.path, verdict.trim())));
         }
@@ -194,9 +192,7 @@ fn create_or_check(transaction: &Transaction<'_>, path: &Path) -> Result<(), Ref
     let pragma = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
     let first: Option<String> = transaction
-        .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
         .optional()?;
     if first.is_none() && application == 0 && version == 0 {
         transaction.execute_batch(SCHEMA)?;
@@ -252,10 +248,8 @@ mod tests {
     use std::io::{Seek as _, SeekFrom, Write as _};
 
     fn events() -> Vec<Event> {
-        let (start, end) = (
-            datetime(2024, 6, 30, 21, 0, 0, 120_000_000),
-            datetime(2024, 7, 1, 0, 0, 0, 0),
-        );
+        let (start, end) =
+            (datetime(2024, 6, 30, 21, 0, 0, 120_000_000), datetime(2024, 7, 1, 0, 0, 0, 0));
         let full = sample("1", start, end, "Ñandú \u{1F3B5}\n'; --");
         let bare = Event {
             sell_to: None,
@@ -268,9 +262,7 @@ mod tests {
     }
 
     fn refusal(directory: &Path) -> String {
-        Embedded::open(directory)
-            .expect_err("it is not usable")
-            .to_string()
+        Embedded::open(directory).expect_err("it is not usable").to_string()
     }
 
     /// Purpose: what was applied is what a new process loads, and an event keeps its first sighting.
@@ -279,36 +271,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let nested = directory.path().join("made/when/missing");
         let events = events();
-        Embedded::open(&nested)
-            .expect("a new store")
-            .apply(&events, 100)
-            .expect("applied");
-        let update = Event {
-            min_price: Price::parse("1.23"),
-            title: "new".into(),
-            ..events[0].clone()
-        };
+        Embedded::open(&nested).expect("a new store").apply(&events, 100).expect("applied");
+        let update =
+            Event { min_price: Price::parse("1.23"), title: "new".into(), ..events[0].clone() };
         let mut store = Embedded::open(&nested).expect("the same store");
-        store
-            .apply(&[events[0].clone(), update.clone()], 200)
-            .expect("applied");
+        store.apply(&[events[0].clone(), update.clone()], 200).expect("applied");
         drop(store);
-        let mut records = Embedded::open(&nested)
-            .expect("the same store")
-            .load()
-            .expect("loaded");
+        let mut records = Embedded::open(&nested).expect("the same store").load().expect("loaded");
         records.sort_by_key(|record| record.event.start);
         let expected = [
-            Record {
-                event: update,
-                first_seen: 100,
-                last_seen: 200,
-            },
-            Record {
-                event: events[1].clone(),
-                first_seen: 100,
-                last_seen: 100,
-            },
+            Record { event: update, first_seen: 100, last_seen: 200 },
+            Record { event: events[1].clone(), first_seen: 100, last_seen: 100 },
         ];
         assert_eq!(records, expected);
     }
@@ -324,10 +297,7 @@ mod tests {
                 .pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0))
         };
         assert_eq!(pragma("synchronous").expect("a value"), 2.into());
-        assert_eq!(
-            pragma("journal_mode").expect("a value"),
-            "wal".to_owned().into()
-        );
+        assert_eq!(pragma("journal_mode").expect("a value"), "wal".to_owned().into());
     }
 
     /// Purpose: a damaged, foreign or future file is refused by name with a remedy, and left as it is.
@@ -336,21 +306,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join(FILE);
         let many: Vec<Event> = (0..500)
-            .map(|i| Event {
-                id: Event::identity("291", &i.to_string()),
-                ..events()[0].clone()
-            })
+            .map(|i| Event { id: Event::identity("291", &i.to_string()), ..events()[0].clone() })
             .collect();
-        Embedded::open(directory.path())
-            .expect("a new store")
-            .apply(&many, 1)
-            .expect("applied");
+        Embedded::open(directory.path()).expect("a new store").apply(&many, 1).expect("applied");
         let sound = fs::read(&path).expect("it exists");
 
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .expect("it exists");
+        let mut file = fs::OpenOptions::new().write(true).open(&path).expect("it exists");
         file.seek(SeekFrom::Start(3 * 4096)).expect("seekable");
         file.write_all(&[0xA5; 3 * 4096]).expect("writable");
         drop(file);
@@ -363,11 +324,8 @@ mod tests {
         fs::write(&path, &sound[..sound.len() / 2]).expect("writable");
         assert!(refusal(directory.path()).contains("search.db is damaged"));
 
-        fs::write(
-            &path,
-            b"not a database, and longer than a header would have to be",
-        )
-        .expect("writable");
+        fs::write(&path, b"not a database, and longer than a header would have to be")
+            .expect("writable");
         assert!(refusal(directory.path()).contains("search.db is damaged"));
 
         fs::remove_file(&path).expect("it exists");
@@ -384,11 +342,7 @@ mod tests {
 
         fs::write(&path, &sound).expect("writable");
         assert_eq!(
-            Embedded::open(directory.path())
-                .expect("sound again")
-                .load()
-                .expect("loaded")
-                .len(),
+            Embedded::open(directory.path()).expect("sound again").load().expect("loaded").len(),
             500
         );
     }
@@ -401,10 +355,7 @@ mod tests {
         store.apply(&events(), 1).expect("applied");
         store
             .connection
-            .execute(
-                "UPDATE events SET end_at = '2024-02-30T00:00:00' WHERE plan_id = '1'",
-                [],
-            )
+            .execute("UPDATE events SET end_at = '2024-02-30T00:00:00' WHERE plan_id = '1'", [])
             .expect("sabotage");
         let message = store.load().expect_err("it is damaged").to_string();
         assert!(
@@ -420,15 +371,9 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "").expect("writable");
         let message = refusal(&file.join("data"));
-        assert!(
-            message.contains("file/data") && message.contains("--data"),
-            "{message}"
-        );
+        assert!(message.contains("file/data") && message.contains("--data"), "{message}");
         // Even root cannot write here.
         let message = refusal(Path::new("/proc/self"));
-        assert!(
-            message.contains("/proc/self") && message.contains("writ"),
-            "{message}"
-        );
+        assert!(message.contains("/proc/self") && message.contains("writ"), "{message}");
     }
 }

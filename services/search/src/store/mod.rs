@@ -147,11 +147,7 @@ impl Row {
             plan_id: self.plan_id.into(),
             title: self.title.into(),
         };
-        Ok(Record {
-            event,
-            first_seen: self.first_seen_at,
-            last_seen: self.last_seen_at,
-        })
+        Ok(Record { event, first_seen: self.first_seen_at, last_seen: self.last_seen_at })
     }
 }
 
@@ -167,10 +163,7 @@ mod tests {
     #[test]
     fn choices() {
         assert_eq!("embedded".parse(), Ok(Choice::Embedded));
-        for url in [
-            "postgres://u:p@db:5433/events",
-            "postgresql://db/events?sslmode=disable",
-        ] {
+        for url in ["postgres://u:p@db:5433/events", "postgresql://db/events?sslmode=disable"] {
             assert!(matches!(url.parse(), Ok(Choice::Postgres(_))), "{url}");
         }
         let refusal = |text: &str| text.parse::<Choice>().expect_err(text).to_string();

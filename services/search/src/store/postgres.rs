@@ -69,10 +69,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Timeouts {
-        Timeouts {
-            connect: Duration::from_secs(10),
-            operation: Duration::from_secs(30),
-        }
+        Timeouts { connect: Duration::from_secs(10), operation: Duration::from_secs(30) }
     }
 }
 
@@ -94,18 +91,10 @@ impl Postgres {
     /// Connects and makes sure the tables exist, trying again until `timeouts.connect` has passed:
     /// a server that starts at the same time as we do is not an error.
     pub fn connect(config: &Config, timeouts: Timeouts) -> Result<Postgres, StoreError> {
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build();
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime
             .map_err(|e| StoreError::new(format!("cannot start a runtime for Postgres: {e}")))?;
-        let mut store = Postgres {
-            client: None,
-            runtime,
-            config: config.clone(),
-            timeouts,
-        };
+        let mut store = Postgres { client: None, runtime, config: config.clone(), timeouts };
         store
             .runtime
             .block_on(connect(&mut store.client, config, timeouts.connect))
@@ -118,12 +107,7 @@ impl Postgres {
         &mut self,
         work: impl AsyncFn(&mut Client) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
-        let Postgres {
-            client,
-            runtime,
-            config,
-            timeouts,
-        } = self;
+        let Postgres { client, runtime, config, timeouts } = self;
         let attempt = async |slot: &mut Option<Client>| {
             if slot.as_ref().is_none_or(Client::is_closed) {
                 connect(slot, config, timeouts.connect).await?;
@@ -193,11 +177,8 @@ impl Failure {
         use tokio_postgres::error::SqlState;
         let Failure::Sql(e) = self else { return false };
         let io = error::Error::source(e).is_some_and(|source| source.is::<io::Error>());
-        let said = [
-            SqlState::ADMIN_SHUTDOWN,
-            SqlState::CRASH_SHUTDOWN,
-            SqlState::IDLE_SESSION_TIMEOUT,
-        ];
+        let said =
+            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
         e.is_closed() || io || e.code().is_some_and(|code| said.contains(code))
     }
 
@@ -242,10 +223,7 @@ fn server(config: &Config) -> String {
         None => "?".to_owned(),
     };
     let port = config.get_ports().first().copied().unwrap_or(5432);
-    format!(
-        "Postgres at {host}:{port}/{}",
-        config.get_dbname().unwrap_or("?")
-    )
+    format!("Postgres at {host}:{port}/{}", config.get_dbname().unwrap_or("?"))
 }
 
 /// Fills `slot`, trying until `within` has passed.
@@ -285,10 +263,8 @@ async fn create_or_check(client: &mut Client) -> Result<(), Failure> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(SCHEMA_LOCK).await?;
     transaction.batch_execute(SCHEMA).await?;
-    let version: i32 = transaction
-        .query_one("SELECT max(version) FROM search_schema", &[])
-        .await?
-        .try_get(0)?;
+    let version: i32 =
+        transaction.query_one("SELECT max(version) FROM search_schema", &[]).await?.try_get(0)?;
     if version != SCHEMA_VERSION {
         return Err(Failure::Schema(version));
     }
@@ -316,12 +292,8 @@ async fn upsert(
                 &column(events, |event| event.sell_from.map(text)),
                 &column(events, |event| event.sell_to.map(text)),
                 &column(events, |event| event.sold_out),
-                &column(events, |event| {
-                    event.min_price.map(|price| price.millionths())
-                }),
-                &column(events, |event| {
-                    event.max_price.map(|price| price.millionths())
-                }),
+                &column(events, |event| event.min_price.map(|price| price.millionths())),
+                &column(events, |event| event.max_price.map(|price| price.millionths())),
                 &seen_at,
             ],
         )

@@ -44,11 +44,7 @@ pub(crate) fn send(bytes: impl Into<Vec<u8>>) -> Act {
 
 pub(crate) fn response(head: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    [
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{head}\r\n").as_bytes(),
-        body,
-    ]
-    .concat()
+    [format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{head}\r\n").as_bytes(), body].concat()
 }
 
 pub(crate) fn ok(body: impl AsRef<[u8]>) -> Act {
