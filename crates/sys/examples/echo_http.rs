@@ -28,14 +28,25 @@ struct Connection {
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let driver = arguments.next().expect("which driver: uring or epoll");
-    let port = arguments.next().and_then(|port| port.parse().ok()).unwrap_or(8080);
+    let port = arguments
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or(8080);
     if let Some(core) = arguments.next().and_then(|core| core.parse().ok()) {
         cpu::pin_thread(core)?;
     }
-    let then = if arguments.next().is_some() { Then::Close } else { Then::Keep };
+    let then = if arguments.next().is_some() {
+        Then::Close
+    } else {
+        Then::Keep
+    };
     let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), 4096)?;
     // As in a server with several workers: the descriptor table is shared, which costs something.
-    std::thread::spawn(|| loop { std::thread::park() });
+    std::thread::spawn(|| {
+        loop {
+            std::thread::park()
+        }
+    });
     let config = DriverConfig::default();
     match driver.as_str() {
         "uring" => serve(Uring::new(listener, &config)?, then),
@@ -86,7 +97,14 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
                         bytes.extend_from_slice(ANSWER);
                     }
                     connection.sending = true;
-                    driver.send(id, Output { bytes, ..Output::default() }, then);
+                    driver.send(
+                        id,
+                        Output {
+                            bytes,
+                            ..Output::default()
+                        },
+                        then,
+                    );
                 }
                 _ => {}
             }
