@@ -547,6 +547,7 @@ on_both! {
             .filter(|link| !link.to_string_lossy().contains("/proc"))
             .count();
         // Other tests of this process come and go, so only a leak of many would show.
+        let tail = Bytes::from(pattern(4_000_000));
         for _ in 0..3 {
             let before = open();
             for _ in 0..20 {
@@ -555,7 +556,7 @@ on_both! {
                 for (client, id) in &mut clients {
                     client.write_all(b"x").unwrap();
                     rig.stream(*id);
-                    let tail = pattern(4_000_000).into();
+                    let tail = tail.clone();
                     rig.send_output(*id, Output { bytes: pattern(10), tail }, Then::Close);
                 }
                 rig.poll(Duration::ZERO);

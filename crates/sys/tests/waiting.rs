@@ -124,7 +124,7 @@ on_both! {
                 sending = true;
                 let output = highwater_core::driver::Output { bytes: vec![ping], ..Default::default() };
                 rig.driver.send(id, output, Then::Keep);
-            } else if rig.driver.prepare_wait().unwrap() {
+            } else if (pings < ROUNDS || sending) && rig.driver.prepare_wait().unwrap() {
                 parked += 1;
                 assert!(park(rig.driver.readiness_fd()), "slept through ping {pings}");
             }

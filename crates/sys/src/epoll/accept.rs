@@ -21,6 +21,8 @@ pub(super) struct Acceptor {
     watched: bool,
     /// `AcceptFailed` was reported; nothing is accepted until the worker says so.
     stopped: bool,
+    /// Watching failed when it was commanded; the next poll says so.
+    unwatchable: bool,
     peer_addresses: bool,
     connections_max: usize,
 }
@@ -33,6 +35,7 @@ impl Acceptor {
             wanted: Accepting::On,
             watched: false,
             stopped: false,
+            unwatchable: false,
             peer_addresses: config.peer_addresses,
             connections_max: config.connections_max as usize,
         })
@@ -48,10 +51,18 @@ impl Epoll {
         self.acceptor.stopped = false;
         if self.acceptor.wanted != Accepting::On {
             self.unwatch_listener();
-        } else if let Err(error) = self.watch_listener() {
-            // Short of kernel memory. Reported by trying: the next accept fails the same way.
-            debug_assert_ne!(error.kind(), ErrorKind::InvalidInput);
+        } else if self.watch_listener().is_err() {
+            self.acceptor.unwatchable = true;
         }
+    }
+
+    /// Reports that epoll had no memory to watch the listener with. Returns whether it had not.
+    pub(super) fn report_unwatchable(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let unwatchable = std::mem::take(&mut self.acceptor.unwatchable);
+        if unwatchable {
+            self.stop_accepting(AcceptError::Memory, on_event);
+        }
+        unwatchable
     }
 
     pub(super) fn watch_listener(&mut self) -> io::Result<()> {
@@ -134,7 +145,12 @@ impl Epoll {
         on_event(Event::AcceptFailed(error));
     }
 
-    pub(super) fn has_listener_to_drain(&self) -> bool {
+    /// Whether the next poll has something to do about accepting that epoll does not tell.
+    pub(super) fn has_accepting_to_do(&self) -> bool {
+        self.acceptor.unwatchable || self.has_listener_to_drain()
+    }
+
+    fn has_listener_to_drain(&self) -> bool {
         let acceptor = &self.acceptor;
         acceptor.wanted == Accepting::Closed && acceptor.listener.is_some() && !acceptor.stopped
     }

@@ -321,7 +321,7 @@ impl Driver for Epoll {
         if self.only_reported {
             return Ok(());
         }
-        let draining = self.drain_listener(on_event);
+        let draining = self.drain_listener(on_event) | self.report_unwatchable(on_event);
         let busy = reported || draining || !self.ready.is_empty();
         let count = self.selector.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
         for position in 0..count {
@@ -408,7 +408,7 @@ impl External for Epoll {
     fn prepare_wait(&mut self) -> io::Result<bool> {
         let idle = self.reports.is_empty() && self.ready.is_empty();
         // An edge that came before the waiter looked again would not come twice.
-        Ok(idle && !self.has_listener_to_drain() && !self.selector.has_events()?)
+        Ok(idle && !self.has_accepting_to_do() && !self.selector.has_events()?)
     }
 
     fn waker(&self) -> Waker {
