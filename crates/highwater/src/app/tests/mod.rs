@@ -1,5 +1,6 @@
 //! The application as its worker sees it: heads in, responses out, no socket.
 
+mod allocations;
 mod cover;
 mod extract;
 mod respond;
