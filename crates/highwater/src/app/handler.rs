@@ -55,6 +55,21 @@ impl fmt::Display for Kind {
 /// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
 /// takes the body. The result implements [`IntoResponse`].
 ///
+/// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a
+/// plain one clone what its future needs:
+///
+/// ```
+/// use std::sync::Arc;
+/// use highwater::Router;
+///
+/// let motto: Arc<str> = "fluctuat nec mergitur".into();
+/// let app = Router::new().get("/motto", move || {
+///     let motto = motto.clone();
+///     async move { motto.to_string() }
+/// });
+/// # app.build().unwrap();
+/// ```
+///
 /// `M` is for the compiler only; it tells the kinds of handlers apart.
 ///
 /// The methods set options of the endpoint:

@@ -47,7 +47,7 @@ use super::response::{IntoResponse, Response};
 ///
 /// ```
 /// use highwater::{Error, Request, Response, Router, fixed};
-/// use highwater::http::header;
+/// use highwater::header;
 ///
 /// fn hello() -> &'static str {
 ///     "Hello, World!"

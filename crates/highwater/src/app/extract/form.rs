@@ -171,8 +171,9 @@ impl<'de> Deserializer<'de> for Pairs<'_, '_> {
 
     /// The pairs as they came.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        let pairs = self.pairs.iter().map(|(name, value)| (&**name, &**value));
-        visitor.visit_seq(SeqDeserializer::new(pairs.map(PairDeserializer)))
+        let what = self.what;
+        let pairs = self.pairs.iter().map(move |(name, text)| Text { what, name, text });
+        visitor.visit_seq(SeqDeserializer::new(pairs.map(AsTuple)))
     }
 
     serde::forward_to_deserialize_any! {
@@ -181,10 +182,10 @@ impl<'de> Deserializer<'de> for Pairs<'_, '_> {
     }
 }
 
-/// A pair as a tuple.
-struct PairDeserializer<'p>((&'p str, &'p str));
+/// A pair as a tuple of its name and its value.
+struct AsTuple<'t>(Text<'t>);
 
-impl<'de> IntoDeserializer<'de, Failure> for PairDeserializer<'_> {
+impl<'de> IntoDeserializer<'de, Failure> for AsTuple<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -192,12 +193,12 @@ impl<'de> IntoDeserializer<'de, Failure> for PairDeserializer<'_> {
     }
 }
 
-impl<'de> Deserializer<'de> for PairDeserializer<'_> {
+impl<'de> Deserializer<'de> for AsTuple<'_> {
     type Error = Failure;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        let (name, value) = self.0;
-        visitor.visit_seq(SeqDeserializer::new([name, value].into_iter()))
+        let name = Text { text: self.0.name, ..self.0 };
+        visitor.visit_seq(SeqDeserializer::new([name, self.0].into_iter()))
     }
 
     serde::forward_to_deserialize_any! {

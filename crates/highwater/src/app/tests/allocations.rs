@@ -27,8 +27,8 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
                 counted += finding.count_total;
                 plan.expect("it was made above")
             });
-        let Next::Request(request) = next else { panic!("the request is not complete") };
-        let Body::Whole(body) = request.body else { panic!("the body is there") };
+        let http1::Next::Request(request) = next else { panic!("the request is not complete") };
+        let http1::Body::Whole(body) = request.body else { panic!("the body is there") };
         let target = target.expect("the head was planned for");
         let calling = allocation_counter::measure(|| {
             let incoming = Incoming {
@@ -108,8 +108,7 @@ fn one_for_a_future() {
     }
     let app = build(Router::new().get("/", hello));
     assert_eq!(on_get(&app, "/"), 1);
-    let app =
-        build(Router::new().after(|_: &Request<'_>, _: &mut Response| ()).get("/", hello));
+    let app = build(Router::new().after(|_: &Request<'_>, _: &mut Response| ()).get("/", hello));
     // The future, what is kept, and the head's three parts.
     assert_eq!(on_get(&app, "/"), 5);
 }
