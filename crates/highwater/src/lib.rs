@@ -1,4 +1,74 @@
-//! How do I serve my application?
+//! An HTTP server framework for Linux that keeps its high-water mark: its throughput stays at its peak
+//! however far demand exceeds capacity.
+//!
+//! An application is a [`Router`] of plain functions. Their arguments say what they need of a request,
+//! their results become responses, and their shape says how they are run: `fn` at once on the worker,
+//! `async fn` as a future on the worker, [`blocking`] on a pool, [`fixed`] not at all.
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//!
+//! use highwater::{Error, Json, Path, Query, Request, Router, State, StatusCode, blocking, fixed};
+//! use serde::{Deserialize, Serialize};
+//!
+//! type Db = Arc<Mutex<Vec<Todo>>>;
+//!
+//! #[derive(Clone, Serialize)]
+//! struct Todo { id: usize, title: String }
+//!
+//! #[derive(Deserialize)]
+//! struct NewTodo { title: String }
+//!
+//! #[derive(Deserialize)]
+//! struct Page { limit: Option<usize> }
+//!
+//! fn list(State(db): State<Db>, Query(page): Query<Page>) -> Json<Vec<Todo>> {
+//!     let todos = db.lock().unwrap();
+//!     Json(todos.iter().take(page.limit.unwrap_or(100)).cloned().collect())
+//! }
+//!
+//! fn show(State(db): State<Db>, Path(id): Path<usize>) -> Option<Json<Todo>> {
+//!     db.lock().unwrap().get(id).cloned().map(Json)
+//! }
+//!
+//! async fn create(
+//!     State(db): State<Db>,
+//!     Json(todo): Json<NewTodo>,
+//! ) -> Result<(StatusCode, Json<Todo>), Error> {
+//!     if todo.title.is_empty() {
+//!         return Err(Error::unprocessable("a todo needs a title"));
+//!     }
+//!     let mut todos = db.lock().unwrap();
+//!     let todo = Todo { id: todos.len(), title: todo.title };
+//!     todos.push(todo.clone());
+//!     Ok((StatusCode::CREATED, Json(todo)))
+//! }
+//!
+//! fn report() -> std::io::Result<String> {
+//!     std::fs::read_to_string("/proc/loadavg")
+//! }
+//!
+//! fn authorize(request: &Request<'_>) -> Result<(), Error> {
+//!     match request.header("authorization") {
+//!         Some("Bearer open sesame") => Ok(()),
+//!         _ => Err(Error::unauthorized("a token is needed")),
+//!     }
+//! }
+//!
+//! let admin = Router::new().before(authorize).get("/load", blocking(|| Ok::<_, Error>(report()?)));
+//! let app = Router::new()
+//!     .state(Db::default())
+//!     .get("/health", fixed("ok"))
+//!     .get("/todos", list)
+//!     .get("/todos/{id}", show)
+//!     .post("/todos", create)
+//!     .nest("/admin", admin)
+//!     .build()?;
+//! # Ok::<(), highwater::BuildError>(())
+//! ```
+//!
+//! Everything that goes wrong with a request, in a handler, an extractor, the routing or the protocol,
+//! is an [`Error`], and [`Router::errors`] is the one place that gives it a shape.
 #![forbid(unsafe_code)]
 
 pub mod app;
@@ -11,7 +81,7 @@ pub mod sim;
 
 pub use app::*;
 pub use bytes::Bytes;
-pub use http::{self, StatusCode};
+pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
 pub use server::{Running, Server, ServerConfig, ServerError};

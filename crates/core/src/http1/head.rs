@@ -181,11 +181,17 @@ impl<'a> Head<'a> {
     /// `*` for the asterisk-form, empty for the authority-form.
     #[inline]
     pub fn path(&self) -> &'a str {
+        text(self.path_bytes())
+    }
+
+    /// The bytes of [`Head::path`], which need not be checked to be text.
+    #[inline]
+    pub fn path_bytes(&self) -> &'a [u8] {
         // Only an absolute-form target can lack a path while it has one (RFC 9110 §4.2.3).
         if self.path_len == 0 && self.method != Method::Connect {
-            return "/";
+            return b"/";
         }
-        text(&self.path_on[..self.path_len])
+        &self.path_on[..self.path_len]
     }
 
     /// The target's query, without the `?` and still percent-encoded.

@@ -14,14 +14,14 @@
 //!                            └─ blocking ─▶ Offload(… render ─▶ after hooks)
 //! ```
 //!
-//! Invariants: whatever panics in here is an error 500 and nothing else. Every error is rendered
+//! Invariants: whatever panics in here becomes an error 500, caught by the worker where nothing waits,
+//! and by the future or the job otherwise. Every error is rendered
 //! exactly once, by the innermost renderer that covers it. A route without hooks and middleware whose
 //! handler is a plain function allocates only what extraction and the response do.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +198,7 @@ impl App {
     /// What `head` asks for. Leaves in `params` where its path parameters are.
     #[inline]
     pub(crate) fn find(&self, head: &Head<'_>, params: &mut Params) -> Target {
-        let Some((_, methods)) = self.shared.paths.find(head.path(), params) else {
+        let Some((_, methods)) = self.shared.paths.find(head.path_bytes(), params) else {
             return self.shared.find_nothing(head);
         };
         match methods.named[head.method() as usize] {
@@ -230,21 +230,26 @@ impl App {
             if self.shared.endpoints[usize::from(index)].body == BodyUse::Streamed)
     }
 
-    /// Answers a request, or says how it will be answered. Never panics.
+    /// Answers a request, or says how it will be answered. Panics if a hook, an extractor or a
+    /// plain handler does: who calls catches it, and turns it into [`App::panicked`]. (Catching it
+    /// here would have to move each response once more.)
     #[inline]
     pub(crate) fn call(&self, target: Target, incoming: Incoming<'_>) -> Outcome<'_> {
         let request = Request::new(&self.shared, target, incoming);
         let scope = self.shared.scope(target);
-        match catch_unwind(AssertUnwindSafe(|| self.shared.run(scope, &request))) {
-            Ok(Outcome::Ready(response)) => {
+        let outcome = self.shared.run(scope, &request);
+        let unfinished = |response: &Response| response.is_error() || !scope.after.is_empty();
+        match outcome {
+            Outcome::Ready(response) if unfinished(&response) => {
                 Outcome::Ready(self.shared.finish(scope, response, &request))
             }
-            Ok(outcome) => outcome,
-            Err(panic) => {
-                let response = Error::of_panic(panic).into_response();
-                Outcome::Ready(self.shared.finish(scope, response, &request))
-            }
+            outcome => outcome,
         }
+    }
+
+    /// What a request is answered whose handling panicked.
+    pub(crate) fn panicked(&self, target: Option<Target>, panic: Box<dyn Any + Send>) -> Response {
+        self.fail(target, Error::of_panic(panic))
     }
 
     /// A refusal by the protocol engine, in the shape of the application's errors.

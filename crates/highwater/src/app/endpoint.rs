@@ -62,6 +62,7 @@ impl<H, M> Endpoint<H, M> {
 #[derive(Debug)]
 pub struct ViaEndpoint<M>(PhantomData<M>);
 
+#[diagnostic::do_not_recommend]
 impl<M: 'static, H: Handler<M>> Handler<ViaEndpoint<M>> for Endpoint<H, M> {
     fn describe(&self, description: &mut Description) {
         self.handler.describe(description);

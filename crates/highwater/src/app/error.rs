@@ -176,7 +176,7 @@ impl Error {
             502 => "bad_gateway",
             503 => "overloaded",
             504 => "gateway_timeout",
-            400..500 => "request_error",
+            _ if status.is_client_error() => "request_error",
             _ => "server_error",
         };
         Error::new(status, code, status.canonical_reason().unwrap_or("unknown error"))

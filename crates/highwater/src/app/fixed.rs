@@ -80,6 +80,7 @@ pub fn fixed(response: impl IntoResponse) -> Fixed {
 #[derive(Debug)]
 pub struct ViaFixed;
 
+#[diagnostic::do_not_recommend]
 impl Handler<ViaFixed> for Fixed {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Fixed;

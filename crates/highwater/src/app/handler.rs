@@ -55,6 +55,21 @@ impl fmt::Display for Kind {
 /// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
 /// takes the body. The result implements [`IntoResponse`].
 ///
+/// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a
+/// plain one clone what its future needs:
+///
+/// ```
+/// use std::sync::Arc;
+/// use highwater::Router;
+///
+/// let motto: Arc<str> = "fluctuat nec mergitur".into();
+/// let app = Router::new().get("/motto", move || {
+///     let motto = motto.clone();
+///     async move { motto.to_string() }
+/// });
+/// # app.build().unwrap();
+/// ```
+///
 /// `M` is for the compiler only; it tells the kinds of handlers apart.
 ///
 /// The methods set options of the endpoint:
@@ -75,7 +90,9 @@ impl fmt::Display for Kind {
     message = "`{Self}` is not a handler",
     label = "a request cannot be answered with this",
     note = "a handler is `fn(extractors…) -> response`, `async fn(extractors…) -> response`, \
-            `blocking(function)` or `fixed(response)`"
+            `blocking(function)` or `fixed(response)`, with at most eight extractors",
+    note = "write `fixed(content)` to answer every request with the same content; \
+            combine extractors in one of your own (`FromRequest`) to have more than eight"
 )]
 pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Says what the handler needs.
@@ -177,14 +194,6 @@ where
 }
 
 /// A function of up to eight arguments.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler",
-    label = "not a function of at most eight extractors",
-    note = "a handler is `fn(extractors…) -> response`, `async fn(extractors…) -> response`, \
-            `blocking(function)` or `fixed(response)`",
-    note = "to answer every request with the same content, write `fixed(content)`; \
-            to pass more than eight extractors, write a tuple or an extractor of your own"
-)]
 pub trait Callable<Args>: Send + Sync + 'static {
     /// What it returns.
     type Output;
@@ -200,8 +209,8 @@ pub trait Callable<Args>: Send + Sync + 'static {
     note = "a handler returns, or its future resolves to, text (`&'static str`, `String`), bytes \
             (`Bytes`, `Vec<u8>`), `Json(value)`, `Html(text)`, a `StatusCode`, \
             `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
-    note = "write `Json(value)` for a value that implements `serde::Serialize`, or implement \
-            `IntoResponse` for your own type"
+    note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` to \
+            use `?` on any error, or implement `IntoResponse` for your own type"
 )]
 pub trait Answer<Way>: Sized {
     /// How it is run.
@@ -257,9 +266,10 @@ pub trait Arguments: Sized {
 pub trait SendArguments: Arguments + Send + 'static {}
 
 /// A function that is run on the pool; see [`blocking`].
-pub struct Blocking<F, Args> {
-    function: Arc<F>,
-    marker: PhantomData<fn(Args)>,
+pub struct Blocking {
+    handler: Box<dyn Dispatch>,
+    /// Says what the handler needs.
+    describe: fn(&mut Description),
 }
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve
@@ -279,30 +289,54 @@ pub struct Blocking<F, Args> {
 /// let app = Router::new().get("/primes/{below}", blocking(primes));
 /// # app.build().unwrap();
 /// ```
-pub fn blocking<F, Args>(function: F) -> Blocking<F, Args>
+pub fn blocking<F, Args>(function: F) -> Blocking
 where
     F: Callable<Args>,
     Args: SendArguments,
     F::Output: IntoResponse,
 {
-    Blocking { function: Arc::new(function), marker: PhantomData }
+    let function = Arc::new(function);
+    Blocking {
+        handler: Box::new(Pooled { function, marker: PhantomData }),
+        describe: Args::describe,
+    }
 }
 
 /// Marks [`Blocking`] as a handler.
 #[derive(Debug)]
 pub struct ViaBlocking;
 
-impl<F, Args> Handler<ViaBlocking> for Blocking<F, Args>
+#[diagnostic::do_not_recommend]
+impl Handler<ViaBlocking> for Blocking {
+    fn describe(&self, description: &mut Description) {
+        description.kind = Kind::Blocking;
+        (self.describe)(description);
+    }
+
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        self.handler.dispatch(request)
+    }
+}
+
+impl fmt::Debug for Blocking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// What is inside of [`Blocking`], which forgets its type so that what is wrong with a function is
+/// said once, where `blocking` is called.
+struct Pooled<F, Args> {
+    function: Arc<F>,
+    marker: PhantomData<fn(Args)>,
+}
+
+impl<F, Args> Dispatch for Pooled<F, Args>
 where
     F: Callable<Args>,
     Args: SendArguments,
     F::Output: IntoResponse,
 {
-    fn describe(&self, description: &mut Description) {
-        description.kind = Kind::Blocking;
-        Args::describe(description);
-    }
-
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
         let args = match Args::extract(request) {
             Ok(args) => args,
@@ -316,12 +350,6 @@ where
     }
 }
 
-impl<F, Args> fmt::Debug for Blocking<F, Args> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Blocking")
-    }
-}
-
 /// A value that can be moved to the pool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be moved to the pool that blocking handlers run on",
@@ -331,6 +359,7 @@ impl<F, Args> fmt::Debug for Blocking<F, Args> {
 )]
 pub trait Portable: Send + 'static {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Send + 'static> Portable for T {}
 
 macro_rules! implement_for_arity {

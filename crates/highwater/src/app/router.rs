@@ -47,7 +47,7 @@ use super::response::{IntoResponse, Response};
 ///
 /// ```
 /// use highwater::{Error, Request, Response, Router, fixed};
-/// use highwater::http::header;
+/// use highwater::header;
 ///
 /// fn hello() -> &'static str {
 ///     "Hello, World!"
@@ -101,30 +101,52 @@ pub(super) struct GivenState {
     pub(super) value: Arc<dyn Any + Send + Sync>,
 }
 
-macro_rules! routes_by_method {
-    ($($name:ident $method:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        #[must_use]
-        pub fn $name<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-            self.register(Some(vec![Method::$method]), path, handler)
-        }
-    )*};
-}
-
 impl Router {
     /// A router without routes.
     pub fn new() -> Self {
         Router::default()
     }
 
-    routes_by_method! {
-        get GET "Routes `GET`, and `HEAD` unless that is routed itself.";
-        post POST "Routes `POST`.";
-        put PUT "Routes `PUT`.";
-        patch PATCH "Routes `PATCH`.";
-        delete DELETE "Routes `DELETE`.";
-        head HEAD "Routes `HEAD`, instead of leaving it to the handler for `GET`.";
-        options OPTIONS "Routes `OPTIONS`, instead of the answer 204 with `Allow`.";
+    /// Routes `GET`, and `HEAD` unless that is routed itself.
+    #[must_use]
+    pub fn get<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::GET, path, handler)
+    }
+
+    /// Routes `POST`.
+    #[must_use]
+    pub fn post<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::POST, path, handler)
+    }
+
+    /// Routes `PUT`.
+    #[must_use]
+    pub fn put<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::PUT, path, handler)
+    }
+
+    /// Routes `PATCH`.
+    #[must_use]
+    pub fn patch<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::PATCH, path, handler)
+    }
+
+    /// Routes `DELETE`.
+    #[must_use]
+    pub fn delete<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::DELETE, path, handler)
+    }
+
+    /// Routes `HEAD`, instead of leaving it to the handler for `GET`.
+    #[must_use]
+    pub fn head<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::HEAD, path, handler)
+    }
+
+    /// Routes `OPTIONS`, instead of the answer 204 with `Allow`.
+    #[must_use]
+    pub fn options<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
+        self.route(Method::OPTIONS, path, handler)
     }
 
     /// Routes a method, which may be one of the application's own.

@@ -16,6 +16,12 @@ use super::slot::{Slot, Task};
 use super::worker::State;
 use crate::app::{self, Body, BodyRepr, EndpointInfo, Error, Job, Response, Upgraded};
 
+/// A response that is yet to be made.
+pub(super) enum Wait {
+    Later(ResponseFuture),
+    Offload(Job),
+}
+
 /// A handler's future. It never leaves its worker, so it need not be `Send`.
 pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
@@ -24,19 +30,24 @@ const UPGRADED_FEED_SIZE_MAX: usize = 64 * 1024;
 
 impl<C: Clock> State<C> {
     /// Gives the reply that the connection owes. Content that is not there yet follows.
-    #[inline]
-    pub(super) fn answer(&mut self, id: ConnId, response: Response) {
+    pub(super) fn answer(&mut self, id: ConnId, response: &mut Response) {
         let State { slots, responder, metrics, now, answered, .. } = self;
         let slot = &mut slots[id.index()];
-        let endpoint = slot.endpoint;
-        metrics.request(endpoint, response.status().as_u16());
+        metrics.request(slot.endpoint, response.status().as_u16());
         if slot.started == *now {
-            answered.push(endpoint);
+            answered.push(slot.endpoint);
         } else {
             let waited = *now - slot.started;
-            metrics.duration(endpoint, u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+            metrics.duration(slot.endpoint, u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
         }
-        match responder.response(&mut slot.connection, *now, response) {
+        let rest = responder.response(&mut slot.connection, *now, response);
+        self.follow(id, rest);
+    }
+
+    /// Sees to what follows a reply's head.
+    pub(super) fn follow(&mut self, id: ConnId, rest: Rest) {
+        let slot = &mut self.slots[id.index()];
+        match rest {
             Rest::None => slot.feed = None,
             Rest::Stream(content) => {
                 slot.content = Some(content);
@@ -56,6 +67,22 @@ impl<C: Clock> State<C> {
                 // Its first poll comes with the next look at the inbox.
                 self.inbox.waker(self.slots[id.index()].token(id.index())).wake();
             }
+        }
+    }
+
+    /// Starts what will make the response. Returns whether input may be looked at further: pieces of
+    /// the request's body may be waiting right there.
+    pub(super) fn wait_for(&mut self, id: ConnId, wait: Wait) -> bool {
+        let answered = match wait {
+            Wait::Later(future) => self.begin(id, future),
+            Wait::Offload(job) => self.offload(id, job),
+        };
+        match answered {
+            Some(mut response) => {
+                self.answer(id, &mut response);
+                true
+            }
+            None => self.slots[id.index()].feed.is_some(),
         }
     }
 
@@ -164,12 +191,12 @@ impl<C: Clock> State<C> {
         self.touch(id);
     }
 
-    fn finish_task(&mut self, id: ConnId, response: Response) {
+    fn finish_task(&mut self, id: ConnId, mut response: Response) {
         let slot = &mut self.slots[id.index()];
         slot.task = None;
         slot.task_deadline = Instant::MAX;
         if slot.connection.is_reply_owed() {
-            self.answer(id, response);
+            self.answer(id, &mut response);
             self.serve_carry(id); // Pipelined requests may be waiting.
         }
     }

@@ -158,8 +158,8 @@ impl<C: Clock> State<C> {
         self.count_waiting(id);
         let slot = &mut self.slots[id.index()];
         if slot.connection.is_reply_owed() {
-            let response = self.app.fail(slot.target, Error::timed_out());
-            self.answer(id, response);
+            let mut response = self.app.fail(slot.target, Error::timed_out());
+            self.answer(id, &mut response);
             self.serve_carry(id);
         }
     }

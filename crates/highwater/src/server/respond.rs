@@ -9,6 +9,9 @@ use crate::app::{BodyRepr, ByteStream, FixedResponse, OnUpgrade, Response};
 const SPARE_BUFFERS_MAX: usize = 256;
 const SPARE_BUFFER_SIZE_MAX: usize = 64 * 1024;
 
+/// Up to this size an owned body is copied behind its head; a larger one is sent as it is.
+const COPY_MAX: usize = 8 * 1024;
+
 /// What a new send buffer holds without growing: a head and a small body.
 const BUFFER_SIZE: usize = 512;
 
@@ -68,29 +71,40 @@ impl Responder {
         &mut self,
         to: &mut Connection,
         now: Instant,
-        mut response: Response,
+        response: &mut Response,
     ) -> Rest {
         self.lend(to);
-        let body = response.take_body().into_repr();
         let (date, limits) = (&self.date, &self.limits);
         let status = response.status().as_u16();
-        let mut respond = |payload: Payload<'_>| {
+        let respond = |to: &mut Connection, response: &Response, payload: Payload<'_>| {
             let fields = |fields: &mut Fields<'_>| response.write_fields(fields);
             to.respond(status, date, limits, now, fields, payload)
         };
-        match body {
-            BodyRepr::Empty => respond(Payload::Bytes(b"")),
-            BodyRepr::Static(bytes) => respond(Payload::Bytes(bytes)),
-            BodyRepr::Owned(bytes) => respond(Payload::Shared(bytes.into())),
-            BodyRepr::Pooled(bytes) => respond(Payload::Bytes(&bytes)),
-            BodyRepr::Shared(bytes) => respond(Payload::Shared(bytes)),
+        // What is copied is copied from where it is; only what others share has to be moved.
+        let copied = match response.body().repr() {
+            BodyRepr::Empty => Some(&b""[..]),
+            BodyRepr::Static(bytes) => Some(*bytes),
+            BodyRepr::Pooled(bytes) => Some(&bytes[..]),
+            BodyRepr::Owned(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
+            _ => None,
+        };
+        if let Some(bytes) = copied {
+            respond(to, response, Payload::Bytes(bytes));
+            return Rest::None;
+        }
+        match response.take_body().into_repr() {
+            BodyRepr::Owned(bytes) => respond(to, response, Payload::Shared(bytes.into())),
+            BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(bytes)),
             BodyRepr::Stream(stream, length) => {
-                let more = respond(Payload::Stream(length));
+                let more = respond(to, response, Payload::Stream(length));
                 return if more { Rest::Stream(stream) } else { Rest::None };
             }
             BodyRepr::Upgrade(upgrade) => {
-                respond(Payload::Upgrade);
+                respond(to, response, Payload::Upgrade);
                 return Rest::Upgrade(upgrade);
+            }
+            BodyRepr::Empty | BodyRepr::Static(_) | BodyRepr::Pooled(_) => {
+                unreachable!("these are copied above")
             }
         };
         Rest::None

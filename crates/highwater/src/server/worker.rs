@@ -10,6 +10,7 @@
 //! The same loop runs over io_uring, epoll and the simulator. It reads the clock twice a turn, never
 //! waits anywhere but in the driver, and allocates nothing for a request that is answered at once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +23,11 @@ use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
 use super::advisor::Advisor;
+use super::answer::Wait;
 use super::inbox::{Inbox, Token};
 use super::orphans::Orphans;
 use super::pool::Pool;
-use super::respond::Responder;
+use super::respond::{Responder, Rest};
 use super::slot::Slot;
 use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Response, Target};
 use crate::log;
@@ -294,7 +296,7 @@ impl<C: Clock> State<C> {
         let mut carry = slot.connection.take_carry();
         if carry.is_empty() {
             let mut input = bytes;
-            self.serve(id, &mut input);
+            self.serve_caught(id, &mut input);
             self.slots[id.index()].connection.stash(input);
         } else {
             carry.extend_from_slice(bytes);
@@ -312,9 +314,22 @@ impl<C: Clock> State<C> {
 
     fn serve_owned(&mut self, id: ConnId, carry: Vec<u8>) {
         let mut input = carry.as_slice();
-        self.serve(id, &mut input);
+        self.serve_caught(id, &mut input);
         let rest_len = input.len();
         self.slots[id.index()].connection.stash_owned(carry, rest_len);
+    }
+
+    /// Serves, and keeps the panic of a handler from taking the worker with it. The boundary is here,
+    /// around all requests of a delivery, because crossing it costs each response a move.
+    fn serve_caught(&mut self, id: ConnId, input: &mut &[u8]) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(id, input))) {
+            let slot = &mut self.slots[id.index()];
+            if !slot.connection.is_reply_owed() {
+                resume_unwind(panic); // Not a handler's: a defect of ours, better seen than hidden.
+            }
+            let mut response = self.app.panicked(slot.target, panic);
+            self.answer(id, &mut response);
+        }
     }
 
     /// parse → route → extract → handle → encode, for every complete request in `input`.
@@ -373,29 +388,40 @@ impl<C: Clock> State<C> {
                     RequestBody::Stream(stream)
                 }
             };
-            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
-            let outcome = self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
             slot.target = Some(target);
             slot.endpoint = endpoint;
             slot.started = *now;
-            let response = match outcome {
-                Outcome::Fixed(fixed) => {
-                    responder.fixed(&mut slot.connection, *now, fixed);
-                    self.metrics.request(endpoint, fixed.status());
-                    self.answered.push(endpoint);
-                    continue;
+            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
+            let mut outcome =
+                self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
+            // By reference: a response is a hundred bytes, and moving them shows in the figures.
+            let rest = match &mut outcome {
+                Outcome::Ready(response) => {
+                    self.metrics.request(endpoint, response.status().as_u16());
+                    responder.response(&mut slot.connection, *now, response)
                 }
-                Outcome::Ready(response) => response,
-                Outcome::Later(future) => match self.begin(id, future) {
-                    Some(response) => response,
-                    None => continue, // Pieces of its body may be waiting right here.
-                },
-                Outcome::Offload(job) => match self.offload(id, job) {
-                    Some(refusal) => refusal,
-                    None => return,
-                },
+                Outcome::Fixed(fixed) => {
+                    self.metrics.request(endpoint, fixed.status());
+                    responder.fixed(&mut slot.connection, *now, fixed);
+                    Rest::None
+                }
+                Outcome::Later(_) | Outcome::Offload(_) => {
+                    let wait = match outcome {
+                        Outcome::Later(future) => Wait::Later(future),
+                        Outcome::Offload(job) => Wait::Offload(job),
+                        _ => unreachable!("matched above"),
+                    };
+                    if self.wait_for(id, wait) {
+                        continue;
+                    }
+                    return;
+                }
             };
-            self.answer(id, response);
+            self.answered.push(endpoint);
+            if !matches!(rest, Rest::None) {
+                drop(outcome);
+                self.follow(id, rest);
+            }
         }
     }
 
@@ -406,7 +432,7 @@ impl<C: Clock> State<C> {
         slot.target = None;
         slot.endpoint = self.unmatched;
         slot.started = self.now;
-        let response = self.app.reject(reject);
-        self.answer(id, response);
+        let mut response = self.app.reject(reject);
+        self.answer(id, &mut response);
     }
 }

@@ -154,6 +154,12 @@ impl Body {
         Body(Repr::Upgrade(on_upgrade))
     }
 
+    /// How it is to be sent.
+    #[inline]
+    pub(crate) fn repr(&self) -> &Repr {
+        &self.0
+    }
+
     /// How to send it.
     pub(crate) fn into_repr(self) -> Repr {
         self.0

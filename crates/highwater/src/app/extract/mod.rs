@@ -12,6 +12,8 @@ mod json;
 #[cfg(feature = "json")]
 mod path;
 mod state;
+#[cfg(feature = "json")]
+mod text;
 
 use std::any::TypeId;
 

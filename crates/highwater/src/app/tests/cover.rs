@@ -1,1 +1,387 @@
+//! What covers handlers: hooks, middleware, renderers, and the net under panics.
 
+use std::sync::{Arc, Mutex};
+
+use http::{HeaderName, HeaderValue, StatusCode, header};
+
+use super::*;
+
+/// Writes down what happens in which order.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn write(&self, entry: impl Into<String>) {
+        self.0.lock().unwrap().push(entry.into());
+    }
+
+    fn take(&self) -> String {
+        std::mem::take(&mut *self.0.lock().unwrap()).join(" ")
+    }
+
+    /// Covers a router with one of everything, each of which writes its name.
+    fn cover(&self, name: &'static str, router: Router) -> Router {
+        let (before, after, around) = (self.clone(), self.clone(), self.clone());
+        router
+            .before(move |_: &Request<'_>| {
+                before.write(format!("{name}-before"));
+                Ok(())
+            })
+            .after(move |_: &Request<'_>, response: &mut Response| {
+                after.write(format!("{name}-after({})", response.status().as_u16()));
+            })
+            .middleware(move |request: MiddlewareRequest, next: Next| {
+                let diary = around.clone();
+                async move {
+                    diary.write(format!("{name}-in"));
+                    let response = next.run(request).await;
+                    diary.write(format!("{name}-out({})", response.status().as_u16()));
+                    response
+                }
+            })
+    }
+}
+
+/// Purpose: the order of everything, for each kind of handler and for what has none: hooks around
+/// middleware, outer around inner, in the order given; after hooks reversed.
+#[test]
+fn order() {
+    let diary = Diary::default();
+    let handlers = |prefix: &'static str| {
+        let diary = diary.clone();
+        let (a, b, c) = (diary.clone(), diary.clone(), diary);
+        Router::new()
+            .get("/inline", move || a.write(prefix))
+            .get("/async", move || {
+                let diary = b.clone();
+                async move { diary.write(prefix) }
+            })
+            .get("/blocking", blocking(move || c.write(prefix)))
+    };
+    let app = build(
+        diary
+            .cover("outer", handlers("o"))
+            .nest("/in", diary.cover("second", diary.cover("inner", handlers("i")))),
+    );
+    for kind in ["inline", "async", "blocking"] {
+        assert_eq!(get(&app, &format!("/{kind}")).status, 200);
+        assert_eq!(diary.take(), "outer-before outer-in o outer-out(200) outer-after(200)");
+        assert_eq!(get(&app, &format!("/in/{kind}")).status, 200);
+        assert_eq!(
+            diary.take(),
+            "outer-before inner-before second-before outer-in inner-in second-in i \
+             second-out(200) inner-out(200) outer-out(200) \
+             second-after(200) inner-after(200) outer-after(200)"
+        );
+    }
+    get(&app, "/nowhere");
+    assert_eq!(diary.take(), "outer-before outer-in outer-out(404) outer-after(404)");
+    get(&app, "/in/nowhere");
+    assert!(diary.take().contains("second-in second-out(404)"));
+    send(&app, "DELETE", "/in/inline");
+    assert!(diary.take().contains("second-in second-out(405)"));
+    send(&app, "OPTIONS", "/in/inline");
+    assert!(diary.take().contains("second-in second-out(204)"));
+}
+
+/// Purpose: a hook that refuses keeps everything behind it from running; after hooks still run.
+#[test]
+fn before_refuses() {
+    let diary = Diary::default();
+    let app = build(
+        diary.cover(
+            "late",
+            Router::new()
+                .before(|request: &Request<'_>| match request.header("authorization") {
+                    Some("Bearer x") => Ok(()),
+                    _ => Err(Error::unauthorized("a token is needed")
+                        .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+                })
+                .get("/", || "secret"),
+        ),
+    );
+    let heard = get(&app, "/");
+    assert_eq!((heard.status, heard.header("www-authenticate")), (401, Some("Bearer")));
+    assert_eq!(heard.body, rendered("unauthorized", "a token is needed"));
+    assert_eq!(diary.take(), "late-after(401)");
+    // What does not exist is hidden behind the same refusal.
+    assert_eq!(get(&app, "/nowhere").status, 401);
+    diary.take();
+    let heard = hear(request(&app, "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer x\r\n\r\n"));
+    assert_eq!(heard.body, "secret");
+}
+
+/// Purpose: what a hook attaches reaches middleware, handlers of every kind, and later hooks.
+#[test]
+fn extensions_travel() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    fn show(Extension(user): Extension<User>, path: MatchedPath) -> String {
+        format!("{} {path}", user.0)
+    }
+    let seen = Diary::default();
+    let hook = seen.clone();
+    let router = || {
+        Router::new()
+            .before(|request: &Request<'_>| {
+                request.insert(User("ann"));
+                Ok(())
+            })
+            .get("/inline/{x}", show)
+            .get("/blocking/{x}", blocking(show))
+            .get("/async/{x}", async |e: Extension<User>, p: MatchedPath| show(e, p))
+            .get("/none", |user: Option<Extension<u8>>| format!("{}", user.is_none()))
+    };
+    let check = |app: &App, diary: &Diary, expected: &str| {
+        for kind in ["inline", "blocking", "async"] {
+            let heard = get(app, &format!("/{kind}/1"));
+            assert_eq!(heard.body, format!("{expected} /{kind}/{{x}}"));
+            assert_eq!(diary.take(), format!("GET /{kind}/1 1 h ann 192.0.2.7:4711"));
+        }
+        assert_eq!(get(app, "/none").body, "true");
+        diary.take();
+    };
+    let after = move |request: &Request<'_>, _: &mut Response| {
+        let user = request.extension::<User>().map_or("nobody", |user| user.0);
+        let peer = request.peer().expect("it was looked up");
+        let param = request.param("x").unwrap().unwrap_or_default();
+        let host = request.header("HOST").unwrap();
+        let (method, path) = (request.method(), request.path());
+        hook.write(format!("{method} {path} {param} {host} {user} {peer}"));
+    };
+    check(&build(router().after(after.clone())), &seen, "ann");
+    let middleware = async |mut request: MiddlewareRequest, next: Next| {
+        assert_eq!(request.extension::<User>().map(|user| user.0), Some("ann"));
+        request.insert(User("bob"));
+        next.run(request).await
+    };
+    check(&build(router().after(after).middleware(middleware)), &seen, "bob");
+}
+
+/// Purpose: middleware sees the request, changes it, and may answer itself.
+#[test]
+fn middleware_requests() {
+    async fn guard(mut request: MiddlewareRequest, next: Next) -> Result<Response, Error> {
+        if request.query() == Some("stop") {
+            return Err(Error::forbidden("stopped"));
+        }
+        assert_eq!((request.path(), request.target()), ("/x%20y", "/x%20y?go"));
+        assert_eq!(request.method(), http::Method::POST);
+        assert_eq!(request.matched_path(), Some("/{x}"));
+        assert_eq!(request.body(), Some(&b"body"[..]));
+        assert_eq!(request.state::<u8>(), Some(&7));
+        assert_eq!(request.extract::<Path<String>>()?.0, "x y");
+        assert_eq!(request.headers().get_all("x-a").count(), 2);
+        let name = HeaderName::from_static("x-a");
+        request.set_header(&name, &HeaderValue::from_static("changed"));
+        let mut response = next.run(request).await;
+        response.append_header(name, HeaderValue::from_static("out"));
+        Ok(response)
+    }
+    fn handler(headers: http::HeaderMap, Path(x): Path<String>, body: String) -> String {
+        format!("{:?} {x} {body}", headers.get_all("x-a").iter().collect::<Vec<_>>())
+    }
+    let app = build(Router::new().state(7_u8).middleware(guard).post("/{x}", handler));
+    let raw = |query: &str| {
+        format!(
+            "POST /x%20y?{query} HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\n\
+             Content-Length: 4\r\n\r\nbody"
+        )
+    };
+    let heard = hear(request(&app, &raw("go")));
+    assert_eq!(heard.body, r#"["changed"] x y body"#);
+    assert_eq!(heard.header("x-a"), Some("out"));
+    let heard = hear(request(&app, &raw("stop")));
+    assert_eq!((heard.status, heard.body), (403, rendered("forbidden", "stopped")));
+}
+
+/// Purpose: streamed bodies go through middleware as streams.
+#[test]
+fn middleware_and_streams() {
+    async fn length(body: BodyStream) -> Result<String, Error> {
+        Ok(body.collect(100).await?.len().to_string())
+    }
+    let pass = async |request: MiddlewareRequest, next: Next| {
+        assert_eq!(request.body(), None);
+        next.run(request).await
+    };
+    let app = build(Router::new().middleware(pass).post("/", length));
+    let raw = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(hear(request_with(&app, raw, None, vec!["abc", "de"])).body, "5");
+}
+
+/// Purpose: a blocking handler behind middleware goes to the pool its worker has left for it; a full
+/// pool is a 503, and a job that is dropped does not hang its request.
+#[test]
+fn middleware_and_the_pool() {
+    use crate::app::{Task, set_pool};
+    let app = build(
+        Router::new()
+            .middleware(async |request, next: Next| next.run(request).await)
+            .get("/", blocking(|| std::thread::current().name().unwrap_or_default().to_string())),
+    );
+    set_pool(std::rc::Rc::new(|task: Task| {
+        let pool = std::thread::Builder::new().name("pool".into());
+        pool.spawn(task).expect("a thread starts").join().expect("jobs do not panic");
+        Ok(())
+    }));
+    assert_eq!(get(&app, "/").body, "pool");
+    set_pool(std::rc::Rc::new(Err));
+    let full = rendered("overloaded", "too much is waiting already");
+    let heard = get(&app, "/");
+    assert_eq!((heard.status, heard.body), (503, full));
+    set_pool(std::rc::Rc::new(|task: Task| {
+        drop(task);
+        Ok(())
+    }));
+    let heard = get(&app, "/");
+    assert_eq!(
+        (heard.status, heard.body),
+        (503, rendered("overloaded", "the server is shutting down"))
+    );
+}
+
+/// Purpose: one renderer gives every error its shape, whoever made it, and what the error carries is
+/// kept.
+#[test]
+fn renderer() {
+    fn shape(error: &Error) -> Html<String> {
+        Html(format!("<{} {}>", error.code(), error.message()))
+    }
+    let app = build(
+        Router::new()
+            .errors(shape)
+            .get("/own", || Err::<(), _>(Error::conflict("mine")))
+            .get("/status", || StatusCode::GONE)
+            .get("/async", async || None::<()>)
+            .get("/blocking", blocking(|| Err::<(), _>(Error::unprocessable("no"))))
+            .get("/{n}", |Path(_): Path<u8>| ()),
+    );
+    let table = [
+        ("GET", "/own", 409, "<conflict mine>"),
+        ("GET", "/status", 410, "<gone Gone>"),
+        ("GET", "/async", 404, "<not_found Not Found>"),
+        ("GET", "/blocking", 422, "<unprocessable no>"),
+        (
+            "GET",
+            "/999",
+            400,
+            "<invalid_path path parameter `n`: `999` is not an integer from 0 to 255>",
+        ),
+        ("GET", "/a/b", 404, "<not_found there is nothing at this path>"),
+        ("BREW", "/own", 501, "<not_implemented the method BREW is not known here>"),
+    ];
+    for (method, path, status, body) in table {
+        let heard = send(&app, method, path);
+        assert_eq!((heard.status, heard.body.as_str()), (status, body));
+        assert_eq!(heard.header("content-type"), Some("text/html; charset=utf-8"));
+    }
+    let heard = send(&app, "PUT", "/own");
+    assert_eq!((heard.status, heard.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
+    let heard = hear(request(&app, "GET / HTTP/1.1\r\n\r\n"));
+    let refused = "<malformed_request exactly one valid Host field is required>";
+    assert_eq!((heard.status, heard.body.as_str()), (400, refused));
+    let response = request(&app, "GET /own HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(response.error().map(Error::code), Some("conflict"));
+}
+
+/// Purpose: the innermost renderer renders; middleware further out sees the result.
+#[test]
+fn renderers_nest() {
+    let diary = Diary::default();
+    let inner = Router::new().errors(|_: &Error| "inner").get("/x", || StatusCode::BAD_GATEWAY);
+    let app = build(
+        diary
+            .cover("outer", Router::new())
+            .errors(|e: &Error| (StatusCode::IM_A_TEAPOT, format!("outer {}", e.code())))
+            .get("/x", || StatusCode::BAD_GATEWAY)
+            .nest("/in", inner)
+            .nest("/plain", Router::new().get("/x", || StatusCode::BAD_GATEWAY)),
+    );
+    // A renderer may choose another status.
+    assert_eq!((get(&app, "/x").status, get(&app, "/x").body.as_str()), (418, "outer bad_gateway"));
+    assert_eq!(get(&app, "/plain/x").body, "outer bad_gateway");
+    diary.take();
+    let heard = get(&app, "/in/x");
+    assert_eq!((heard.status, heard.body.as_str()), (502, "inner"));
+    assert!(diary.take().contains("outer-out(502)"));
+    assert_eq!(get(&app, "/in/y").body, "inner");
+}
+
+/// Purpose: a panic anywhere is a 500 in the service's shape; the peer learns nothing, the hooks see
+/// its message, and the application goes on.
+#[test]
+fn panics() {
+    struct Bad;
+    impl FromRequest for Bad {
+        fn from_request(_: &Request<'_>) -> Result<Self, Error> {
+            panic!("extractor")
+        }
+    }
+    fn boom(text: &str) -> &'static str {
+        panic!("{text}")
+    }
+    let diary = Diary::default();
+    let log = diary.clone();
+    let covered = Router::new()
+        .middleware(async |request: MiddlewareRequest, next: Next| {
+            if request.path() == "/m/self" {
+                boom("middleware");
+            }
+            next.run(request).await
+        })
+        .get("/self", || ())
+        .get("/below", || boom("below"));
+    let app = build(
+        Router::new()
+            .after(move |_: &Request<'_>, response: &mut Response| {
+                let source = response.error().and_then(Error::source).map(ToString::to_string);
+                log.write(source.unwrap_or_default());
+            })
+            .before(|request: &Request<'_>| {
+                if request.path() == "/before" {
+                    boom("before");
+                }
+                Ok(())
+            })
+            .get("/inline", || boom("inline"))
+            .get("/async", async || boom("async"))
+            .get("/blocking", blocking(|| boom("blocking")))
+            .get("/extractor", |_: Bad| ())
+            .get("/fine", || "fine")
+            .nest("/m", covered),
+    );
+    let answers: Vec<(String, Heard, String)> =
+        ["/inline", "/async", "/blocking", "/extractor", "/before", "/m/self", "/m/below"]
+            .map(|path| {
+                let text = path.rsplit('/').next().unwrap_or_default();
+                let text = if text == "self" { "middleware" } else { text };
+                (format!("panicked: {text}"), get(&app, path), diary.take())
+            })
+            .into();
+    for (expected, heard, logged) in answers {
+        assert_eq!(heard.status, 500, "{expected}");
+        assert_eq!(heard.body, rendered("internal", "Internal Server Error"));
+        assert_eq!(logged, expected);
+    }
+    assert_eq!(get(&app, "/fine").body, "fine");
+}
+
+/// Purpose: what renders and what runs last can fail too, and even then there is a response.
+#[test]
+fn panics_on_the_way_out() {
+    let broken_renderer: fn(&Error) -> Response = |_| panic!("renderer");
+    let app = build(
+        Router::new().errors(broken_renderer).nest(
+            "/after",
+            Router::new()
+                .errors(|e: &Error| e.code())
+                .after(|_: &Request<'_>, _: &mut Response| panic!("hook"))
+                .get("/x", || "x"),
+        ),
+    );
+    let (rendering, hook) = (get(&app, "/nowhere"), get(&app, "/after/x"));
+    let nothing = rendered("not_found", "there is nothing at this path");
+    assert_eq!((rendering.status, rendering.body), (404, nothing));
+    assert_eq!((hook.status, hook.body.as_str()), (500, "internal"));
+}

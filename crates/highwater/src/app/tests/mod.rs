@@ -1,5 +1,6 @@
 //! The application as its worker sees it: heads in, responses out, no socket.
 
+mod allocations;
 mod cover;
 mod extract;
 mod respond;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use highwater_core::http1::{Body, BodyPlan, Connection, Limits, Next, Scratch};
+use highwater_core::http1::{self, BodyPlan, Connection, Limits, Scratch};
 use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
@@ -65,20 +66,20 @@ pub(super) fn request_with(
         app.plan(found, &limits)
     });
     let request = match next {
-        Next::Request(request) => request,
-        Next::Reject(reject) => return app.reject(reject),
+        http1::Next::Request(request) => request,
+        http1::Next::Reject(reject) => return app.reject(reject),
         other => panic!("the request is not complete: {other:?}"),
     };
     let target = target.expect("every head is planned for");
     let body = match request.body {
-        Body::Whole(bytes) => RequestBody::Whole(bytes),
-        Body::Streamed if app.reads_stream(target) => {
+        http1::Body::Whole(bytes) => RequestBody::Whole(bytes),
+        http1::Body::Streamed if app.reads_stream(target) => {
             let (feed, stream) = channel(1024, Waker::noop().clone());
             pieces.into_iter().for_each(|piece| feed.push(piece.into()));
             feed.finish();
             RequestBody::Stream(stream)
         }
-        Body::Streamed => RequestBody::Whole(&[]),
+        http1::Body::Streamed => RequestBody::Whole(&[]),
     };
     let incoming = Incoming { head: &request.head, params: &params, body, peer };
     resolve(app.call(target, incoming))
@@ -212,7 +213,6 @@ fn needs() {
     assert_eq!(needs(Router::new().get("/", blocking(|| ""))), (false, true, false));
     assert_eq!(needs(Router::new().get("/", |_: Option<PeerAddr>| "")), (false, false, true));
     assert_eq!(needs(Router::new().peer_addresses()), (false, false, true));
-    let covered =
-        Router::new().middleware(async |request, next: super::Next| next.run(request).await);
+    let covered = Router::new().middleware(async |request, next: Next| next.run(request).await);
     assert_eq!(needs(Router::new().nest("/x", covered)), (true, false, false));
 }

@@ -1,1 +1,198 @@
+//! What handlers' results become on the wire.
 
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use super::*;
+
+fn answer<R: IntoResponse + 'static>(result: impl Fn() -> R + Send + Sync + 'static) -> Heard {
+    get(&build(Router::new().get("/", result)), "/")
+}
+
+/// Purpose: every type that can be returned has the status, type and content the table in
+/// `IntoResponse` says.
+#[test]
+fn table() {
+    #[derive(Serialize)]
+    struct Point {
+        x: i32,
+    }
+    let text = Some("text/plain; charset=utf-8");
+    let binary = Some("application/octet-stream");
+    let check = |heard: Heard, status: u16, content_type: Option<&str>, body: &str| {
+        assert_eq!((heard.status, heard.header("content-type")), (status, content_type), "{body}");
+        assert_eq!(heard.body, body);
+    };
+    check(answer(|| "a"), 200, text, "a");
+    check(answer(|| String::from("b")), 200, text, "b");
+    check(answer(|| std::borrow::Cow::Borrowed("c")), 200, text, "c");
+    check(answer(|| b"d".to_vec()), 200, binary, "d");
+    check(answer(|| &b"e"[..]), 200, binary, "e");
+    check(answer(|| bytes::Bytes::from("f")), 200, binary, "f");
+    check(answer(|| Html("<b>")), 200, Some("text/html; charset=utf-8"), "<b>");
+    check(answer(|| Json(Point { x: -1 })), 200, Some("application/json"), r#"{"x":-1}"#);
+    check(answer(|| Body::from("g")), 200, None, "g");
+    check(answer(|| ()), 200, None, "");
+    check(answer(|| StatusCode::NO_CONTENT), 204, None, "");
+    check(answer(|| Some("h")), 200, text, "h");
+    check(answer(|| (StatusCode::CREATED, "i")), 201, text, "i");
+    check(answer(|| Ok::<_, Error>("j")), 200, text, "j");
+    let json = Some("application/json");
+    check(answer(|| None::<String>), 404, json, &rendered("not_found", "Not Found"));
+    let unavailable = rendered("overloaded", "Service Unavailable");
+    check(answer(|| StatusCode::SERVICE_UNAVAILABLE), 503, json, &unavailable);
+    let conflict = || Err::<String, _>(Error::conflict("taken"));
+    check(answer(conflict), 409, json, &rendered("conflict", "taken"));
+    // The status meant for success does not hide an error.
+    check(
+        answer(move || (StatusCode::CREATED, conflict())),
+        409,
+        json,
+        &rendered("conflict", "taken"),
+    );
+}
+
+/// Purpose: header fields are added to what is there, and what is no field is an error, not a wound
+/// in the framing.
+#[test]
+fn headers() {
+    let heard = answer(|| (StatusCode::CREATED, [("Location", "/1"), ("x-a", "b")], "made"));
+    assert_eq!((heard.status, heard.header("location")), (201, Some("/1")));
+    assert_eq!(heard.header("x-a"), Some("b"));
+    let heard = answer(|| ([(header::CONTENT_TYPE, "text/csv")], "a,b"));
+    assert_eq!(heard.headers, [("content-type".to_string(), "text/csv".to_string())]);
+    let heard = answer(|| {
+        let mut headers = HeaderMap::new();
+        headers.append(header::SET_COOKIE, HeaderValue::from_static("a=1"));
+        headers.append(header::SET_COOKIE, HeaderValue::from_static("b=2"));
+        headers.append(header::CONTENT_TYPE, HeaderValue::from_static("text/css"));
+        (headers, "x")
+    });
+    let values: Vec<&str> = heard.headers.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["a=1", "b=2", "text/css"]);
+    for value in ["a\r\nx: y", "a\nb", "a\0"] {
+        assert_eq!(answer(move || ([("x", value)], "body")).status, 500);
+        assert_eq!(answer(move || Redirect::to(format!("/{value}"))).status, 500);
+    }
+    for name in ["", "a b", "a:", "a\r\n"] {
+        assert_eq!(answer(move || ([(name, "v")], "body")).status, 500);
+    }
+}
+
+/// Purpose: what belongs to the connection cannot be set by a handler.
+#[test]
+fn framing_is_the_servers() {
+    let heard = answer(|| {
+        Response::from("x")
+            .with_header("content-length", "99")
+            .with_header("Transfer-Encoding", "chunked")
+            .with_header("connection", "close")
+            .with_header("date", "yesterday")
+    });
+    assert_eq!(heard.headers.len(), 1, "{heard:?}");
+}
+
+/// Purpose: redirects have the status they are named for (RFC 9110 §15.4).
+#[test]
+fn redirects() {
+    for (redirect, status) in [
+        (Redirect::to("/x"), 303),
+        (Redirect::temporary("/x"), 307),
+        (Redirect::permanent("/x"), 308),
+    ] {
+        let heard = answer(move || redirect.clone());
+        assert_eq!((heard.status, heard.header("location")), (status, Some("/x")));
+    }
+}
+
+/// Purpose: a value that cannot be serialized is a 500, and no half of it is sent.
+#[test]
+fn unserializable() {
+    let heard = answer(|| Json(std::collections::BTreeMap::from([((1, 2), 3)])));
+    assert_eq!((heard.status, heard.body), (500, rendered("internal", "Internal Server Error")));
+}
+
+/// Purpose: streamed content arrives, whoever produces it, and keeps its announced length.
+#[test]
+fn streams() {
+    async fn pushed() -> Body {
+        let (mut sender, body) = Body::channel();
+        sender.send("one ").await.expect("it is read");
+        sender.try_send(vec![b'2']).expect("there is room");
+        sender.finish();
+        body
+    }
+    assert_eq!(get(&build(Router::new().get("/", pushed)), "/").body, "one 2");
+    async fn piped(body: BodyStream) -> Body {
+        Body::stream_of_length(3, body)
+    }
+    let app = build(Router::new().post("/", piped));
+    let raw = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    let response = request(&app, raw);
+    assert_eq!(response.body().len(), Some(3));
+    assert_eq!(hear(response).body, "abc");
+}
+
+/// Purpose: an upgrade is a 101 that names the protocol, and carries its continuation.
+#[test]
+fn upgrades() {
+    async fn chat() -> Response {
+        Response::upgrade(HeaderValue::from_static("chat"), async |mut upgraded: Upgraded| {
+            while let Some(Ok(piece)) = upgraded.incoming.next().await {
+                let _ = upgraded.outgoing.send(piece).await;
+            }
+        })
+    }
+    let mut response =
+        request(&build(Router::new().get("/", chat)), "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(response.header("upgrade"), Some(&b"chat"[..]));
+    let Repr::Upgrade(continuation) = response.take_body().into_repr() else {
+        panic!("it is an upgrade");
+    };
+    let (feed, incoming) = channel(10, std::task::Waker::noop().clone());
+    feed.push("hi".into());
+    feed.finish();
+    let (outgoing, echoed) = Body::channel();
+    block_on(continuation(Upgraded { incoming, outgoing }));
+    let Repr::Stream(mut echoed, None) = echoed.into_repr() else { panic!("it is a stream") };
+    let first = block_on(std::future::poll_fn(|cx| echoed.as_mut().poll_next(cx)));
+    assert_eq!(first.expect("a piece").expect("no failure"), "hi");
+}
+
+/// Purpose: fixed responses keep everything but the `Date`, and nothing else gets to see them.
+#[test]
+fn fixed_responses() {
+    let app = build(
+        Router::new()
+            .before(|_: &Request<'_>| Err(Error::forbidden("closed")))
+            .after(|_: &Request<'_>, response: &mut Response| {
+                response.set_status(StatusCode::IM_A_TEAPOT)
+            })
+            .middleware(async |_, _: Next| StatusCode::IM_A_TEAPOT)
+            .get("/text", fixed("ok"))
+            .get("/json", fixed((StatusCode::CREATED, [("x-a", "b")], Json([1, 2]))))
+            .get("/error", fixed(Error::not_found("never here"))),
+    );
+    let heard = get(&app, "/text");
+    assert_eq!((heard.status, heard.body.as_str()), (200, "ok"));
+    assert_eq!(heard.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(heard.header("x-fixed"), Some("yes"));
+    let heard = get(&app, "/json");
+    assert_eq!((heard.status, heard.body.as_str()), (201, "[1,2]"));
+    assert_eq!((heard.header("x-a"), heard.header("x-fixed")), (Some("b"), Some("yes")));
+    let heard = get(&app, "/error");
+    assert_eq!((heard.status, heard.body), (404, rendered("not_found", "never here")));
+}
+
+/// Purpose: a response is passed around by value all the time.
+#[test]
+fn responses_are_small_and_can_cross_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Response>();
+    is_send::<Error>();
+    is_send::<App>();
+    assert!(size_of::<Response>() <= 128, "{}", size_of::<Response>());
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
+    assert!(size_of::<Target>() <= 4, "{}", size_of::<Target>());
+}

@@ -1,1 +1,204 @@
+//! Which answer a method and a path get, and what cannot be built.
 
+use http::Method;
+
+use super::*;
+
+fn named(name: &'static str) -> impl Fn() -> &'static str + Send + Sync + 'static {
+    move || name
+}
+
+/// Purpose: each method has its own handler; `HEAD` has that of `GET` until it is routed.
+#[test]
+fn by_method() {
+    let app = build(
+        Router::new()
+            .get("/a", named("get"))
+            .post("/a", named("post"))
+            .put("/a", named("put"))
+            .patch("/a", named("patch"))
+            .delete("/a", named("delete"))
+            .route(Method::TRACE, "/a", named("trace"))
+            .route(Method::from_bytes(b"PROPFIND").unwrap(), "/a", named("propfind"))
+            .get("/b", named("get"))
+            .head("/b", named("head"))
+            .on(&[Method::GET, Method::PUT], "/c", named("both")),
+    );
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"] {
+        assert_eq!(send(&app, method, "/a").body, method.to_lowercase());
+    }
+    assert_eq!(send(&app, "HEAD", "/a").body, "get");
+    assert_eq!(send(&app, "HEAD", "/b").body, "head");
+    assert_eq!(
+        (get(&app, "/c").body, send(&app, "PUT", "/c").body),
+        ("both".into(), "both".into())
+    );
+}
+
+/// Purpose: `any` takes what is not routed otherwise, unknown methods included.
+#[test]
+fn any_method() {
+    let app = build(Router::new().any("/", named("any")).get("/", named("get")));
+    for method in ["POST", "OPTIONS", "TRACE", "BREW", "get"] {
+        assert_eq!(send(&app, method, "/").body, "any", "{method}");
+    }
+    for method in ["GET", "HEAD"] {
+        assert_eq!(send(&app, method, "/").body, "get", "{method}");
+    }
+}
+
+/// Purpose: what has no route is answered as RFC 9110 says: 404 (§15.5.5), 405 with `Allow`
+/// (§15.5.6), 501 for a method nobody knows (§15.6.2).
+#[test]
+fn without_route() {
+    let app = build(Router::new().get("/a", named("a")).post("/a", named("a")));
+    let nothing = get(&app, "/b");
+    assert_eq!(nothing.status, 404);
+    assert_eq!(nothing.body, rendered("not_found", "there is nothing at this path"));
+    let wrong = send(&app, "DELETE", "/a");
+    assert_eq!(wrong.status, 405);
+    assert_eq!(wrong.header("allow"), Some("GET, HEAD, POST, OPTIONS"));
+    let message = "DELETE is not for this path; it takes GET, HEAD, POST, OPTIONS";
+    assert_eq!(wrong.body, rendered("method_not_allowed", message));
+    let unknown = send(&app, "BREW", "/a");
+    assert_eq!(unknown.status, 501);
+    assert_eq!(unknown.body, rendered("not_implemented", "the method BREW is not known here"));
+    // Methods are case-sensitive (RFC 9110 §9.1).
+    assert_eq!(send(&app, "get", "/a").status, 501);
+    assert_eq!(send(&app, "BREW", "/b").status, 404);
+    assert_eq!(send(&app, "TRACE", "/a").status, 405);
+    assert_eq!(send(&app, "CONNECT", "h:443").status, 501);
+    // Escapes and slashes count: what is matched is what was sent.
+    for path in ["/A", "/a/", "//a", "/%61"] {
+        assert_eq!(get(&app, path).status, 404, "{path}");
+    }
+}
+
+/// Purpose: `OPTIONS` is answered from the routes (RFC 9110 §9.3.7): 204, `Allow`, no content.
+#[test]
+fn options() {
+    let app = build(
+        Router::new().get("/a", named("a")).delete("/b", named("b")).options("/c", named("mine")),
+    );
+    let options = send(&app, "OPTIONS", "/a");
+    assert_eq!((options.status, options.body.as_str()), (204, ""));
+    assert_eq!(options.headers, [("allow".to_string(), "GET, HEAD, OPTIONS".to_string())]);
+    assert_eq!(send(&app, "OPTIONS", "/c").body, "mine");
+    assert_eq!(send(&app, "OPTIONS", "/d").status, 404);
+    let everything = send(&app, "OPTIONS", "*");
+    assert_eq!(everything.status, 204);
+    assert_eq!(everything.header("allow"), Some("GET, HEAD, OPTIONS, DELETE"));
+}
+
+/// Purpose: prefixes are put before paths and parameters, `/` below a prefix is the prefix.
+#[test]
+fn nesting() {
+    let inner = Router::new()
+        .get("/", named("root"))
+        .get("/x/{id}", |Path((tenant, id)): Path<(String, u8)>| format!("{tenant} {id}"))
+        .nest("/deep", Router::new().get("/y", |path: MatchedPath| path.to_string()));
+    let app = build(
+        Router::new()
+            .nest("/t/{tenant}", inner)
+            .merge(Router::new().get("/merged", named("merged")))
+            .post("/merged", named("posted")),
+    );
+    assert_eq!(get(&app, "/t/acme").body, "root");
+    assert_eq!(get(&app, "/t/acme/").status, 404);
+    assert_eq!(get(&app, "/t/acme/x/7").body, "acme 7");
+    assert_eq!(get(&app, "/t/acme/deep/y").body, "/t/{tenant}/deep/y");
+    assert_eq!(get(&app, "/merged").body, "merged");
+    assert_eq!(send(&app, "POST", "/merged").body, "posted");
+}
+
+/// Purpose: endpoints can be listed, with the names and options they were given.
+#[test]
+fn endpoints() {
+    use std::time::Duration;
+    async fn later(_: BodyStream) {}
+    let second = Duration::from_secs(1);
+    let app = build(
+        Router::new()
+            .get("/a", named("a").name("first"))
+            .on(&[Method::PUT, Method::POST], "/b", later.timeout(second).detached())
+            .any("/c", blocking(|_: String| ()))
+            .get("/d", fixed("").name("fourth")),
+    );
+    let list: Vec<String> = app
+        .endpoints()
+        .iter()
+        .map(|e| {
+            let (methods, pattern, name, kind) = (e.methods(), e.pattern(), e.name(), e.kind());
+            let (timeout, body) = (e.timeout(), e.body());
+            format!("{methods} {pattern} {name} {kind} {timeout:?} {} {body:?}", e.is_detached())
+        })
+        .collect();
+    assert_eq!(
+        list,
+        [
+            "GET /a first inline None false None",
+            "PUT,POST /b /b async Some(1s) true Streamed",
+            "* /c /c blocking None false Whole",
+            "GET /d fourth fixed None false None",
+        ]
+    );
+}
+
+fn problems(router: Router) -> Vec<String> {
+    router.build().expect_err("something is wrong with it").problems().to_vec()
+}
+
+/// Purpose: everything that is wrong is said at once, each naming its route and what to do.
+#[test]
+fn problems_are_collected() {
+    struct Db;
+    fn twice(_: String, _: Option<bytes::Bytes>) {}
+    fn stateful(_: State<std::sync::Arc<Db>>, _: Option<State<u8>>) {}
+    let found = problems(
+        Router::new()
+            .state(1_u8)
+            .state(2_u8)
+            .get("a", named("no slash"))
+            .get("/b/{x}", named("b"))
+            .post("/b/{y}", named("the same paths"))
+            .get("/c", named("c"))
+            .get("/c", named("again"))
+            .any("/d", named("d"))
+            .any("/d", named("again"))
+            .post("/e", twice)
+            .nest("/f", Router::new().get("/g", stateful))
+            .nest("h/", Router::new())
+            .on(&[], "/i", named("never"))
+            .get("/j", fixed(Body::channel().1)),
+    );
+    let arc_db = std::any::type_name::<std::sync::Arc<Db>>();
+    let expected = [
+        "two states of type `u8`",
+        "GET /c: it is routed twice",
+        "every method /d: it is routed twice",
+        "POST /e: both `alloc::string::String` and `core::option::Option<bytes::bytes::Bytes>` take \
+         the body",
+        "/i: it is routed for no method",
+        "GET /j: fixed(…) needs content that is there at once",
+        &format!("GET /f/g: its handler takes a state of type `{arc_db}`, and there is none"),
+        "nest(\"h/\"): a prefix begins with a slash and does not end with one; write `/h`",
+        "route `a`: it must begin with a slash",
+        "route `/b/{y}`: it matches the same paths as `/b/{x}`",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{found:?} should say {expected:?}");
+    }
+}
+
+/// Purpose: a nested router may use the states of those around it, and replace them for its own.
+#[test]
+fn states_are_inherited() {
+    fn show(State(text): State<&'static str>, State(n): State<u8>) -> String {
+        format!("{text} {n}")
+    }
+    let inner = Router::new().state("inner").get("/x", show);
+    let app = build(Router::new().state("outer").state(7_u8).get("/x", show).nest("/in", inner));
+    assert_eq!(get(&app, "/x").body, "outer 7");
+    assert_eq!(get(&app, "/in/x").body, "inner 7");
+}

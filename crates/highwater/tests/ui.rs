@@ -1,0 +1,22 @@
+//! What the compiler says about handlers that are none. Each message has to say what to write
+//! instead; the `.stderr` files are compared word for word.
+//!
+//! After a deliberate change: `TRYBUILD=overwrite cargo test --test ui`, and read the difference.
+
+use std::process::Command;
+
+/// The compiler whose words the `.stderr` files hold; others put the same things differently.
+const RECORDED_WITH: &str = "rustc 1.95.";
+
+/// Purpose: mistakes in a handler's signature are explained where they were made.
+#[test]
+fn messages() {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("--version").output().expect("the compiler runs");
+    if !version.stdout.starts_with(RECORDED_WITH.as_bytes()) {
+        let version = String::from_utf8_lossy(&version.stdout);
+        eprintln!("not compared: recorded with {RECORDED_WITH}x, and this is {version}");
+        return;
+    }
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}

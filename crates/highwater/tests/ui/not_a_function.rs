@@ -1,0 +1,5 @@
+use highwater::Router;
+
+fn main() {
+    let _ = Router::new().get("/", "Hello");
+}
