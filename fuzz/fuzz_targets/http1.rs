@@ -38,7 +38,7 @@ fn tight_limits() -> Limits {
         header_max: 80,
         header_count_max: 4,
         body_max: 12,
-        discard_max: 6,
+        discard_max: 12,
         output_max: 150,
         requests_max: 5,
         ..Limits::default()
@@ -118,12 +118,12 @@ fn serve(
             let line = format!("\n{} {} {:?}\n", head.method_token(), head.path(), head.headers());
             run.handed.extend_from_slice(line.as_bytes());
             match request.body {
+                // An early answer: a streamed body is discarded behind it.
+                _ if head.path().len() == 6 => (200, "early"),
                 Body::Whole(body) => {
                     run.handed.extend_from_slice(body);
-                    (200, "whole")
+                    (200, "all")
                 }
-                // An early answer: the body is discarded behind it.
-                Body::Streamed if head.path().len() == 6 => (200, "early"),
                 Body::Streamed => return true,
             }
         }
@@ -131,10 +131,12 @@ fn serve(
             run.handed.extend_from_slice(piece);
             return true;
         }
-        Next::BodyEnd => (200, "end"),
+        Next::BodyEnd => (200, "all"),
         Next::Reject(reject) | Next::BodyFailed(reject) => (reject.status(), reject.reason()),
         Next::Raw(_) | Next::RawEnd => unreachable!("nothing was upgraded"),
     };
+    // Were the 100 withheld, it would matter whether the body had come before the answer.
+    connection.send_continue(now);
     connection.respond(status, DATE, limits, now, |_| {}, Payload::Bytes(content.as_bytes()));
     true
 }
