@@ -478,3 +478,33 @@ fn requests_max() {
     let text = format!("{OK}content-length: 0|connection: close||");
     assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
 }
+
+/// Purpose: the same where the rest is given back without another look at it.
+#[test]
+fn input_given_back_behind_the_last_request_lingers() {
+    use highwater_core::http1::{BodyPlan, Connection, Next, Scratch};
+    let (mut connection, limits) = (Connection::new(NOW), Limits::default());
+    let wire = format!("GET / HTTP/1.0\r\n\r\n{GET}");
+    let mut input = wire.as_bytes();
+    let mut scratch = Scratch::default();
+    let next = connection.next(&mut input, &mut scratch, &limits, NOW, |_| BodyPlan::Whole(0));
+    assert!(matches!(next, Next::Request(_)));
+    connection.respond(200, DATE, &limits, NOW, |_| {}, Payload::Bytes(b""));
+    connection.stash(input);
+    assert_eq!(connection.take_output(NOW).map(|(_, then)| then), Some(Then::Shutdown));
+    assert_eq!(connection.allocated(), 0);
+}
+
+/// Purpose: what was tried of a long head that came in pieces must not hold back a shorter one that
+/// comes whole.
+#[test]
+fn a_shorter_head_behind_a_longer_one() {
+    let head = |len: usize| format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(len));
+    let mut peer = Peer::new();
+    let long = head(5_000);
+    assert_eq!(peer.next(NOW, &long[..4_000]), Seen::Wait);
+    assert_eq!(peer.next(NOW, &long[4_000..]), whole("/", ""));
+    peer.respond(NOW, 200, "");
+    peer.heard(NOW);
+    assert_eq!(peer.next(NOW, &head(2_000)), whole("/", ""));
+}
