@@ -1,1 +1,4 @@
-//! What the integration tests share: raw clients, a server in this process, the cases.
+//! What the tests of the whole share: the source tree as data, for the tests that read it.
+#![forbid(unsafe_code)]
+
+pub mod source;
