@@ -30,14 +30,16 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: bench
-bench: ## Measure against the floor and the best peer, a few minutes; a record in bench/evidence
-	bench/build.sh
-	bench/run.py quick
+bench: ## Measure against the bare loops and the best usual framework, a few minutes; records nothing
+	bench/build.sh floor axum
+	cargo build --release --locked -p highwater-arena
+	bench/run.py --servers floor-uring,floor-epoll,highwater,highwater-epoll,axum --rounds 5
 
 .PHONY: bench-peers
-bench-peers: ## Measure against every peer, interleaved; a record in bench/evidence
+bench-peers: ## Measure against every peer, about ten minutes; the record goes to bench/evidence
 	bench/build.sh
-	bench/run.py peers
+	cargo build --release --locked -p highwater-arena
+	bench/run.py --name peers
 
 .PHONY: sim
 sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed

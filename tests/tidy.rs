@@ -1,0 +1,271 @@
+//! What a machine can see of how this repository wants to be read (CONTRIBUTING.md).
+//!
+//! Each rule is a function from a file to findings, and carries samples of what it must catch and
+//! what it must let pass. A finding says where, what, and what to write instead.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use highwater_tests::source::{self, File};
+
+#[path = "tidy/code.rs"]
+mod code;
+#[path = "tidy/prose.rs"]
+mod prose;
+
+use code::{FILE_LINES_MAX, FILE_LINES_SOFT_MAX, FUNCTION_LINES_MAX, LONG_FILES};
+use code::{file_length, function_length, module_header, names, printing, unfinished};
+use prose::{evidence, links, machine_paths, make_targets, white_space};
+
+/// Files whose bytes are data, not prose or code: what looks untidy in them is meant.
+const DATA: &[&str] = &["tests/cases/", "fuzz/corpus/", "bench/evidence/"];
+
+/// The repository, as far as rules about one file need to know the others.
+struct Tree {
+    /// Files, and the folders they stand in.
+    paths: BTreeSet<String>,
+    /// The makefile's targets.
+    targets: BTreeSet<String>,
+}
+
+/// Where in a file, by line from 1, something is wrong, and what to write instead.
+type Finding = (usize, String);
+
+struct Rule {
+    name: &'static str,
+    check: fn(&Tree, &File) -> Vec<Finding>,
+    /// Path, text, and the line of the one finding.
+    caught: &'static [(&'static str, &'static str, usize)],
+    /// Path and text without a finding.
+    passed: &'static [(&'static str, &'static str)],
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: "module header",
+        check: module_header,
+        caught: &[
+            ("crates/core/src/a.rs", "use b;\n", 1),
+            ("services/search/src/a.rs", "/// not a header\n", 1),
+        ],
+        passed: &[
+            ("crates/core/src/a.rs", "//! What it answers.\n"),
+            ("tests/ui/a.rs", "fn main() {}\n"),
+        ],
+    },
+    Rule {
+        name: "function length",
+        check: function_length,
+        caught: &[("a.rs", LONG_FUNCTION, 2)],
+        passed: &[
+            ("a.rs", "fn a();\ntype A = fn(u8) -> u8;\nfn b() {}\n"),
+            ("a.py", LONG_FUNCTION),
+        ],
+    },
+    Rule {
+        name: "unfinished",
+        check: unfinished,
+        caught: &[
+            ("a.rs", "fn a() { todo!() }\n", 1),
+            ("a.rs", "\nfn a() { unimplemented!(\"later\") }\n", 2),
+            ("a.rs", "fn a() { dbg!(1); }\n", 1),
+            ("a.sh", concat!("# TO", "DO: more\n"), 1),
+            ("a.md", concat!("\nFIX", "ME\n"), 2),
+        ],
+        passed: &[
+            ("a.rs", "// todo!() in a comment\nconst S: &str = \"dbg!(x)\"; fn todo() {}\n"),
+            ("a.sh", "mktemp -d hw.XXXXXX; echo $KAFKA_TODO_TOPIC\n"),
+        ],
+    },
+    Rule {
+        name: "printing",
+        check: printing,
+        caught: &[
+            ("crates/core/src/a.rs", "//! .\nfn a() { println!() }\n", 2),
+            ("crates/highwater/src/a.rs", "//! .\nfn a() { eprint!(\"\") }\n", 2),
+        ],
+        passed: &[
+            ("crates/cli/src/main.rs", "//! .\nfn main() { println!() }\n"),
+            (
+                "crates/core/src/a.rs",
+                "//! `println!`\n/// println!(\"in an example\");\nfn a() {}\n",
+            ),
+        ],
+    },
+    Rule {
+        name: "names",
+        check: names,
+        caught: &[
+            ("crates/core/src/time_utils.rs", "//! .\n", 1),
+            ("crates/core/src/helpers/mod.rs", "//! .\n", 1),
+            ("a.rs", "\nstruct ConnectionManager;\n", 2),
+            ("a.rs", "pub(crate) trait HTTPHelper {}\n", 1),
+            ("a.rs", "mod util;\n", 1),
+        ],
+        passed: &[
+            ("a.rs", "struct Utilization; struct Managed; // ConnectionManager\n"),
+            ("deploy/helpers.md", ""),
+        ],
+    },
+    Rule {
+        name: "white space",
+        check: white_space,
+        caught: &[
+            ("a.md", "a \n", 1),
+            ("a.rs", "fn a() {\n\tb()\n}\n", 2),
+            ("a.sh", "a\r\nb\n", 1),
+            ("a.toml", "a = 1", 1),
+            ("a.md", "a\n\n", 2),
+        ],
+        passed: &[("Makefile", "a:\n\tb\n"), ("tests/cases/a.txt", "GET / \r\n"), ("a.toml", "")],
+    },
+    Rule {
+        name: "machine paths",
+        check: machine_paths,
+        caught: &[
+            ("a.md", concat!("see /wo", "rk/main\n"), 1),
+            ("bench/evidence/2026-01-01-a.json", concat!("{\n\"at\": \"/ho", "me/me/a\"}\n"), 2),
+            ("a.sh", concat!("flock /tm", "p/hw-cpu.lock a\n"), 1),
+        ],
+        passed: &[("a.rs", "const A: &str = \"/work?us=10\";\n"), ("a.md", "mean/work/turn\n")],
+    },
+    Rule {
+        name: "links",
+        check: links,
+        caught: &[
+            ("README.md", "\n[a](gone.md)\n", 2),
+            ("README.md", "[a]: gone.md\n", 1),
+            ("book/a.md", "[a](README.md)\n", 1),
+        ],
+        passed: &[
+            ("README.md", "[a](Makefile#x) [b](book) [c](#here) [d](https://example.org/x)\n"),
+            ("book/a.md", "[a](../Makefile) [b](b.md)\n\n```text\n[a](gone)\n```\n`[a](gone)`\n"),
+        ],
+    },
+    Rule {
+        name: "make targets",
+        check: make_targets,
+        caught: &[
+            ("README.md", "\nrun `make gone` now\n", 2),
+            ("README.md", "```sh\nmake run\nmake gone    # does a\n```\n", 3),
+        ],
+        passed: &[(
+            "README.md",
+            "`make run`, and make do\n```sh\nmake run SEEDS=1 # make sense\n```\n",
+        )],
+    },
+    Rule {
+        name: "evidence",
+        check: evidence,
+        caught: &[
+            ("bench/evidence/2026-07-01-a.json", "{", 1),
+            ("bench/evidence/a.json", "{}\n", 1),
+            ("bench/evidence/2026-13-01.json", "{}\n", 1),
+        ],
+        passed: &[
+            ("bench/evidence/2026-07-01-floor.json", "{}\n"),
+            ("bench/evidence/README.md", "records\n"),
+            ("a.json", "{\n"),
+        ],
+    },
+    Rule { name: "file length", check: file_length, caught: &[], passed: &[] },
+];
+
+const LONG_FUNCTION: &str = "//! .\nfn long() {
+\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n
+\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n
+\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n
+\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n
+}\n";
+
+/// Purpose: the repository keeps every rule.
+#[test]
+fn the_repository_is_tidy() {
+    let files = source::files();
+    let tree = Tree::of(&files);
+    let findings: Vec<String> = files.iter().flat_map(|file| check(&tree, file)).collect();
+    assert!(findings.is_empty(), "\n\n{}\n\n{} findings\n", findings.join("\n"), findings.len());
+}
+
+/// Purpose: a rule that catches nothing would pass for ever; each catches its samples, at their
+/// lines, and lets pass what only looks like them.
+#[test]
+fn every_rule_catches_what_it_is_for() {
+    let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+    let tree = Tree::of(&[file("Makefile", "run: ## Run\n\ttrue\n"), file("book/b.md", "")]);
+    for rule in RULES {
+        for (path, text, line) in rule.caught {
+            let found = (rule.check)(&tree, &file(path, text));
+            let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+            assert_eq!(lines, [*line], "{}: {path}: {text:?}: {found:?}", rule.name);
+        }
+        for (path, text) in rule.passed {
+            let found = (rule.check)(&tree, &file(path, text));
+            assert!(found.is_empty(), "{}: {path}: {text:?}: {found:?}", rule.name);
+        }
+    }
+}
+
+/// Purpose: limits on length hold at the limit and one above it, and the list of exceptions lists
+/// exceptions only.
+#[test]
+fn file_lengths_are_checked_at_their_limits() {
+    let found = |path: &str, lines: usize| {
+        let file = File { path: path.into(), text: "a\n".repeat(lines) };
+        file_length(&Tree::of(&[]), &file).len()
+    };
+    let (listed, _) = LONG_FILES[0];
+    for (path, lines, findings) in [
+        ("crates/core/src/a.rs", FILE_LINES_SOFT_MAX, 0),
+        ("crates/core/src/a.rs", FILE_LINES_SOFT_MAX + 1, 1),
+        (listed, FILE_LINES_SOFT_MAX, 1),
+        (listed, FILE_LINES_SOFT_MAX + 1, 0),
+        (listed, FILE_LINES_MAX, 0),
+        (listed, FILE_LINES_MAX + 1, 1),
+        ("CHANGELOG.md", FILE_LINES_MAX + 1, 0),
+    ] {
+        assert_eq!(found(path, lines), findings, "{path} of {lines} lines");
+    }
+    let function = |lines: usize| File {
+        path: "a.rs".into(),
+        text: format!("fn a() {{{}}}\n", "\n".repeat(lines - 1)),
+    };
+    assert_eq!(function_length(&Tree::of(&[]), &function(FUNCTION_LINES_MAX)).len(), 0);
+    assert_eq!(function_length(&Tree::of(&[]), &function(FUNCTION_LINES_MAX + 1)).len(), 1);
+}
+
+fn check(tree: &Tree, file: &File) -> Vec<String> {
+    let show =
+        |rule: &Rule, (line, text): Finding| format!("{}:{line}: {}: {text}", file.path, rule.name);
+    RULES
+        .iter()
+        .flat_map(|rule| (rule.check)(tree, file).into_iter().map(move |found| show(rule, found)))
+        .collect()
+}
+
+impl Tree {
+    fn of(files: &[File]) -> Tree {
+        let mut paths = BTreeSet::new();
+        for file in files {
+            let ends = file.path.match_indices('/').map(|(at, _)| at).chain([file.path.len()]);
+            paths.extend(ends.map(|end| file.path[..end].to_owned()));
+        }
+        let makefile = files.iter().find(|file| file.path == "Makefile");
+        let target = |line: &str| Some(line.split_once(':')?.0.to_owned());
+        let targets =
+            makefile.iter().flat_map(|file| file.text.lines()).filter_map(target).collect();
+        Tree { paths, targets }
+    }
+}
+
+fn is_data(file: &File) -> bool {
+    DATA.iter().any(|folder| file.path.starts_with(folder))
+}
+
+/// Purpose: two rules of one name could not be told apart in a finding.
+#[test]
+fn rules_have_names_of_their_own() {
+    let mut counts = BTreeMap::new();
+    RULES.iter().for_each(|rule| *counts.entry(rule.name).or_insert(0) += 1);
+    assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+}
