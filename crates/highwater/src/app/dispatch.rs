@@ -230,18 +230,19 @@ impl App {
             if self.shared.endpoints[usize::from(index)].body == BodyUse::Streamed)
     }
 
-    /// Answers a request, or says how it will be answered. Panics if a hook, an extractor or a
-    /// plain handler does: who calls catches it, and turns it into [`App::panicked`]. (Catching it
-    /// here would have to move each response once more.)
+    /// Answers a request, or says how it will be answered. Panics if an extractor or a plain handler
+    /// does that no hook covers: who calls catches it, and answers with [`App::panicked`]. (Catching
+    /// it here would move each response once more, which shows in the figures.)
     #[inline]
     pub(crate) fn call(&self, target: Target, incoming: Incoming<'_>) -> Outcome<'_> {
         let request = Request::new(&self.shared, target, incoming);
         let scope = self.shared.scope(target);
-        let outcome = self.shared.run(scope, &request);
-        let unfinished = |response: &Response| response.is_error() || !scope.after.is_empty();
-        match outcome {
-            Outcome::Ready(response) if unfinished(&response) => {
-                Outcome::Ready(self.shared.finish(scope, response, &request))
+        if !scope.after.is_empty() || !scope.before.is_empty() {
+            return self.shared.call_guarded(scope, &request);
+        }
+        match self.shared.run(scope, &request) {
+            Outcome::Ready(response) if response.is_error() => {
+                Outcome::Ready(self.shared.render(scope, response))
             }
             outcome => outcome,
         }
@@ -345,6 +346,19 @@ impl Shared {
         let wanted = TypeId::of::<T>();
         let states = &self.scope(target).states;
         states.iter().find(|(id, _)| *id == wanted)?.1.downcast_ref()
+    }
+
+    /// As [`App::call`], where hooks have to see what becomes even of a panic.
+    fn call_guarded<'s>(
+        self: &'s Arc<Self>,
+        scope: &'s Scope,
+        request: &Request<'_>,
+    ) -> Outcome<'s> {
+        match guarded(|| self.run(scope, request)) {
+            Ok(Outcome::Ready(response)) => Outcome::Ready(self.finish(scope, response, request)),
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Ready(self.finish(scope, error.into_response(), request)),
+        }
     }
 
     /// Hooks, then middleware or the handler.

@@ -8,6 +8,7 @@ mod route;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -82,7 +83,11 @@ pub(super) fn request_with(
         http1::Body::Streamed => RequestBody::Whole(&[]),
     };
     let incoming = Incoming { head: &request.head, params: &params, body, peer };
-    resolve(app.call(target, incoming))
+    // As a worker does.
+    match catch_unwind(AssertUnwindSafe(|| app.call(target, incoming))) {
+        Ok(outcome) => resolve(outcome),
+        Err(panic) => app.panicked(Some(target), panic),
+    }
 }
 
 fn resolve(outcome: Outcome<'_>) -> Response {
