@@ -1,7 +1,9 @@
 //! What the compiler says about handlers that are none. Each message has to say what to write
 //! instead; the `.stderr` files are compared word for word.
 //!
-//! After a deliberate change: `TRYBUILD=overwrite cargo test --test ui`, and read the difference.
+//! After a deliberate change: `TRYBUILD=overwrite cargo test --test ui`, and read the difference. The
+//! same after a type was added whose name another already has, here or in a dependency: the compiler
+//! then writes both with their paths, and its lists of types look different.
 
 use std::process::Command;
 

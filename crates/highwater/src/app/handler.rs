@@ -293,7 +293,7 @@ pub fn blocking<F, Args>(function: F) -> Blocking
 where
     F: Callable<Args>,
     Args: SendArguments,
-    F::Output: IntoResponse,
+    F::Output: BlockingAnswer,
 {
     let function = Arc::new(function);
     Blocking {
@@ -349,6 +349,18 @@ where
         }))
     }
 }
+
+/// What a blocking handler returns.
+#[diagnostic::on_unimplemented(
+    message = "a blocking handler cannot return `{Self}`",
+    label = "this function returns something that is not a response",
+    note = "`blocking` takes a plain `fn` that returns a response; an `async fn` is a handler by \
+            itself, and stays on the worker"
+)]
+pub trait BlockingAnswer: IntoResponse {}
+
+#[diagnostic::do_not_recommend]
+impl<R: IntoResponse> BlockingAnswer for R {}
 
 /// A value that can be moved to the pool.
 #[diagnostic::on_unimplemented(
