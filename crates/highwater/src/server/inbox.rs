@@ -30,6 +30,8 @@ pub(crate) type Bell = Box<dyn Fn() + Send + Sync>;
 /// The mailbox of one worker.
 pub(crate) struct Inbox {
     mail: Mutex<Mail>,
+    /// There may be mail. Set after it was put there, cleared before it is taken.
+    has_mail: AtomicBool,
     parked: AtomicBool,
     bell: Bell,
 }
@@ -44,7 +46,12 @@ struct Mail {
 
 impl Inbox {
     pub(crate) fn new(bell: Bell) -> Arc<Self> {
-        Arc::new(Inbox { mail: Mutex::default(), parked: AtomicBool::new(false), bell })
+        Arc::new(Inbox {
+            mail: Mutex::default(),
+            has_mail: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
+            bell,
+        })
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
@@ -55,11 +62,13 @@ impl Inbox {
     /// Reports the result of a job that ran elsewhere.
     pub(crate) fn deliver(&self, token: Token, response: Response) {
         self.mail().done.push((token, response));
+        self.has_mail.store(true, Ordering::SeqCst);
         self.ring();
     }
 
     fn wake(&self, token: Token) {
         self.mail().woken.push(token);
+        self.has_mail.store(true, Ordering::SeqCst);
         self.ring();
     }
 
@@ -77,10 +86,11 @@ impl Inbox {
     /// Announces that the worker is about to wait, through `waker` if it waits inside a runtime.
     /// Returns false if mail has come: it must not wait then.
     pub(crate) fn park(&self, waker: Option<Waker>) -> bool {
-        self.mail().parked_in = waker;
+        if waker.is_some() {
+            self.mail().parked_in = waker;
+        }
         self.parked.store(true, Ordering::SeqCst);
-        let mail = self.mail();
-        let empty = mail.woken.is_empty() && mail.done.is_empty();
+        let empty = !self.has_mail.load(Ordering::SeqCst);
         if !empty {
             self.parked.store(false, Ordering::SeqCst);
         }
@@ -95,6 +105,9 @@ impl Inbox {
     /// Takes all mail, into vectors that are reused.
     pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<(Token, Response)>) {
         self.parked.store(false, Ordering::SeqCst);
+        if !self.has_mail.load(Ordering::Relaxed) || !self.has_mail.swap(false, Ordering::SeqCst) {
+            return;
+        }
         let mut mail = self.mail();
         if !mail.woken.is_empty() {
             std::mem::swap(&mut mail.woken, woken);

@@ -36,6 +36,9 @@ use crate::metrics::WorkerMetrics;
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
 const FEED_SIZE_MAX: usize = 64 * 1024;
 
+/// How long a `Date` is used before the wall clock is read again. It has seconds; this is enough.
+const DATE_AGE_MAX: Duration = Duration::from_millis(50);
+
 /// What a worker is made of besides its driver.
 pub(crate) struct WorkerParts {
     /// The application it serves.
@@ -63,6 +66,8 @@ pub(super) struct State<C> {
     pub(super) now: Instant,
     pub(super) responder: Responder,
     date_of: UnixSeconds,
+    /// When to look at the wall clock again.
+    date_until: Instant,
     /// Nothing has happened in this turn yet: the clock is to be read.
     stale: bool,
     pub(super) slots: Vec<Slot>,
@@ -108,6 +113,7 @@ impl<D: Driver> Worker<D> {
             now,
             responder: Responder::new(parts.limits, http_date::format(clock.unix_time())),
             date_of: clock.unix_time(),
+            date_until: now,
             clock,
             stale: true,
             slots: Vec::new(),
@@ -227,10 +233,13 @@ impl<C: Clock> State<C> {
         if self.stale {
             self.stale = false;
             self.now = self.clock.now();
-            let today = self.clock.unix_time();
-            if today != self.date_of {
-                self.date_of = today;
-                self.responder.date = http_date::format(today);
+            if self.now >= self.date_until {
+                self.date_until = self.now + DATE_AGE_MAX;
+                let today = self.clock.unix_time();
+                if today != self.date_of {
+                    self.date_of = today;
+                    self.responder.date = http_date::format(today);
+                }
             }
         }
     }
