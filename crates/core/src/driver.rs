@@ -14,8 +14,8 @@
 //! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written.
 //! * R6 Commands (`send`, `read`, `close`, `accept`) never call back; what they cause is reported by
 //!   a later `poll`. A command naming a closed id is a bug in the worker.
-//! * R7 `poll` returns after at most `timeout`, and at once when an event is ready or a `Waker` of
-//!   this driver was used; `None` waits for ever. It may return without any event.
+//! * R7 `poll` waits no longer than told, and not at all when an event is ready or a `Waker` of this
+//!   driver was used. It may return without any event.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first.
 //! * O2 Commands are given between polls, not from inside the callback.
 //! * O3 After `close(id)` or a send with [`Then::Close`], no further command names `id`; but a send
@@ -24,9 +24,8 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
-use core::time::Duration;
 
-use crate::time::Clock;
+use crate::time::{Clock, Instant};
 
 /// A connection of one driver: a slot index, reused after [`Event::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +126,18 @@ pub enum Close {
     Reset,
 }
 
+/// How long a [`Driver::poll`] may wait. An instant, not a duration: the worker knows its deadlines
+/// without reading a clock, and a driver need not read one either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until then, by the driver's clock; not at all if that has passed.
+    Until(Instant),
+    /// Until something happens.
+    Forever,
+}
+
 /// Whether connections are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepting {
@@ -147,13 +158,10 @@ pub trait Driver {
     /// See [`Driver::clock`].
     type Clock: Clock;
 
-    /// Submits everything commanded so far, waits up to `timeout` for something to happen, and
+    /// Submits everything commanded so far, waits as long as told for something to happen, and
     /// reports what did. Bounded: at most a few hundred events per call.
-    fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Self::Error>;
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>))
+    -> Result<(), Self::Error>;
 
     /// Sends `output`, which may be empty if `then` is not [`Then::Keep`].
     fn send(&mut self, id: ConnId, output: Output, then: Then);

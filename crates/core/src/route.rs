@@ -143,11 +143,7 @@ impl<T> Router<T> {
     /// `path` is an absolute path without query. Nothing else (`*`, `host:port`, more than 4 GiB) has
     /// a route.
     #[inline]
-    pub fn find(
-        &self,
-        path: impl AsRef<[u8]>,
-        params: &mut Params,
-    ) -> Option<(RouteId, &T)> {
+    pub fn find(&self, path: impl AsRef<[u8]>, params: &mut Params) -> Option<(RouteId, &T)> {
         let id = self.search(path.as_ref(), params, |_| ())?;
         Some((id, &self.routes[id.index()].value))
     }

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use highwater_core::driver::{ConnId, Event, Output, Reading, Then};
+use highwater_core::driver::{ConnId, Event, Output, Reading, Then, Wait};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu};
@@ -28,18 +28,11 @@ struct Connection {
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let driver = arguments.next().expect("which driver: uring or epoll");
-    let port = arguments
-        .next()
-        .and_then(|port| port.parse().ok())
-        .unwrap_or(8080);
+    let port = arguments.next().and_then(|port| port.parse().ok()).unwrap_or(8080);
     if let Some(core) = arguments.next().and_then(|core| core.parse().ok()) {
         cpu::pin_thread(core)?;
     }
-    let then = if arguments.next().is_some() {
-        Then::Close
-    } else {
-        Then::Keep
-    };
+    let then = if arguments.next().is_some() { Then::Close } else { Then::Keep };
     let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), 4096)?;
     // As in a server with several workers: the descriptor table is shared, which costs something.
     std::thread::spawn(|| {
@@ -59,7 +52,7 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
     let mut pool: Vec<Vec<u8>> = Vec::new();
     let mut todo: Vec<ConnId> = Vec::new();
     loop {
-        driver.poll(None, &mut |event| match event {
+        driver.poll(Wait::Forever, &mut |event| match event {
             Event::Accepted(id, _) => {
                 connections.resize(connections.len().max(id.index() + 1), Connection::default());
                 connections[id.index()] = Connection::default();
@@ -97,14 +90,7 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
                         bytes.extend_from_slice(ANSWER);
                     }
                     connection.sending = true;
-                    driver.send(
-                        id,
-                        Output {
-                            bytes,
-                            ..Output::default()
-                        },
-                        then,
-                    );
+                    driver.send(id, Output { bytes, ..Output::default() }, then);
                 }
                 _ => {}
             }

@@ -6,10 +6,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
-use std::time::Duration;
 
 use common::*;
-use highwater_core::driver::{Event, Output, Then};
+use highwater_core::driver::{Event, Output, Then, Wait};
 
 struct Counting;
 
@@ -52,7 +51,7 @@ on_both! {
             let mut received = false;
             while !received {
                 let on_event = &mut |event: Event<'_>| received |= matches!(event, Event::Received(..));
-                rig.driver.poll(Some(Duration::from_secs(1)), on_event).unwrap();
+                rig.driver.poll(Wait::Forever, on_event).unwrap();
             }
             let mut bytes = buffer.take().expect("it came back");
             bytes.extend_from_slice(b"answer");
@@ -63,7 +62,7 @@ on_both! {
                         buffer = Some(bytes);
                     }
                 };
-                rig.driver.poll(Some(Duration::from_secs(1)), on_event).unwrap();
+                rig.driver.poll(Wait::Forever, on_event).unwrap();
             }
             client.read_exact(&mut [0; 6]).unwrap();
         }

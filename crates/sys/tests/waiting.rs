@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use highwater_core::driver::Then;
+use highwater_core::driver::{Then, Wait};
 use highwater_core::time::Clock;
 
 on_both! {
@@ -20,7 +20,8 @@ on_both! {
         rig.settle();
         let start = rig.driver.clock().now();
         while rig.driver.clock().now() - start < Duration::from_millis(30) {
-            rig.driver.poll(Some(Duration::from_millis(30)), &mut |event| panic!("{event:?}")).unwrap();
+            let until = rig.driver.clock().now() + Duration::from_millis(30);
+            rig.driver.poll(Wait::Until(until), &mut |event| panic!("{event:?}")).unwrap();
         }
         let start = Instant::now();
         for _ in 0..100 {
@@ -49,7 +50,7 @@ on_both! {
             asleep.send(()).unwrap();
             // Returns without an event, but may also do so earlier.
             while told.load(Ordering::Relaxed) < round {
-                rig.driver.poll(None, &mut |event| panic!("{event:?}")).unwrap();
+                rig.driver.poll(Wait::Forever, &mut |event| panic!("{event:?}")).unwrap();
             }
         }
         drop(asleep);
@@ -71,7 +72,7 @@ on_both! {
             })
         }).collect();
         while written.load(Ordering::Relaxed) < 4_000 {
-            rig.driver.poll(None, &mut |event| panic!("{event:?}")).unwrap();
+            rig.driver.poll(Wait::Forever, &mut |event| panic!("{event:?}")).unwrap();
         }
         for thread in threads {
             thread.join().unwrap();
@@ -83,7 +84,7 @@ on_both! {
         assert!(start.elapsed() >= Duration::from_millis(20));
         waker.wake();
         waker.wake();
-        rig.driver.poll(None, &mut |event| panic!("{event:?}")).unwrap();
+        rig.driver.poll(Wait::Forever, &mut |event| panic!("{event:?}")).unwrap();
     }
 }
 
@@ -114,7 +115,7 @@ on_both! {
         let mut parked = 0;
         while pings < ROUNDS || sending {
             let mut ping = None;
-            rig.driver.poll(Some(Duration::ZERO), &mut |event| match event {
+            rig.driver.poll(Wait::No, &mut |event| match event {
                 highwater_core::driver::Event::Received(_, bytes) => ping = Some(bytes[0]),
                 highwater_core::driver::Event::Sent(..) => sending = false,
                 _ => {}

@@ -17,7 +17,7 @@ use super::worker::State;
 use crate::app::{self, Body, BodyRepr, EndpointInfo, Error, Job, Response, Upgraded};
 
 /// A response that is yet to be made.
-pub(super) enum Wait {
+pub(super) enum Pending {
     Later(ResponseFuture),
     Offload(Job),
 }
@@ -72,10 +72,10 @@ impl<C: Clock> State<C> {
 
     /// Starts what will make the response. Returns whether input may be looked at further: pieces of
     /// the request's body may be waiting right there.
-    pub(super) fn wait_for(&mut self, id: ConnId, wait: Wait) -> bool {
-        let answered = match wait {
-            Wait::Later(future) => self.begin(id, future),
-            Wait::Offload(job) => self.offload(id, job),
+    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending) -> bool {
+        let answered = match pending {
+            Pending::Later(future) => self.begin(id, future),
+            Pending::Offload(job) => self.offload(id, job),
         };
         match answered {
             Some(mut response) => {

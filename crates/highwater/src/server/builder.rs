@@ -259,7 +259,7 @@ impl Crew {
 
     fn ring(&self) {
         for (inbox, _) in &self.members {
-            inbox.ring();
+            inbox.nudge();
         }
     }
 

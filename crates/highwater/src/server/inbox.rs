@@ -72,8 +72,15 @@ impl Inbox {
         self.ring();
     }
 
+    /// Makes the worker look up: something it looks at once a turn has changed.
+    pub(crate) fn nudge(&self) {
+        // As if there were mail, so that a worker about to park does not.
+        self.has_mail.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
     /// Wakes the worker if it is parked.
-    pub(crate) fn ring(&self) {
+    fn ring(&self) {
         // Sequentially consistent with `park`: either this sees the flag, or `park` sees the mail.
         if self.parked.swap(false, Ordering::SeqCst) {
             match self.mail().parked_in.take() {

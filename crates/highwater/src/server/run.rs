@@ -11,18 +11,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
-use highwater_core::driver::Driver;
+use highwater_core::driver::{Driver, Wait};
+use highwater_core::time::{Clock, Instant};
 use highwater_sys::External;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::inbox::Inbox;
 use super::worker::Worker;
-
-/// A worker notices a wish to stop at least this often, should its wake-up have been lost.
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 /// What the whole server is doing; each worker looks once a turn.
 #[derive(Default)]
@@ -78,9 +75,8 @@ fn turn_in_driver<D: Driver>(
     inbox: &Inbox,
     hurry: bool,
 ) -> Result<u32, D::Error> {
-    let patience = worker.patience().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
     let may_wait = !hurry && inbox.park(None);
-    worker.turn(Some(if may_wait { patience } else { Duration::ZERO }))
+    worker.turn(if may_wait { worker.patience() } else { Wait::No })
 }
 
 /// Runs until the server has drained, waiting in Tokio.
@@ -110,7 +106,7 @@ pub(crate) fn in_tokio<D: Driver<Error = io::Error> + External>(
                 turn_in_driver(worker, inbox, hurry)?;
                 continue;
             }
-            let events = worker.turn(Some(Duration::ZERO))?;
+            let events = worker.turn(Wait::No)?;
             if events > 0 || hurry {
                 tokio::task::yield_now().await;
             } else {
@@ -130,8 +126,14 @@ async fn wait<D: Driver<Error = io::Error> + External>(
     if !worker.driver.prepare_wait()? {
         return Ok(());
     }
-    let patience = worker.patience().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
-    let mut alarm = pin!(tokio::time::sleep(patience));
+    let patience = worker.patience();
+    let now = worker.now();
+    let mut alarm = pin!(async move {
+        match patience {
+            Wait::Until(due) => tokio::time::sleep(due - now).await,
+            Wait::No | Wait::Forever => std::future::pending().await,
+        }
+    });
     let mut parked = false;
     std::future::poll_fn(|cx| {
         // A waker of ours was used since: the inbox takes back the announcement when it rings.
@@ -155,6 +157,10 @@ async fn wait<D: Driver<Error = io::Error> + External>(
 impl<D: Driver> Worker<D> {
     fn is_empty(&self) -> bool {
         self.state.connections == 0
+    }
+
+    fn now(&self) -> Instant {
+        self.state.clock.now()
     }
 
     /// Whether no future of a handler is under way.

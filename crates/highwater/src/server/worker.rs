@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then};
+use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then, Wait};
 use highwater_core::http_date;
 use highwater_core::http1::{Body, Limits, Next, Reject, Scratch};
 use highwater_core::route::Params;
@@ -23,7 +23,7 @@ use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
 use super::advisor::Advisor;
-use super::answer::Wait;
+use super::answer::Pending;
 use super::inbox::{Inbox, Token};
 use super::orphans::Orphans;
 use super::pool::Pool;
@@ -147,15 +147,15 @@ impl<D: Driver> Worker<D> {
         &self.driver
     }
 
-    /// One turn; waits for at most `timeout`. Returns how many events there were.
+    /// One turn, which waits as told. Returns how many events there were.
     ///
     /// # Errors
     /// The driver itself failed; the worker cannot go on.
-    pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<u32, D::Error> {
+    pub(crate) fn turn(&mut self, wait: Wait) -> Result<u32, D::Error> {
         let state = &mut self.state;
         state.stale = true;
         state.events = 0;
-        self.driver.poll(timeout, &mut |event| state.on_event(event))?;
+        self.driver.poll(wait, &mut |event| state.on_event(event))?;
         state.freshen();
         state.run_tasks();
         state.expire();
@@ -164,13 +164,12 @@ impl<D: Driver> Worker<D> {
         Ok(self.state.events)
     }
 
-    /// How long the worker may wait before a deadline is due; `None` for ever.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        let state = &self.state;
-        let wheel = state.wheel.next().unwrap_or(Instant::MAX);
-        match wheel.min(state.accept_retry) {
-            Instant::MAX => None,
-            due => Some(due - state.clock.now()),
+    /// Until when the worker may wait: until a deadline may be due.
+    pub(crate) fn patience(&self) -> Wait {
+        let wheel = self.state.wheel.next().unwrap_or(Instant::MAX);
+        match wheel.min(self.state.accept_retry) {
+            Instant::MAX => Wait::Forever,
+            due => Wait::Until(due),
         }
     }
 
@@ -416,8 +415,8 @@ impl<C: Clock> State<C> {
                 }
                 Outcome::Later(_) | Outcome::Offload(_) => {
                     let wait = match outcome {
-                        Outcome::Later(future) => Wait::Later(future),
-                        Outcome::Offload(job) => Wait::Offload(job),
+                        Outcome::Later(future) => Pending::Later(future),
+                        Outcome::Offload(job) => Pending::Offload(job),
                         _ => unreachable!("matched above"),
                     };
                     if self.wait_for(id, wait) {

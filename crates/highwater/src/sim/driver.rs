@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use highwater_core::driver::{
-    AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then,
+    AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
 };
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
@@ -290,11 +290,7 @@ impl Driver for SimDriver {
     type Error = Infallible;
     type Clock = SimClock;
 
-    fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Infallible> {
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), Infallible> {
         if self.chance(self.weather.jump_one_in) {
             let jump = Duration::from_millis(self.prng.below(20_000));
             self.advance(jump);
@@ -304,8 +300,13 @@ impl Driver for SimDriver {
             any |= self.step(on_event);
         }
         if !any {
-            let wait = timeout.unwrap_or(Duration::from_secs(1));
-            let resume = self.next_resume().map_or(wait, |at| at - self.clock.now());
+            let now = self.clock.now();
+            let wait = match wait {
+                Wait::No => Duration::ZERO,
+                Wait::Until(due) => due - now,
+                Wait::Forever => Duration::from_secs(1),
+            };
+            let resume = self.next_resume().map_or(wait, |at| at - now);
             self.advance(wait.min(resume));
         }
         let passes = Duration::from_micros(self.prng.below(50));

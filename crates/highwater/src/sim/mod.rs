@@ -18,7 +18,6 @@ mod peer;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use highwater_core::http1::Limits;
@@ -133,8 +132,7 @@ impl Run {
             if self.drain_at == Some(turns) {
                 self.worker.drain();
             }
-            let patience = self.worker.patience().unwrap_or(Duration::from_secs(1));
-            let Ok(_) = self.worker.turn(Some(patience));
+            let Ok(_) = self.worker.turn(self.worker.patience());
             if self.prng.chance(1, 3) {
                 self.pool.run_deferred();
             }

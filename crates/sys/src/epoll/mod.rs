@@ -20,7 +20,10 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
+use highwater_core::driver::{
+    Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+};
+use highwater_core::time::Clock;
 
 use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
@@ -309,11 +312,7 @@ impl Driver for Epoll {
     type Error = io::Error;
     type Clock = SystemClock;
 
-    fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
         // Reports alone are a poll: asking epoll as well would cost a quiet server a system call
         // per request. Not twice in a row, though, or one fast connection would starve the rest.
@@ -323,7 +322,13 @@ impl Driver for Epoll {
         }
         let draining = self.drain_listener(on_event) | self.report_unwatchable(on_event);
         let busy = reported || draining || !self.ready.is_empty();
-        let count = self.selector.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
+        let timeout = match wait {
+            Wait::No => Some(Duration::ZERO),
+            _ if busy => Some(Duration::ZERO),
+            Wait::Until(time) => Some(time - SystemClock.now()),
+            Wait::Forever => None,
+        };
+        let count = self.selector.wait(timeout)?;
         for position in 0..count {
             let (token, flags) = self.selector.event(position);
             match token {

@@ -25,12 +25,14 @@ mod ring;
 mod slots;
 mod trial;
 
+use highwater_core::driver::{
+    Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+};
+use highwater_core::time::Instant;
+use io_uring::cqueue;
+use io_uring::types::Timespec;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
-
-use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Output, Reading, Then};
-use io_uring::cqueue;
 
 use crate::call::context;
 use crate::wake::{eventfd, reset};
@@ -59,8 +61,14 @@ pub struct Uring {
     /// Where the kernel puts what the waker writes; nobody looks at it.
     wake_bytes: Box<[u8; 64]>,
     waking: bool,
-    /// Signalled by the kernel while somebody waits outside.
+    /// When the alarm in flight goes off; `MAX` if none is.
+    alarm_at: Instant,
+    /// Where the kernel reads that from.
+    alarm_time: Box<Timespec>,
+    /// Signalled by the kernel while somebody waits outside. Registered with the first such wait:
+    /// completions cost a little more from then on.
     readiness: OwnedFd,
+    is_registered: bool,
     parked: bool,
 }
 
@@ -84,7 +92,6 @@ impl Uring {
         let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
         let readiness = eventfd()?;
-        ring.submitter().register_eventfd(readiness.as_raw_fd())?;
         let mut driver = Uring {
             ring,
             buffers,
@@ -94,13 +101,32 @@ impl Uring {
             waker: Waker::socket_pair()?,
             wake_bytes: Box::new([0; 64]),
             waking: false,
+            alarm_at: Instant::MAX,
+            alarm_time: Box::new(Timespec::new()),
             readiness,
+            is_registered: false,
             parked: false,
         };
-        driver.ring.set_notifications(false);
         driver.arm_wake();
         driver.arm_accept();
         Ok(driver)
+    }
+
+    /// Makes sure that something completes at `time`. An alarm that is due earlier will do: what it
+    /// costs is one poll for nothing. So deadlines that move back, as those of busy connections do,
+    /// cost nothing here, and waiting with one costs no more than waiting without.
+    #[inline]
+    fn set_alarm(&mut self, time: Instant) {
+        if time >= self.alarm_at {
+            return;
+        }
+        let nanos = time.as_nanos();
+        let (secs, nanos) = (nanos / 1_000_000_000, (nanos % 1_000_000_000) as u32);
+        *self.alarm_time = Timespec::new().sec(secs).nsec(nanos);
+        let armed = self.alarm_at != Instant::MAX;
+        // SAFETY: boxed, and kept until the alarm has completed (`alarm_at`).
+        unsafe { self.ring.alarm(&raw const *self.alarm_time, armed) };
+        self.alarm_at = time;
     }
 
     fn arm_wake(&mut self) {
@@ -122,6 +148,7 @@ impl Uring {
                 self.waker.acknowledge();
                 self.arm_wake();
             }
+            Operation::Alarm => self.alarm_at = Instant::MAX,
             Operation::Cancel => {} // Whatever it did shows in what it cancelled.
         }
     }
@@ -344,18 +371,17 @@ impl Driver for Uring {
     type Error = io::Error;
     type Clock = SystemClock;
 
-    fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         if self.parked {
             self.parked = false;
             self.ring.set_notifications(false);
             reset(&self.readiness);
         }
         let draining = self.drain_listener(on_event);
-        self.ring.enter(if draining { Some(Duration::ZERO) } else { timeout })?;
+        if let Wait::Until(time) = wait {
+            self.set_alarm(time);
+        }
+        self.ring.enter(wait != Wait::No && !draining)?;
         for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
             let Some(entry) = self.ring.next() else { break };
             self.complete(&entry, on_event);
@@ -418,6 +444,10 @@ impl External for Uring {
         if self.has_listener_to_drain() || self.ring.ready() > 0 {
             return Ok(false);
         }
+        if !self.is_registered {
+            self.ring.submitter().register_eventfd(self.readiness.as_raw_fd())?;
+            self.is_registered = true;
+        }
         if self.ring.has_submissions() {
             // First without notifications: most of it completes at once, and we look ourselves.
             self.ring.flush()?;
@@ -447,7 +477,8 @@ impl Drop for Uring {
                 break;
             }
             self.ring.cancel_all();
-            if self.ring.enter(Some(Duration::from_millis(10))).is_err() {
+            // The cancellation itself completes at least.
+            if self.ring.enter(true).is_err() {
                 break;
             }
             while let Some(entry) = self.ring.next() {
@@ -469,7 +500,8 @@ impl Drop for Uring {
 impl Uring {
     fn is_quiet(&self) -> bool {
         let busy = |slot: &slots::Slot| slot.is(RECEIVING | SENDING | CLOSE_QUEUED);
-        !self.waking && !self.acceptor.is_armed() && !self.slots.iter().any(busy)
+        let idle = !self.waking && self.alarm_at == Instant::MAX && !self.acceptor.is_armed();
+        idle && !self.slots.iter().any(busy)
     }
 
     /// Notes that an operation is over, and does nothing else.
@@ -478,6 +510,7 @@ impl Uring {
         let over = if cqueue::more(entry.flags()) { 0 } else { RECEIVING };
         match token.operation() {
             Operation::Wake => self.waking = false,
+            Operation::Alarm => self.alarm_at = Instant::MAX,
             Operation::Cancel => {}
             Operation::Accept => self.acceptor.discard(entry),
             Operation::Receive => self.slots.at(token.index()).clear(over),

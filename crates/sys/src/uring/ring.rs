@@ -6,10 +6,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{Builder, IoUring, Parameters, cqueue, opcode, squeue};
+use io_uring::types::{Fd, TimeoutFlags, Timespec};
+use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
 
 use super::Refusal;
 use super::slots::Token;
@@ -18,7 +17,6 @@ use super::slots::Token;
 pub(super) const BUFFER_GROUP: u16 = 0;
 
 const GETEVENTS: u32 = 1 << 0;
-const EXT_ARG: u32 = 1 << 3;
 
 pub(super) struct Ring {
     io: IoUring,
@@ -40,10 +38,8 @@ impl Ring {
             });
         }
         let io = result.map_err(|cause| Refusal { step: "io_uring_setup", cause })?;
-        // Without these, completions could be lost and a wait could not be bounded (both 5.11).
-        let features: [fn(&Parameters) -> bool; 2] =
-            [Parameters::is_feature_nodrop, Parameters::is_feature_ext_arg];
-        if features.iter().all(|has| has(io.params())) {
+        // Without it, completions could be lost (5.5).
+        if io.params().is_feature_nodrop() {
             return Ok(Ring { io, overflow: VecDeque::new() });
         }
         let cause = io::Error::from_raw_os_error(libc::EINVAL);
@@ -77,37 +73,31 @@ impl Ring {
         if on { queue.enable_eventfd() } else { queue.disable_eventfd() }
     }
 
-    /// Submits everything, then waits for a completion for as long as `timeout` says (`None`: for
-    /// ever). Does not wait if there is one, and does not enter the kernel for nothing.
+    /// Submits everything; with `wait`, then waits for a completion. Does not wait if there is one,
+    /// and does not enter the kernel for nothing.
     #[inline]
-    pub(super) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn enter(&mut self, wait: bool) -> io::Result<()> {
         if !self.overflow.is_empty() {
             self.submit_overflow()?;
         }
-        let wait = timeout != Some(Duration::ZERO) && self.io.completion().is_empty();
+        let wait = wait && self.io.completion().is_empty();
         let queue = self.io.submission();
         if !wait && queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
         }
         drop(queue);
-        match timeout.filter(|_| wait) {
-            None => self.call(u32::from(wait), None),
-            Some(limit) => {
-                let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());
-                self.call(1, Some(&SubmitArgs::new().timespec(&limit)))
-            }
-        }
+        self.call(u32::from(wait))
     }
 
     /// Submits everything and works off what is pending, without waiting, whatever it looks like.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.submit_overflow()?;
-        self.call(0, None)
+        self.call(0)
     }
 
     fn submit_overflow(&mut self) -> io::Result<()> {
         while !self.overflow.is_empty() {
-            self.call(0, None)?;
+            self.call(0)?;
             if self.refill() == 0 {
                 break; // The kernel takes nothing now (out of memory): at the next poll.
             }
@@ -133,16 +123,15 @@ impl Ring {
     }
 
     #[inline]
-    fn call(&mut self, wait_for: u32, args: Option<&SubmitArgs<'_, '_>>) -> io::Result<()> {
+    fn call(&mut self, wait_for: u32) -> io::Result<()> {
         let submit = self.io.submission().len() as u32;
-        let flags = GETEVENTS | if args.is_some() { EXT_ARG } else { 0 };
-        // SAFETY: the flags say what `args` is, and it lives until the call returns.
-        match unsafe { self.io.submitter().enter(submit, wait_for, flags, args) } {
+        // SAFETY: without an argument there is nothing for the flags to describe.
+        match unsafe { self.io.submitter().enter::<()>(submit, wait_for, GETEVENTS, None) } {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Time is up; a signal came; short of memory or of room for completions, both of
+                // A signal came; short of memory or of room for completions, both of
                 // which reaping helps. What was not submitted stays in the queue.
-                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
                 _ => Err(error),
             },
         }
@@ -237,6 +226,26 @@ impl Ring {
         let entry = opcode::Recv::new(Fd(fd), bytes.as_mut_ptr(), bytes.len() as u32).build();
         // SAFETY: the caller vouches for the bytes.
         unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
+    /// Completes at `time` of the monotonic clock. With `armed`, moves the alarm that is in flight
+    /// there; if that has gone off meanwhile, it is as good.
+    ///
+    /// # Safety
+    /// `time` must stay valid until the alarm's completion has been reaped.
+    pub(super) unsafe fn alarm(&mut self, time: *const Timespec, armed: bool) {
+        let entry = if armed {
+            opcode::TimeoutUpdate::new(Token::ALARM.0, time)
+                .flags(TimeoutFlags::ABS)
+                .build()
+                .flags(squeue::Flags::SKIP_SUCCESS)
+                .user_data(Token::CANCEL.0)
+        } else {
+            let alarm = opcode::Timeout::new(time).flags(TimeoutFlags::ABS).build();
+            alarm.user_data(Token::ALARM.0)
+        };
+        // SAFETY: the caller vouches for the time.
+        unsafe { self.push(&entry) }
     }
 
     /// Sends `len` bytes; with `all`, completes only when the kernel took them all or failed.

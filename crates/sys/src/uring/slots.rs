@@ -31,12 +31,14 @@ pub(super) enum Operation {
     Accept = 4,
     Wake = 5,
     Cancel = 6,
+    Alarm = 7,
 }
 
 impl Token {
     pub(super) const ACCEPT: Token = Token::new(Operation::Accept, 0, 0);
     pub(super) const WAKE: Token = Token::new(Operation::Wake, 0, 0);
     pub(super) const CANCEL: Token = Token::new(Operation::Cancel, 0, 0);
+    pub(super) const ALARM: Token = Token::new(Operation::Alarm, 0, 0);
 
     #[inline]
     const fn new(operation: Operation, generation: u32, index: u32) -> Token {
@@ -52,6 +54,7 @@ impl Token {
             4 => Operation::Accept,
             5 => Operation::Wake,
             6 => Operation::Cancel,
+            7 => Operation::Alarm,
             other => unreachable!("the kernel returns our own tokens, not {other}"),
         }
     }

@@ -6,7 +6,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use highwater_core::driver::{AcceptError, ConnId, Event, Output, Reading, Then};
+use highwater_core::driver::{AcceptError, ConnId, Event, Output, Reading, Then, Wait};
+use highwater_core::time::Clock;
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, probe};
@@ -174,7 +175,11 @@ impl<D: Subject> Rig<D> {
             }
             log.push(seen);
         };
-        self.driver.poll(Some(timeout), on_event).unwrap();
+        let wait = match timeout {
+            Duration::ZERO => Wait::No,
+            _ => Wait::Until(self.driver.clock().now() + timeout),
+        };
+        self.driver.poll(wait, on_event).unwrap();
     }
 
     /// Polls until `done`; panics with the end of the log if that never happens.
