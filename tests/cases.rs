@@ -6,7 +6,7 @@
 //! # a remark
 //! case chunked-two-chunks               the name, unique among all files
 //! rfc 9112 7.1                          what the expectation follows from
-//! probe COMP-CHUNKED-MULTI              the test of Http11Probe that asks the same (optional)
+//! probe COMP-CHUNKED-MULTI              tests of Http11Probe that ask the same (optional)
 //! > POST / HTTP/1.1\r\nHost: h\r\n      bytes the client sends; the line's own end is not sent
 //! < 200 "hello world"                   a response the client hears; see below
 //! eof                                   the client finishes sending (half-closes)
@@ -32,7 +32,7 @@ pub struct Case {
     pub name: String,
     /// The section of the RFC that the expectation follows from.
     pub rfc: String,
-    /// The test of Http11Probe that asks the same question, if one does.
+    /// The tests of Http11Probe that ask the same question, if any do.
     pub probe: Option<String>,
     /// What happens, in order.
     pub steps: Vec<Step>,

@@ -36,6 +36,10 @@ enum State {
     ExtensionQuoted,
     ExtensionEscape,
     ExtensionQuotedEnd,
+    /// In white space before the next `;`, or before the `=` if a name came last.
+    ExtensionGap {
+        named: bool,
+    },
     SizeLf,
     Data,
     DataCr,
@@ -120,7 +124,8 @@ impl Decoder {
             | State::ExtensionValue { .. }
             | State::ExtensionQuoted
             | State::ExtensionEscape
-            | State::ExtensionQuotedEnd => self.extension(byte),
+            | State::ExtensionQuotedEnd
+            | State::ExtensionGap { .. } => self.extension(byte),
             State::SizeLf => match (byte, self.left) {
                 (b'\n', 0) => Ok(State::TrailerStart),
                 (b'\n', _) => Ok(State::Data),
@@ -152,12 +157,14 @@ impl Decoder {
                 b'\r' => Ok(State::SizeLf),
                 b'\n' => Err(Reject::LineEnd),
                 b';' => Ok(State::ExtensionName { empty: true }),
+                b' ' | b'\t' => Ok(State::ExtensionGap { named: false }),
                 _ => Err(Reject::ChunkSize),
             },
         }
     }
 
-    /// `chunk-ext` without the "bad white space" that only generators of old may send.
+    /// `chunk-ext`, with the "bad white space" around `;` and `=` that has to be parsed although
+    /// nobody may send it (RFC 9110 §5.6.3). There is none before the line end.
     fn extension(&mut self, byte: u8) -> Result<State, Reject> {
         self.extensions += 1;
         if self.extensions > EXTENSIONS_MAX {
@@ -167,7 +174,21 @@ impl Decoder {
             (State::ExtensionName { .. }, b) if is_token_byte(b) => {
                 State::ExtensionName { empty: false }
             }
-            (State::ExtensionName { empty: false }, b'=') => State::ExtensionValue { empty: true },
+            (State::ExtensionName { empty: false } | State::ExtensionGap { named: true }, b'=') => {
+                State::ExtensionValue { empty: true }
+            }
+            (
+                state @ (State::ExtensionName { empty: true }
+                | State::ExtensionValue { empty: true }
+                | State::ExtensionGap { .. }),
+                b' ' | b'\t',
+            ) => state,
+            (State::ExtensionName { empty: false }, b' ' | b'\t') => {
+                State::ExtensionGap { named: true }
+            }
+            (State::ExtensionValue { empty: false } | State::ExtensionQuotedEnd, b' ' | b'\t') => {
+                State::ExtensionGap { named: false }
+            }
             (State::ExtensionValue { empty: true }, b'"') => State::ExtensionQuoted,
             (State::ExtensionValue { .. }, b) if is_token_byte(b) => {
                 State::ExtensionValue { empty: false }
@@ -180,7 +201,8 @@ impl Decoder {
             (
                 State::ExtensionName { empty: false }
                 | State::ExtensionValue { empty: false }
-                | State::ExtensionQuotedEnd,
+                | State::ExtensionQuotedEnd
+                | State::ExtensionGap { .. },
                 b';',
             ) => State::ExtensionName { empty: true },
             (
@@ -250,6 +272,7 @@ mod tests {
         let good: &[(&[u8], &[u8], usize)] = &[
             (b"5\r\nhello\r\n0\r\n\r\nGET", b"hello", 3),
             (b"5;a;b=c;d=\"e;\\\"\"\r\nhello\r\n00\r\nX: y\r\n\r\n", b"hello", 0),
+            (b"5 \t; a\t = \"b\" ;c ;d\r\nhello\r\n0\r\n\r\n", b"hello", 0),
             (b"1\r\na\r\nA\r\n0123456789\r\n0;last\r\n\r\n", b"a0123456789", 0),
         ];
         for &(wire, content, left) in good {
@@ -263,13 +286,18 @@ mod tests {
             (b"-1\r\n", Reject::ChunkSize),
             (b"0x5\r\n", Reject::ChunkSize),
             (b" 5\r\n", Reject::ChunkSize),
-            (b"5 \r\n", Reject::ChunkSize),
+            (b"5 \r\n", Reject::ChunkExtension),
             (b"5\nhello", Reject::LineEnd),
             (b"5\rhello", Reject::LineEnd),
             (b"5;\r\nhello", Reject::ChunkExtension),
             (b"5;a=\r\nhello", Reject::ChunkExtension),
             (b"5;a\0\r\nhello", Reject::ChunkExtension),
-            (b"5; a\r\nhello", Reject::ChunkExtension),
+            (b"5;a \r\nhello", Reject::ChunkExtension),
+            (b"5 a\r\nhello", Reject::ChunkExtension),
+            (b"5 =a\r\nhello", Reject::ChunkExtension),
+            (b"5;a b\r\nhello", Reject::ChunkExtension),
+            (b"5;a=b =c\r\nhello", Reject::ChunkExtension),
+            (b"5;a= \r\nhello", Reject::ChunkExtension),
             (b"5\r\nhelloX", Reject::ChunkSize),
             (b"5\r\nhello\r\r", Reject::ChunkSize),
             (b"11111111111111111\r\n", Reject::ChunkSize),

@@ -1,5 +1,5 @@
-//! One connection, the input half: bytes in, requests out. (`reply.rs`: answers in, bytes out.
-//! `deadline.rs`: time in, verdicts out.)
+//! One connection, the input half: bytes in, requests out. (`request_body.rs`: what follows a head.
+//! `reply.rs`: answers in, bytes out. `deadline.rs`: time in, verdicts out.)
 //!
 //! ```text
 //!           ┌───────────── answered, persistent ──────────────┐
@@ -23,6 +23,7 @@ use super::error::Reject;
 use super::head::{Head, Method, Span, Version};
 use super::limits::Limits;
 use super::parse::{self, Framing, Parsed};
+use super::request_body::append;
 use crate::time::Instant;
 
 /// Below this many bytes an incomplete head is parsed anew with every arrival; above it, only when
@@ -36,8 +37,8 @@ const CARRY_SLACK_MAX: usize = 1024;
 /// Working memory that the connections of one worker share, each for the time of one call.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    spans: Vec<Span>,
-    body: Vec<u8>,
+    pub(super) spans: Vec<Span>,
+    pub(super) body: Vec<u8>,
 }
 
 /// A request whose handling can begin.
@@ -135,7 +136,7 @@ pub struct Connection {
     pub(super) draining: bool,
     /// Some bytes of the next head have come.
     pub(super) head_begun: bool,
-    eof: bool,
+    pub(super) eof: bool,
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     attempted: u32,
@@ -150,7 +151,7 @@ pub struct Connection {
     /// When body bytes came last, and how many have come since `since`.
     pub(super) progress: Instant,
     pub(super) body_bytes: u64,
-    body_max: u64,
+    pub(super) body_max: u64,
     /// Since when the output in flight has made no progress; `MAX` if none is in flight.
     pub(super) writing_since: Instant,
 }
@@ -191,9 +192,9 @@ pub(super) enum Ending {
 /// A request whose head is complete and whose body is not.
 #[derive(Debug)]
 pub(super) struct Partial {
-    head: Vec<u8>,
-    body: Vec<u8>,
-    decoder: Decoder,
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    pub(super) decoder: Decoder,
 }
 
 impl Connection {
@@ -410,168 +411,10 @@ impl Connection {
         self.since = now;
     }
 
-    pub(super) fn begin_body(&mut self, now: Instant) {
-        self.since = now;
-        self.progress = now;
-        self.body_bytes = 0;
-    }
-
     #[inline]
     fn hand_out<'r>(&mut self, head: Head<'r>, body: Body<'r>) -> Next<'r> {
         self.reply = Reply::Owed;
         Next::Request(Request { head, body })
-    }
-
-    fn collect(&mut self, head: &[u8], body: &[u8], decoder: Decoder, max: u64, now: Instant) {
-        // Copied, lest this connection keep the capacity that another's body gave the scratch.
-        let (head, body) = (head.to_vec(), body.to_vec());
-        self.partial = Some(Box::new(Partial { head, body, decoder }));
-        self.input = Input::Collecting;
-        self.body_max = max;
-        self.begin_body(now);
-        self.send_continue(now);
-    }
-
-    fn next_of_body<'r, 'i: 'r>(
-        &'r mut self,
-        input: &mut &'i [u8],
-        scratch: &'r mut Scratch,
-        limits: &Limits,
-        now: Instant,
-    ) -> Next<'r> {
-        match self.input {
-            Input::Head | Input::Discarding(_) => Next::Wait,
-            Input::Collecting => self.next_collected(input, scratch, limits, now),
-            Input::Streaming(_) => self.next_streamed(input, limits, now),
-            Input::Raw if self.body_paused => Next::Wait,
-            Input::Raw => match core::mem::take(input) {
-                [] if self.eof => {
-                    self.input = Input::Closed;
-                    Next::RawEnd
-                }
-                [] => Next::Wait,
-                bytes => Next::Raw(bytes),
-            },
-            Input::Closed => {
-                self.body_bytes += input.len() as u64;
-                if !input.is_empty() && self.ending == Ending::Close {
-                    self.ending = Ending::Linger;
-                }
-                *input = &[];
-                Next::Wait
-            }
-        }
-    }
-
-    fn next_collected<'r>(
-        &'r mut self,
-        input: &mut &[u8],
-        scratch: &'r mut Scratch,
-        limits: &Limits,
-        now: Instant,
-    ) -> Next<'r> {
-        let partial = self.partial.as_mut().expect("Collecting has a partial request");
-        let had = partial.body.len();
-        let Partial { body, decoder, .. } = &mut **partial;
-        if let Err(reject) = append(decoder, input, body, self.body_max, limits.header_max) {
-            return self.refuse(reject);
-        }
-        if body.len() > had {
-            self.progress = now;
-            self.body_bytes += (body.len() - had) as u64;
-        }
-        if !decoder.is_done() {
-            return if self.eof { self.refuse(Reject::Truncated) } else { Next::Wait };
-        }
-        self.input = Input::Head;
-        self.reply = Reply::Owed;
-        let partial = self.partial.as_deref().expect("it was there above");
-        let parsed = parse::parse(&partial.head, limits, &mut scratch.spans);
-        let parsed = parsed.ok().flatten().expect("this head was parsed before");
-        let head = parsed.head(&partial.head, &scratch.spans);
-        Next::Request(Request { head, body: Body::Whole(&partial.body) })
-    }
-
-    fn next_streamed<'i>(
-        &mut self,
-        input: &mut &'i [u8],
-        limits: &Limits,
-        now: Instant,
-    ) -> Next<'i> {
-        if self.body_paused {
-            return Next::Wait;
-        }
-        let Input::Streaming(decoder) = &mut self.input else {
-            return Next::Wait;
-        };
-        let failure = match decoder.next(input, limits.header_max) {
-            Ok(Some(piece)) => {
-                // Who sends content does not wait for leave to send it.
-                self.continue_owed = false;
-                self.progress = now;
-                self.body_bytes += piece.len() as u64;
-                self.body_max = match self.body_max.checked_sub(piece.len() as u64) {
-                    Some(left) => left,
-                    None => return self.fail_body(Reject::BodyTooLarge),
-                };
-                return Next::Body(piece);
-            }
-            Ok(None) if decoder.is_done() => {
-                self.input = Input::Head;
-                return Next::BodyEnd;
-            }
-            Ok(None) if !self.eof => return Next::Wait,
-            Ok(None) => Reject::Truncated,
-            Err(reject) => reject,
-        };
-        self.fail_body(failure)
-    }
-
-    /// A streamed body will not be completed: the reply, owed or under way, is the last.
-    pub(super) fn fail_body<'i>(&mut self, reject: Reject) -> Next<'i> {
-        self.input = Input::Closed;
-        self.persistent = false;
-        self.last = true;
-        self.continue_owed = false;
-        Next::BodyFailed(reject)
-    }
-
-    /// Drops what is left of a body nobody wanted, so that the next request can be found behind it.
-    fn discard(&mut self, input: &mut &[u8], limits: &Limits, now: Instant) {
-        let Input::Discarding(decoder) = &mut self.input else {
-            return;
-        };
-        loop {
-            match decoder.next(input, limits.header_max) {
-                Ok(Some(piece)) => {
-                    self.progress = now;
-                    self.body_bytes += piece.len() as u64;
-                    if self.body_bytes > limits.discard_max {
-                        break;
-                    }
-                }
-                Ok(None) if decoder.is_done() => {
-                    self.input = Input::Head;
-                    self.since = now;
-                    return;
-                }
-                Ok(None) if !self.eof => return,
-                Ok(None) | Err(_) => break,
-            }
-        }
-        *input = &[];
-        self.give_up_input();
-    }
-
-    /// What follows a body that cannot be discarded is lost: the last reply given, or else the one
-    /// owed or under way, ends the connection.
-    pub(super) fn give_up_input(&mut self) {
-        if self.reply == Reply::None {
-            self.end(Ending::Linger);
-        } else {
-            self.input = Input::Closed;
-            self.last = true;
-        }
     }
 
     /// Refuses a head: nothing it said counts, not even that it was a `HEAD`.
@@ -647,21 +490,4 @@ impl Connection {
         });
         self.carry.capacity() + self.output.capacity() + partial
     }
-}
-
-/// Decodes all that `input` has of a body onto `body`, which must not exceed `max` bytes.
-fn append(
-    decoder: &mut Decoder,
-    input: &mut &[u8],
-    body: &mut Vec<u8>,
-    max: u64,
-    trailer_max: usize,
-) -> Result<(), Reject> {
-    while let Some(piece) = decoder.next(input, trailer_max)? {
-        if (body.len() + piece.len()) as u64 > max {
-            return Err(Reject::BodyTooLarge);
-        }
-        body.extend_from_slice(piece);
-    }
-    Ok(())
 }

@@ -17,6 +17,7 @@ mod head;
 mod limits;
 mod parse;
 mod reply;
+mod request_body;
 
 pub use body::Decoder;
 pub use connection::{Body, BodyPlan, Connection, Expired, Next, Payload, Request, Scratch};

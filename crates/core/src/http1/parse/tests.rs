@@ -1,0 +1,85 @@
+use super::*;
+use alloc::format;
+use alloc::string::String;
+
+fn verdict(text: &[u8]) -> Result<Option<usize>, Reject> {
+    parse(text, &Limits::default(), &mut Vec::new()).map(|parsed| parsed.map(|p| p.len))
+}
+
+/// Purpose: a head is complete exactly at its last byte, not before and not after.
+#[test]
+fn complete_at_the_last_byte_only() {
+    let text = b"\r\nGET /a?b HTTP/1.1\r\nHost: h:80\r\nX:  y \r\n\r\n";
+    for cut in 0..text.len() {
+        assert_eq!(verdict(&text[..cut]), Ok(None), "cut at {cut}");
+    }
+    assert_eq!(verdict(text), Ok(Some(text.len())));
+}
+
+/// Purpose: the view shows path, query, and values without the white space around them.
+#[test]
+fn views() {
+    let text = b"GET /a%20b?q=1 HTTP/1.1\r\nhost: h\r\nX:  y z \t\r\nx: 2\r\n\r\n";
+    let mut spans = Vec::new();
+    let parsed = parse(text, &Limits::default(), &mut spans).unwrap().unwrap();
+    let head = parsed.head(text, &spans);
+    assert_eq!((head.path(), head.query()), ("/a%20b", Some("q=1")));
+    assert_eq!(head.headers().get("x"), Some(&b"y z"[..]));
+    assert_eq!(head.headers().get_all("X").count(), 2);
+    assert_eq!(head.headers().iter().map(|(name, _)| name).last(), Some("x"));
+}
+
+/// Purpose: the four forms of a request target (RFC 9112 §3.2), and what fits no method.
+#[test]
+fn target_forms() {
+    let path = |line: &str| {
+        let text = format!("{line} HTTP/1.1\r\nHost: h\r\n\r\n");
+        let mut spans = Vec::new();
+        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans)?.unwrap();
+        let head = parsed.head(text.as_bytes(), &spans);
+        Ok((String::from(head.path()), head.query().map(String::from)))
+    };
+    let ok = |path: &str, query: Option<&str>| Ok((path.into(), query.map(String::from)));
+    assert_eq!(path("GET /"), ok("/", None));
+    assert_eq!(path("GET /?"), ok("/", Some("")));
+    assert_eq!(path("GET http://h/x?y"), ok("/x", Some("y")));
+    assert_eq!(path("GET HTTP://h:1"), ok("/", None));
+    assert_eq!(path("GET http://h?y"), ok("/", Some("y")));
+    assert_eq!(path("OPTIONS *"), ok("*", None));
+    assert_eq!(path("CONNECT h:443"), ok("", None));
+    for bad in ["GET *", "GET h:443", "CONNECT /", "GET http://", "GET ftp://h/", "GET http://a@b/"]
+    {
+        assert_eq!(path(bad), Err(Reject::TargetForm), "{bad}");
+    }
+}
+
+/// Purpose: each limit is exact: n bytes pass, n + 1 do not.
+#[test]
+fn limits_are_exact() {
+    let limits = Limits { uri_max: 10, header_max: 30, ..Limits::default() };
+    let parse = |text: String| parse(text.as_bytes(), &limits, &mut Vec::new()).map(|_| ());
+    let uri = |n: usize| parse(format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(n - 1)));
+    assert_eq!((uri(10), uri(11)), (Ok(()), Err(Reject::UriTooLong)));
+    // "Host: h\r\n" has 9 bytes, "X: " and the line end 5.
+    let section =
+        |n: usize| parse(format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "a".repeat(n - 14)));
+    assert_eq!((section(29), section(30)), (Ok(()), Ok(())));
+    assert_eq!(section(31), Err(Reject::HeaderTooLarge));
+    let count = |n: usize| {
+        let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a:\r\n".repeat(n - 1));
+        super::parse(text.as_bytes(), &Limits::default(), &mut Vec::new()).map(|_| ())
+    };
+    assert_eq!((count(100), count(101)), (Ok(()), Err(Reject::HeaderTooLarge)));
+}
+
+/// Purpose: eight bytes at a time finds the same end as one at a time, for every byte value.
+#[test]
+fn value_run_agrees_with_the_table() {
+    for byte in 0..=255u8 {
+        for at in 0..20 {
+            let mut text = [b'x'; 20];
+            text[at] = byte;
+            assert_eq!(value_run(&text), run(&text, VALUE), "byte {byte} at {at}");
+        }
+    }
+}

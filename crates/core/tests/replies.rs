@@ -1,0 +1,480 @@
+//! Replies: how their content is delimited, in what order bytes leave, and what a reply does to the
+//! rest of its request. Expectations are RFC 9112 §6 and §9 and RFC 9110 §6.4, §7.8, §10.1.1.
+
+mod common;
+
+use bytes::Bytes;
+use common::{DATE, Peer, Seen, ms, streamed, whole};
+use highwater_core::driver::Then;
+use highwater_core::http1::{LengthMismatch, Limits, Payload, Reject};
+use highwater_core::time::Instant;
+
+const NOW: Instant = Instant::ZERO;
+const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+const GET_10: &str = "GET / HTTP/1.0\r\n\r\n";
+const GET_10_KEEP: &str = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+const HEAD: &str = "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK|";
+
+fn post(target: &str, fields: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+}
+
+fn asked(request: &str) -> Peer {
+    let mut peer = Peer::new();
+    assert!(matches!(peer.next(NOW, request), Seen::Request(..)));
+    peer
+}
+
+fn finish(peer: &mut Peer) -> Result<(), LengthMismatch> {
+    peer.connection.finish_body(&peer.limits, NOW)
+}
+
+/// What was heard, and that the connection persists: it answers another request.
+fn persists(peer: &mut Peer) -> String {
+    let (text, then) = peer.heard(NOW);
+    assert_eq!(then, Then::Keep, "{text}");
+    assert_eq!(peer.next(NOW, "GET /again HTTP/1.1\r\nHost: h\r\n\r\n"), whole("/again", ""));
+    text
+}
+
+/// Purpose: content of a known length is sent as it is, and the connection persists.
+#[test]
+fn known_length() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, Some(5)));
+    peer.connection.push_body(b"he").unwrap();
+    assert_eq!(peer.heard(NOW), (format!("{OK}content-length: 5||he"), Then::Keep));
+    peer.connection.push_body(b"llo").unwrap();
+    finish(&mut peer).unwrap();
+    assert_eq!(persists(&mut peer), "llo");
+}
+
+/// Purpose: content of no length still needs its end.
+#[test]
+fn known_length_zero() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, Some(0)));
+    finish(&mut peer).unwrap();
+    assert_eq!(persists(&mut peer), format!("{OK}content-length: 0||"));
+}
+
+/// Purpose: content of unknown length is chunked; an empty piece must not end it.
+#[test]
+fn chunked() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, None));
+    for piece in [&b"hello"[..], b"", &[b'x'; 26]] {
+        peer.connection.push_body(piece).unwrap();
+    }
+    finish(&mut peer).unwrap();
+    let chunks = format!("5|hello|1a|{}|0||", "x".repeat(26));
+    assert_eq!(persists(&mut peer), format!("{OK}transfer-encoding: chunked||{chunks}"));
+}
+
+/// Purpose: HTTP/1.0 knows no chunks: the close delimits, even where keep-alive was asked for.
+#[test]
+fn delimited_by_close() {
+    for request in [GET_10, GET_10_KEEP] {
+        let mut peer = asked(request);
+        assert!(peer.stream(NOW, None));
+        peer.connection.push_body(b"hello").unwrap();
+        assert_eq!(peer.heard(NOW), (format!("{OK}connection: close||hello"), Then::Keep));
+        peer.connection.push_body(b"!").unwrap();
+        finish(&mut peer).unwrap();
+        let (text, then) = peer.heard(NOW);
+        assert_eq!(text, "!");
+        assert_ne!(then, Then::Keep);
+    }
+}
+
+/// Purpose: a length that is known lets an HTTP/1.0 connection persist.
+#[test]
+fn http10_keep_alive() {
+    let mut peer = asked(GET_10_KEEP);
+    assert!(peer.stream(NOW, Some(1)));
+    peer.connection.push_body(b"x").unwrap();
+    finish(&mut peer).unwrap();
+    assert_eq!(persists(&mut peer), format!("{OK}content-length: 1|connection: keep-alive||x"));
+}
+
+/// Purpose: a reply to `HEAD` says how it would be framed and carries nothing, streamed or not.
+#[test]
+fn head() {
+    let mut peer = asked(HEAD);
+    assert!(!peer.stream(NOW, Some(5)));
+    assert_eq!(persists(&mut peer), format!("{OK}content-length: 5||"));
+    let mut peer = asked(HEAD);
+    assert!(!peer.stream(NOW, None));
+    assert_eq!(persists(&mut peer), format!("{OK}transfer-encoding: chunked||"));
+    let mut peer = asked(HEAD);
+    peer.shared(NOW, vec![b'x'; 100_000]);
+    assert_eq!(persists(&mut peer), format!("{OK}content-length: 100000||"));
+    let mut peer = asked("HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(!peer.stream(NOW, None));
+    assert_eq!(persists(&mut peer), format!("{OK}connection: keep-alive||"));
+}
+
+/// Purpose: 204 and 304 have neither content nor a field that announces some.
+#[test]
+fn statuses_without_content() {
+    for (status, line) in [(204, "HTTP/1.1 204 No Content||"), (304, "HTTP/1.1 304 Not Modified||")]
+    {
+        let mut peer = asked(GET);
+        peer.respond(NOW, status, "dropped");
+        assert_eq!(persists(&mut peer), line);
+        let mut peer = asked(GET);
+        assert!(!peer.payload(NOW, status, Payload::Stream(None)));
+        assert_eq!(persists(&mut peer), line);
+    }
+}
+
+/// Purpose: where a streamed reply turns out to have no content, the streamed request body is
+/// dropped as behind any reply, and the next request is found.
+#[test]
+fn no_content_drops_the_request_body() {
+    for method in ["HEAD", "POST"] {
+        let mut peer = Peer::new();
+        let head = format!("{method} /s HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+        assert_eq!(peer.next(NOW, &head), streamed("/s"));
+        let status = if method == "HEAD" { 200 } else { 204 };
+        assert!(!peer.payload(NOW, status, Payload::Stream(None)));
+        peer.heard(NOW);
+        assert_eq!(peer.next(NOW, &format!("hello{GET}")), whole("/", ""), "{method}");
+    }
+}
+
+/// Purpose: more content than announced is refused before it is sent; less is noticed at the end.
+#[test]
+fn length_mismatch() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, Some(3)));
+    assert_eq!(peer.connection.push_body(b"four"), Err(LengthMismatch));
+    assert_eq!(peer.connection.push_shared(Bytes::from(vec![0; 10_000])), Err(LengthMismatch));
+    assert_eq!(peer.heard(NOW).0, format!("{OK}content-length: 3||"));
+    peer.connection.push_body(b"tw").unwrap();
+    assert_eq!(finish(&mut peer), Err(LengthMismatch));
+}
+
+/// Purpose: a large shared body leaves without a copy, behind its head.
+#[test]
+fn shared_body() {
+    let mut peer = asked(GET);
+    peer.shared(NOW, vec![b'x'; 100_000]);
+    assert!(peer.connection.allocated() < 1_000);
+    let (output, _) = peer.connection.take_output(NOW).unwrap();
+    assert_eq!((output.tail.len(), output.bytes.ends_with(b"\r\n\r\n")), (100_000, true));
+    peer.sent(NOW);
+    assert_eq!(peer.next(NOW, GET), whole("/", ""));
+}
+
+/// Purpose: while a shared body waits to be taken no request is begun whose reply would overtake it.
+#[test]
+fn shared_body_holds_back_the_next_request() {
+    let mut peer = asked(GET);
+    peer.shared(NOW, vec![b'x'; 100_000]);
+    assert_eq!(peer.next(NOW, GET), Seen::Wait);
+    peer.heard(NOW);
+    assert!(peer.connection.has_carry());
+    assert_eq!(peer.next(NOW, ""), whole("/", ""));
+}
+
+/// Purpose: content pushed behind shared content stays behind it, shared or not, in every framing.
+#[test]
+fn shared_pieces_keep_their_order() {
+    let big = |byte: u8| Bytes::from(vec![byte; 10_000]);
+    let text = |byte: &str| byte.repeat(10_000);
+    for (request, length) in [(GET, Some(30_003)), (GET, None), (GET_10, None)] {
+        let mut peer = asked(request);
+        assert!(peer.stream(NOW, length));
+        peer.heard(NOW);
+        peer.connection.push_body(b"1").unwrap();
+        peer.connection.push_shared(big(b'a')).unwrap();
+        peer.connection.push_body(b"2").unwrap();
+        peer.connection.push_shared(big(b'b')).unwrap();
+        peer.connection.push_shared(big(b'c')).unwrap();
+        peer.connection.push_body(b"3").unwrap();
+        finish(&mut peer).unwrap();
+        let content = format!("1{}2{}{}3", text("a"), text("b"), text("c"));
+        let chunks = ["1", &text("a"), "2", &text("b"), &text("c"), "3"]
+            .map(|piece| format!("{:x}|{piece}|", piece.len()));
+        let chunked = format!("{}0||", chunks.concat());
+        let is_chunked = request == GET && length.is_none();
+        assert_eq!(peer.heard(NOW).0, if is_chunked { chunked } else { content }, "{length:?}");
+    }
+}
+
+/// Purpose: an upgrade hands over the bytes that came with the request, then whatever comes, both
+/// ways, and each side ends by itself.
+#[test]
+fn upgrade() {
+    let mut peer = asked(&format!("{GET}early"));
+    let fields = |fields: &mut highwater_core::http1::Fields<'_>| fields.push("upgrade", b"echo");
+    assert!(peer.connection.respond(101, DATE, &peer.limits, NOW, fields, Payload::Upgrade));
+    let head = "HTTP/1.1 101 Switching Protocols|upgrade: echo|connection: upgrade||";
+    assert_eq!(peer.heard(NOW), (head.into(), Then::Keep));
+    assert_eq!(peer.next(NOW, ""), Seen::Raw(b"early".into()));
+    assert_eq!(peer.next(NOW, GET), Seen::Raw(GET.into()));
+    peer.connection.push_body(b"a\r\n").unwrap();
+    peer.connection.push_shared(Bytes::from(vec![b'b'; 9_000])).unwrap();
+    peer.connection.push_body(b"c").unwrap();
+    assert_eq!(peer.heard(NOW).0, format!("a|{}c", "b".repeat(9_000)));
+    assert_eq!(peer.eof(NOW), Seen::RawEnd);
+    assert_eq!(peer.take(NOW), None);
+    peer.connection.push_body(b"last").unwrap();
+    finish(&mut peer).unwrap();
+    assert_eq!(peer.heard(NOW), ("last".into(), Then::Close));
+}
+
+/// Purpose: an upgraded connection that is stopped takes nothing more until it goes on.
+#[test]
+fn upgrade_pauses() {
+    let mut peer = asked(GET);
+    assert!(peer.payload(NOW, 101, Payload::Upgrade));
+    peer.connection.pause_body(true, NOW);
+    assert!(!peer.connection.wants_input(&peer.limits));
+    assert_eq!(peer.next(NOW, "abc"), Seen::Wait);
+    peer.connection.pause_body(false, NOW);
+    assert_eq!(peer.next(NOW, ""), Seen::Raw(b"abc".into()));
+}
+
+/// Purpose: ten thousand pipelined requests are all answered in order with bounded memory: when the
+/// bound on output is reached nothing more is parsed, and reading is to stop.
+#[test]
+fn ten_thousand_pipelined() {
+    let mut peer = Peer::new();
+    let wire: String =
+        (0..10_000).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
+    let body = "x".repeat(100);
+    let mut unsent = wire.as_bytes();
+    let (mut answered, mut heard) = (0, 0);
+    while heard < 10_000 {
+        // The peer sends as long as it is let, and reads only when it is not.
+        while peer.connection.wants_input(&peer.limits) && !unsent.is_empty() {
+            let (piece, rest) = unsent.split_at(unsent.len().min(4096));
+            unsent = rest;
+            let mut seen = peer.next_bytes(NOW, piece);
+            while let Seen::Request(target, _) = seen {
+                assert_eq!(target, format!("/{answered}"));
+                peer.respond(NOW, 200, &body);
+                answered += 1;
+                seen = peer.next(NOW, "");
+            }
+            let limits = &peer.limits;
+            let bound = 2 * limits.output_max + 3 * (limits.uri_max + limits.header_max + 4096);
+            assert!(peer.connection.allocated() < bound, "{}", peer.connection.allocated());
+        }
+        let (text, _) = peer.heard(NOW);
+        heard += text.matches(OK).count();
+        while let Seen::Request(target, _) = peer.next(NOW, "") {
+            assert_eq!(target, format!("/{answered}"));
+            peer.respond(NOW, 200, &body);
+            answered += 1;
+        }
+    }
+    assert_eq!((answered, heard), (10_000, 10_000));
+    assert_eq!(peer.connection.allocated(), 0);
+}
+
+/// Purpose: memory follows the bytes received, not those promised nor those of others before.
+#[test]
+fn memory_is_for_bytes_received() {
+    let mut peer = Peer::new();
+    let large = format!("{:x}\r\n{}\r\n0\r\n\r\n", 500_000, "x".repeat(500_000));
+    let chunked = post("/", "Transfer-Encoding: chunked\r\n");
+    assert!(matches!(peer.next(NOW, &format!("{chunked}{large}")), Seen::Request(..)));
+    peer.respond(NOW, 200, "");
+    peer.heard(NOW);
+    assert_eq!(peer.connection.allocated(), 0);
+    assert_eq!(peer.next(NOW, &format!("{chunked}7a120\r\nx")), Seen::Wait);
+    assert!(peer.connection.allocated() < 1_000, "{}", peer.connection.allocated());
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(NOW, &post("/", "Content-Length: 1000000\r\n")), Seen::Wait);
+    assert!(peer.connection.allocated() < 1_000, "{}", peer.connection.allocated());
+}
+
+/// Purpose: half a request behind many keeps its own size, not theirs.
+#[test]
+fn the_carry_does_not_keep_what_others_needed() {
+    let mut peer = Peer::new();
+    let burst = format!("{}GET", GET.repeat(1_000));
+    let mut seen = peer.next(NOW, &burst);
+    while seen != Seen::Wait {
+        peer.respond(NOW, 200, "");
+        peer.heard(NOW);
+        seen = peer.next(NOW, "");
+    }
+    assert!(peer.connection.allocated() <= 2_048, "{}", peer.connection.allocated());
+}
+
+/// Purpose: a body that is wanted whole gets its 100 as soon as it turns out to be missing.
+#[test]
+fn continue_for_a_whole_body() {
+    let mut peer = Peer::new();
+    let head = post("/", "Content-Length: 5\r\nExpect: 100-continue\r\n");
+    assert_eq!(peer.next(NOW, &head), Seen::Wait);
+    assert_eq!(peer.heard(NOW).0, "HTTP/1.1 100 Continue||");
+    assert_eq!(peer.next(NOW, "hello"), whole("/", "hello"));
+    assert_eq!(peer.take(NOW), None, "one 100 only");
+}
+
+/// Purpose: a body that is streamed gets its 100 when the handler asks for it, once.
+#[test]
+fn continue_for_a_streamed_body() {
+    let mut peer = Peer::new();
+    let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
+    assert_eq!(peer.next(NOW, &head), streamed("/s"));
+    assert_eq!(peer.take(NOW), None);
+    peer.connection.send_continue(NOW);
+    peer.connection.send_continue(NOW);
+    assert_eq!(peer.heard(NOW).0, "HTTP/1.1 100 Continue||");
+    assert_eq!(peer.next(NOW, "hello"), Seen::Body(b"hello".into()));
+    assert_eq!(peer.next(NOW, ""), Seen::BodyEnd);
+    peer.respond(NOW, 200, "");
+    assert_eq!(persists(&mut peer), format!("{OK}content-length: 0||"));
+}
+
+/// Purpose: a final answer instead of the 100 ends the connection: the body may come or not.
+#[test]
+fn refused_instead_of_continued() {
+    let mut peer = Peer::new();
+    let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
+    assert_eq!(peer.next(NOW, &head), streamed("/s"));
+    peer.respond(NOW, 403, "");
+    let text = "HTTP/1.1 403 Forbidden|content-length: 0|connection: close||";
+    assert_eq!(peer.heard(NOW), (text.into(), Then::Shutdown));
+    assert_eq!(peer.next(NOW, "hello"), Seen::Wait);
+}
+
+/// Purpose: once the reply has begun a 100 would stand in the middle of it: none is sent, and since
+/// the body may come or not, the reply is the last.
+#[test]
+fn no_continue_within_a_reply() {
+    let mut peer = Peer::new();
+    let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
+    assert_eq!(peer.next(NOW, &head), streamed("/s"));
+    assert!(peer.stream(NOW, Some(1)));
+    peer.connection.send_continue(NOW);
+    peer.connection.push_body(b"x").unwrap();
+    finish(&mut peer).unwrap();
+    let text = format!("{OK}content-length: 1|connection: close||x");
+    assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
+}
+
+/// Purpose: whoever sends content does not wait for the 100: an early answer lets it persist.
+#[test]
+fn content_came_without_a_100() {
+    let mut peer = Peer::new();
+    let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
+    assert_eq!(peer.next(NOW, &head), streamed("/s"));
+    assert_eq!(peer.next(NOW, "he"), Seen::Body(b"he".into()));
+    peer.connection.send_continue(NOW);
+    peer.respond(NOW, 200, "");
+    assert_eq!(peer.heard(NOW).0, format!("{OK}content-length: 0||"));
+    assert_eq!(peer.next(NOW, &format!("llo{GET}")), whole("/", ""));
+}
+
+/// Purpose: an early answer to a streamed body, then the next request behind the rest of the body,
+/// for both framings and every place where the rest may be cut.
+#[test]
+fn early_answer_then_the_next_request() {
+    for (fields, rest) in [
+        ("Content-Length: 8\r\n", "lo world"),
+        ("Transfer-Encoding: chunked\r\n", "5\r\nlo wo\r\n3;x=y\r\nrld\r\n0\r\nA: b\r\n\r\n"),
+    ] {
+        let wire = format!("{rest}{GET}");
+        for cut in 0..wire.len() {
+            let mut peer = Peer::new();
+            assert_eq!(peer.next(NOW, &post("/s", fields)), streamed("/s"));
+            peer.respond(NOW, 200, "early");
+            assert_eq!(peer.heard(NOW), (format!("{OK}content-length: 5||early"), Then::Keep));
+            let mut seen = peer.next(NOW, &wire[..cut]);
+            assert_eq!(seen, Seen::Wait, "{fields} cut at {cut}");
+            seen = peer.next(NOW, &wire[cut..]);
+            assert_eq!(seen, whole("/", ""), "{fields} cut at {cut}");
+        }
+    }
+}
+
+/// Purpose: a rest too long to discard, or malformed, ends the connection behind the answer.
+#[test]
+fn early_answer_to_a_hopeless_body() {
+    let mut peer = Peer::new();
+    let limits = Limits { body_max: u64::MAX, ..Limits::default() };
+    let length = limits.discard_max + 1;
+    peer.limits = limits;
+    let head = post("/s", &format!("Content-Length: {length}\r\n"));
+    assert_eq!(peer.next(NOW, &head), streamed("/s"));
+    peer.respond(NOW, 200, "");
+    let closing = format!("{OK}content-length: 0|connection: close||");
+    assert_eq!(peer.heard(NOW), (closing, Then::Shutdown));
+
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(NOW, &post("/s", "Transfer-Encoding: chunked\r\n")), streamed("/s"));
+    peer.respond(NOW, 200, "");
+    assert_eq!(peer.heard(NOW), (format!("{OK}content-length: 0||"), Then::Keep));
+    assert_eq!(peer.next(NOW, "no size"), Seen::Wait);
+    assert_eq!(peer.heard(NOW), (String::new(), Then::Shutdown));
+}
+
+/// Purpose: a body that fails while its reply is streamed makes that reply the last.
+#[test]
+fn body_fails_under_a_streamed_reply() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(NOW, &post("/s", "Transfer-Encoding: chunked\r\n")), streamed("/s"));
+    assert!(peer.stream(NOW, None));
+    assert_eq!(peer.next(NOW, "x"), Seen::BodyFailed(Reject::ChunkSize));
+    peer.connection.push_body(b"sorry").unwrap();
+    finish(&mut peer).unwrap();
+    let text = format!("{OK}transfer-encoding: chunked||5|sorry|0||");
+    assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
+}
+
+/// Purpose: a streamed reply may end before its request's body does; the rest is dropped.
+#[test]
+fn streamed_reply_ends_before_the_body() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(NOW, &post("/s", "Content-Length: 5\r\n")), streamed("/s"));
+    assert!(peer.stream(NOW, None));
+    assert_eq!(peer.next(NOW, "he"), Seen::Body(b"he".into()));
+    finish(&mut peer).unwrap();
+    peer.heard(NOW);
+    assert_eq!(peer.next(NOW, &format!("llo{GET}")), whole("/", ""));
+}
+
+/// Purpose: a peer that has finished sending is not lingered for: nothing unread can turn up.
+#[test]
+fn no_lingering_after_eof() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), "BAD\r\n\r\n"), Seen::Reject(Reject::RequestLine));
+    peer.respond(NOW, 400, "");
+    assert_eq!(peer.eof(NOW), Seen::Wait);
+    assert_eq!(peer.heard(NOW).1, Then::Close);
+}
+
+/// Purpose: input behind the last request turns a plain close into a lingering one: a reset would
+/// destroy the reply.
+#[test]
+fn input_behind_the_last_request_lingers() {
+    let close = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let mut peer = asked(close);
+    peer.respond(NOW, 200, "");
+    assert_eq!(peer.heard(NOW).1, Then::Close);
+    let mut peer = asked(&format!("{close}{GET}"));
+    peer.respond(NOW, 200, "");
+    assert_eq!(peer.next(NOW, ""), Seen::Wait);
+    assert_eq!(peer.heard(NOW).1, Then::Shutdown);
+}
+
+/// Purpose: the last request a connection may carry is answered with `Connection: close`.
+#[test]
+fn requests_max() {
+    let mut peer = Peer::with(Limits { requests_max: 2, ..Limits::default() });
+    assert_eq!(peer.next(NOW, GET), whole("/", ""));
+    peer.respond(NOW, 200, "");
+    assert_eq!(peer.heard(NOW), (format!("{OK}content-length: 0||"), Then::Keep));
+    assert_eq!(peer.next(NOW, GET), whole("/", ""));
+    peer.respond(NOW, 200, "");
+    let text = format!("{OK}content-length: 0|connection: close||");
+    assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
+}
