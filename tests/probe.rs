@@ -1,22 +1,22 @@
 //! The probe application, and the plainest worker that can serve it: the model for every other.
 //!
 //! [`Answer::to`] is the definition. `highwater-arena --probe` on any transport must answer with the
-//! same bytes, but for the value of `date`. The order of fields is always: `date`, the answer's own
-//! fields in the order given here, `content-length` or `transfer-encoding`, `connection`.
+//! same bytes, but for the value of `date`. The order of fields is always: `date`, `content-type`,
+//! `allow`, `content-length` or `transfer-encoding`, `connection`.
 //!
 //! | route | answer |
 //! |---|---|
-//! | any, method not among the nine of `Method::NAMED`, or `CONNECT` | 501 `not implemented` |
+//! | any, method not among the nine of `Method::NAMED`, or `CONNECT` | 501 `the method M is not known here` |
 //! | `OPTIONS *` | 204, `allow` |
 //! | `/` `GET`, `HEAD` | 200 `OK` |
 //! | `/` `POST` | 200, the body |
 //! | `/` `OPTIONS` | 204, `allow` |
-//! | `/` any other | 405 `method not allowed`, `allow` |
+//! | `/` any other | 405 `M is not for this path; it takes …`, `allow` |
 //! | `/echo` | 200, the request's fields, `Name: Value` a line |
 //! | `/cookie` | 200, the request's cookies, `name=value` a line |
 //! | `/stream` | 200, how many bytes of body its handler was handed piece by piece, in decimal |
 //! | `/ignore` | 200 `ignored`, at once: its body is streamed and never read |
-//! | elsewhere | 404 `not found` |
+//! | elsewhere | 404 `there is nothing at this path` |
 //! | refused by the engine | its status and [`Reject::reason`] |
 //!
 //! Content is followed by a line feed only where lines are listed; every answer with content has
@@ -31,39 +31,49 @@ use highwater_core::time::Instant;
 /// The `date` that stands for every date.
 pub const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
 
+/// The methods of `/`, and those of all routes together.
 const ALLOW: &str = "GET, HEAD, POST, OPTIONS";
+const ALLOW_ANYWHERE: &str = "GET, HEAD, POST, OPTIONS, PUT, DELETE, TRACE, PATCH";
 
 /// What the probe application answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// Whether an `allow` field comes first.
-    pub allow: bool,
+    /// The value of the `allow` field, if there is one.
+    pub allow: Option<&'static str>,
     /// The content; none at all for a 204.
     pub content: Vec<u8>,
 }
 
 impl Answer {
     fn new(status: u16, content: impl Into<Vec<u8>>) -> Self {
-        Answer { status, allow: false, content: content.into() }
+        Answer { status, allow: None, content: content.into() }
     }
 
     /// The answer to a request whose body is `body`; for `/stream` that of the bytes handed over.
     pub fn to(head: &Head<'_>, body: &[u8]) -> Answer {
         if matches!(head.method(), Method::Other | Method::Connect) {
-            return Answer::new(501, "not implemented");
+            let method = head.method_token();
+            return Answer::new(501, format!("the method {method} is not known here"));
         }
         match (head.path(), head.method()) {
-            ("/" | "*", Method::Options) => Answer { allow: true, ..Answer::new(204, "") },
+            ("/", Method::Options) => Answer { allow: Some(ALLOW), ..Answer::new(204, "") },
+            ("*", Method::Options) => {
+                Answer { allow: Some(ALLOW_ANYWHERE), ..Answer::new(204, "") }
+            }
             ("/", Method::Get | Method::Head) => Answer::new(200, "OK"),
             ("/", Method::Post) => Answer::new(200, body),
-            ("/", _) => Answer { allow: true, ..Answer::new(405, "method not allowed") },
+            ("/", _) => {
+                let method = head.method_token();
+                let message = format!("{method} is not for this path; it takes {ALLOW}");
+                Answer { allow: Some(ALLOW), ..Answer::new(405, message) }
+            }
             ("/echo", _) => Answer::new(200, echo(head)),
             ("/cookie", _) => Answer::new(200, cookies(head)),
             ("/stream", _) => Answer::new(200, body.len().to_string()),
             ("/ignore", _) => Answer::new(200, "ignored"),
-            _ => Answer::new(404, "not found"),
+            _ => Answer::new(404, "there is nothing at this path"),
         }
     }
 
@@ -176,15 +186,17 @@ impl Worker {
             let Worker { connection, scratch, limits, streamed, .. } = self;
             let now = Instant::ZERO;
             let max = limits.body_max;
-            let plan = |head: &Head<'_>| match head.path() {
-                "/stream" | "/ignore" => BodyPlan::Streamed(max),
-                _ => BodyPlan::Whole(max),
+            let plan = |head: &Head<'_>| match (head.path(), head.method()) {
+                ("/", Method::Post) => BodyPlan::Whole(max),
+                ("/stream" | "/ignore", _) => BodyPlan::Streamed(max),
+                // Nobody reads it: it is dropped as it comes, however long it is.
+                _ => BodyPlan::Streamed(u64::MAX),
             };
             let answer = match connection.next(input, scratch, limits, now, plan) {
                 Next::Wait => return,
                 Next::Request(request) => match request.body {
                     Body::Whole(body) => Answer::to(&request.head, body),
-                    Body::Streamed if request.head.path() == "/ignore" => {
+                    Body::Streamed if request.head.path() != "/stream" => {
                         Answer::to(&request.head, b"")
                     }
                     Body::Streamed => {
@@ -216,11 +228,11 @@ impl Worker {
     fn answer(&mut self, answer: &Answer) {
         let Worker { connection, limits, .. } = self;
         let fields = |fields: &mut highwater_core::http1::Fields<'_>| {
-            if answer.allow {
-                fields.push("allow", ALLOW.as_bytes());
-            }
             if answer.status != 204 {
                 fields.push("content-type", b"text/plain");
+            }
+            if let Some(methods) = answer.allow {
+                fields.push("allow", methods.as_bytes());
             }
         };
         let payload = Payload::Bytes(&answer.content);

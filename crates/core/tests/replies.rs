@@ -238,6 +238,30 @@ fn upgrade_pauses() {
     assert_eq!(peer.next(NOW, ""), Seen::Raw(b"abc".into()));
 }
 
+/// Purpose: the end of a stopped body is told all the same. Nothing is left to come that would make
+/// anybody look for it later: its handler would wait until the peer is blamed for it.
+#[test]
+fn the_end_of_a_stopped_body() {
+    for (fields, body, end) in [
+        ("Content-Length: 5\r\n", "hello", ""),
+        ("Transfer-Encoding: chunked\r\n", "5\r\nhello", "\r\n0\r\n\r\n"),
+    ] {
+        let mut peer = Peer::new();
+        assert_eq!(peer.next(NOW, &post("/s", fields)), streamed("/s"));
+        assert_eq!(peer.next(NOW, body), Seen::Body(b"hello".into()));
+        peer.connection.pause_body(true, NOW);
+        if !end.is_empty() {
+            assert_eq!(peer.next(NOW, end), Seen::Wait, "framing of more may follow");
+            peer.connection.pause_body(false, NOW);
+        }
+        assert_eq!(peer.next(NOW, ""), Seen::BodyEnd, "{fields}");
+        peer.respond(NOW, 200, "");
+        // What was stopped was that body, not the next.
+        assert_eq!(peer.next(NOW, &post("/s", fields)), streamed("/s"));
+        assert_eq!(peer.next(NOW, body), Seen::Body(b"hello".into()));
+    }
+}
+
 /// Purpose: ten thousand pipelined requests are all answered in order with bounded memory: when the
 /// bound on output is reached nothing more is parsed, and reading is to stop.
 #[test]

@@ -11,7 +11,8 @@ struct Message {
 
 const HELLO: &str = "Hello, World!";
 
-pub(crate) fn routes(router: Router) -> Router {
+/// Adds the routes that every compared server has.
+pub fn routes(router: Router) -> Router {
     let router = router
         .get("/plaintext", plaintext)
         .get("/plaintext-handler", plaintext)

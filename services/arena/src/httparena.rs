@@ -12,7 +12,8 @@ struct Sum {
     b: i64,
 }
 
-pub(crate) fn routes(router: Router) -> Router {
+/// Adds the routes of HttpArena.
+pub fn routes(router: Router) -> Router {
     router
         .get("/baseline11", sum)
         .post("/baseline11", sum_with_body)

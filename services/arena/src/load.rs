@@ -20,7 +20,8 @@ struct Sleep {
     ms: u64,
 }
 
-pub(crate) fn routes(router: Router) -> Router {
+/// Adds `/work` and `/sleep`.
+pub fn routes(router: Router) -> Router {
     router.get("/work", work).get("/sleep", sleep)
 }
 

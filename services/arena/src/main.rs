@@ -2,16 +2,12 @@
 //! `--probe` what conformance suites expect.
 #![forbid(unsafe_code)]
 
-mod bench;
-mod httparena;
-mod load;
-mod probe;
-
 use std::process::ExitCode;
 
 use clap::Parser;
 use highwater::server::args::{self, ServerArgs};
 use highwater::{Router, Server};
+use highwater_arena::{bench, httparena, load, probe};
 
 /// Serves the routes that servers are compared by.
 #[derive(Debug, Parser)]

@@ -7,7 +7,8 @@ use highwater::{
 /// Every answer's type: content here is bytes that came in, or a word.
 const TYPE: &str = "text/plain";
 
-pub(crate) fn routes(router: Router) -> Router {
+/// Adds the routes of conformance suites, and gives errors the shape they have there: plain text.
+pub fn routes(router: Router) -> Router {
     router
         .get("/", || text("OK"))
         .post("/", |body: Bytes| text(body))

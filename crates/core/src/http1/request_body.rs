@@ -103,12 +103,13 @@ impl Connection {
         limits: &Limits,
         now: Instant,
     ) -> Next<'i> {
-        if self.body_paused {
-            return Next::Wait;
-        }
         let Input::Streaming(decoder) = &mut self.input else {
             return Next::Wait;
         };
+        // The end needs no room. Held back, it would wait for input that never comes: all is here.
+        if self.body_paused && !decoder.is_done() {
+            return Next::Wait;
+        }
         let failure = match decoder.next(input, limits.header_max) {
             Ok(Some(piece)) => {
                 // Who sends content does not wait for leave to send it.
@@ -123,6 +124,7 @@ impl Connection {
             }
             Ok(None) if decoder.is_done() => {
                 self.input = Input::Head;
+                self.body_paused = false;
                 return Next::BodyEnd;
             }
             Ok(None) if !self.eof => return Next::Wait,

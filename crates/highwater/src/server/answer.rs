@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use highwater_core::driver::{Close, ConnId};
 use highwater_core::time::{Clock, Instant};
 
-use super::inbox::Token;
+use super::inbox::{Done, Token};
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
@@ -107,12 +107,15 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         let token = slot.token(id.index());
         let inbox = Arc::clone(&self.inbox);
-        let submitted = self.pool.submit(Box::new(move || inbox.deliver(token, job())));
+        let number = self.jobs;
+        self.jobs += 1;
+        let deliver = move || inbox.deliver(Done { token, job: number, response: job() });
+        let submitted = self.pool.submit(Box::new(deliver));
         if submitted.is_err() {
             let error = Error::overloaded("the pool for blocking work is full");
             return Some(self.app.fail(slot.target, error));
         }
-        slot.task = Some(Task::Offloaded);
+        slot.task = Some(Task::Offloaded(number));
         self.arm_task(id);
         None
     }
@@ -148,9 +151,12 @@ impl<C: Clock> State<C> {
         let mut woken = std::mem::take(&mut self.woken);
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut woken, &mut done);
-        for (token, response) in done.drain(..) {
-            // Nobody is left to hear the answer of a connection that is gone.
-            if let Some(id) = self.lookup(token) {
+        for Done { token, job, response } in done.drain(..) {
+            // Nobody is left to hear the answer of a connection that is gone, or of a request that
+            // was answered when its time was up.
+            if let Some(id) = self.lookup(token)
+                && matches!(self.slots[id.index()].task, Some(Task::Offloaded(awaited)) if awaited == job)
+            {
                 self.finish_task(id, response);
             }
         }

@@ -24,6 +24,15 @@ impl Token {
     }
 }
 
+/// The result of a job that ran elsewhere.
+pub(crate) struct Done {
+    /// The connection it is for.
+    pub(crate) token: Token,
+    /// Which of the worker's jobs it was: the connection may have another request by now.
+    pub(crate) job: u64,
+    pub(crate) response: Response,
+}
+
 /// How a parked worker is woken.
 pub(crate) type Bell = Box<dyn Fn() + Send + Sync>;
 
@@ -39,7 +48,7 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Mail {
     woken: Vec<Token>,
-    done: Vec<(Token, Response)>,
+    done: Vec<Done>,
     /// The worker's own task, while it is parked inside a runtime instead of its driver.
     parked_in: Option<Waker>,
 }
@@ -60,8 +69,8 @@ impl Inbox {
     }
 
     /// Reports the result of a job that ran elsewhere.
-    pub(crate) fn deliver(&self, token: Token, response: Response) {
-        self.mail().done.push((token, response));
+    pub(crate) fn deliver(&self, done: Done) {
+        self.mail().done.push(done);
         self.has_mail.store(true, Ordering::SeqCst);
         self.ring();
     }
@@ -110,7 +119,7 @@ impl Inbox {
     }
 
     /// Takes all mail, into vectors that are reused.
-    pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<(Token, Response)>) {
+    pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<Done>) {
         self.parked.store(false, Ordering::SeqCst);
         if !self.has_mail.load(Ordering::Relaxed) || !self.has_mail.swap(false, Ordering::SeqCst) {
             return;

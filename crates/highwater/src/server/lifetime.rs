@@ -53,6 +53,10 @@ impl<C: Clock> State<C> {
             self.serve_carry(id);
         } else if slot.connection.has_output() {
             self.touch(id);
+        } else {
+            // What counts from now on (idleness, lingering) may be due before the write would have
+            // been, which is all that the wheel knows of.
+            self.arm(id);
         }
     }
 

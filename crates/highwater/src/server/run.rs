@@ -21,6 +21,10 @@ use tokio::io::unix::AsyncFd;
 use super::inbox::Inbox;
 use super::worker::Worker;
 
+/// What waited in the listen queue arrives with the turn after the one that closed it: so many turns
+/// of a drain do not wait, and only then may the worker have finished.
+const HURRIED_TURNS: u32 = 2;
+
 /// What the whole server is doing; each worker looks once a turn.
 #[derive(Default)]
 pub(crate) struct Phase(AtomicU8);
@@ -51,8 +55,7 @@ impl<D: Driver> Worker<D> {
         if phase >= CUTTING {
             self.cut();
         }
-        // What waited in the listen queue arrives with the turn after the one that closed it.
-        *drained_turns > 2 && (self.is_drained() || phase >= CUTTING && self.is_empty())
+        *drained_turns > HURRIED_TURNS && (self.is_drained() || phase >= CUTTING && self.is_empty())
     }
 }
 
@@ -64,9 +67,13 @@ pub(crate) fn in_driver<D: Driver>(
 ) -> Result<(), D::Error> {
     let mut drained_turns = 0;
     while !worker.follow(phase, &mut drained_turns) {
-        turn_in_driver(worker, inbox, drained_turns == 1)?;
+        turn_in_driver(worker, inbox, is_hurried(drained_turns))?;
     }
     Ok(())
+}
+
+fn is_hurried(drained_turns: u32) -> bool {
+    (1..=HURRIED_TURNS).contains(&drained_turns)
 }
 
 /// One turn that waits in the driver, unless there is a reason not to.
@@ -100,7 +107,7 @@ pub(crate) fn in_tokio<D: Driver<Error = io::Error> + External>(
         let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
         let mut drained_turns = 0;
         while !worker.follow(phase, &mut drained_turns) {
-            let hurry = drained_turns == 1;
+            let hurry = is_hurried(drained_turns);
             if worker.awaits_nothing() && runtime.metrics().num_alive_tasks() == 0 {
                 // Nobody waits for Tokio: waiting in the driver is cheaper.
                 turn_in_driver(worker, inbox, hurry)?;

@@ -16,8 +16,8 @@ use crate::app::{BodyFeed, ByteStream, Response, Target};
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
     Answer(Pin<Box<dyn Future<Output = Response>>>),
-    /// The reply, from a job on the pool.
-    Offloaded,
+    /// The reply, from the worker's job of this number on the pool.
+    Offloaded(u64),
     /// Nothing: the connection belongs to another protocol, spoken by this future.
     Upgraded(Pin<Box<dyn Future<Output = ()>>>),
 }

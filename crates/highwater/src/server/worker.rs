@@ -24,12 +24,12 @@ use highwater_core::timer::Wheel;
 
 use super::advisor::Advisor;
 use super::answer::Pending;
-use super::inbox::{Inbox, Token};
+use super::inbox::{Done, Inbox, Token};
 use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::{Responder, Rest};
 use super::slot::Slot;
-use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Response, Target};
+use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Target};
 use crate::log;
 use crate::metrics::WorkerMetrics;
 
@@ -80,7 +80,9 @@ pub(super) struct State<C> {
     pub(super) pool: Pool,
     pub(super) orphans: Orphans,
     pub(super) woken: Vec<Token>,
-    pub(super) done: Vec<(Token, Response)>,
+    pub(super) done: Vec<Done>,
+    /// Jobs handed to the pool so far.
+    pub(super) jobs: u64,
     pub(super) wheel: Wheel,
     pub(super) advisor: Advisor,
     /// Endpoints answered in this turn, whose durations are recorded when it ends.
@@ -126,6 +128,7 @@ impl<D: Driver> Worker<D> {
             orphans: Orphans::default(),
             woken: Vec::new(),
             done: Vec::new(),
+            jobs: 0,
             wheel: Wheel::new(now),
             advisor: Advisor::default(),
             answered: Vec::new(),

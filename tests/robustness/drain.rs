@@ -1,0 +1,185 @@
+//! Ending: what a signal to stop does to those who are being served.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_tests::client::{Client, get};
+
+use crate::{Transport, on_both_transports};
+
+on_both_transports!(
+    no_answer_is_lost,
+    everybody_gets_his_due,
+    hung_handlers_are_cut,
+    quit_does_not_wait,
+);
+
+/// Purpose: SIGTERM under load loses no answer: whoever was let in and asked is answered in full.
+fn no_answer_is_lost(transport: Transport) {
+    for signal in ["TERM", "INT"] {
+        let mut server = transport.serve(&[]);
+        let address = server.address;
+        let (answered, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        let stopping = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| keep_alive(address, &answered, &lost));
+            }
+            for _ in 0..4 {
+                scope.spawn(|| one_each(address, &answered, &lost, &stopping));
+            }
+            thread::sleep(Duration::from_millis(300));
+            let before = answered.load(Relaxed);
+            assert!(before > 100, "there is load: {before}");
+            stopping.store(true, Relaxed);
+            server.signal(signal);
+            let begun = Instant::now();
+            let status = server.wait(Duration::from_secs(5)).expect("it ends");
+            assert_eq!(status.code(), Some(0), "{}", server.said());
+            println!("{transport:?}: SIG{signal}: ended after {:?}", begun.elapsed());
+        });
+        println!("{transport:?}: {} answered, {} lost", answered.load(Relaxed), lost.load(Relaxed));
+        assert_eq!(lost.load(Relaxed), 0);
+    }
+}
+
+/// Asks until the server closes between two requests. A request that was sent, and whose connection
+/// then ended without an answer, counts as lost unless the server had said it would close.
+fn keep_alive(address: std::net::SocketAddr, answered: &AtomicU64, lost: &AtomicU64) {
+    let mut client = Client::connect(address);
+    loop {
+        if client.send(&get("/")).is_err() {
+            lost.fetch_add(1, Relaxed);
+            return;
+        }
+        match client.try_reply() {
+            Ok(Some(reply)) => {
+                assert_eq!((reply.status, reply.text().as_str()), (200, "OK"));
+                answered.fetch_add(1, Relaxed);
+                if reply.field("connection") == Some("close") {
+                    assert!(client.is_closed_in_silence());
+                    return;
+                }
+            }
+            Ok(None) | Err(_) => {
+                lost.fetch_add(1, Relaxed);
+                return;
+            }
+        }
+    }
+}
+
+/// Asks on ever new connections until they are refused.
+fn one_each(
+    address: std::net::SocketAddr,
+    answered: &AtomicU64,
+    lost: &AtomicU64,
+    stopping: &AtomicBool,
+) {
+    loop {
+        let mut client = match Client::try_connect(address) {
+            Ok(client) => client,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+                assert!(stopping.load(Relaxed), "refused while it serves");
+                return;
+            }
+        };
+        let request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let outcome = client.send(request).and_then(|()| client.try_reply());
+        match outcome {
+            Ok(Some(reply)) if reply.status == 200 => answered.fetch_add(1, Relaxed),
+            _ => lost.fetch_add(1, Relaxed),
+        };
+        client.reset(); // No TIME_WAIT: there are more connections than ports.
+    }
+}
+
+/// Purpose: after SIGTERM the listener is closed at once, idle connections within a second, and
+/// handlers that take their time are waited for, whatever their kind.
+fn everybody_gets_his_due(transport: Transport) {
+    let mut server = transport.serve(&[]);
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/").status, 200);
+    let mut silent = server.connect();
+    let mut slow: Vec<Client> = ["/wait?ms=1500", "/block?ms=1500", "/pieces?bytes=20000000"]
+        .iter()
+        .map(|path| {
+            let mut client = Client::connect_small(server.address, 32 * 1024);
+            client.send(&get(path)).expect("open");
+            client
+        })
+        .collect();
+    let mut uploading = server.connect();
+    uploading.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello").expect("open");
+    // All of them are in when this is answered.
+    assert_eq!(server.connect().get("/").status, 200);
+    server.signal("TERM");
+    let begun = Instant::now();
+    let mut refused = None;
+    while refused.is_none() {
+        match Client::try_connect(server.address) {
+            Err(_) => refused = Some(begun.elapsed()),
+            Ok(_) => assert!(begun.elapsed() < Duration::from_millis(500), "it still listens"),
+        }
+    }
+    assert!(idle.is_closed_in_silence());
+    let idle_closed = begun.elapsed();
+    assert!(silent.is_closed_in_silence());
+    assert!(begun.elapsed() < Duration::from_secs(1), "closed after {:?}", begun.elapsed());
+    uploading.send(b"world").expect("it is still read");
+    let reply = uploading.reply();
+    assert_eq!((reply.text().as_str(), reply.field("connection")), ("helloworld", Some("close")));
+    for client in &mut slow {
+        let reply = client.reply();
+        assert_eq!(reply.status, 200);
+        assert!(reply.content.len() == 20_000_000 || reply.content.ends_with(b"ed 1500"));
+        assert!(client.is_closed_in_silence());
+    }
+    let status = server.wait(Duration::from_secs(3)).expect("it ends when all are served");
+    assert_eq!(status.code(), Some(0));
+    println!(
+        "{transport:?}: refused after {:?}, idle closed after {idle_closed:?}, ended after {:?}",
+        refused.unwrap_or_default(),
+        begun.elapsed()
+    );
+}
+
+/// Purpose: what has not ended by the drain timeout is cut; the process ends all the same, with 0.
+fn hung_handlers_are_cut(transport: Transport) {
+    let mut server = transport.serve(&["--drain-timeout", "2s"]);
+    let mut hung: Vec<Client> = ["/wait?ms=60000", "/block?ms=60000", "/wait-detached?ms=60000"]
+        .iter()
+        .map(|path| {
+            let mut client = server.connect();
+            client.send(&get(path)).expect("open");
+            client
+        })
+        .collect();
+    let mut never_reads = Client::connect_small(server.address, 32 * 1024);
+    never_reads.send(&get("/content?bytes=50000000")).expect("open");
+    assert_eq!(server.connect().get("/").status, 200);
+    server.signal("TERM");
+    let begun = Instant::now();
+    let status = server.wait(Duration::from_secs(8)).expect("it ends");
+    let passed = begun.elapsed().as_secs_f64();
+    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert!((1.9..3.0).contains(&passed), "ended after {passed} s");
+    for client in &mut hung {
+        assert!(client.try_reply().is_err(), "a cut is no orderly end");
+    }
+    println!("{transport:?}: hung handlers cut, ended after {passed:.2} s");
+}
+
+/// Purpose: SIGQUIT ends at once, with 0.
+fn quit_does_not_wait(transport: Transport) {
+    let mut server = transport.serve(&[]);
+    let mut waiting = server.connect();
+    waiting.send(&get("/wait?ms=60000")).expect("open");
+    assert_eq!(server.connect().get("/").status, 200);
+    server.signal("QUIT");
+    let status = server.wait(Duration::from_secs(3)).expect("it ends");
+    assert_eq!(status.code(), Some(0));
+}

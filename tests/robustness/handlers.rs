@@ -1,0 +1,277 @@
+//! Handlers: what happens around them when they fail, wait, stream or are abandoned.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_tests::client::{Client, get};
+use highwater_tests::process::eventually;
+
+use crate::{Transport, on_both_transports};
+
+on_both_transports!(
+    panics_are_answers,
+    abandoned_futures_are_dropped,
+    timeouts_are_answers,
+    late_results_reach_nobody,
+    a_full_pool_refuses,
+    streams,
+    broken_streams_are_cut,
+    upgrades,
+    http_1_0,
+    expectations,
+    metrics_add_up,
+);
+
+/// Purpose: 1 000 panics, in handlers of each kind, are 500s on connections that live on, in a
+/// process that lives on without growing.
+fn panics_are_answers(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    let panic = |client: &mut Client, round: usize| {
+        let path = ["/panic", "/panic-async", "/panic-blocking"][round % 3];
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.text().as_str()), (500, "Internal Server Error"), "{path}");
+        assert_eq!(reply.field("connection"), None, "{path}");
+    };
+    (0..100).for_each(|round| panic(&mut client, round));
+    let before = server.resident_kib();
+    (0..1000).for_each(|round| panic(&mut client, round));
+    assert_eq!(client.get("/").status, 200);
+    let grown = server.resident_kib().saturating_sub(before);
+    println!("{transport:?}: 1000 panics, {grown} KiB more");
+    assert!(grown <= 512, "{grown} KiB more");
+    assert_eq!(server.metric("http_responses_total{status=\"500\"}"), 1100.0);
+}
+
+/// Purpose: the future of a handler whose client has gone is dropped at once, unless it is detached:
+/// then it runs to its end.
+fn abandoned_futures_are_dropped(transport: Transport) {
+    let server = transport.serve(&[]);
+    let abandon = |path: &str, count: usize| {
+        let clients: Vec<Client> = (0..count)
+            .map(|_| {
+                let mut client = server.connect();
+                client.send(&get(path)).expect("open");
+                client
+            })
+            .collect();
+        clients.into_iter().for_each(Client::reset);
+    };
+    let counts = || server.connect().get("/counts").text();
+    abandon("/wait?ms=60000", 100);
+    let is_dropped = || counts() == "begun 100 finished 0 dropped 100";
+    assert!(eventually(Duration::from_secs(2), is_dropped), "{}", counts());
+    abandon("/wait-detached?ms=300", 100);
+    let is_finished = || counts() == "begun 200 finished 100 dropped 100";
+    assert!(eventually(Duration::from_secs(3), is_finished), "{}", counts());
+    assert_eq!(server.metric("http_connections_active"), 0.0);
+}
+
+/// Purpose: a handler that exceeds its route's timeout is a 503 on a connection that lives on; a
+/// future is dropped.
+fn timeouts_are_answers(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    for path in ["/wait-limited?ms=60000", "/block-limited?ms=1000"] {
+        let begun = Instant::now();
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.field("connection")), (503, None), "{path}");
+        let passed = begun.elapsed();
+        let expected = Duration::from_millis(290)..Duration::from_millis(900);
+        assert!(expected.contains(&passed), "{path}: after {passed:?}");
+    }
+    assert_eq!(client.get("/wait-limited?ms=10").text(), "waited 10");
+    assert_eq!(client.get("/counts").text(), "begun 2 finished 1 dropped 1");
+}
+
+/// Purpose: what a job on the pool returns after its request was answered for it is no answer to a
+/// later request of the same connection.
+fn late_results_reach_nobody(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    assert_eq!(client.get("/block-limited?ms=600").status, 503);
+    // Waits while the job returns.
+    assert_eq!(client.get("/wait?ms=800").text(), "waited 800");
+    assert_eq!(client.get("/block-limited?ms=600").status, 503);
+    assert_eq!(client.get("/block?ms=800").text(), "blocked 800");
+}
+
+/// Purpose: when every thread of the pool is busy and its queue is full, requests for it are 503 at
+/// once, and all others are served as ever.
+fn a_full_pool_refuses(transport: Transport) {
+    let server = transport.serve(&[]);
+    // 32 threads and 1 024 places; one connection each, since each owes one answer at a time.
+    highwater_sys::limits::raise_descriptors().expect("limits can be raised");
+    let mut clients: Vec<Client> = (0..32 + 1024)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(&get("/block?ms=200")).expect("open");
+            client
+        })
+        .collect();
+    let mut late = server.connect();
+    let begun = Instant::now();
+    let reply = late.get("/block?ms=200");
+    let refused = begun.elapsed();
+    assert_eq!((reply.status, reply.field("connection")), (503, None));
+    assert!(refused < Duration::from_millis(150), "refused after {refused:?}");
+    assert_eq!(late.get("/").status, 200);
+    println!("{transport:?}: a full pool refuses after {refused:?}");
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "blocked 200");
+    }
+    assert_eq!(late.get("/block?ms=1").text(), "blocked 1");
+}
+
+/// Purpose: streamed answers arrive whole, in chunks or up to the close, on connections that live
+/// on where they can; pipelined requests behind them wait their turn.
+fn streams(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    for size in [0, 1, 9_999, 10_000, 1_000_000, 20_000_000] {
+        let pair = [get(&format!("/pieces?bytes={size}")), get("/")].concat();
+        client.send(&pair).expect("open");
+        let reply = client.reply();
+        assert_eq!(reply.field("transfer-encoding"), Some("chunked"));
+        assert_eq!(reply.content.len(), size);
+        assert!(reply.content.iter().all(|&byte| byte == b'y'));
+        assert_eq!(client.reply().text(), "OK");
+    }
+    let mut old = server.connect();
+    old.send(b"GET /pieces?bytes=1000000 HTTP/1.0\r\n\r\n").expect("open");
+    let reply = old.reply();
+    assert_eq!(
+        (reply.field("connection"), reply.field("transfer-encoding")),
+        (Some("close"), None)
+    );
+    assert_eq!(reply.content.len(), 1_000_000);
+}
+
+/// Purpose: an answer that its handler gives up is cut off, so that nobody takes it for whole.
+fn broken_streams_are_cut(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    client.send(&get("/broken")).expect("open");
+    assert!(client.try_reply().is_err());
+    assert_eq!(server.connect().get("/").status, 200);
+}
+
+/// Purpose: a 101 hands the connection over, with what was already sent behind the request; each
+/// side can finish on its own.
+fn upgrades(transport: Transport) {
+    let server = transport.serve(&[]);
+    for _ in 0..50 {
+        let mut client = server.connect();
+        let request =
+            b"GET /upgrade HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        client.send(&[request, &b"early"[..]].concat()).expect("open");
+        let reply = client.reply();
+        let head = reply.head.to_ascii_lowercase();
+        assert_eq!((reply.status, reply.field("upgrade")), (101, Some("echo")), "{head}");
+        assert_eq!(head.matches("\r\nconnection: upgrade").count(), 1, "{head}");
+        client.send(b"\0late").expect("open");
+        let large = vec![b'z'; 300_000];
+        let mut writer = client.stream().try_clone().expect("a descriptor is left");
+        let sending = thread::spawn({
+            let large = large.clone();
+            move || std::io::Write::write_all(&mut writer, &large)
+        });
+        while client.heard().len() < 10 + large.len() {
+            assert!(client.hear().expect("it echoes"));
+        }
+        sending.join().expect("no panic").expect("open");
+        client.finish();
+        assert_eq!(client.rest().expect("an orderly end"), [b"early\0late", &large[..]].concat());
+    }
+    assert!(eventually(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
+}
+
+/// Purpose: HTTP/1.0 closes after each answer, unless it asks to be kept alive.
+fn http_1_0(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    client.send(b"GET / HTTP/1.0\r\n\r\n").expect("open");
+    let reply = client.reply();
+    assert_eq!((reply.text().as_str(), reply.field("connection")), ("OK", Some("close")));
+    assert!(client.is_closed_in_silence());
+    let mut client = server.connect();
+    for path in ["/", "/wait?ms=5", "/block?ms=5"] {
+        let request = format!("GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        client.send(request.as_bytes()).expect("open");
+        assert_eq!(client.reply().field("connection"), Some("keep-alive"), "{path}");
+    }
+}
+
+/// Purpose: 100 Continue is said when the body is wanted and not otherwise: not for what is refused,
+/// nor to HTTP/1.0, nor for a body nobody reads.
+fn expectations(transport: Transport) {
+    let server = transport.serve(&[]);
+    let ask = |path: &str, version: &str, length: usize| {
+        let mut client = server.connect();
+        let head = format!(
+            "POST {path} HTTP/{version}\r\nHost: h\r\nContent-Length: {length}\r\n\
+             Expect: 100-continue\r\n\r\n"
+        );
+        client.send(head.as_bytes()).expect("open");
+        client
+    };
+    for path in ["/", "/slow?ms=1"] {
+        let mut client = ask(path, "1.1", 5);
+        assert_eq!(client.reply().status, 100, "{path}");
+        client.send(b"hello").expect("open");
+        assert_eq!(client.reply().status, 200, "{path}");
+        assert_eq!(client.get("/").status, 200, "{path}");
+    }
+    assert_eq!(ask("/", "1.1", 2_000_000).reply().status, 413);
+    assert_eq!(ask("/nowhere", "1.1", 5).reply().status, 404);
+    assert_eq!(ask("/ignore", "1.1", 5).reply().status, 200);
+    let mut client = ask("/", "1.0", 5);
+    client.send(b"hello").expect("open");
+    assert_eq!(client.reply().status, 200);
+}
+
+/// Purpose: after all sorts of requests the metrics page adds up, and Prometheus's own tool accepts
+/// it.
+fn metrics_add_up(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    let paths = ["/", "/nowhere", "/panic", "/wait?ms=1", "/block?ms=1", "/pieces?bytes=100000"];
+    for round in 0..60 {
+        client.get(paths[round % paths.len()]);
+    }
+    let mut refused = server.connect();
+    refused.send(b"GET / HTTP/1.1\r\n\r\n").expect("open");
+    assert_eq!(refused.reply().status, 400);
+    drop((client, refused));
+    assert!(eventually(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
+    let page = server.metrics_page();
+    let sum = |prefix: &str| -> f64 {
+        let lines = page.lines().filter(|line| line.starts_with(prefix));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    };
+    assert_eq!(sum("http_requests_total "), 61.0);
+    assert_eq!(sum("http_requests_by_endpoint{"), 61.0);
+    assert_eq!(sum("http_responses_total{"), 61.0);
+    assert_eq!(sum("http_request_duration_seconds_count{"), 61.0);
+    assert_eq!(sum("http_responses_total{status=\"500\"}"), 10.0);
+    assert_eq!(sum("http_responses_total{status=\"404\"}"), 10.0);
+    assert_eq!(sum("http_connections_total "), 2.0);
+    assert_eq!(sum("http_rejections_total{layer=\"request\",reason=\"malformed_request\"}"), 1.0);
+    assert!(sum("http_bytes_written_total ") > 1_000_000.0);
+    promtool(&page);
+}
+
+/// Has `promtool check metrics` look at `page`, where it is installed.
+fn promtool(page: &str) {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        return println!("promtool is not installed: the format is not checked");
+    };
+    child.stdin.take().expect("it was asked for").write_all(page.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

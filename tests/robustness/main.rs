@@ -1,0 +1,71 @@
+//! What the server promises about clients that are slow, greedy, rude or too many, and about
+//! handlers that fail: checked from outside, over real sockets, on a server in a process of its own.
+
+mod drain;
+mod handlers;
+mod limits;
+mod resources;
+mod timeouts;
+
+use highwater_tests::process::Process;
+
+/// How bytes move, and what a server is told so that they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Uring,
+    Epoll,
+}
+
+impl Transport {
+    /// Those that work here.
+    fn available() -> Vec<Transport> {
+        match highwater_sys::probe().uring {
+            Ok(()) => vec![Transport::Uring, Transport::Epoll],
+            Err(_) => vec![Transport::Epoll],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Transport::Uring => "uring",
+            Transport::Epoll => "epoll",
+        }
+    }
+
+    /// A server with one worker and default settings, but for `flags`.
+    fn serve(self, flags: &[&str]) -> Process {
+        self.serve_within(None, flags)
+    }
+
+    /// The same with at most so many descriptors.
+    fn serve_within(self, descriptors: Option<u32>, flags: &[&str]) -> Process {
+        let flags = [&["--transport", self.name()], flags].concat();
+        Process::start(env!("CARGO_BIN_EXE_strained"), &flags, descriptors)
+    }
+}
+
+/// Makes of each function a test for each transport.
+macro_rules! on_both_transports {
+    ($($check:ident),* $(,)?) => {
+        mod over_uring {
+            $(
+                #[test]
+                fn $check() {
+                    if let Err(reason) = highwater_sys::probe().uring {
+                        return println!("skipped, since io_uring cannot be used here: {reason}");
+                    }
+                    super::$check(crate::Transport::Uring);
+                }
+            )*
+        }
+        mod over_epoll {
+            $(
+                #[test]
+                fn $check() {
+                    super::$check(crate::Transport::Epoll);
+                }
+            )*
+        }
+    };
+}
+use on_both_transports;

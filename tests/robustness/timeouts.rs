@@ -1,0 +1,224 @@
+//! Slowness: every deadline, by default settings, to the second.
+//!
+//! All of it happens at once, since nothing shortens waiting for a minute.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_tests::client::{Client, get};
+use highwater_tests::process::Process;
+use socket2::SockRef;
+
+use crate::Transport;
+
+/// How far from its deadline an end may be.
+const TOLERANCE: f64 = 1.0;
+
+/// Longer than any deadline there is.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+/// Clients that never read, and what one may cost the server at most.
+const NON_READERS: usize = 8;
+const NON_READER_KIB_MAX: u64 = 256;
+
+/// Purpose: by default no client can hold a connection by being slow: each way ends at its deadline,
+/// with an answer if a request had begun, and none of them ends what is slow but moving.
+#[test]
+fn by_default() {
+    let servers: Vec<(Transport, Process)> =
+        Transport::available().into_iter().map(|it| (it, it.serve(&[]))).collect();
+    let checks: [(&str, fn(&Process) -> String); 11] = [
+        ("head stalls", head_stalls),
+        ("head at 1 B/s", head_drips),
+        ("second head stalls", second_head_stalls),
+        ("silence", silence),
+        ("body at 1 B/s", body_drips),
+        ("body stalls", body_stalls),
+        ("chunked body stalls", chunked_body_stalls),
+        ("streamed body stalls", streamed_body_stalls),
+        ("idle", idle),
+        ("slow reader", slow_reader),
+        ("slow but steady body", steady_body),
+    ];
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (transport, server) in &servers {
+            for (name, check) in checks {
+                let thread = scope.spawn(move || check(server));
+                running.push((transport, name, thread));
+            }
+        }
+        for (transport, name, thread) in running {
+            let outcome = thread.join().unwrap_or_else(|_| panic!("{transport:?}, {name}: failed"));
+            println!("{transport:?}, {name}: {outcome}");
+        }
+    });
+}
+
+/// Purpose: a client that never reads is reset when the write timeout has passed since it last took
+/// something, and its answer is not buffered for it, be it shared or made on the way.
+#[test]
+fn never_reads() {
+    thread::scope(|scope| {
+        for transport in Transport::available() {
+            for path in ["/content?bytes=50000000", "/pieces?bytes=50000000"] {
+                scope.spawn(move || never_reads_over(transport, path));
+            }
+        }
+    });
+}
+
+fn connect(server: &Process) -> (Client, Instant) {
+    let client = server.connect();
+    client.set_patience(PATIENCE);
+    (client, Instant::now())
+}
+
+/// Checks that `seconds` have passed since `begun`.
+fn check(begun: Instant, seconds: f64) -> String {
+    let passed = begun.elapsed().as_secs_f64();
+    assert!((passed - seconds).abs() <= TOLERANCE, "after {passed:.2} s instead of {seconds}");
+    format!("{passed:.2} s")
+}
+
+fn hears_408(client: &mut Client, begun: Instant, seconds: f64) -> String {
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.field("connection")), (408, Some("close")), "{}", reply.head);
+    let outcome = check(begun, seconds);
+    assert!(client.is_closed_in_silence());
+    outcome
+}
+
+fn head_stalls(server: &Process) -> String {
+    let (mut client, begun) = connect(server);
+    client.send(b"GET / HTTP/1.1\r\nHost").expect("open");
+    hears_408(&mut client, begun, 10.0)
+}
+
+fn head_drips(server: &Process) -> String {
+    let (mut client, begun) = connect(server);
+    client.set_patience(Duration::from_secs(1));
+    for byte in get("/a-path-that-takes-longer") {
+        client.send(&[byte]).expect("open");
+        if client.hear().is_ok() {
+            break;
+        }
+    }
+    hears_408(&mut client, begun, 10.0)
+}
+
+fn second_head_stalls(server: &Process) -> String {
+    let (mut client, _) = connect(server);
+    assert_eq!(client.get("/").status, 200);
+    thread::sleep(Duration::from_secs(3));
+    let begun = Instant::now();
+    client.send(b"GET /").expect("open");
+    hears_408(&mut client, begun, 10.0)
+}
+
+fn silence(server: &Process) -> String {
+    let (mut client, begun) = connect(server);
+    assert!(client.is_closed_in_silence(), "nobody asked, so nobody is to be told");
+    check(begun, 10.0)
+}
+
+fn body_drips(server: &Process) -> String {
+    let (mut client, begun) = connect(server);
+    client.set_patience(Duration::from_secs(1));
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n").expect("open");
+    while begun.elapsed() < PATIENCE {
+        client.send(b"x").expect("open");
+        if client.hear().is_ok() {
+            break;
+        }
+    }
+    hears_408(&mut client, begun, 5.0)
+}
+
+/// A body that came fast enough so far, but then no more of it.
+fn stalls(server: &Process, head: &str, body: &[u8]) -> String {
+    let (mut client, _) = connect(server);
+    client.send(head.as_bytes()).expect("open");
+    client.send(body).expect("open");
+    let begun = Instant::now();
+    hears_408(&mut client, begun, 30.0)
+}
+
+fn body_stalls(server: &Process) -> String {
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n";
+    stalls(server, head, &[b'x'; 20_000])
+}
+
+fn chunked_body_stalls(server: &Process) -> String {
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5000\r\n";
+    stalls(server, head, &[b'x'; 0x4000])
+}
+
+fn streamed_body_stalls(server: &Process) -> String {
+    let head = "POST /stream HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n";
+    stalls(server, head, &[b'x'; 20_000])
+}
+
+fn idle(server: &Process) -> String {
+    let (mut client, _) = connect(server);
+    assert_eq!(client.get("/").status, 200);
+    let begun = Instant::now();
+    assert!(client.is_closed_in_silence());
+    check(begun, 60.0)
+}
+
+/// 50 MB at 500 KB/s for longer than the write timeout: slow, but the kernel takes some all the time.
+fn slow_reader(server: &Process) -> String {
+    let mut client = Client::connect_small(server.address, 32 * 1024);
+    client.send(&get("/content?bytes=50000000")).expect("open");
+    let begun = Instant::now();
+    let mut heard = 0;
+    while begun.elapsed() < Duration::from_secs(40) {
+        thread::sleep(Duration::from_millis(20));
+        assert!(client.hear().expect("it is served"), "cut off after {heard} bytes");
+        heard = client.heard().len();
+    }
+    format!("alive after {heard} bytes")
+}
+
+/// 300 bytes a second are enough, for longer than the body timeout.
+fn steady_body(server: &Process) -> String {
+    let (mut client, _) = connect(server);
+    let length = 35 * 300;
+    let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+    client.send(head.as_bytes()).expect("open");
+    for _ in 0..35 {
+        thread::sleep(Duration::from_secs(1));
+        client.send(&[b'x'; 300]).expect("it is read");
+    }
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.content.len()), (200, length));
+    "answered".into()
+}
+
+fn never_reads_over(transport: Transport, path: &str) {
+    let server = transport.serve(&["--write-timeout", "10s"]);
+    // Whatever is made once is made now.
+    assert_eq!(server.connect().get(path).content.len(), 50_000_000);
+    let before = server.resident_kib();
+    let mut clients = Vec::new();
+    for _ in 0..NON_READERS {
+        let client = Client::connect_small(server.address, 32 * 1024);
+        client.stream().write_all(&get(path)).expect("open");
+        clients.push(client);
+    }
+    let begun = Instant::now();
+    thread::sleep(Duration::from_secs(5));
+    let each = server.resident_kib().saturating_sub(before) / NON_READERS as u64;
+    assert!(each <= NON_READER_KIB_MAX, "{transport:?} {path}: {each} KiB for each");
+    for client in &clients {
+        // An error pending on the socket: the reset, without reading anything.
+        while SockRef::from(client.stream()).take_error().expect("an option").is_none() {
+            assert!(begun.elapsed() < PATIENCE, "{transport:?} {path}: never reset");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let passed = check(begun, 10.0);
+    println!("{transport:?} {path}: {each} KiB each, reset after {passed}");
+}

@@ -1,0 +1,170 @@
+//! A server to be put under strain: the probe application, and handlers that do on demand what
+//! handlers in the field do by mistake or by nature: panic, wait, stream, read slowly.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use clap::Parser;
+use highwater::http::HeaderValue;
+use highwater::server::args::{self, ServerArgs};
+use highwater::{
+    Body, BodySender, BodyStream, Bytes, Error, Handler, Query, Response, Router, Server,
+    StatusCode, Upgraded, blocking,
+};
+use serde::Deserialize;
+
+/// Serves handlers that misbehave on demand.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn main() -> ExitCode {
+    let args: Args = args::parse();
+    match Server::new(routes()).config(args.server.config()).run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("strained: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn routes() -> Router {
+    let limit = Duration::from_millis(300);
+    let router = Router::new()
+        .get("/content", content)
+        .get("/pieces", pieces)
+        .get("/broken", broken)
+        .get("/panic", || -> StatusCode { panic!("on demand, at once") })
+        .get("/panic-async", panic_async)
+        .get("/panic-blocking", blocking(|| -> StatusCode { panic!("on demand, on the pool") }))
+        .get("/wait", wait)
+        .get("/wait-detached", wait.detached())
+        .get("/wait-limited", wait.timeout(limit))
+        .get("/block", blocking(block))
+        .get("/block-limited", blocking(block).timeout(limit))
+        .post("/slow", slow.body_max(1 << 30))
+        .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
+        .get("/counts", counts);
+    highwater_arena::probe::routes(router)
+}
+
+#[derive(Deserialize)]
+struct Size {
+    bytes: usize,
+}
+
+/// Answers with so many bytes, which all such answers share.
+fn content(Query(Size { bytes }): Query<Size>) -> Result<Response, Error> {
+    static SHARED: OnceLock<Bytes> = OnceLock::new();
+    let shared = SHARED.get_or_init(|| Bytes::from(vec![b'x'; 64 << 20]));
+    if bytes > shared.len() {
+        return Err(Error::bad_request("at most 64 MiB"));
+    }
+    Ok(Response::new(StatusCode::OK).with_body(shared.slice(..bytes)))
+}
+
+/// Answers with so many bytes, made as they are sent.
+async fn pieces(Query(Size { bytes }): Query<Size>) -> Response {
+    let (sender, body) = Body::channel();
+    tokio::task::spawn_local(send(sender, bytes));
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+async fn send(mut sender: BodySender, mut left: usize) {
+    while left > 0 {
+        let piece = vec![b'y'; left.min(10_000)];
+        left -= piece.len();
+        if sender.send(piece).await.is_err() {
+            return;
+        }
+    }
+    sender.finish();
+}
+
+/// Begins an answer, and gives up.
+async fn broken() -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        // If the peer has gone already, all the better.
+        let _ = sender.send("the beginning").await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+async fn panic_async() -> StatusCode {
+    tokio::task::yield_now().await;
+    panic!("on demand, in a future")
+}
+
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static FINISHED: AtomicU64 = AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts how a handler ended: it ran to its end, or it was dropped before.
+struct Ending {
+    finished: bool,
+}
+
+impl Ending {
+    fn begin() -> Self {
+        BEGUN.fetch_add(1, Relaxed);
+        Ending { finished: false }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let counter = if self.finished { &FINISHED } else { &DROPPED };
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+fn counts() -> String {
+    let [begun, finished, dropped] = [&BEGUN, &FINISHED, &DROPPED].map(|count| count.load(Relaxed));
+    format!("begun {begun} finished {finished} dropped {dropped}")
+}
+
+#[derive(Deserialize)]
+struct Time {
+    ms: u64,
+}
+
+async fn wait(Query(Time { ms }): Query<Time>) -> String {
+    let mut ending = Ending::begin();
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    ending.finished = true;
+    format!("waited {ms}")
+}
+
+fn block(Query(Time { ms }): Query<Time>) -> String {
+    std::thread::sleep(Duration::from_millis(ms));
+    format!("blocked {ms}")
+}
+
+/// Reads a body more slowly than any client sends; answers with how much it was.
+async fn slow(Query(Time { ms }): Query<Time>, mut body: BodyStream) -> Result<String, Error> {
+    let mut length = 0;
+    while let Some(piece) = body.next().await {
+        length += piece?.len();
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+    Ok(length.to_string())
+}
+
+async fn echo(upgraded: Upgraded) {
+    let Upgraded { mut incoming, mut outgoing } = upgraded;
+    while let Some(Ok(piece)) = incoming.next().await {
+        if outgoing.send(piece).await.is_err() {
+            return;
+        }
+    }
+    outgoing.finish();
+}
