@@ -178,7 +178,10 @@ fn read_answer(bytes: &mut &[u8], head_only: bool) -> Result<Option<Heard>, Stri
             _ => {}
         }
     }
-    let body = if head_only {
+    // A head refused before it was complete was not known to be a `HEAD`: the refusal has content,
+    // and ends the connection, so that nothing behind it can be taken for another answer.
+    let unknown = closes && matches!(status, 400 | 408) && !rest.is_empty();
+    let body = if head_only && !unknown {
         Some(Vec::new())
     } else if chunked {
         read_chunks(&mut rest)?
