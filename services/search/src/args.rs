@@ -1,19 +1,32 @@
 //! The settings of the search service itself; those of the server around it are the framework's.
 
 use std::fs;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::poller::{Settings, parse_url};
 use crate::provider::{Behaviour, Lie};
 use crate::store::Choice;
 
+/// Where the embedded store is by default.
+const DATA: &str = "highwater-search-data";
+
+/// Where it is with `--demo`: events are served for ever, so made-up ones must not get among real
+/// ones by default.
+const DATA_DEMO: &str = "highwater-search-demo";
+
 /// Settings of the service.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Search")]
 pub struct SearchArgs {
     /// Where the provider's feed is (http:// or https://)
     #[arg(long, env = "PROVIDER_URL", value_name = "URL", value_parser = url)]
     pub provider_url: Option<String>,
+
+    /// Poll a feed of 10 000 made-up events on a loopback port instead of --provider-url
+    #[arg(long)]
+    pub demo: bool,
 
     /// Certificate authorities to trust for https:// instead of the public ones (PEM)
     #[arg(long, env = "HIGHWATER_PROVIDER_CA", value_name = "FILE")]
@@ -24,13 +37,9 @@ pub struct SearchArgs {
     pub poll_interval: Duration,
 
     /// The directory of the embedded store
-    #[arg(
-        long,
-        env = "HIGHWATER_DATA",
-        value_name = "DIR",
-        default_value = "highwater-search-data"
-    )]
-    pub data: PathBuf,
+    /// [default: highwater-search-data; highwater-search-demo with --demo]
+    #[arg(long, env = "HIGHWATER_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
 
     /// Where events are remembered: `embedded`, or `postgres://user:password@host:port/database`
     #[arg(
@@ -41,6 +50,12 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
+    /// The directory of the embedded store.
+    pub fn data(&self) -> &Path {
+        let default = if self.demo { DATA_DEMO } else { DATA };
+        self.data.as_deref().unwrap_or_else(|| Path::new(default))
+    }
+
     /// How to poll the feed at `url`. Fails when the file of authorities cannot be read.
     pub fn poller(&self, url: &str) -> Result<Settings, String> {
         let read = |path: &PathBuf| {
@@ -51,11 +66,18 @@ impl SearchArgs {
     }
 }
 
+/// How many events are made up by default.
+pub const EVENTS: u32 = 10_000;
+
 /// Settings of the feed to test with.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProviderArgs {
+    /// Where to serve the feed, at any path
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
+    pub listen: SocketAddr,
+
     /// How many events to make up
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = EVENTS, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub events: u32,
 
     /// What to make them up from, and the misbehaviours below
@@ -147,6 +169,10 @@ mod tests {
         let cli = parse(&[]).expect("every setting has a default");
         assert_eq!(cli.search.poll_interval, Duration::from_secs(300));
         assert_eq!(cli.search.store, Choice::Embedded);
+        assert_eq!(cli.search.data(), Path::new("highwater-search-data"));
+        let demo = parse(&["--demo"]).expect("a flag").search;
+        assert_eq!(demo.data(), Path::new("highwater-search-demo"));
+        assert_eq!(cli.provider.listen, SocketAddr::from(([127, 0, 0, 1], 8091)));
         assert_eq!(cli.provider.behaviour().lie, None);
     }
 

@@ -5,7 +5,7 @@
 //!  provider ──HTTP──▶ poller ─▶ feed ─▶ catalog ─▶ store (durable)
 //!                                          │
 //!                                          ▼ publishes
-//!  client ──▶ query ──Range──▶ index::Snapshot ──Bytes──▶ client
+//!  client ──▶ http ──query──Range──▶ index::Snapshot ──Bytes──▶ http ──▶ client
 //! ```
 //!
 //! Invariants: a client's answer depends on the last published [`index::Snapshot`] alone, never on
@@ -18,11 +18,14 @@ pub mod catalog;
 pub mod civil;
 pub mod event;
 pub mod feed;
+pub mod http;
 pub mod index;
+pub mod metrics;
 pub mod money;
 pub mod poller;
 pub mod prng;
 pub mod provider;
 pub mod query;
+pub mod serve;
 pub mod store;
 pub mod wire;

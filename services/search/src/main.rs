@@ -1,41 +1,62 @@
-//! `highwater-search`: polls the provider and remembers what it says, until it is told to end.
+//! `highwater-search`: serves searches, or the feed to test them with.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use clap::Parser;
-use highwater_search::args::SearchArgs;
-use highwater_search::catalog::{Catalog, EVENTS_MAX};
-use highwater_search::poller::Poller;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use highwater::server::args::{self, ServerArgs};
+use highwater_search::args::{ProviderArgs, SearchArgs};
+use highwater_search::serve;
 
-/// Polls a feed of events and remembers every one that was ever online.
+const EXAMPLES: &str = "\
+Examples:
+  highwater-search --demo
+  highwater-search --provider-url https://provider.example/events.xml --data /var/lib/search
+  highwater-search provider --delay 2s --fail-rate 0.2
+  curl 'http://127.0.0.1:8080/search?starts_at=2024-06-01&ends_at=2024-06-30T21:00:00Z'";
+
+/// Answers which events of a polled feed fall into a range of dates.
 #[derive(Debug, Parser)]
-#[command(name = "highwater-search", version)]
+#[command(
+    name = "highwater-search",
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true
+)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     search: SearchArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a feed to test with, as well or as badly as told
+    Provider(ProviderArgs),
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse().search) {
+    let cli: Cli = args::parse();
+    let outcome = match &cli.command {
+        Some(Command::Provider(args)) => serve::provider(args),
+        None => {
+            if cli.search.provider_url.is_none() && !cli.search.demo {
+                let missing = ErrorKind::MissingRequiredArgument;
+                Cli::command().error(missing, serve::PROVIDER_MISSING).exit();
+            }
+            serve::search(&cli.search, &cli.server)
+        }
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("highwater-search: {message}");
+        Err(failure) => {
+            highwater::log::flush();
+            eprintln!("highwater-search: {failure}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn run(args: &SearchArgs) -> Result<(), String> {
-    let url =
-        args.provider_url.as_deref().ok_or("give --provider-url or PROVIDER_URL the feed's URL")?;
-    let store = args.store.open(&args.data).map_err(|e| e.to_string())?;
-    let catalog = Catalog::open(store, EVENTS_MAX).map_err(|e| e.to_string())?;
-    let log = Arc::new(|line: &str| eprintln!("{line}"));
-    let settings = args.poller(url)?;
-    let _poller = Poller::start(settings, Arc::new(catalog), log).map_err(|e| e.to_string())?;
-    // Every batch is durable before it is acknowledged, so ending at any moment loses nothing.
-    loop {
-        std::thread::park();
     }
 }

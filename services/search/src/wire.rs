@@ -1,7 +1,14 @@
 //! The envelope of every answer: `{"data":…,"error":…}`, both keys always present.
 
 use bytes::Bytes;
+use highwater::{Error, StatusCode};
 use serde_json::json;
+
+/// The type of every answer.
+pub const CONTENT_TYPE: &str = "application/json";
+
+/// The answer of `GET /health`.
+pub const HEALTHY: &str = r#"{"status":"healthy"}"#;
 
 /// What comes before the events of a successful answer.
 pub const EVENTS_HEAD: &[u8] = br#"{"data":{"events":["#;
@@ -12,15 +19,18 @@ pub const EVENTS_TAIL: &[u8] = br#"]},"error":null}"#;
 /// The errors a client can meet. The names on the wire never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCode {
-    /// A query parameter cannot be read.
+    /// 400: a query parameter cannot be read. The message names it.
     InvalidParameter,
-    /// No such path.
+    /// 400, 408, 413, 414, 417, 431, 501, 505: what was sent is no request that is served here,
+    /// whatever it asks for.
+    InvalidRequest,
+    /// 404: no such path.
     NotFound,
-    /// The path exists, but not for this method.
+    /// 405: the path exists, but not for this method; `Allow` lists those it exists for.
     MethodNotAllowed,
-    /// The service refuses work so that it can finish what it has.
+    /// 503: the service refuses work so that it can finish what it has.
     Overloaded,
-    /// The service is at fault.
+    /// 500: the service is at fault.
     Internal,
 }
 
@@ -29,6 +39,7 @@ impl ErrorCode {
     pub fn name(self) -> &'static str {
         match self {
             ErrorCode::InvalidParameter => "invalid_parameter",
+            ErrorCode::InvalidRequest => "invalid_request",
             ErrorCode::NotFound => "not_found",
             ErrorCode::MethodNotAllowed => "method_not_allowed",
             ErrorCode::Overloaded => "overloaded",
@@ -36,14 +47,18 @@ impl ErrorCode {
         }
     }
 
-    /// The HTTP status that goes with it.
-    pub fn status(self) -> u16 {
-        match self {
-            ErrorCode::InvalidParameter => 400,
-            ErrorCode::NotFound => 404,
-            ErrorCode::MethodNotAllowed => 405,
-            ErrorCode::Internal => 500,
-            ErrorCode::Overloaded => 503,
+    /// What a client is told of an error of the service, of its routes, or of the server itself.
+    pub fn of(error: &Error) -> ErrorCode {
+        match error.status() {
+            _ if error.code() == ErrorCode::InvalidParameter.name() => ErrorCode::InvalidParameter,
+            StatusCode::NOT_FOUND => ErrorCode::NotFound,
+            StatusCode::METHOD_NOT_ALLOWED => ErrorCode::MethodNotAllowed,
+            StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Overloaded,
+            StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => {
+                ErrorCode::InvalidRequest
+            }
+            status if status.is_client_error() => ErrorCode::InvalidRequest,
+            _ => ErrorCode::Internal,
         }
     }
 
@@ -67,18 +82,29 @@ mod tests {
         assert_eq!(body, expected.as_bytes());
     }
 
-    /// Purpose: each code keeps its published name and status.
+    /// Purpose: each status a server can answer with has its published code, and a broken parameter
+    /// is told apart from other bad requests.
     #[test]
-    fn names_and_statuses() {
-        use ErrorCode::*;
-        let all = [InvalidParameter, NotFound, MethodNotAllowed, Overloaded, Internal];
-        let expected = [
-            ("invalid_parameter", 400),
-            ("not_found", 404),
-            ("method_not_allowed", 405),
-            ("overloaded", 503),
-            ("internal", 500),
+    fn codes() {
+        let cases = [
+            (400, "invalid_request"),
+            (404, "not_found"),
+            (405, "method_not_allowed"),
+            (408, "invalid_request"),
+            (413, "invalid_request"),
+            (414, "invalid_request"),
+            (417, "invalid_request"),
+            (431, "invalid_request"),
+            (500, "internal"),
+            (501, "invalid_request"),
+            (503, "overloaded"),
+            (505, "invalid_request"),
         ];
-        assert_eq!(all.map(|code| (code.name(), code.status())), expected);
+        for (status, expected) in cases {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(ErrorCode::of(&Error::new(status, "any", "")).name(), expected, "{status}");
+        }
+        let invalid = Error::new(StatusCode::BAD_REQUEST, "invalid_parameter", "");
+        assert_eq!(ErrorCode::of(&invalid).name(), "invalid_parameter");
     }
 }

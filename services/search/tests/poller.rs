@@ -7,13 +7,13 @@ mod stub;
 
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use highwater_search::catalog::{Applied, Catalog, EVENTS_MAX};
 use highwater_search::feed::Skip;
-use highwater_search::poller::{Outcome, Poller, Settings, Source};
+use highwater_search::poller::{Outcome, Poller, Report, Settings, Source};
 use highwater_search::provider::generate;
 use highwater_search::query::Range;
 use highwater_search::store::Embedded;
@@ -46,18 +46,21 @@ const SHORT: Duration = Duration::from_millis(300);
 fn reason(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Failed { reason, .. } => reason,
-        _ => panic!("{outcome} should have failed"),
+        _ => panic!("{outcome:?} should have failed"),
     }
 }
 
-/// Purpose: a whole feed is applied, and the log line says what it contained and changed.
+/// Purpose: a whole feed is applied, and the outcome says what it contained and changed.
 #[test]
 fn whole_feed() {
-    let (outcome, catalog) = poll(ok(generate(20, 1)));
+    let feed = generate(20, 1);
+    let (outcome, catalog) = poll(ok(&feed));
     assert_eq!(catalog.snapshot().len(), 20);
-    let line = outcome.to_string();
-    assert!(line.starts_with("poll ok status=200 bytes="), "{line}");
-    assert!(line.contains(" online=20 new=20 changed=0 skipped=0"), "{line}");
+    let Outcome::Fetched { bytes, feed: stats, applied } = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((bytes, stats.online, stats.skipped_total()), (feed.len() as u64, 20, 0));
+    assert_eq!(applied, Applied { new: 20, changed: 0, refused: 0 });
 }
 
 /// Purpose: chunked and close-delimited bodies are read as well as those with a length.
@@ -71,7 +74,7 @@ fn other_framings() {
     let until_close = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{feed}");
     for answer in [chunked, until_close] {
         let (outcome, catalog) = poll(send(answer));
-        assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
+        assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome:?}");
         assert_eq!(catalog.snapshot().len(), 5);
     }
 }
@@ -88,7 +91,7 @@ fn compressed() {
         let (outcome, catalog) = poll(send(answer));
         assert!(
             matches!(outcome, Outcome::Fetched { bytes, .. } if bytes == feed.len() as u64),
-            "{outcome}"
+            "{outcome:?}"
         );
         assert_eq!(catalog.snapshot().len(), 50);
     }
@@ -116,10 +119,10 @@ fn failures_change_nothing() {
     ];
     for (act, expected) in cases {
         let (outcome, catalog) = poll(act);
-        assert_eq!(reason(&outcome), expected, "{outcome}");
+        assert_eq!(reason(&outcome), expected, "{outcome:?}");
         assert!(
             matches!(outcome, Outcome::Failed { applied: Applied { new: 0, .. }, .. }),
-            "{outcome}"
+            "{outcome:?}"
         );
         assert_eq!(catalog.snapshot().version(), 0);
     }
@@ -132,7 +135,7 @@ fn connection_refused() {
     let url = format!("http://{}/", listener.local_addr().expect("bound"));
     drop(listener);
     let outcome = source(&url).poll(&catalog(), 1);
-    assert_eq!(reason(&outcome), "connection", "{outcome}");
+    assert_eq!(reason(&outcome), "connection", "{outcome:?}");
 }
 
 /// Purpose: a feed that breaks off adds what was complete, keeps the rest as it was, and is a failure.
@@ -154,9 +157,9 @@ fn truncated_feed_adds_what_was_complete() {
     ];
     for (answer, expected) in cases {
         let (outcome, catalog) = poll(send(answer));
-        assert_eq!(reason(&outcome), expected, "{outcome}");
+        assert_eq!(reason(&outcome), expected, "{outcome:?}");
         let served = catalog.snapshot().len();
-        assert!((1..40).contains(&served), "{outcome}: {served}");
+        assert!((1..40).contains(&served), "{outcome:?}: {served}");
     }
 }
 
@@ -176,16 +179,16 @@ fn bodies_are_bounded() {
         })
     };
     let (outcome, _) = poll(ok(bomb));
-    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+    assert_eq!(reason(&outcome), "too_large", "{outcome:?}");
     let (outcome, _) = poll(endless(empty_member.repeat(1000)));
-    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+    assert_eq!(reason(&outcome), "too_large", "{outcome:?}");
     let start: Act = Box::new(move |stream: &mut TcpStream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         let _ = stream.write_all(plan.as_bytes());
         while stream.write_all(zone.as_bytes()).is_ok() {}
     });
     let (outcome, _) = poll(start);
-    assert_eq!(reason(&outcome), "too_large", "{outcome}");
+    assert_eq!(reason(&outcome), "too_large", "{outcome:?}");
 }
 
 /// Purpose: a body of exactly the limit is read, one more byte is not.
@@ -195,7 +198,7 @@ fn body_limit_is_exact() {
     for (limit, fits) in [(feed.len() + 1, true), (feed.len(), true), (feed.len() - 1, false)] {
         let limited = |settings| Settings { body_bytes_max: limit as u64, ..settings };
         let (outcome, _) = poll_with(ok(&feed), limited);
-        assert_eq!(matches!(outcome, Outcome::Fetched { .. }), fits, "{limit}: {outcome}");
+        assert_eq!(matches!(outcome, Outcome::Fetched { .. }), fits, "{limit}: {outcome:?}");
     }
 }
 
@@ -218,7 +221,7 @@ fn silence_times_out() {
         let (outcome, _) =
             poll_with(silent, |settings| Settings { read_timeout: SHORT, ..settings });
         drop(done);
-        assert_eq!(reason(&outcome), "timeout", "{outcome}");
+        assert_eq!(reason(&outcome), "timeout", "{outcome:?}");
     }
 }
 
@@ -232,7 +235,7 @@ fn trickle_times_out() {
         }
     });
     let (outcome, _) = poll_with(trickle, |settings| Settings { total_timeout: SHORT, ..settings });
-    assert_eq!(reason(&outcome), "timeout", "{outcome}");
+    assert_eq!(reason(&outcome), "timeout", "{outcome:?}");
 }
 
 /// Purpose: a reset in mid-body is a failure that keeps what was complete.
@@ -246,7 +249,7 @@ fn reset_in_mid_body() {
         // Both directions end before the body does; on loopback that is what a reset looks like too.
         let _ = stream.shutdown(Shutdown::Both);
     }));
-    assert!(["truncated", "reset"].contains(&reason(&outcome)), "{outcome}");
+    assert!(["truncated", "reset"].contains(&reason(&outcome)), "{outcome:?}");
     assert!(!catalog.snapshot().is_empty());
 }
 
@@ -282,7 +285,6 @@ fn conditional_requests() {
     // one without validators: no more.
     assert_eq!(conditional, [false, false, true, true, false]);
     assert!(matches!(outcomes[2], Outcome::NotModified));
-    assert_eq!(outcomes[2].to_string(), "poll ok status=304");
     assert!(matches!(
         outcomes[4],
         Outcome::Fetched { applied: Applied { new: 0, changed: 0, .. }, .. }
@@ -299,7 +301,7 @@ fn redirects() {
     };
     let (url, heads) = stub(vec![moved(), ok(generate(3, 1))]);
     let outcome = source(&url).poll(&catalog(), 1);
-    assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
+    assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome:?}");
     assert!(heads.iter().nth(1).is_some_and(|head| head.starts_with("GET /new ")));
     let (url, _heads) = stub((0..10).map(|_| moved()).collect());
     assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
@@ -333,7 +335,7 @@ fn urls() {
     }
 }
 
-/// Purpose: the thread polls at once, again after a failure, logs one line per poll, counts what it
+/// Purpose: the thread polls at once, again after a failure, reports every poll, counts what it
 /// did, and stores before it serves.
 #[test]
 fn thread_polls_and_reports() {
@@ -343,21 +345,17 @@ fn thread_polls_and_reports() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = Embedded::open(directory.path()).expect("a new store");
     let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
-    let (lines, logged) = mpsc::channel();
-    let lines = Mutex::new(lines);
-    let log =
-        Arc::new(move |line: &str| drop(lines.lock().expect("unpoisoned").send(line.to_owned())));
+    let (told, reports) = mpsc::channel();
+    let listener = Box::new(move |report: &Report<'_>| {
+        let named = report.outcome.feed().map(|feed| feed.named.clone()).unwrap_or_default();
+        let _ = told.send((report.outcome.name(), report.version, report.events, named));
+    });
     let settings = Settings { retry_base: Duration::from_millis(1), ..settings(&url) };
-    let poller = Poller::start(settings, Arc::clone(&catalog), log).expect("a thread");
-    let [first, second]: [String; 2] = [0, 1].map(|_| logged.recv().expect("a line"));
-    assert!(
-        first.starts_with("poll failed reason=status") && first.contains("version=0 kept=0"),
-        "{first}"
-    );
-    assert!(
-        second.starts_with("poll ok status=200") && second.contains("skipped_plans=date("),
-        "{second}"
-    );
+    let poller = Poller::start(settings, Arc::clone(&catalog), listener).expect("a thread");
+    let [first, second] = [0, 1].map(|_| reports.recv().expect("a report"));
+    assert_eq!(first, ("failed", 0, 0, Vec::new()));
+    assert_eq!((second.0, second.1, second.2), ("ok", 1, 9));
+    assert_eq!(second.3.iter().map(|skipped| skipped.reason).collect::<Vec<_>>(), [Skip::Date]);
     let stats = poller.stats();
     poller.stop();
     assert_eq!((stats.ok(), stats.failed(), stats.skipped(Skip::Date)), (1, 1, 1));
@@ -381,8 +379,7 @@ fn stop_interrupts_a_download() {
     })]);
     let never = Duration::from_secs(24 * 3600);
     let settings = Settings { read_timeout: never, total_timeout: never, ..settings(&url) };
-    let poller =
-        Poller::start(settings, Arc::new(catalog()), Arc::new(|_: &str| {})).expect("a thread");
+    let poller = Poller::start(settings, Arc::new(catalog()), Box::new(|_| {})).expect("a thread");
     begun.recv().expect("the download has begun");
     // Would wait for a day if it did not interrupt.
     poller.stop();

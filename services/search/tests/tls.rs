@@ -66,12 +66,12 @@ fn https() {
 
     let public = Settings::new(&url);
     let outcome = Source::new(&public).expect("valid settings").poll(&catalog, 1);
-    assert!(matches!(outcome, Outcome::Failed { reason: "tls", .. }), "{outcome}");
+    assert!(matches!(outcome, Outcome::Failed { reason: "tls", .. }), "{outcome:?}");
     assert!(catalog.snapshot().is_empty());
 
     let named = Settings { authorities: Some(authority), ..public.clone() };
     let outcome = Source::new(&named).expect("valid settings").poll(&catalog, 1);
-    assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome}");
+    assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome:?}");
     assert_eq!(catalog.snapshot().len(), 7);
 
     for nonsense in [&b""[..], b"not a certificate"] {

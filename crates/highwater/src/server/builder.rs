@@ -88,29 +88,15 @@ impl Server {
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
     /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once.
     ///
+    /// A program that starts threads of its own before this must hold the signals back before it
+    /// does: see [`Running::until_signal`].
+    ///
     /// # Errors
     /// The router is inconsistent, an address cannot be bound, or a driver failed.
     pub fn run(self) -> Result<(), ServerError> {
         // Before any thread starts, so that all of them inherit the mask.
         let signals = Signals::block().map_err(ServerError::signals)?;
-        let mut running = self.start()?;
-        loop {
-            match signals.wait_timeout(Duration::from_millis(500)) {
-                Ok(Some(signal)) => {
-                    log::info!("stopping", signal = %signal);
-                    if signal == Signal::Quit {
-                        running.drain_timeout = Duration::ZERO;
-                    }
-                    break;
-                }
-                Ok(None) if running.has_failed() => break,
-                Ok(None) => {}
-                Err(error) => return Err(ServerError::signals(error)),
-            }
-        }
-        let outcome = running.stop();
-        log::flush();
-        outcome
+        self.start()?.until_signal(&signals)
     }
 
     /// Starts the workers and returns. For tests, and for programs with their own main loop.
@@ -377,6 +363,46 @@ impl Running {
     /// The address of the metrics port, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.observer.as_ref().map(|observer| observer.address)
+    }
+
+    /// Serves until one of `signals` comes, then drains as [`Server::run`] does.
+    ///
+    /// For programs with threads of their own. A signal goes to any thread that does not hold it
+    /// back, and there it kills; so the signals are blocked first of all, and every thread inherits
+    /// that:
+    ///
+    /// ```no_run
+    /// use highwater::server::Signals;
+    /// use highwater::{Router, Server};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let signals = Signals::block()?;
+    /// let worker = std::thread::spawn(|| { /* something beside the server */ });
+    /// Server::new(Router::new().get("/", || "Hello, World!")).start()?.until_signal(&signals)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A worker's driver failed.
+    pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
+        loop {
+            match signals.wait_timeout(Duration::from_millis(500)) {
+                Ok(Some(signal)) => {
+                    log::info!("stopping", signal = %signal);
+                    if signal == Signal::Quit {
+                        self.drain_timeout = Duration::ZERO;
+                    }
+                    break;
+                }
+                Ok(None) if self.has_failed() => break,
+                Ok(None) => {}
+                Err(error) => return Err(ServerError::signals(error)),
+            }
+        }
+        let outcome = self.stop();
+        log::flush();
+        outcome
     }
 
     fn has_failed(&self) -> bool {

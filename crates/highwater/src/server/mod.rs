@@ -34,6 +34,7 @@ mod worker;
 pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};
+pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::Pool;

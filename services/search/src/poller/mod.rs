@@ -1,7 +1,7 @@
 //! Asks the provider for its feed, again and again, on a thread of its own.
 //!
 //! Nothing the provider does reaches a client: a poll either adds to the catalog or leaves it as it
-//! is. One line is logged per poll. After a failure the next poll comes sooner than the interval,
+//! is. Every poll is reported. After a failure the next poll comes sooner than the interval,
 //! but further and further apart ([`delay::next_delay`]).
 //!
 //! [`Poller::stop`] is prompt: it closes the connection a download is blocked on. What it may have to
@@ -10,6 +10,7 @@
 
 pub mod delay;
 mod download;
+mod report;
 mod stats;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use self::delay::next_delay;
 use self::download::Download;
 pub use self::download::parse_url;
+pub use self::report::Report;
 pub use self::stats::PollStats;
 use crate::catalog::{Applied, Catalog};
 use crate::feed::{Feed, Limits, Stats};
@@ -68,10 +70,10 @@ impl Settings {
     }
 }
 
-/// Where one line per poll goes.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+/// Who is told of every poll, on the poller's thread.
+pub type Listener = Box<dyn FnMut(&Report<'_>) + Send>;
 
-/// How one poll went. Its display form is its line in the log, without the part about the next.
+/// How one poll went.
 #[derive(Debug)]
 pub enum Outcome {
     /// A whole feed was read and applied.
@@ -111,6 +113,15 @@ impl Outcome {
         }
     }
 
+    /// Its name in logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Fetched { .. } => "ok",
+            Outcome::NotModified => "not_modified",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+
     /// What was read of the feed.
     pub fn feed(&self) -> Option<&Stats> {
         match self {
@@ -118,38 +129,13 @@ impl Outcome {
             Outcome::NotModified => None,
         }
     }
-}
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What that changed.
+    pub fn applied(&self) -> Option<&Applied> {
         match self {
-            Outcome::Fetched { bytes, .. } => write!(f, "poll ok status=200 bytes={bytes}")?,
-            Outcome::NotModified => return f.write_str("poll ok status=304"),
-            Outcome::Failed { reason, .. } => write!(f, "poll failed reason={reason}")?,
+            Outcome::Fetched { applied, .. } | Outcome::Failed { applied, .. } => Some(applied),
+            Outcome::NotModified => None,
         }
-        let (Outcome::Fetched { feed, applied, .. } | Outcome::Failed { feed, applied, .. }) = self
-        else {
-            return Ok(());
-        };
-        let Stats { plans, online, duplicates, .. } = feed;
-        let Applied { new, changed, refused } = applied;
-        write!(
-            f,
-            " plans={plans} online={online} new={new} changed={changed} skipped={}",
-            feed.skipped_total()
-        )?;
-        for (name, count) in [("duplicates", *duplicates), ("refused", *refused as u64)] {
-            if count > 0 {
-                write!(f, " {name}={count}")?;
-            }
-        }
-        for (i, skipped) in feed.named.iter().enumerate() {
-            write!(f, "{}{skipped}", if i == 0 { " skipped_plans=" } else { "," })?;
-        }
-        if let Outcome::Failed { detail, .. } = self {
-            write!(f, " detail={detail:?}")?;
-        }
-        Ok(())
     }
 }
 
@@ -244,7 +230,11 @@ impl Stopping {
 
 impl Poller {
     /// Starts polling at once. Fails on an [`InvalidSetting`], or without a thread to run on.
-    pub fn start(settings: Settings, catalog: Arc<Catalog>, log: Log) -> io::Result<Poller> {
+    pub fn start(
+        settings: Settings,
+        catalog: Arc<Catalog>,
+        listener: Listener,
+    ) -> io::Result<Poller> {
         let source =
             Source::new(&settings).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let (stopping, stats) = (Arc::new(Stopping::default()), Arc::new(PollStats::default()));
@@ -253,7 +243,7 @@ impl Poller {
             settings,
             source,
             catalog,
-            log,
+            listener,
             stats: Arc::clone(&stats),
             stopping: Arc::clone(&stopping),
         };
@@ -281,7 +271,7 @@ struct Run {
     settings: Settings,
     source: Source,
     catalog: Arc<Catalog>,
-    log: Log,
+    listener: Listener,
     stats: Arc<PollStats>,
     stopping: Arc<Stopping>,
 }
@@ -312,14 +302,12 @@ impl Run {
         }
     }
 
-    fn report(&self, outcome: &Outcome, seen_at: i64, took: Duration, delay: Duration) {
-        let snapshot = self.catalog.snapshot();
+    fn report(&mut self, outcome: &Outcome, seen_at: i64, took: Duration, next: Duration) {
         self.stats.count(outcome, seen_at);
-        let (took, next, version, kept) =
-            (took.as_millis(), delay.as_millis(), snapshot.version(), snapshot.len());
-        (self.log)(&format!(
-            "{outcome} took_ms={took} next_in_ms={next} version={version} kept={kept}"
-        ));
+        let snapshot = self.catalog.snapshot();
+        let (version, events) = (snapshot.version(), snapshot.len());
+        drop(snapshot);
+        (self.listener)(&Report { outcome, took, next, version, events });
     }
 }
 

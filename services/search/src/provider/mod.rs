@@ -4,6 +4,7 @@
 //! generator that the caller seeds, so a run that found something can be repeated.
 
 mod generate;
+mod http;
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use flate2::write::GzEncoder;
 use uuid::Uuid;
 
 pub use self::generate::generate;
+pub use self::http::router;
 use crate::prng::Prng;
 
 /// How the provider behaves. The default is an honest one.
