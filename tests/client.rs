@@ -210,7 +210,13 @@ impl Client {
     /// The connection was reset, or nothing came in time.
     pub fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
-        let count = self.stream.read(&mut buffer)?;
+        let count = loop {
+            match self.stream.read(&mut buffer) {
+                // Not restarted by itself where there is a timeout.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
         self.heard.extend_from_slice(&buffer[..count]);
         Ok(count > 0)
     }

@@ -78,6 +78,25 @@ impl Process {
         Client::connect(self.address)
     }
 
+    /// Has it allocate what it allocates once, so that what is allocated from now on is due to what
+    /// is done to it from now on. That includes every receive buffer it provides to the kernel.
+    ///
+    /// # Panics
+    /// If it does not serve `/`.
+    pub fn warm_up(&self) {
+        let mut client = self.connect();
+        for _ in 0..2000 {
+            assert_eq!(client.get("/").status, 200);
+        }
+        let mut clients: Vec<Client> = (0..50).map(|_| self.connect()).collect();
+        for client in &mut clients {
+            client.send(&vec![b'\r'; 64 * 1024]).expect("open");
+        }
+        for client in &mut clients {
+            assert_eq!(client.reply().status, 400);
+        }
+    }
+
     /// The descriptors it has open.
     pub fn descriptors(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.id());

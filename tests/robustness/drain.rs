@@ -14,6 +14,7 @@ on_both_transports!(
     everybody_gets_his_due,
     hung_handlers_are_cut,
     quit_does_not_wait,
+    idle_servers_end,
 );
 
 /// Purpose: SIGTERM under load loses no answer: whoever was let in and asked is answered in full.
@@ -182,4 +183,27 @@ fn quit_does_not_wait(transport: Transport) {
     server.signal("QUIT");
     let status = server.wait(Duration::from_secs(3)).expect("it ends");
     assert_eq!(status.code(), Some(0));
+}
+
+/// Purpose: a server that nobody uses, or of which only idle connections are open, ends within a
+/// second: it waits for nobody it owes nothing.
+fn idle_servers_end(transport: Transport) {
+    for count in [0, 10] {
+        let mut server = transport.serve(&[]);
+        let clients: Vec<Client> = (0..count)
+            .map(|_| {
+                let mut client = server.connect();
+                assert_eq!(client.get("/").status, 200);
+                client
+            })
+            .collect();
+        let begun = Instant::now();
+        server.signal("TERM");
+        let status = server.wait(Duration::from_secs(3)).expect("it ends");
+        let passed = begun.elapsed();
+        assert_eq!(status.code(), Some(0));
+        assert!(passed < Duration::from_secs(1), "{count} idle connections: {passed:?}");
+        println!("{transport:?}: {count} idle connections, ended after {passed:?}");
+        drop(clients);
+    }
 }

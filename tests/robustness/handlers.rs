@@ -26,6 +26,7 @@ on_both_transports!(
 /// process that lives on without growing.
 fn panics_are_answers(transport: Transport) {
     let server = transport.serve(&[]);
+    server.warm_up();
     let mut client = server.connect();
     let panic = |client: &mut Client, round: usize| {
         let path = ["/panic", "/panic-async", "/panic-blocking"][round % 3];

@@ -171,8 +171,9 @@ fn connections_wait_for_others(transport: Transport) {
 /// A connection within a request.
 fn begin(server: &Process) -> Client {
     let mut client = server.connect();
-    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n").expect("open");
-    // Once this is read, it counts as busy; and the server has taken it in when it answers that.
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    client.send(head.as_bytes()).expect("open");
+    assert_eq!(client.reply().status, 100, "the server has taken it in");
     client
 }
 

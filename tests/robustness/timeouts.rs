@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_tests::client::{Client, get};
-use highwater_tests::process::Process;
+use highwater_tests::process::{Process, eventually};
 use socket2::SockRef;
 
 use crate::Transport;
@@ -65,6 +65,36 @@ fn never_reads() {
             for path in ["/content?bytes=50000000", "/pieces?bytes=50000000"] {
                 scope.spawn(move || never_reads_over(transport, path));
             }
+        }
+    });
+}
+
+/// Purpose: no deadline waits for a longer one that was set before it: an idle connection ends at its
+/// own timeout although the answer before it had longer to be taken, and a refused client that stays
+/// is lingered for no longer than two seconds.
+#[test]
+fn shorter_than_the_write_timeout() {
+    thread::scope(|scope| {
+        for transport in Transport::available() {
+            scope.spawn(move || {
+                let server = transport.serve(&["--idle-timeout", "3s"]);
+                let (mut idle, _) = connect(&server);
+                assert_eq!(idle.get("/").status, 200);
+                let begun = Instant::now();
+                assert!(idle.is_closed_in_silence());
+                let passed = check(begun, 3.0);
+                println!("{transport:?}, idle with --idle-timeout 3s: {passed}");
+                let (mut refused, _) = connect(&server);
+                refused.send(b"GET / HTTP/9.9\r\n\r\n").expect("open");
+                assert_eq!(refused.reply().status, 505);
+                let begun = Instant::now();
+                assert!(refused.is_closed_in_silence(), "it has said its last");
+                let is_gone = || server.metric("http_connections_active") == 0.0;
+                assert!(!is_gone(), "what is still on its way is read");
+                assert!(eventually(Duration::from_secs(10), is_gone));
+                let passed = check(begun, 2.0);
+                println!("{transport:?}, lingering: {passed}");
+            });
         }
     });
 }
@@ -199,7 +229,8 @@ fn steady_body(server: &Process) -> String {
 
 fn never_reads_over(transport: Transport, path: &str) {
     let server = transport.serve(&["--write-timeout", "10s"]);
-    // Whatever is made once is made now.
+    server.warm_up();
+    // The shared content is made by the first who asks.
     assert_eq!(server.connect().get(path).content.len(), 50_000_000);
     let before = server.resident_kib();
     let mut clients = Vec::new();

@@ -158,6 +158,25 @@ fn body_drips() {
     assert_eq!(fast.deadline(), ms(7_000));
 }
 
+/// Purpose: the part of a body that came together with its head counts like the rest of it, in either
+/// framing: who sends at once what he has is not slow when he then takes a breath.
+#[test]
+fn what_comes_with_the_head_counts() {
+    for (framing, body) in [
+        ("Content-Length: 9600", "x".repeat(4_800)),
+        ("Transfer-Encoding: chunked", format!("2580\r\n{}", "x".repeat(4_800))),
+    ] {
+        for target in ["/", "/s"] {
+            let mut peer = Peer::new();
+            let wire = format!("POST {target} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n{body}");
+            if peer.next(ms(0), &wire) != Seen::Wait {
+                assert_eq!(peer.next(ms(0), ""), Seen::Body("x".repeat(4_800).into()));
+            }
+            assert_eq!(peer.deadline(), ms(25_000), "{framing}, {target}: 5 s and 4800/240 s");
+        }
+    }
+}
+
 /// Purpose: the handler of a streamed body is told that it stalled; the answer is still owed, with
 /// whatever status it chooses, and is the last.
 #[test]

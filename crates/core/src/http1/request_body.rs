@@ -29,11 +29,14 @@ impl Connection {
     ) {
         // Copied, lest this connection keep the capacity that another's body gave the scratch.
         let (head, body) = (head.to_vec(), body.to_vec());
+        let partial_len = body.len() as u64;
         self.partial = Some(Box::new(Partial { head, body, decoder }));
         self.input = Input::Collecting;
         self.body_max = max;
         self.begin_body(now);
         self.send_continue(now);
+        // What came with the head has come all the same.
+        self.body_bytes = partial_len;
     }
 
     /// [`Connection::next`] where no head is expected.

@@ -37,7 +37,7 @@ use slots::{
 const RECEIVE_SIZE: usize = 64 * 1024;
 
 /// How often a poll receives from one connection before it is the others' turn.
-const RECEIVES_MAX: usize = 16;
+const RECEIVES_MAX: usize = 2;
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
