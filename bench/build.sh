@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the floor, the load generator and the peers into bench/bin, one after the other.
+# Builds Highwater, the floor, the load generator and the peers into bench/bin, one after the other.
 #
 #   bench/build.sh                      everything that is missing or older than its sources
 #   bench/build.sh floor axum           only these
@@ -12,8 +12,8 @@ cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-all=(floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio)
-usual=(floor axum ntex may nginx wrk actix xitca-epoll)
+all=(highwater floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio)
+usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll)
 
 main() {
   mkdir -p bin
@@ -21,6 +21,7 @@ main() {
   [ $# -gt 0 ] || set -- "${usual[@]}"
   for name in "$@"; do
     case $name in
+      highwater)   build_highwater ;;
       floor)       cargo_build floor "" floor,loadgen ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
       may)         cargo_build peers/may "" peer-may=may ;;
@@ -33,6 +34,15 @@ main() {
       *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
     esac
   done
+}
+
+# Highwater under the same flags, in a folder of its own so that cargo does not rebuild target/ for them. Its inputs are
+# the whole workspace: whether it is up to date is cargo's to say.
+build_highwater() {
+  echo "building:   highwater-arena"
+  (cd .. && RUSTFLAGS=$flags CARGO_TARGET_DIR=$bench/target \
+    ${LOCK:+flock -s "$LOCK"} cargo build --quiet --release --locked -p highwater-arena)
+  install target/release/highwater-arena bin/highwater-arena
 }
 
 # cargo_build DIR TOOLCHAIN BINARY[=NAME][,...] [CARGO ARGUMENTS]

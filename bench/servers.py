@@ -65,7 +65,7 @@ class Server:
 
 
 def _highwater(transport):
-    return (f"{ROOT}/target/release/highwater-arena --listen 127.0.0.1:{{port}} --metrics off "
+    return (f"{BENCH}/bin/highwater-arena --listen 127.0.0.1:{{port}} --metrics off "
             f"--workers 1 --pin off --transport {transport}")
 
 

@@ -16,6 +16,8 @@
 //! Everything of a connection happens on the one thread that accepted it.
 
 mod advisor;
+#[cfg(test)]
+mod allocations;
 mod answer;
 #[cfg(feature = "cli")]
 pub mod args;
