@@ -22,6 +22,7 @@ pub mod args;
 mod builder;
 mod config;
 mod inbox;
+mod inspect;
 mod lifetime;
 mod orphans;
 mod pool;
@@ -36,5 +37,5 @@ pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};
 
 pub(crate) use inbox::Inbox;
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};
