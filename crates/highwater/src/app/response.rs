@@ -255,9 +255,6 @@ impl Response {
         for (name, value) in &self.headers {
             fields.push(name.as_str(), value.as_bytes());
         }
-        if self.status == StatusCode::SWITCHING_PROTOCOLS {
-            fields.push("connection", b"upgrade");
-        }
     }
 }
 
