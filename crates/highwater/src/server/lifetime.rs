@@ -53,6 +53,9 @@ impl<C: Clock> State<C> {
             self.serve_carry(id);
         } else if slot.connection.has_output() {
             self.touch(id);
+        } else {
+            // What follows the send may be due earlier than the send was.
+            self.arm(id);
         }
     }
 
