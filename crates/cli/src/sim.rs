@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// and jumps of the clock. A failure is a number that shows it again.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42\n  highwater sim --seeds 1000 --json"
+    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json"
 )]
 pub(crate) struct Args {
     /// How many seeds to run, from --first on.
@@ -28,6 +28,10 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
 
+    /// Tell everything that happens under --seed, a line for each event and each command.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -39,6 +43,7 @@ struct Totals {
     clients: u64,
     answers: u64,
     resets: u64,
+    expiries: u64,
     turns: u64,
 }
 
@@ -48,11 +53,17 @@ impl Totals {
         self.clients += report.clients as u64;
         self.answers += report.answers as u64;
         self.resets += report.resets as u64;
+        self.expiries += report.expiries as u64;
         self.turns += u64::from(report.turns);
     }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    // The worker catches a handler's panic; the simulator catches the worker's. Neither should print.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let (Some(seed), true) = (args.seed, args.trace) {
+        tell(seed);
+    }
     let (first, count) = args.seed.map_or((args.first, args.seeds), |seed| (seed, 1));
     let began = Instant::now();
     let (totals, failures) = run_all(first, count);
@@ -69,8 +80,6 @@ fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
     let mut totals = Totals::default();
     let mut failures: Vec<Failure> = Vec::new();
     let mut progress = Progress::new("simulating", count);
-    // The worker catches a handler's panic; the simulator catches the worker's. Neither should print.
-    std::panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
         let (sender, results) = mpsc::channel();
         for _ in 0..threads {
@@ -104,27 +113,37 @@ fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
     (totals, failures)
 }
 
+/// Prints what happens under `seed`.
+#[expect(clippy::print_stdout, reason = "this is the command's output")]
+fn tell(seed: u64) {
+    for line in sim::trace(seed).0 {
+        println!("{line}");
+    }
+}
+
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
 fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
-    let Totals { runs, clients, answers, resets, turns } = totals;
+    let Totals { runs, clients, answers, resets, expiries, turns } = totals;
+    let seconds = took.as_secs_f64();
+    let rate = (*runs as f64 + failures.len() as f64) / seconds;
     if args.json {
         let seeds: Vec<String> = failures.iter().map(|failure| failure.seed.to_string()).collect();
         println!(
             "{{\"passed\":{runs},\"failed\":{},\"clients\":{clients},\"answers\":{answers},\
-             \"resets\":{resets},\"turns\":{turns},\"failing_seeds\":[{}],\"seconds\":{:.3}}}",
+             \"resets\":{resets},\"expiries\":{expiries},\"turns\":{turns},\
+             \"failing_seeds\":[{}],\"seconds\":{seconds:.3},\"seeds_per_s\":{rate:.0}}}",
             failures.len(),
             seeds.join(","),
-            took.as_secs_f64(),
         );
         return;
     }
     println!(
         "{runs} seeds passed, {} failed: {clients} clients heard {answers} answers in {turns} turns, \
-         {resets} connections were cut by the weather ({:.1} s)",
+         {resets} connections were broken by clients or weather, {expiries} ended by the server \
+         ({seconds:.1} s, {rate:.0} seeds/s)",
         failures.len(),
-        took.as_secs_f64(),
     );
     for failure in failures {
-        println!("  {failure}\n    again: highwater sim --seed {}", failure.seed);
+        println!("  {failure}\n    again: highwater sim --seed {} --trace", failure.seed);
     }
 }

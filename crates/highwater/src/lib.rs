@@ -78,6 +78,7 @@ pub mod machine;
 pub mod metrics;
 pub mod server;
 pub mod sim;
+pub mod testing;
 
 pub use app::*;
 pub use bytes::Bytes;

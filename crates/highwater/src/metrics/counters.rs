@@ -328,8 +328,14 @@ impl WorkerMetrics {
     }
 
     /// Requests so far, over all endpoints.
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.endpoints.iter().map(|endpoint| endpoint.requests.get()).sum()
+    }
+
+    /// Durations recorded so far, over all endpoints.
+    pub(crate) fn durations_counted(&self) -> u64 {
+        let buckets = self.endpoints.iter().flat_map(|endpoint| &endpoint.buckets);
+        buckets.map(Tally::get).sum()
     }
 }
 

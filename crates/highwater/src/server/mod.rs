@@ -24,6 +24,7 @@ pub mod args;
 mod builder;
 mod config;
 mod inbox;
+mod inspect;
 mod lifetime;
 mod orphans;
 mod pool;
@@ -39,5 +40,5 @@ pub use config::{Pin, ServerConfig, TransportChoice};
 pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use inbox::Inbox;
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};

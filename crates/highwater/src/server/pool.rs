@@ -51,8 +51,13 @@ impl Pool {
 
     /// A pool without threads: jobs run when `run_deferred` is called. For the simulator, which has
     /// to decide when.
-    pub(crate) fn deferred() -> Self {
-        Pool::new(0, usize::MAX)
+    pub(crate) fn deferred(queue_max: usize) -> Self {
+        Pool::new(0, queue_max)
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.shared.lock().queue.len()
     }
 
     /// Runs the jobs that wait.

@@ -176,6 +176,16 @@ impl<D: Driver> Worker<D> {
         }
     }
 
+    /// How long the worker may wait from now on; `None` for ever. For those who let time pass
+    /// themselves.
+    pub(crate) fn spare_time(&self) -> Option<Duration> {
+        match self.patience() {
+            Wait::No => Some(Duration::ZERO),
+            Wait::Until(due) => Some(due - self.state.clock.now()),
+            Wait::Forever => None,
+        }
+    }
+
     /// Gives each touched connection's output to the driver, and says what is wanted from it.
     pub(super) fn flush(&mut self) {
         let mut touched = std::mem::take(&mut self.state.touched);

@@ -1,0 +1,195 @@
+//! A client in the simulation: it acts out its script at its own pace, and remembers what it heard.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+
+use super::link::Stage;
+use super::network::Network;
+use super::reader::Reader;
+use super::script::{Request, Script, Step};
+
+/// How a client goes about it.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Longest pause between two acts.
+    pause_max: Duration,
+    /// Most bytes said at a time, and read at a time; none for a client that never reads.
+    say_max: u64,
+    read_max: u64,
+    /// Goes on saying what it wanted to say although an answer has told it not to.
+    stubborn: bool,
+}
+
+/// A client with one connection.
+pub(super) struct Client {
+    pub(super) link: usize,
+    pub(super) requests: Vec<Request>,
+    pub(super) reader: Reader,
+    /// A hash of every byte heard.
+    pub(super) hash: u64,
+    pace: Pace,
+    steps: VecDeque<Step>,
+    next_at: Instant,
+    waiting_since: Option<Instant>,
+    finished: bool,
+    left: bool,
+}
+
+impl Client {
+    /// Draws a client that acts out `script`.
+    pub(super) fn draw(prng: &mut Prng, network: &mut Network, script: Script) -> Self {
+        let window = [16 * 1024, 16 * 1024, 2000, 100][prng.below(4) as usize];
+        let slow_reader = prng.chance(1, 6);
+        let pace = Pace {
+            pause_max: match prng.below(12) {
+                0 => Duration::from_millis(1500),
+                1 => Duration::from_millis(100),
+                _ => Duration::from_millis(3),
+            },
+            say_max: [1, 20, 300, 300, 5000][prng.below(5) as usize],
+            read_max: match prng.below(24) {
+                0 => 0,
+                _ if slow_reader => 20,
+                _ => [300, 3000][prng.below(2) as usize],
+            },
+            stubborn: prng.chance(1, 8),
+        };
+        // A client that says a byte at a time takes its time only between a few of them.
+        let pause_max = if pace.say_max < 20 { Duration::from_micros(200) } else { pace.pause_max };
+        let heads = script.requests.iter().map(|request| request.wanted.head_only).collect();
+        Client {
+            link: network.add(window),
+            requests: script.requests,
+            reader: Reader::new(heads),
+            hash: 0xcbf2_9ce4_8422_2325,
+            pace: Pace { pause_max, ..pace },
+            steps: script.steps.into(),
+            next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
+            waiting_since: None,
+            finished: false,
+            left: false,
+        }
+    }
+
+    /// When it acts next; never, if it has nothing more to do.
+    pub(super) fn next_at(&self, network: &Network) -> Instant {
+        if self.is_gone(network) { Instant::MAX } else { self.next_at }
+    }
+
+    /// Whether nothing more will come of it.
+    pub(super) fn is_gone(&self, network: &Network) -> bool {
+        let link = network.link(self.link);
+        let deaf = self.pace.read_max == 0;
+        match link.stage {
+            Stage::Refused => true,
+            Stage::Over => self.left || deaf || link.has_ended(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn never_reads(&self) -> bool {
+        self.pace.read_max == 0
+    }
+
+    /// Does something.
+    ///
+    /// # Errors
+    /// What it has heard is not HTTP.
+    pub(super) fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
+        let now = network.now();
+        if self.next_at > now || self.left || self.is_gone(network) {
+            return Ok(());
+        }
+        if network.link(self.link).stage == Stage::Unborn {
+            network.connect(self.link);
+            return Ok(());
+        }
+        let pause = prng.below(self.pace.pause_max.as_nanos() as u64 + 1);
+        self.next_at = now + Duration::from_nanos(pause);
+        if network.breaks() {
+            self.leave(network);
+            return Ok(());
+        }
+        if prng.chance(1, 2) {
+            self.read(network, prng)?;
+        }
+        self.say(network, prng);
+        self.read(network, prng)
+    }
+
+    fn read(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
+        if self.pace.read_max == 0 {
+            return Ok(());
+        }
+        let bytes = network.read(self.link, 1 + prng.below(self.pace.read_max) as usize);
+        // FNV-1a: no more is asked of it than to differ when the bytes do.
+        self.hash = bytes
+            .iter()
+            .fold(self.hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        self.reader.feed(&bytes)
+    }
+
+    fn say(&mut self, network: &mut Network, prng: &mut Prng) {
+        let told_to_stop = self.reader.answers().last().is_some_and(|answer| answer.closes);
+        let over = network.link(self.link).has_ended();
+        if (told_to_stop && !self.pace.stubborn) || over {
+            self.steps.clear();
+        }
+        match self.steps.front_mut() {
+            None if over && !self.finished => self.finish(network),
+            None => {}
+            Some(Step::Say(bytes)) => {
+                let take = bytes.len().min(1 + prng.below(self.pace.say_max) as usize);
+                let said = network.say(self.link, &bytes[..take]);
+                bytes.drain(..said);
+                if bytes.is_empty() {
+                    self.steps.pop_front();
+                }
+            }
+            Some(Step::Rest(rest)) => {
+                self.next_at = network.now() + *rest;
+                self.steps.pop_front();
+            }
+            Some(&mut Step::Await(answers)) => {
+                if self.reader.answers().len() >= answers {
+                    self.steps.pop_front();
+                }
+            }
+            Some(&mut Step::AwaitContinue(at, patience)) => {
+                self.await_continue(network, at, patience)
+            }
+            Some(Step::Finish) => {
+                self.steps.pop_front();
+                self.finish(network);
+            }
+            Some(Step::Leave) => self.leave(network),
+        }
+    }
+
+    fn await_continue(&mut self, network: &Network, at: usize, patience: Duration) {
+        let now = network.now();
+        let since = *self.waiting_since.get_or_insert(now);
+        if self.reader.answers().len() > at {
+            self.steps.pop_front();
+            self.steps.pop_front(); // The body is not wanted any more.
+        } else if self.reader.interims().contains(&at) || now >= since + patience {
+            self.steps.pop_front();
+        } else {
+            return;
+        }
+        self.waiting_since = None;
+    }
+
+    fn finish(&mut self, network: &mut Network) {
+        self.finished = true;
+        network.finish(self.link);
+    }
+
+    fn leave(&mut self, network: &mut Network) {
+        self.left = true;
+        network.leave(self.link);
+    }
+}

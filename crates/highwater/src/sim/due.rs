@@ -1,0 +1,126 @@
+//! What has to happen by when: the deadlines of a connection as its limits state them, and progress
+//! where nothing is in the way.
+
+use highwater_core::time::Instant;
+use highwater_core::timer::TICK;
+
+use super::app::ROUTE_TIMEOUT;
+use super::link::Link;
+use super::script::{Hold, Request};
+use super::witness::{Around, Watch};
+
+/// Turns within which a request is answered that nothing holds up. The longest that the application
+/// takes is two turns a piece of an answer.
+const UNANSWERED_MAX: u32 = 40;
+
+/// Turns within which input is read that nothing holds up.
+const UNHEARD_MAX: u32 = 20;
+
+/// How long an idle connection may stay once draining has begun.
+const DRAIN_QUIET: std::time::Duration = std::time::Duration::from_millis(250);
+
+impl Watch {
+    /// Looks for a deadline that has passed, and for a request or a client that is forgotten.
+    pub(super) fn check_due(
+        &mut self,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<(), String> {
+        if let Some((due, what)) = self.due(link, requests, around)
+            && around.now >= due + TICK
+        {
+            return Err(format!("{what}: due at {due:?}, and it is {:?}", around.now));
+        }
+        self.check_progress(link, requests, around)
+    }
+
+    /// The next deadline at the latest, and what it is for.
+    fn due(
+        &self,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Option<(Instant, &'static str)> {
+        let (facts, limits) = (&link.facts, around.limits);
+        let last_act = facts.delivered_at.max(facts.sent_at);
+        if link.is_sending() {
+            return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
+        }
+        if let Some(at) = facts.last_sent_at {
+            return Some((at + limits.linger_timeout, "lingering"));
+        }
+        if self.reader.raw().is_some() || self.reader.is_inside() {
+            return None;
+        }
+        if self.is_discarding(link, requests) {
+            return Some((last_act + limits.body_timeout, "an unwanted body stalls"));
+        }
+        if let Some(since) = self.idle_since(link, requests) {
+            let limit = match facts.delivered {
+                0 => limits.header_timeout,
+                _ => limits.idle_timeout,
+            };
+            let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
+            return Some((due.unwrap_or(Instant::MAX).min(since + limit), "idleness"));
+        }
+        let at = self.at_hand();
+        let (request, times) = (requests.get(at)?, self.times.get(at)?);
+        match (times.head, times.end) {
+            (None, _) if request.malformed => None,
+            (None, _) if at == 0 => {
+                Some((facts.accepted_at + limits.header_timeout, "the first head"))
+            }
+            // It may have come with the request before it, and is looked at after that is answered.
+            (None, start) => {
+                let since = start.or(times.start)?.max(facts.sent_at);
+                Some((since + limits.header_timeout, "a head"))
+            }
+            // Its handler has to be told, and takes a few turns to answer.
+            (Some(_), None) if request.streams_body => None,
+            (Some(_), None) if request.needs_body && facts.eof_at.is_none() => {
+                Some((last_act + limits.body_timeout, "a body"))
+            }
+            (Some(head), _) if matches!(request.hold, Hold::Timeout | Hold::PoolOrTimeout) => {
+                Some((head.max(last_act) + ROUTE_TIMEOUT, "a route's timeout"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whoever has asked is answered, and whoever may speak is listened to.
+    fn check_progress(
+        &mut self,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<(), String> {
+        let facts = &link.facts;
+        let at = self.at_hand();
+        let request = requests.get(at);
+        let held = request.is_some_and(|request| {
+            self.times[at].head.is_some()
+                && match request.hold {
+                    Hold::Quick => false,
+                    Hold::Pool | Hold::PoolOrTimeout => !around.pool_is_quiet,
+                    Hold::Timeout | Hold::Never => true,
+                }
+        });
+        let busy = link.is_sending() || facts.has_shut_down() || held;
+        let asked = request.is_some_and(|request| match request.needs_body {
+            true => self.times[at].end.is_some(),
+            false => self.times[at].head.is_some(),
+        });
+        let waits = !busy && (asked || self.reader.is_inside());
+        self.unanswered = if waits { self.unanswered + 1 } else { 0 };
+        if self.unanswered > UNANSWERED_MAX {
+            return Err(format!("request {at} is not answered"));
+        }
+        let unheard = !busy && link.is_held_back();
+        self.unheard = if unheard { self.unheard + 1 } else { 0 };
+        if self.unheard > UNHEARD_MAX {
+            return Err("the client is not listened to".into());
+        }
+        Ok(())
+    }
+}

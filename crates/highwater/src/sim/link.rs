@@ -1,0 +1,261 @@
+//! One connection: both ends of it, what is on its way, and what has happened.
+
+use std::collections::VecDeque;
+
+use highwater_core::driver::{Close, ConnId, Output, Reading, Then};
+use highwater_core::time::Instant;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Its client has not connected yet.
+    Unborn,
+    /// In the listen queue.
+    Queued,
+    /// Accepted.
+    Open(ConnId),
+    /// The server's end is gone.
+    Over,
+    /// Nobody listened.
+    Refused,
+}
+
+/// A send in flight.
+pub(super) struct Sending {
+    pub(super) output: Output,
+    /// How much of it the kernel has taken.
+    pub(super) taken: usize,
+    pub(super) then: Then,
+}
+
+/// What has happened on a connection, as seen from outside the worker.
+pub(crate) struct Facts {
+    pub(crate) accepted_at: Instant,
+    /// Bytes handed to the worker, and when the last came.
+    pub(crate) delivered: u64,
+    pub(crate) delivered_at: Instant,
+    /// Bytes handed to the worker after it had shut down its side.
+    pub(crate) delivered_after_last: u64,
+    pub(crate) eof_at: Option<Instant>,
+    /// Every byte the worker has given to be sent.
+    pub(crate) sent: Vec<u8>,
+    /// When the kernel last took a part of a send, or was given one.
+    pub(crate) progress_at: Instant,
+    /// When the last send was complete.
+    pub(crate) sent_at: Instant,
+    /// The worker's last send, and when it was commanded; when it was complete.
+    pub(crate) last: Option<(Then, Instant)>,
+    pub(crate) last_sent_at: Option<Instant>,
+    /// The worker commanded the close.
+    pub(crate) close: Option<(Close, Instant)>,
+    /// There was a send in flight then.
+    pub(crate) close_cut_send: bool,
+}
+
+impl Facts {
+    pub(crate) fn has_shut_down(&self) -> bool {
+        self.last.is_some()
+    }
+}
+
+/// A connection.
+pub(crate) struct Link {
+    pub(crate) stage: Stage,
+    /// On its way to the worker.
+    pub(super) inbound: VecDeque<u8>,
+    pub(super) said_fin: bool,
+    /// On its way to the client, which buffers `window` bytes.
+    pub(super) wire: VecDeque<u8>,
+    window: usize,
+    fin: bool,
+    /// The server reset the connection; what was not read is lost.
+    pub(crate) was_reset: bool,
+    /// The client reset the connection.
+    pub(crate) has_left: bool,
+    reading: Reading,
+    /// What still comes although reading has stopped, as the kernel had it already: so many bytes,
+    /// the end being one.
+    late: usize,
+    pub(super) send: Option<Sending>,
+    /// `Closed` is to be reported.
+    pub(super) closing: Option<Close>,
+    pub(crate) facts: Facts,
+}
+
+impl Link {
+    pub(super) fn new(window: usize) -> Self {
+        Link {
+            stage: Stage::Unborn,
+            inbound: VecDeque::new(),
+            said_fin: false,
+            wire: VecDeque::new(),
+            window,
+            fin: false,
+            was_reset: false,
+            has_left: false,
+            reading: Reading::Once,
+            late: 0,
+            send: None,
+            closing: None,
+            facts: Facts {
+                accepted_at: Instant::ZERO,
+                delivered: 0,
+                delivered_at: Instant::ZERO,
+                delivered_after_last: 0,
+                eof_at: None,
+                sent: Vec::new(),
+                progress_at: Instant::ZERO,
+                sent_at: Instant::ZERO,
+                last: None,
+                last_sent_at: None,
+                close: None,
+                close_cut_send: false,
+            },
+        }
+    }
+
+    pub(crate) fn id(&self) -> ConnId {
+        match self.stage {
+            Stage::Open(id) => id,
+            stage => panic!("a connection that is {stage:?} has no id"),
+        }
+    }
+
+    /// Whether the worker serves it and nothing has decided its end yet.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Open(_)) && self.closing.is_none()
+    }
+
+    pub(crate) fn is_sending(&self) -> bool {
+        self.send.is_some()
+    }
+
+    /// Bytes of memory that the send in flight holds.
+    pub(crate) fn sending_capacity(&self) -> usize {
+        self.send.as_ref().map_or(0, |send| send.output.bytes.capacity())
+    }
+
+    /// Whether input waits that will not be delivered unless the worker asks for it.
+    pub(crate) fn is_held_back(&self) -> bool {
+        let has_input = !self.inbound.is_empty() || (self.said_fin && self.facts.eof_at.is_none());
+        has_input && !self.may_deliver()
+    }
+
+    /// Whether the client has heard everything, and that it was everything.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.wire.is_empty() && (self.fin || self.stage == Stage::Over)
+    }
+
+    pub(super) fn accept(&mut self, id: ConnId, now: Instant) {
+        self.stage = Stage::Open(id);
+        self.facts.accepted_at = now;
+        self.facts.sent_at = now;
+        if self.has_left {
+            self.closing = Some(Close::Reset);
+        }
+    }
+
+    /// Whether the worker has given its last command.
+    pub(super) fn is_settled(&self) -> bool {
+        self.facts.close.is_some() || matches!(self.facts.last, Some((Then::Close, _)))
+    }
+
+    pub(super) fn read(&mut self, reading: Reading, late: usize) {
+        self.reading = reading;
+        self.late = late.min(self.inbound.len() + usize::from(self.said_fin));
+    }
+
+    pub(super) fn close(&mut self, how: Close, now: Instant) {
+        if self.closing.is_none() {
+            self.facts.close_cut_send = self.send.is_some();
+        }
+        self.facts.close = Some((how, now));
+        self.closing.get_or_insert(how);
+    }
+
+    fn may_deliver(&self) -> bool {
+        let open = !self.is_settled() && self.facts.eof_at.is_none();
+        open && (self.reading != Reading::Stop || self.late > 0)
+    }
+
+    /// What the worker is told next: bytes, or none for the end.
+    pub(super) fn take_delivery(&mut self, most: usize, now: Instant) -> Option<Vec<u8>> {
+        if !self.may_deliver() {
+            return None;
+        }
+        if self.inbound.is_empty() {
+            if !self.said_fin {
+                return None;
+            }
+            self.late = self.late.saturating_sub(1);
+            self.facts.eof_at = Some(now);
+            return Some(Vec::new());
+        }
+        let most = match self.reading {
+            Reading::Stop => most.min(self.late),
+            _ => most,
+        };
+        let bytes: Vec<u8> = self.inbound.drain(..most.min(self.inbound.len())).collect();
+        match self.reading {
+            Reading::Once => self.read(Reading::Stop, 0),
+            Reading::Stop => self.late -= bytes.len(),
+            Reading::Stream => {}
+        }
+        self.facts.delivered += bytes.len() as u64;
+        self.facts.delivered_at = now;
+        if self.facts.has_shut_down() {
+            self.facts.delivered_after_last += bytes.len() as u64;
+        }
+        Some(bytes)
+    }
+
+    /// Puts at most `most` bytes of the send in flight on the wire. Returns whether that did
+    /// anything.
+    pub(super) fn take_output(&mut self, most: usize, now: Instant) -> bool {
+        let Some(Sending { output, taken, .. }) = &mut self.send else { return false };
+        let left = output.len() - *taken;
+        let take = left.min(most).min(self.window.saturating_sub(self.wire.len()));
+        if take == 0 && left > 0 {
+            return false; // The client does not read.
+        }
+        let all = output.bytes.iter().chain(output.tail.iter());
+        self.wire.extend(all.skip(*taken).take(take));
+        *taken += take;
+        self.facts.progress_at = now;
+        true
+    }
+
+    /// The buffer of the send in flight, if that is complete.
+    pub(super) fn end_send(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let complete = |send: &mut Sending| send.taken == send.output.len();
+        let Sending { output, then, .. } = self.send.take_if(complete)?;
+        self.facts.sent_at = now;
+        match then {
+            Then::Keep => {}
+            Then::Shutdown => self.fin = true,
+            Then::Close => self.closing = Some(Close::Fin),
+        }
+        if then != Then::Keep {
+            self.facts.last_sent_at = Some(now);
+        }
+        Some(output.bytes)
+    }
+
+    /// The server's end goes.
+    pub(super) fn end(&mut self) -> ConnId {
+        let id = self.id();
+        self.stage = Stage::Over;
+        self.fin = true;
+        if !self.has_left && (self.closing == Some(Close::Reset) || !self.inbound.is_empty()) {
+            self.reset();
+        }
+        id
+    }
+
+    /// A reset reaches the client, and destroys what it has not read.
+    pub(super) fn reset(&mut self) {
+        self.was_reset = true;
+        self.wire.clear();
+        self.inbound.clear();
+    }
+}

@@ -1,0 +1,462 @@
+//! A network, and a kernel at its end, that are not there.
+//!
+//! Clients act on a [`Network`] between the worker's turns: they connect, say, finish, leave, read.
+//! A [`SimDriver`] is the same network as the worker's driver. In between, every split, order, delay
+//! and mishap is drawn from a seed; or, for tests of applications, nothing varies at all.
+//!
+//! It promises what [`Driver`] promises (R1–R7) and asserts what a worker owes (O1, O3; O2 cannot be
+//! broken, as the driver is borrowed during its callback). It is as unkind as the real drivers may
+//! be: bytes and even the end come after [`Reading::Stop`] if they were already received, accepted
+//! connections come after [`Accepting::Paused`], a close with unread input destroys what the client
+//! has not read, and what a client sends to a closed connection does so, too.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::time::Duration;
+
+use highwater_core::driver::{
+    AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+};
+use highwater_core::prng::Prng;
+use highwater_core::time::{Clock, Instant, UnixSeconds};
+
+use super::link::{Link, Sending, Stage};
+use super::trace::{Trace, show};
+
+/// Most bytes one delivery carries.
+pub(crate) const DELIVERY_MAX: usize = 4096;
+
+/// Bytes that the server's kernel takes from a client before the worker reads any.
+const INBOUND_MAX: usize = 16 * 1024;
+
+/// Events reported by one poll, if nothing is random.
+const EVENTS_MAX: usize = 256;
+
+/// Most bytes that were received but not reported when reading is stopped.
+const LATE_MAX: u64 = 6000;
+
+/// Time as the simulation tells it.
+#[derive(Clone, Debug)]
+pub(crate) struct SimClock(Rc<Cell<Instant>>);
+
+impl SimClock {
+    /// Lets time pass.
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.set(self.0.get() + by);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
+
+    fn unix_time(&self) -> UnixSeconds {
+        // 2026-01-01T00:00:00Z, and on.
+        UnixSeconds(1_767_225_600 + self.0.get().as_nanos() / 1_000_000_000)
+    }
+}
+
+/// What may go wrong, each as one chance in so many; zero for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weather {
+    /// A client's connection breaks, per act of a client.
+    pub(crate) reset_one_in: u64,
+    /// The machine stands still for up to `jump_max`, per poll.
+    pub(crate) jump_one_in: u64,
+    /// The longest standstill.
+    pub(crate) jump_max: Duration,
+    /// The kernel runs out of something, per accepted connection.
+    pub(crate) accept_failure_one_in: u64,
+}
+
+/// All connections there are, and the kernel's state.
+pub(crate) struct Network {
+    clock: SimClock,
+    /// `None`: nothing varies.
+    prng: Option<Prng>,
+    weather: Weather,
+    pub(crate) trace: Trace,
+    links: Vec<Link>,
+    /// Which link has which `ConnId`.
+    slots: Vec<Option<usize>>,
+    /// Connections in the listen queue.
+    backlog: VecDeque<usize>,
+    accepting: Accepting,
+    /// An accept has failed; nothing is accepted before the worker says something.
+    accept_stopped: bool,
+    /// Connections still accepted although the worker said to pause: they were on their way.
+    late_accepts: u64,
+    /// When the next client acts: nothing waits longer.
+    pub(crate) client_at: Instant,
+    /// When the events of the last poll happened.
+    pub(crate) turn_at: Instant,
+    /// Events reported by the last poll.
+    pub(crate) events: usize,
+    /// An accept failed in the last poll.
+    pub(crate) accept_failed: bool,
+    /// Totals, to be compared with what the worker counts.
+    pub(crate) accepted: u64,
+    pub(crate) delivered: u64,
+    pub(crate) commanded: u64,
+}
+
+impl Network {
+    /// A network in which the seed decides what may vary, or nothing varies without one.
+    pub(crate) fn new(seed: Option<u64>, weather: Weather, trace: Trace) -> Self {
+        let clock = SimClock(Rc::new(Cell::new(Instant::from_nanos(1))));
+        Network {
+            turn_at: clock.now(),
+            clock,
+            prng: seed.map(Prng::from_seed),
+            weather,
+            trace,
+            links: Vec::new(),
+            slots: Vec::new(),
+            backlog: VecDeque::new(),
+            accepting: Accepting::On,
+            accept_stopped: false,
+            late_accepts: 0,
+            client_at: Instant::MAX,
+            events: 0,
+            accept_failed: false,
+            accepted: 0,
+            delivered: 0,
+            commanded: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(crate) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    pub(crate) fn link(&self, link: usize) -> &Link {
+        &self.links[link]
+    }
+
+    /// Connections that wait to be accepted.
+    pub(crate) fn waiting(&self) -> usize {
+        self.backlog.len()
+    }
+
+    pub(crate) fn accepting(&self) -> Accepting {
+        if self.accept_stopped { Accepting::Paused } else { self.accepting }
+    }
+
+    // ---- what clients do
+
+    /// A place for a connection whose client buffers `window` bytes.
+    pub(crate) fn add(&mut self, window: usize) -> usize {
+        self.links.push(Link::new(window));
+        self.links.len() - 1
+    }
+
+    /// Connects: into the listen queue, or refused if nobody listens any more.
+    pub(crate) fn connect(&mut self, link: usize) {
+        if self.accepting == Accepting::Closed {
+            self.links[link].stage = Stage::Refused;
+        } else {
+            self.links[link].stage = Stage::Queued;
+            self.backlog.push_back(link);
+        }
+        self.note(link, || "connects".into());
+    }
+
+    /// Says the beginning of `bytes`; returns how much of it was taken.
+    pub(crate) fn say(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let link = &mut self.links[at];
+        let take = match link.stage {
+            Stage::Queued | Stage::Open(_) if !link.said_fin => {
+                let room = INBOUND_MAX.saturating_sub(link.inbound.len());
+                let take = bytes.len().min(if self.prng.is_some() { room } else { usize::MAX });
+                link.inbound.extend(&bytes[..take]);
+                take
+            }
+            // Nobody is there: the kernel answers with a reset, which overtakes what is unread.
+            Stage::Over if !bytes.is_empty() => {
+                link.reset();
+                bytes.len()
+            }
+            _ => 0,
+        };
+        if take > 0 {
+            self.note(at, || format!("says {}", show(&bytes[..take])));
+        }
+        take
+    }
+
+    /// Says no more.
+    pub(crate) fn finish(&mut self, link: usize) {
+        self.links[link].said_fin = true;
+        self.note(link, || "finishes".into());
+    }
+
+    /// Resets the connection.
+    pub(crate) fn leave(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        link.has_left = true;
+        link.inbound.clear();
+        link.wire.clear();
+        match link.stage {
+            Stage::Open(_) => {
+                link.closing.get_or_insert(Close::Reset);
+            }
+            Stage::Queued => {}
+            _ => link.stage = Stage::Over,
+        }
+        self.note(at, || "resets".into());
+    }
+
+    /// Reads at most `most` bytes of what has arrived.
+    pub(crate) fn read(&mut self, link: usize, most: usize) -> Vec<u8> {
+        let wire = &mut self.links[link].wire;
+        let take = most.min(wire.len());
+        let bytes: Vec<u8> = wire.drain(..take).collect();
+        if !bytes.is_empty() {
+            self.note(link, || format!("hears {}", show(&bytes)));
+        }
+        bytes
+    }
+
+    // ---- what the kernel does
+
+    fn note(&self, link: usize, what: impl FnOnce() -> String) {
+        self.trace.line(|| format!("{:?} client {link} {}", self.now(), what()));
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        one_in > 0 && self.prng.as_mut().is_some_and(|prng| prng.below(one_in) == 0)
+    }
+
+    pub(crate) fn breaks(&mut self) -> bool {
+        self.chance(self.weather.reset_one_in)
+    }
+
+    /// A number up to `most`, at least one; `most` itself if nothing varies.
+    fn draw(&mut self, most: usize) -> usize {
+        match &mut self.prng {
+            Some(prng) => 1 + prng.below(most as u64) as usize,
+            None => most,
+        }
+    }
+
+    /// One thing that can happen now, happens. Returns whether there was any.
+    fn step(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let acts = self.slots.len() + 1;
+        let start = self.draw(acts) - 1;
+        (0..acts).any(|n| {
+            let act = (start + n) % acts;
+            match self.slots.get(act) {
+                None => self.accept_one(on_event),
+                Some(&slot) => slot.is_some_and(|link| self.act(link, on_event)),
+            }
+        })
+    }
+
+    fn accept_one(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let may = match self.accepting {
+            _ if self.accept_stopped => false,
+            Accepting::On | Accepting::Closed => true,
+            Accepting::Paused => self.late_accepts > 0,
+        };
+        if !may || self.backlog.is_empty() {
+            return false;
+        }
+        self.events += 1;
+        if self.chance(self.weather.accept_failure_one_in) {
+            self.accept_stopped = true;
+            self.accept_failed = true;
+            self.trace.line(|| format!("{:?} accepting fails", self.now()));
+            on_event(Event::AcceptFailed(AcceptError::Descriptors));
+            return true;
+        }
+        self.late_accepts = self.late_accepts.saturating_sub(1);
+        self.accepted += 1;
+        let at = self.backlog.pop_front().expect("it was seen above");
+        let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if index == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[index] = Some(at);
+        let id = ConnId(index as u32);
+        self.links[at].accept(id, self.clock.now());
+        self.note(at, || format!("is accepted as {}", id.0));
+        on_event(Event::Accepted(id, None));
+        true
+    }
+
+    /// Delivers, takes a part of a send, or finishes a close.
+    fn act(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        if self.links[at].closing.is_some() {
+            self.finish_close(at, on_event);
+            return true;
+        }
+        let sends_first = self.draw(2) == 1;
+        (sends_first && self.transmit(at, on_event))
+            || self.deliver(at, on_event)
+            || self.transmit(at, on_event)
+    }
+
+    fn finish_close(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) {
+        let link = &mut self.links[at];
+        let id = link.end();
+        self.slots[id.index()] = None;
+        self.events += 1;
+        self.note(at, || "is reported closed".into());
+        on_event(Event::Closed(id));
+    }
+
+    fn deliver(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let drawn = self.draw(DELIVERY_MAX);
+        let now = self.clock.now();
+        let Some(bytes) = self.links[at].take_delivery(drawn, now) else { return false };
+        let id = self.links[at].id();
+        self.events += 1;
+        if bytes.is_empty() {
+            self.note(at, || "→ end".into());
+            on_event(Event::Eof(id));
+        } else {
+            self.delivered += bytes.len() as u64;
+            self.note(at, || format!("→ {}", show(&bytes)));
+            on_event(Event::Received(id, &bytes));
+        }
+        true
+    }
+
+    fn transmit(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let most = if self.prng.is_some() { self.draw(3000) } else { usize::MAX };
+        let now = self.clock.now();
+        let link = &mut self.links[at];
+        if !link.take_output(most, now) {
+            return false;
+        }
+        let id = link.id();
+        self.events += 1;
+        match self.links[at].end_send(now) {
+            None => {
+                self.note(at, || "← progress".into());
+                on_event(Event::Progress(id));
+            }
+            Some(buffer) => {
+                self.note(at, || "← sent".into());
+                on_event(Event::Sent(id, buffer));
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, id: ConnId) -> &mut Link {
+        let link = self.slots.get(id.index()).copied().flatten();
+        let link = link.unwrap_or_else(|| panic!("O3: {id:?} is closed"));
+        let link = &mut self.links[link];
+        assert!(!link.is_settled(), "O3: a command after the last one for {id:?}");
+        link
+    }
+}
+
+/// A [`Network`] as the worker sees it.
+pub(crate) struct SimDriver {
+    pub(crate) network: Network,
+}
+
+impl Driver for SimDriver {
+    type Error = Infallible;
+    type Clock = SimClock;
+
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), Infallible> {
+        let network = &mut self.network;
+        network.events = 0;
+        network.accept_failed = false;
+        if network.prng.is_some() {
+            let mut passes = Duration::from_micros(network.draw(50) as u64);
+            if network.chance(network.weather.jump_one_in) {
+                passes += network.weather.jump_max * network.draw(1000) as u32 / 1000;
+                network.trace.line(|| format!("the machine stands still for {passes:?}"));
+            }
+            network.clock.advance(passes);
+        }
+        network.turn_at = network.now();
+        let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
+        for _ in 0..steps {
+            if !network.step(on_event) {
+                break;
+            }
+        }
+        if network.events == 0 {
+            // Nothing can happen before a client acts or the worker wants to: time passes.
+            let now = network.now();
+            let wait = match wait {
+                Wait::No => Duration::ZERO,
+                Wait::Until(due) => due - now,
+                Wait::Forever => Duration::from_secs(1),
+            };
+            network.clock.advance(wait.min(network.client_at - now));
+            network.turn_at = network.now();
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, id: ConnId, output: Output, then: Then) {
+        let network = &mut self.network;
+        let now = network.now();
+        network.commanded += output.len() as u64;
+        let link = network.open(id);
+        assert!(link.send.is_none(), "O1: {id:?} has a send in flight");
+        assert!(!link.facts.has_shut_down(), "a send after the shutdown of {id:?}");
+        assert!(!output.is_empty() || then != Then::Keep, "nothing to send to {id:?}");
+        if link.closing.is_some() {
+            return; // It failed meanwhile.
+        }
+        let from = link.facts.sent.len();
+        link.facts.sent.extend_from_slice(&output.bytes);
+        link.facts.sent.extend_from_slice(&output.tail);
+        link.facts.last = (then != Then::Keep).then_some((then, now));
+        link.facts.progress_at = now;
+        link.send = Some(Sending { output, taken: 0, then });
+        let at = network.slots[id.index()].expect("it is open");
+        network.note(at, || {
+            format!("⇐ send {} then {then:?}", show(&network.links[at].facts.sent[from..]))
+        });
+    }
+
+    fn read(&mut self, id: ConnId, reading: Reading) {
+        let late = match &mut self.network.prng {
+            Some(prng) if reading == Reading::Stop => prng.below(2) * prng.below(LATE_MAX),
+            _ => 0,
+        };
+        self.network.open(id).read(reading, late as usize);
+        let at = self.network.slots[id.index()].expect("it is open");
+        self.network.note(at, || format!("⇐ read {reading:?}"));
+    }
+
+    fn close(&mut self, id: ConnId, how: Close) {
+        let now = self.network.now();
+        self.network.open(id).close(how, now);
+        let at = self.network.slots[id.index()].expect("it is open");
+        self.network.note(at, || format!("⇐ close {how:?}"));
+    }
+
+    fn accept(&mut self, accepting: Accepting) {
+        let network = &mut self.network;
+        network.trace.line(|| format!("{:?} ⇐ accept {accepting:?}", network.clock.now()));
+        network.accept_stopped = false;
+        if network.accepting == Accepting::Closed {
+            assert!(accepting == Accepting::Closed, "the listener is closed for ever");
+        }
+        network.accepting = accepting;
+        network.late_accepts = match (&mut network.prng, accepting) {
+            (Some(prng), Accepting::Paused) => prng.below(3),
+            _ => 0,
+        };
+    }
+
+    fn clock(&self) -> SimClock {
+        self.network.clock.clone()
+    }
+}

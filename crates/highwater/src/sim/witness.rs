@@ -1,0 +1,352 @@
+//! Watches every connection from outside, turn by turn, and knows by itself what may happen when.
+//!
+//! It sees what was delivered to the worker and what the worker commanded, and where the requests lie
+//! in what the client says. From that it tells, without asking the code under test:
+//!
+//! * nothing is answered before it was asked;
+//! * every close, and every refusal for slowness, has a reason, and came no earlier than it may;
+//! * every deadline that has passed was acted upon within a tick of the timer (`due.rs`);
+//! * whoever has asked is answered, and whoever may speak is listened to, within so many turns
+//!   (`due.rs`);
+//! * a connection holds no more memory than its limits allow, and an idle one holds none.
+
+use highwater_core::driver::{Close, Then};
+use highwater_core::http1::Limits;
+use highwater_core::time::Instant;
+use std::time::Duration;
+
+use super::app::ROUTE_TIMEOUT;
+use super::link::Link;
+use super::network::DELIVERY_MAX;
+use super::reader::Reader;
+use super::script::{Hold, Request};
+
+/// How long an idle connection stays readable once draining has begun.
+const DRAIN_QUIET: Duration = Duration::from_millis(250);
+
+/// How long a connection must have been idle to be closed for the sake of a new one.
+pub(super) const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
+
+/// Content up to this size is copied behind its head; more is shared.
+const COPY_MAX: usize = 8 * 1024;
+
+/// The most a worker can have received beyond what it wanted.
+const SURPLUS_MAX: usize = 2 * DELIVERY_MAX + 6000;
+
+/// What is the case around a connection.
+pub(super) struct Around<'r> {
+    pub(super) limits: &'r Limits,
+    /// When the events of this turn happened.
+    pub(super) now: Instant,
+    pub(super) drained_at: Option<Instant>,
+    /// The drain's deadline has passed.
+    pub(super) is_cutting: bool,
+    /// Connections are at their limit, or accepting has failed in this turn.
+    pub(super) is_short: bool,
+    pub(super) pool_is_bounded: bool,
+    /// No job waits for the pool, and none has run since the worker looked.
+    pub(super) pool_is_quiet: bool,
+}
+
+/// Why a connection ended before everything was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excuse {
+    /// It was idle, or had only begun a request when it was found to be.
+    Idle,
+    /// A body nobody wanted came too slowly.
+    Discard,
+    /// The client went on after the last answer, for too long or with too much.
+    Linger,
+    /// The client did not take what was sent.
+    WriteStall,
+    /// The drain's time was up.
+    Cut,
+    /// The application broke its answer off.
+    Broken,
+}
+
+/// When the parts of a request were delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) start: Option<Instant>,
+    pub(super) head: Option<Instant>,
+    pub(super) end: Option<Instant>,
+    /// The longest pause within its body.
+    body_gap: Duration,
+}
+
+/// One connection, watched.
+pub(super) struct Watch {
+    /// Reads what the worker gives to be sent.
+    pub(super) reader: Reader,
+    fed: usize,
+    pub(super) times: Vec<Times>,
+    delivered_at: Instant,
+    pub(super) excuse: Option<Excuse>,
+    checked_last: bool,
+    checked_close: bool,
+    /// Turns in which something should have happened and did not.
+    pub(super) unanswered: u32,
+    pub(super) unheard: u32,
+}
+
+impl Watch {
+    pub(super) fn new(requests: &[Request]) -> Self {
+        let heads = requests.iter().map(|request| request.wanted.head_only).collect();
+        Watch {
+            reader: Reader::new(heads),
+            fed: 0,
+            times: vec![Times::default(); requests.len()],
+            delivered_at: Instant::ZERO,
+            excuse: None,
+            checked_last: false,
+            checked_close: false,
+            unanswered: 0,
+            unheard: 0,
+        }
+    }
+
+    /// Looks at the connection after a turn. `allocated` is the memory it holds.
+    ///
+    /// # Errors
+    /// Something was wrong.
+    pub(super) fn look(
+        &mut self,
+        link: &Link,
+        requests: &[Request],
+        allocated: usize,
+        around: &Around<'_>,
+    ) -> Result<(), String> {
+        self.note_times(link, requests, around.now);
+        self.check_answers(link, requests, around)?;
+        if let Some((then, _)) = link.facts.last
+            && !std::mem::replace(&mut self.checked_last, true)
+        {
+            self.check_last(then, link, requests, around)?;
+        }
+        if let Some((how, _)) = link.facts.close
+            && !std::mem::replace(&mut self.checked_close, true)
+        {
+            self.excuse = Some(self.check_close(how, link, requests, around)?);
+        }
+        if link.is_live() && link.facts.close.is_none() {
+            self.check_due(link, requests, around)?;
+            self.check_memory(link, allocated, around.limits)?;
+        }
+        Ok(())
+    }
+
+    /// Which request is to be answered next.
+    pub(super) fn at_hand(&self) -> usize {
+        self.reader.answers().len()
+    }
+
+    fn note_times(&mut self, link: &Link, requests: &[Request], now: Instant) {
+        let delivered = link.facts.delivered;
+        let came = link.facts.delivered_at == now && self.delivered_at != now;
+        for (times, request) in self.times.iter_mut().zip(requests) {
+            if came && times.head.is_some_and(|at| at < now) && times.end.is_none() {
+                times.body_gap = times.body_gap.max(now - self.delivered_at);
+            }
+            let note = |when: &mut Option<Instant>, reached: bool| {
+                if reached {
+                    when.get_or_insert(now);
+                }
+            };
+            note(&mut times.start, delivered > request.start);
+            note(&mut times.head, delivered >= request.head_end);
+            note(&mut times.end, delivered >= request.end);
+        }
+        self.delivered_at = link.facts.delivered_at;
+    }
+
+    fn check_answers(
+        &mut self,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<(), String> {
+        let before = self.at_hand();
+        self.reader.feed(&link.facts.sent[self.fed..])?;
+        self.fed = link.facts.sent.len();
+        if link.facts.has_shut_down() {
+            self.reader.end()?;
+        }
+        for at in before..self.at_hand() {
+            let status = self.reader.answers()[at].status;
+            let Some(request) = requests.get(at) else {
+                return Err(format!("{status} to no request"));
+            };
+            let times = self.times[at];
+            match status {
+                408 => self.check_slowness(at, link, around)?,
+                400 => {}
+                _ if times.head.is_none() && !request.malformed => {
+                    return Err(format!("request {at} is answered {status} before it was asked"));
+                }
+                503 => check_overload(request, times, around)?,
+                _ => {}
+            }
+        }
+        for &at in self.reader.interims() {
+            if !requests.get(at).is_some_and(|request| request.wanted.continues) {
+                return Err(format!("request {at} never asked whether to continue"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A request is refused for being slow: was it?
+    fn check_slowness(&self, at: usize, link: &Link, around: &Around<'_>) -> Result<(), String> {
+        let (times, now, limits) = (self.times[at], around.now, around.limits);
+        let Some(start) = times.start else {
+            return Err(format!("request {at} is called slow before it began"));
+        };
+        let Some(head) = times.head else {
+            let since = if at == 0 { link.facts.accepted_at } else { start };
+            return match now - since >= limits.header_timeout {
+                true => Ok(()),
+                false => Err(format!("the head of request {at} had {:?}", now - since)),
+            };
+        };
+        let gap = times.body_gap.max(now - link.facts.delivered_at);
+        let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
+        match gap >= limits.body_timeout || crawled {
+            true => Ok(()),
+            false => Err(format!("the body of request {at} paused only {gap:?}")),
+        }
+    }
+
+    /// The worker has sent its last: why?
+    fn check_last(
+        &self,
+        then: Then,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<(), String> {
+        if self.reader.is_inside() {
+            return Err(format!("{then:?} in the middle of an answer"));
+        }
+        let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
+        let finished = link.facts.eof_at.is_some();
+        let overrun = self.overrun(link, requests) > around.limits.discard_max;
+        match told || finished || overrun || self.reader.raw().is_some() {
+            true => Ok(()),
+            false => Err(format!("{then:?} although the last answer did not say so")),
+        }
+    }
+
+    /// Bytes that came behind the head of the last request that was answered, or behind all of it if
+    /// it was complete.
+    fn overrun(&self, link: &Link, requests: &[Request]) -> u64 {
+        let answered = self.at_hand().min(requests.len());
+        let base = match answered.checked_sub(1).map(|last| &requests[last]) {
+            None => 0,
+            Some(request) if request.malformed => request.start,
+            Some(request) if link.facts.delivered >= request.end => request.end,
+            Some(request) => request.head_end,
+        };
+        link.facts.delivered.saturating_sub(base)
+    }
+
+    /// The worker closes: may it?
+    fn check_close(
+        &self,
+        how: Close,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<Excuse, String> {
+        let (facts, limits, now) = (&link.facts, around.limits, around.now);
+        if how == Close::Reset {
+            let broken = requests.get(self.at_hand()).is_some_and(|r| r.wanted.broken);
+            return match () {
+                () if around.is_cutting => Ok(Excuse::Cut),
+                () if link.is_sending() && now - facts.progress_at >= limits.write_timeout => {
+                    Ok(Excuse::WriteStall)
+                }
+                () if broken => Ok(Excuse::Broken),
+                () => Err("reset for no reason".into()),
+            };
+        }
+        if facts.close_cut_send {
+            return Err("closed with a send in flight".into());
+        }
+        if facts.has_shut_down() {
+            let lingered = facts.last_sent_at.is_some_and(|at| now - at >= limits.linger_timeout);
+            let overrun = self.overrun(link, requests) > limits.discard_max;
+            return match lingered || overrun || facts.eof_at.is_some() {
+                true => Ok(Excuse::Linger),
+                false => Err("lingered too short".into()),
+            };
+        }
+        if self.is_discarding(link, requests) {
+            let head = self.times[self.at_hand() - 1].head.unwrap_or(facts.accepted_at);
+            let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
+            return match crawled || now - facts.delivered_at >= limits.body_timeout {
+                true => Ok(Excuse::Discard),
+                false => Err("closed while an unwanted body was on its way".into()),
+            };
+        }
+        let Some(since) = self.idle_since(link, requests) else {
+            return Err("closed in the middle of something".into());
+        };
+        let limit = if facts.delivered == 0 { limits.header_timeout } else { limits.idle_timeout };
+        let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
+        let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
+        match drained || evicted || now - since >= limit || facts.eof_at.is_some() {
+            true => Ok(Excuse::Idle),
+            false => Err(format!("closed after {:?} of idleness", now - since)),
+        }
+    }
+
+    /// Whether the body of the last request answered is still coming.
+    pub(super) fn is_discarding(&self, link: &Link, requests: &[Request]) -> bool {
+        let last = self.at_hand().checked_sub(1).and_then(|last| requests.get(last));
+        last.is_some_and(|request| link.facts.delivered < request.end)
+    }
+
+    /// Since when the connection has been idle at the latest, if it is.
+    pub(super) fn idle_since(&self, link: &Link, requests: &[Request]) -> Option<Instant> {
+        let answered = self.at_hand();
+        let nothing_begun = self.times.get(answered).is_none_or(|times| times.start.is_none());
+        let idle = nothing_begun
+            && !link.is_sending()
+            && !self.reader.is_inside()
+            && self.reader.raw().is_none()
+            && !link.facts.has_shut_down()
+            && !self.is_discarding(link, requests);
+        let discarded_at = answered.checked_sub(1).and_then(|last| self.times[last].end);
+        idle.then(|| link.facts.sent_at.max(discarded_at.unwrap_or_default()))
+    }
+
+    fn check_memory(&self, link: &Link, allocated: usize, limits: &Limits) -> Result<(), String> {
+        let head = limits.uri_max + limits.header_max + 1024;
+        let output = limits.output_max + COPY_MAX + 1024;
+        // What grows as it fills may be twice as large as what is in it.
+        let carry = 2 * (head + SURPLUS_MAX);
+        let partial = 2 * (head + limits.body_max as usize + DELIVERY_MAX);
+        let budget = carry + partial + 2 * output;
+        if allocated > budget {
+            return Err(format!("holds {allocated} bytes, more than {budget}"));
+        }
+        if link.sending_capacity() > 2 * output {
+            return Err(format!("sends from a buffer of {} bytes", link.sending_capacity()));
+        }
+        Ok(())
+    }
+}
+
+/// A request is refused for lack of room or time: was it?
+fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
+    let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
+    let timed_out = took >= ROUTE_TIMEOUT;
+    let right = match request.hold {
+        Hold::Quick | Hold::Never => false,
+        Hold::Pool => around.pool_is_bounded,
+        Hold::PoolOrTimeout => around.pool_is_bounded || timed_out,
+        Hold::Timeout => timed_out,
+    };
+    if right { Ok(()) } else { Err(format!("503 after {took:?} to {request:?}")) }
+}

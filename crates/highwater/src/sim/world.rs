@@ -1,0 +1,342 @@
+//! One run: who takes part and under which limits, turn after turn, until all is at rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater_core::driver::{Accepting, Wait};
+use highwater_core::http1::Limits;
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+use highwater_core::timer::TICK;
+
+use super::Report;
+use super::app::{Ledger, app};
+use super::client::Client;
+use super::link::{Link, Stage};
+use super::network::{Network, SimDriver, Weather};
+use super::oracle::{self, Ending};
+use super::script;
+use super::trace::Trace;
+use super::witness::{Around, EVICTION_AGE_MIN, Watch};
+use crate::metrics::WorkerMetrics;
+use crate::server::{Inbox, Pool, Worker, WorkerParts};
+
+/// Turns after which a run that has not come to rest has failed.
+const TURNS_MAX: u32 = 300_000;
+
+/// Turns in a row that may find nothing to do, without having waited for anything.
+const IDLE_TURNS_MAX: u32 = 20;
+
+/// A worker waits no longer than this, whatever it waits for.
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
+
+/// How long accepting may rest although there is room: the worker's back-off after a failure.
+const ACCEPT_REST_MAX: Duration = Duration::from_millis(100);
+
+pub(super) struct World {
+    worker: Worker<SimDriver>,
+    inbox: Arc<Inbox>,
+    pool: Pool,
+    prng: Prng,
+    metrics: Arc<WorkerMetrics>,
+    ledger: Arc<Ledger>,
+    clients: Vec<Client>,
+    watches: Vec<Watch>,
+    plan: Plan,
+    turns: u32,
+    drained_at: Option<Instant>,
+    idle_turns: u32,
+    /// Since when a client waits to be accepted although there is room.
+    waiting_since: Option<Instant>,
+    /// Since when one waits although an idle connection could make room.
+    crowded_since: Option<Instant>,
+}
+
+/// What was drawn for the run as a whole.
+struct Plan {
+    limits: Limits,
+    connections_max: u32,
+    /// Jobs that may wait for the pool.
+    pool_max: usize,
+    /// The pool runs in one turn of so many.
+    pool_one_in: u64,
+    /// Drain after so many turns, and cut after so many more.
+    drain_at: Option<u32>,
+    cut_at: Option<u32>,
+    weather: Weather,
+}
+
+impl Plan {
+    fn draw(prng: &mut Prng) -> Self {
+        // Half of all runs are calm: there, only clients misbehave.
+        let stormy = prng.chance(1, 2);
+        let mut pick = |choices: &[u64]| choices[prng.below(choices.len() as u64) as usize];
+        let millis = Duration::from_millis;
+        let limits = Limits {
+            uri_max: pick(&[100, 8192]) as usize,
+            header_max: pick(&[200, 16_384]) as usize,
+            body_max: pick(&[1000, 1 << 20]),
+            header_timeout: millis(pick(&[1000, 10_000])),
+            body_timeout: millis(pick(&[1000, 30_000])),
+            body_rate_min: pick(&[0, 1, 240]) as u32,
+            body_grace: millis(pick(&[500, 5000])),
+            idle_timeout: millis(pick(&[1500, 60_000])),
+            write_timeout: millis(pick(&[3000, 30_000])),
+            linger_timeout: millis(pick(&[200, 2000])),
+            discard_max: pick(&[2000, 256 * 1024]),
+            output_max: pick(&[1000, 64 * 1024]) as usize,
+            requests_max: pick(&[2, 5, u64::from(u32::MAX), u64::from(u32::MAX)]) as u32,
+            ..Limits::default()
+        };
+        let storm = |value: u64| if stormy { value } else { 0 };
+        let weather = Weather {
+            reset_one_in: storm(pick(&[0, 100, 1000])),
+            jump_one_in: storm(pick(&[0, 20, 300])),
+            jump_max: Duration::from_secs(pick(&[1, 20, 300])),
+            accept_failure_one_in: storm(pick(&[0, 5])),
+        };
+        let drain_at = (storm(pick(&[1, 0, 0, 0])) > 0).then(|| pick(&[10, 100, 300, 1000]) as u32);
+        let cut_after = pick(&[0, 5, 100, 2000]) as u32;
+        Plan {
+            limits,
+            connections_max: pick(&[1, 2, 4, 100]) as u32,
+            pool_max: pick(&[1, 3, 1000]) as usize,
+            pool_one_in: pick(&[1, 3, 40]),
+            drain_at,
+            cut_at: drain_at.map(|at| at + cut_after),
+            weather,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, trace: Trace) -> Self {
+        let mut prng = Prng::from_seed(seed);
+        let plan = Plan::draw(&mut prng);
+        let mut network = Network::new(Some(prng.next_u64()), plan.weather, trace);
+        let clients: Vec<Client> = (0..1 + prng.below(8))
+            .map(|_| {
+                let script = script::draw(&mut prng, &plan.limits);
+                Client::draw(&mut prng, &mut network, script)
+            })
+            .collect();
+        let ledger = Arc::new(Ledger::default());
+        let app = app(Arc::clone(&ledger));
+        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let parts = WorkerParts {
+            limits: plan.limits.clone(),
+            connections_max: plan.connections_max,
+            metrics: Arc::clone(&metrics),
+            app,
+        };
+        let inbox = Inbox::new(Box::new(|| {}));
+        let pool = Pool::deferred(plan.pool_max);
+        let worker = Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
+        World {
+            worker,
+            inbox,
+            pool,
+            metrics,
+            ledger,
+            watches: clients.iter().map(|client| Watch::new(&client.requests)).collect(),
+            clients,
+            plan,
+            prng,
+            turns: 0,
+            drained_at: None,
+            idle_turns: 0,
+            waiting_since: None,
+            crowded_since: None,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Report, String> {
+        while !self.is_at_rest() {
+            self.follow_plan();
+            self.act()?;
+            self.turn()?;
+            self.look()?;
+            self.turns += 1;
+            if self.turns > TURNS_MAX {
+                return Err(format!("not at rest after {TURNS_MAX} turns"));
+            }
+        }
+        self.settle()
+    }
+
+    fn network(&self) -> &Network {
+        &self.worker.driver().network
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let network = self.network();
+        self.clients.iter().all(|client| client.is_gone(network))
+            && self.worker.connections() == 0
+            && !self.worker.has_tasks()
+            && self.pool.queued() == 0
+    }
+
+    fn is_cutting(&self) -> bool {
+        self.plan.cut_at.is_some_and(|at| self.turns >= at)
+    }
+
+    fn follow_plan(&mut self) {
+        if self.plan.drain_at == Some(self.turns) {
+            self.drained_at = Some(self.network().now());
+            self.network().trace.line(|| "drain".into());
+            self.worker.drain();
+        }
+        if self.is_cutting() {
+            self.worker.cut();
+        }
+    }
+
+    /// Some clients act.
+    fn act(&mut self) -> Result<(), String> {
+        let World { worker, clients, prng, .. } = self;
+        let network = &mut worker.driver_mut().network;
+        for _ in 0..1 + prng.below(2 * clients.len() as u64) {
+            let at = prng.below(clients.len() as u64) as usize;
+            clients[at].act(network, prng).map_err(|what| format!("client {at}: {what}"))?;
+        }
+        let next = clients.iter().map(|client| client.next_at(network)).min();
+        network.client_at = next.unwrap_or(Instant::MAX);
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<(), String> {
+        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+        let may_wait = self.inbox.park(None);
+        let timeout = if may_wait { patience } else { Duration::ZERO };
+        let wait = match timeout {
+            Duration::ZERO => Wait::No,
+            _ => Wait::Until(self.worker.driver().network.now() + timeout),
+        };
+        let Ok(events) = self.worker.turn(wait);
+        if self.prng.chance(1, self.plan.pool_one_in) {
+            self.pool.run_deferred();
+        }
+        // Time that no deadline needed, and that no mail or event filled, was wasted.
+        let idle = may_wait && timeout.is_zero() && events == 0;
+        self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
+        match self.idle_turns > IDLE_TURNS_MAX {
+            true => Err("the worker spins".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Every connection is looked at, and the listener.
+    fn look(&mut self) -> Result<(), String> {
+        let network = &self.worker.driver().network;
+        let open = |link: &&Link| matches!(link.stage, Stage::Open(_));
+        let connections = network.links().iter().filter(open).count() as u32;
+        if connections != self.worker.connections() {
+            return Err(format!("{connections} connections, {} known", self.worker.connections()));
+        }
+        let is_full = connections >= self.plan.connections_max;
+        let around = Around {
+            limits: &self.plan.limits,
+            now: network.turn_at,
+            drained_at: self.drained_at,
+            is_cutting: self.plan.cut_at.is_some_and(|at| self.turns >= at),
+            is_short: is_full || network.accept_failed,
+            pool_is_bounded: self.plan.pool_max < 1000,
+            pool_is_quiet: self.pool.queued() == 0,
+        };
+        for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
+            let link = network.link(client.link);
+            let allocated = match link.stage {
+                Stage::Open(id) => self.worker.allocated(id),
+                _ => 0,
+            };
+            watch
+                .look(link, &client.requests, allocated, &around)
+                .map_err(|what| format!("client {at}: {what}"))?;
+        }
+        self.look_at_listener(is_full)
+    }
+
+    /// Whoever waits is accepted if there is room, and soon if room can be made.
+    fn look_at_listener(&mut self, is_full: bool) -> Result<(), String> {
+        let network = &self.worker.driver().network;
+        let now = network.turn_at;
+        let is_open = self.drained_at.is_none() && network.waiting() > 0;
+        let rests = is_open && !is_full && network.accepting() == Accepting::Paused;
+        let since = if rests { Some(*self.waiting_since.get_or_insert(now)) } else { None };
+        self.waiting_since = since;
+        if since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
+            return Err("there is room, and nobody is accepted".into());
+        }
+        // Room is made one connection at a time, no faster than accepting is tried again.
+        let is_closing = |link: &Link| matches!(link.stage, Stage::Open(_)) && !link.is_live();
+        let is_old = |(client, watch): (&Client, &Watch)| {
+            let link = network.link(client.link);
+            let idle = link.is_live().then(|| watch.idle_since(link, &client.requests)).flatten();
+            idle.is_some_and(|since| now - since >= EVICTION_AGE_MIN)
+        };
+        let crowded = is_open
+            && is_full
+            && !network.links().iter().any(is_closing)
+            && self.clients.iter().zip(&self.watches).any(is_old);
+        let since = if crowded { Some(*self.crowded_since.get_or_insert(now)) } else { None };
+        self.crowded_since = since;
+        match since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
+            true => Err("a client waits, and an idle connection keeps its place".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// All is at rest: the sums are done.
+    fn settle(mut self) -> Result<Report, String> {
+        if self.worker.busy() > 0 {
+            return Err("something is still under way for a connection that is gone".into());
+        }
+        if self.ledger.alive() > 0 {
+            return Err(format!("{} futures or streams are left behind", self.ledger.alive()));
+        }
+        self.check_totals()?;
+        let network = &self.worker.driver().network;
+        let mut report = Report { turns: self.turns, ..Report::default() };
+        for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
+            let link = network.link(client.link);
+            let was_drained = self.drained_at.is_some();
+            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained })
+                .map_err(|what| format!("client {at}: {what}"))?;
+            report.clients += 1;
+            report.answers += client.reader.answers().len();
+            report.resets += usize::from(link.has_left);
+            report.expiries += usize::from(watch.excuse.is_some());
+            report.fingerprint = report.fingerprint.rotate_left(7) ^ client.hash;
+        }
+        Ok(report)
+    }
+
+    /// What the worker has counted is what has happened.
+    fn check_totals(&self) -> Result<(), String> {
+        let (network, metrics) = (self.network(), &self.metrics);
+        let same = |what: &str, counted: u64, happened: u64| match counted == happened {
+            true => Ok(()),
+            false => Err(format!("{what}: {counted} were counted, {happened} happened")),
+        };
+        same("connections", metrics.connections.get(), network.accepted)?;
+        same("open connections", metrics.connections_active.get(), 0)?;
+        same("bytes read", metrics.bytes_read.get(), network.delivered)?;
+        same("bytes written", metrics.bytes_written.get(), network.commanded)?;
+        same("durations", metrics.durations_counted(), metrics.requests())?;
+        let begun = |watch: &Watch| watch.at_hand() + usize::from(watch.reader.is_inside());
+        let answered: usize = self.watches.iter().map(begun).sum();
+        // An answer that was ready when its connection broke is counted and was never seen.
+        let broke = |client: &Client| {
+            let link = network.link(client.link);
+            link.has_left || link.was_reset
+        };
+        let unseen = self.clients.iter().any(broke);
+        let requests = metrics.requests();
+        if requests != answered as u64 && !(unseen && requests > answered as u64) {
+            return Err(format!("{requests} requests were counted, {answered} were answered"));
+        }
+        let begun = self.ledger.detached_begun.load(std::sync::atomic::Ordering::Relaxed);
+        let done = self.ledger.detached_done.load(std::sync::atomic::Ordering::Relaxed);
+        same("detached handlers that came to their end", done as u64, begun as u64)
+    }
+}

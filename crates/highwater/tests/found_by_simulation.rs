@@ -1,0 +1,46 @@
+//! What the simulator has found, each as the shortest story that shows it.
+
+use std::time::Duration;
+
+use highwater::http::HeaderValue;
+use highwater::testing::{Client, Setup};
+use highwater::{Response, Router, ServerConfig};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+fn config(set: impl FnOnce(&mut ServerConfig)) -> ServerConfig {
+    let mut config = ServerConfig::default();
+    set(&mut config);
+    config
+}
+
+/// Purpose: a 101 says `Connection: upgrade` once. Both the response and the connection wrote it.
+#[test]
+fn an_upgrade_is_announced_once() {
+    let client = Client::new(Router::new().get("/", || {
+        Response::upgrade(HeaderValue::from_static("echo"), |upgraded| async move {
+            upgraded.outgoing.finish();
+        })
+    }));
+    let mut connection = client.connect();
+    connection.send(GET);
+    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
+    assert_eq!(heard.matches("connection: upgrade\r\n").count(), 1, "{heard}");
+}
+
+/// Purpose: when a send is complete the deadline of what follows counts, though it is nearer than the
+/// send's was. It used to fire with the write timeout, 30 seconds, at the earliest: a lingering close
+/// took fifteen times as long as it may, and a drain never got rid of its idle connections in time.
+#[test]
+fn a_nearer_deadline_after_a_send_is_kept() {
+    let settings = config(|config| config.limits.idle_timeout = Duration::from_secs(2));
+    let client = Setup::new(Router::new().get("/", || "ok")).config(settings).start();
+    let mut idle = client.connect();
+    idle.send(GET);
+    let mut lingering = client.connect();
+    lingering.send("nonsense\r\n\r\n");
+    client.advance(Duration::from_millis(1900));
+    assert_eq!(client.connections(), 2);
+    client.advance(Duration::from_millis(200));
+    assert_eq!(client.connections(), 0);
+}
