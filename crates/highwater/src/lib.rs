@@ -86,3 +86,8 @@ pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
 pub use server::{Running, Server, ServerConfig, ServerError};
+
+/// The README's example is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
