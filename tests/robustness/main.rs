@@ -1,11 +1,11 @@
 //! What the server promises about clients that are slow, greedy, rude or too many, and about
 //! handlers that fail: checked from outside, over real sockets, on a server in a process of its own.
 
+mod deadlines; // First in the alphabet, so that the minute it takes begins first.
 mod drain;
 mod handlers;
 mod limits;
 mod resources;
-mod timeouts;
 
 use highwater_tests::process::Process;
 

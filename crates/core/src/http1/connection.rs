@@ -253,13 +253,12 @@ impl Connection {
             return;
         }
         let rest_start = carry.len() - rest_len;
+        carry.drain(..rest_start);
         if carry.capacity() > 2 * rest_len + CARRY_SLACK_MAX {
             // A few bytes must not keep the memory that many pipelined requests once needed.
-            self.carry.extend_from_slice(&carry[rest_start..]);
-        } else {
-            carry.drain(..rest_start);
-            self.carry = carry;
+            carry.shrink_to(rest_len);
         }
+        self.carry = carry;
     }
 
     /// Whether unused input is worth keeping. Input behind the last request is not; but it means

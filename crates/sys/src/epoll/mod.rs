@@ -36,7 +36,10 @@ use slots::{
 /// Bytes received by one system call at most. All connections share the buffer, so size is free.
 const RECEIVE_SIZE: usize = 64 * 1024;
 
-/// How often a poll receives from one connection before it is the others' turn.
+/// How often a poll receives from one connection before it is the others' turn, and before its worker
+/// can say that it wants no more: this many times [`RECEIVE_SIZE`] is what a client that sends faster
+/// than it is served costs in memory. Measured over loopback: a body of 800 MB that is only counted
+/// costs 0.17 s of CPU with 16 (1 MiB), 0.22 s with 2; 100 000 pipelined requests 1.8 and 0.6 MiB.
 const RECEIVES_MAX: usize = 2;
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
