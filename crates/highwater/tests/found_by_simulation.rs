@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use highwater::http::HeaderValue;
 use highwater::testing::{Client, Setup};
-use highwater::{Response, Router, ServerConfig};
+use highwater::{Bytes, Response, Router, ServerConfig};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -12,6 +12,11 @@ fn config(set: impl FnOnce(&mut ServerConfig)) -> ServerConfig {
     let mut config = ServerConfig::default();
     set(&mut config);
     config
+}
+
+/// More than any window here holds.
+fn large() -> Bytes {
+    Bytes::from(vec![b'x'; 100_000])
 }
 
 /// Purpose: a 101 says `Connection: upgrade` once. Both the response and the connection wrote it.
@@ -42,5 +47,22 @@ fn a_nearer_deadline_after_a_send_is_kept() {
     client.advance(Duration::from_millis(1900));
     assert_eq!(client.connections(), 2);
     client.advance(Duration::from_millis(200));
+    assert_eq!(client.connections(), 0);
+}
+
+/// Purpose: a client that asked for the close and then does not read is reset like any other. Nothing
+/// looked at a connection again once its last send had been commanded, so it stayed for ever, and
+/// even the end of a drain did not cut it.
+#[test]
+fn a_last_send_that_stalls_is_reset() {
+    let client = Client::new(Router::new().get("/", large));
+    let mut slow = client.connect_slow(1000);
+    slow.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    client.advance(Duration::from_secs(29));
+    slow.read(10);
+    client.advance(Duration::from_secs(29));
+    assert!(!slow.is_reset(), "it has taken something in the last 30 seconds");
+    client.advance(Duration::from_secs(2));
+    assert!(slow.is_reset());
     assert_eq!(client.connections(), 0);
 }

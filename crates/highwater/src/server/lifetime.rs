@@ -44,7 +44,7 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         slot.sending = false;
         slot.connection.on_sent(self.now);
-        if slot.closing {
+        if slot.closing || slot.ended {
             return;
         }
         if slot.content.is_some() {
