@@ -66,3 +66,23 @@ fn a_last_send_that_stalls_is_reset() {
     assert!(slow.is_reset());
     assert_eq!(client.connections(), 0);
 }
+
+/// Purpose: a connection is not idle while its answer is on its way. It was closed to make room for
+/// another if a slow reader had been at it for a second, and the answer broke off.
+#[test]
+fn an_answer_in_flight_is_not_evicted() {
+    let settings = config(|config| config.connections_max = Some(1));
+    let client = Setup::new(Router::new().get("/", large)).config(settings).start();
+    let mut slow = client.connect_slow(1000);
+    slow.send(GET);
+    let _waiting = client.connect();
+    client.advance(Duration::from_secs(20));
+    assert_eq!(client.connections(), 1);
+    assert!(slow.read(1000).starts_with(b"HTTP/1.1 200 OK"));
+    let mut len = 1000;
+    while len < 100_000 {
+        let piece = slow.read(1000).len();
+        assert!(piece > 0, "the answer broke off after {len} bytes");
+        len += piece;
+    }
+}
