@@ -18,8 +18,8 @@
 //!   driver was used. It may return without any event.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first.
 //! * O2 Commands are given between polls, not from inside the callback.
-//! * O3 After `close(id)` or a send with [`Then::Close`], no further command names `id`; but a send
-//!   with [`Then::Close`] that makes no progress may still be cut short by `close(id, Close::Reset)`.
+//! * O3 After `close(id)` no further command names `id`; after a send with [`Then::Close`] only
+//!   `close(id)` may, to cut that send off.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use highwater::http::HeaderValue;
 use highwater::testing::{Client, Setup};
-use highwater::{Response, Router, ServerConfig};
+use highwater::{Bytes, Response, Router, ServerConfig};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -12,6 +12,11 @@ fn config(set: impl FnOnce(&mut ServerConfig)) -> ServerConfig {
     let mut config = ServerConfig::default();
     set(&mut config);
     config
+}
+
+/// More than any window here holds.
+fn large() -> Bytes {
+    Bytes::from(vec![b'x'; 100_000])
 }
 
 /// Purpose: a 101 says `Connection: upgrade` once. Both the response and the connection wrote it.
@@ -43,4 +48,41 @@ fn a_nearer_deadline_after_a_send_is_kept() {
     assert_eq!(client.connections(), 2);
     client.advance(Duration::from_millis(200));
     assert_eq!(client.connections(), 0);
+}
+
+/// Purpose: a client that asked for the close and then does not read is reset like any other. Nothing
+/// looked at a connection again once its last send had been commanded, so it stayed for ever, and
+/// even the end of a drain did not cut it.
+#[test]
+fn a_last_send_that_stalls_is_reset() {
+    let client = Client::new(Router::new().get("/", large));
+    let mut slow = client.connect_slow(1000);
+    slow.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    client.advance(Duration::from_secs(29));
+    slow.read(10);
+    client.advance(Duration::from_secs(29));
+    assert!(!slow.is_reset(), "it has taken something in the last 30 seconds");
+    client.advance(Duration::from_secs(2));
+    assert!(slow.is_reset());
+    assert_eq!(client.connections(), 0);
+}
+
+/// Purpose: a connection is not idle while its answer is on its way. It was closed to make room for
+/// another if a slow reader had been at it for a second, and the answer broke off.
+#[test]
+fn an_answer_in_flight_is_not_evicted() {
+    let settings = config(|config| config.connections_max = Some(1));
+    let client = Setup::new(Router::new().get("/", large)).config(settings).start();
+    let mut slow = client.connect_slow(1000);
+    slow.send(GET);
+    let _waiting = client.connect();
+    client.advance(Duration::from_secs(20));
+    assert_eq!(client.connections(), 1);
+    assert!(slow.read(1000).starts_with(b"HTTP/1.1 200 OK"));
+    let mut len = 1000;
+    while len < 100_000 {
+        let piece = slow.read(1000).len();
+        assert!(piece > 0, "the answer broke off after {len} bytes");
+        len += piece;
+    }
 }

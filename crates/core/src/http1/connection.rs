@@ -452,7 +452,8 @@ impl Connection {
         }
     }
 
-    /// Whether the connection waits for a request and has nothing of one, nor anything to send.
+    /// Whether the connection waits for a request and has nothing of one, nor anything to send or in
+    /// flight.
     pub fn is_idle(&self) -> bool {
         matches!(self.input, Input::Head)
             && self.reply == Reply::None
@@ -460,6 +461,7 @@ impl Connection {
             && self.carry.is_empty()
             && self.output.is_empty()
             && self.tail.is_empty()
+            && self.writing_since == Instant::MAX
     }
 
     /// Since when the connection has been idle, if it is.

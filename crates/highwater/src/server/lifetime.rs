@@ -44,7 +44,7 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         slot.sending = false;
         slot.connection.on_sent(self.now);
-        if slot.closing {
+        if slot.closing || slot.ended {
             return;
         }
         if slot.content.is_some() {
@@ -85,6 +85,9 @@ impl<C: Clock> State<C> {
 
     pub(super) fn accept_failed(&mut self, error: AcceptError) {
         self.metrics.accept_failed(error);
+        if self.accepting == Accepting::Closed {
+            return; // Draining: what could not be accepted is refused with the rest.
+        }
         self.accepting = Accepting::Paused;
         self.accept_retry = self.now + ACCEPT_BACKOFF;
         self.evict = true;

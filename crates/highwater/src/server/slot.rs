@@ -30,6 +30,8 @@ pub(super) struct Slot {
     pub(super) touched: bool,
     /// A send is in flight.
     pub(super) sending: bool,
+    /// The last send was commanded; nothing but a close, to cut it off, may follow.
+    pub(super) ended: bool,
     /// No command may name the connection any more; `Closed` is to come.
     pub(super) closing: bool,
     /// The connection is to be closed at the end of the turn.
@@ -66,6 +68,7 @@ impl Slot {
             alive: false,
             touched: false,
             sending: false,
+            ended: false,
             closing: false,
             close: None,
             reading: Reading::Once,

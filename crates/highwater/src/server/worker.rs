@@ -206,15 +206,16 @@ impl<D: Driver> Worker<D> {
         let Worker { driver, state } = self;
         let slot = &mut state.slots[id.index()];
         if !slot.sending
+            && !slot.ended
             && let Some((output, then)) = slot.connection.take_output(state.now)
         {
             slot.sending = true;
-            slot.closing = then == Then::Close;
+            slot.ended = then == Then::Close;
             state.metrics.bytes_written.add(output.len() as u64);
             driver.send(id, output, then);
-            if slot.closing {
-                return;
-            }
+        }
+        if slot.ended {
+            return state.arm(id); // The peer may stall; nothing else can happen.
         }
         let wanted = match slot.connection.wants_input(&state.responder.limits) {
             true => Reading::Stream,

@@ -355,7 +355,14 @@ impl Network {
         let link = self.slots.get(id.index()).copied().flatten();
         let link = link.unwrap_or_else(|| panic!("O3: {id:?} is closed"));
         let link = &mut self.links[link];
-        assert!(!link.is_settled(), "O3: a command after the last one for {id:?}");
+        assert!(link.facts.close.is_none(), "O3: a command after the close of {id:?}");
+        link
+    }
+
+    /// One that may still be told anything.
+    fn unended(&mut self, id: ConnId) -> &mut Link {
+        let link = self.open(id);
+        assert!(!link.is_settled(), "O3: a command after the last send to {id:?}");
         link
     }
 }
@@ -406,7 +413,7 @@ impl Driver for SimDriver {
         let network = &mut self.network;
         let now = network.now();
         network.commanded += output.len() as u64;
-        let link = network.open(id);
+        let link = network.unended(id);
         assert!(link.send.is_none(), "O1: {id:?} has a send in flight");
         assert!(!link.facts.has_shut_down(), "a send after the shutdown of {id:?}");
         assert!(!output.is_empty() || then != Then::Keep, "nothing to send to {id:?}");
@@ -430,7 +437,7 @@ impl Driver for SimDriver {
             Some(prng) if reading == Reading::Stop => prng.below(2) * prng.below(LATE_MAX),
             _ => 0,
         };
-        self.network.open(id).read(reading, late as usize);
+        self.network.unended(id).read(reading, late as usize);
         let at = self.network.slots[id.index()].expect("it is open");
         self.network.note(at, || format!("⇐ read {reading:?}"));
     }

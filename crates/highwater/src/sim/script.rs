@@ -223,7 +223,7 @@ impl Writer<'_> {
                 Draft { needs_body: true, streams_body: true, ..post("/length", body, wanted) }
             }
             _ => {
-                let body = self.body(self.limits.discard_max.min(20_000));
+                let body = self.body(self.limits.discard_max.min(self.limits.body_max).min(20_000));
                 post("/ignore", body, ok("ignored"))
             }
         }
@@ -421,6 +421,8 @@ impl Writer<'_> {
             false => self.limits.discard_max.min(60_000) + 1 + self.prng.below(20_000),
         };
         let (path, answer) = match self.prng.below(2) {
+            // Though nobody reads it, its route says how much it takes.
+            0 if len > self.limits.body_max => ("/ignore", Wanted { or: &[413], ..ok("ignored") }),
             0 => ("/ignore", ok("ignored")),
             _ => ("/missing", status(404)),
         };
@@ -445,7 +447,11 @@ impl Writer<'_> {
     fn abandoned(&mut self) {
         let draft = match self.prng.below(3) {
             0 => get("/detached", ok("detached")),
-            1 => post("/echo", app::big(2000), ok(app::big(2000))),
+            1 => {
+                let body = app::big(self.limits.body_max.min(2000) as usize);
+                let wanted = ok(body.clone());
+                Draft { needs_body: true, ..post("/echo", body, wanted) }
+            }
             _ => Draft { hold: Hold::Never, ..get("/never", status(599)) },
         };
         self.say_request(draft, "1.1", "", false);

@@ -158,7 +158,12 @@ impl World {
             self.look()?;
             self.turns += 1;
             if self.turns > TURNS_MAX {
-                return Err(format!("not at rest after {TURNS_MAX} turns"));
+                let (tasks, jobs) = (self.worker.has_tasks(), self.pool.queued());
+                let connections = self.worker.connections();
+                return Err(format!(
+                    "not at rest after {TURNS_MAX} turns: {connections} connections, {jobs} jobs, \
+                     tasks: {tasks}"
+                ));
             }
         }
         self.settle()
