@@ -4,6 +4,7 @@
 //! Clients are played in batches on one thread. Between two pieces of a batch, another connection
 //! asks for something: when its answer has come, the worker has looked at all that was sent before,
 //! so that a split is a split for the server too, without any clock.
+#![expect(clippy::print_stdout, reason = "the table of what passed is worth reading")]
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{ErrorKind, Read};

@@ -22,13 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(75);
 const NON_READERS: usize = 8;
 const NON_READER_KIB_MAX: u64 = 256;
 
+/// Is slow in one way, and says what came of it.
+type Check = fn(&Process) -> String;
+
 /// Purpose: by default no client can hold a connection by being slow: each way ends at its deadline,
 /// with an answer if a request had begun, and none of them ends what is slow but moving.
 #[test]
 fn by_default() {
     let servers: Vec<(Transport, Process)> =
         Transport::available().into_iter().map(|it| (it, it.serve(&[]))).collect();
-    let checks: [(&str, fn(&Process) -> String); 11] = [
+    let checks: [(&str, Check); 11] = [
         ("head stalls", head_stalls),
         ("head at 1 B/s", head_drips),
         ("second head stalls", second_head_stalls),

@@ -1,5 +1,6 @@
 //! What the server promises about clients that are slow, greedy, rude or too many, and about
 //! handlers that fail: checked from outside, over real sockets, on a server in a process of its own.
+#![expect(clippy::print_stdout, reason = "what was measured is worth reading")]
 
 mod deadlines; // First in the alphabet, so that the minute it takes begins first.
 mod drain;
