@@ -40,7 +40,7 @@ main() {
 
   cat <<TEXT
 
-  search    http://$listen/search?starts_at=2021-06-30T00:00:00Z&ends_at=2021-12-31T23:59:59Z
+  search    http://$listen/search?starts_at=2024-06-01&ends_at=2024-06-30
   health    http://$listen/health
   metrics   http://$metrics/metrics
   provider  http://$provider/
