@@ -22,14 +22,11 @@ use highwater_core::driver::{
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
-use super::link::{Link, Sending, Stage};
+use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
 
 /// Most bytes one delivery carries.
 pub(crate) const DELIVERY_MAX: usize = 4096;
-
-/// Bytes that the server's kernel takes from a client before the worker reads any.
-const INBOUND_MAX: usize = 16 * 1024;
 
 /// Events reported by one poll, if nothing is random.
 const EVENTS_MAX: usize = 256;
