@@ -89,6 +89,12 @@ impl<C: Clock> State<C> {
         self.evict = true;
     }
 
+    /// Whether another connection may be accepted. One that waited in the listen queue when a drain
+    /// began always may.
+    pub(super) fn has_room(&self) -> bool {
+        self.draining || self.connections < self.connections_max
+    }
+
     /// Makes sure that the wheel fires no later than the connection's next deadline.
     #[inline]
     pub(super) fn arm(&mut self, id: ConnId) {
@@ -175,16 +181,18 @@ impl<D: Driver> Worker<D> {
         if state.accepting == Accepting::Closed {
             return;
         }
-        let full = state.connections >= state.connections_max;
+        let full = !state.has_room();
         if full || std::mem::take(&mut state.evict) {
             self.evict();
         }
         let state = &mut self.state;
         let retry = state.now >= state.accept_retry;
+        // While draining, what is to be tried again is to empty the listen queue for ever.
+        let open = if state.draining { Accepting::Closed } else { Accepting::On };
         let wanted = match state.accept_retry {
             Instant::MAX if full => Accepting::Paused,
-            Instant::MAX => Accepting::On,
-            _ if retry && !full => Accepting::On,
+            Instant::MAX => open,
+            _ if retry && !full => open,
             _ => Accepting::Paused,
         };
         if wanted != state.accepting {
@@ -192,7 +200,7 @@ impl<D: Driver> Worker<D> {
                 state.metrics.rejected(Rejection::AcceptConnectionsMax);
             }
             state.accepting = wanted;
-            if wanted == Accepting::On {
+            if wanted == open {
                 state.accept_retry = Instant::MAX;
             }
             self.driver.accept(wanted);
@@ -232,6 +240,7 @@ impl<D: Driver> Worker<D> {
         }
         state.now = state.clock.now();
         state.accepting = Accepting::Closed;
+        state.accept_retry = Instant::MAX;
         for index in 0..state.slots.len() {
             if state.slots[index].alive {
                 let now = state.now;

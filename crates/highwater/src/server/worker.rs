@@ -160,7 +160,12 @@ impl<D: Driver> Worker<D> {
     pub(crate) fn patience(&self) -> Option<Duration> {
         let state = &self.state;
         let wheel = state.wheel.next().unwrap_or(Instant::MAX);
-        match wheel.min(state.accept_retry) {
+        let retry = match state.accepting {
+            Accepting::Paused if state.has_room() => state.accept_retry,
+            // Accepting waits for room, or for nothing; its time makes no difference.
+            _ => Instant::MAX,
+        };
+        match wheel.min(retry) {
             Instant::MAX => None,
             due => Some(due - state.clock.now()),
         }
