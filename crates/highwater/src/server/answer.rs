@@ -79,13 +79,15 @@ impl<C: Clock> State<C> {
     pub(super) fn offload(&mut self, id: ConnId, job: Job) -> Option<Response> {
         let slot = &mut self.slots[id.index()];
         let token = slot.token(id.index());
+        slot.jobs = slot.jobs.wrapping_add(1);
+        let number = slot.jobs;
         let inbox = Arc::clone(&self.inbox);
-        let submitted = self.pool.submit(Box::new(move || inbox.deliver(token, job())));
+        let submitted = self.pool.submit(Box::new(move || inbox.deliver((token, number, job()))));
         if submitted.is_err() {
             let error = Error::overloaded("the pool for blocking work is full");
             return Some(self.app.fail(slot.target, error));
         }
-        slot.task = Some(Task::Offloaded);
+        slot.task = Some(Task::Offloaded(number));
         self.arm_task(id);
         None
     }
@@ -121,9 +123,12 @@ impl<C: Clock> State<C> {
         let mut woken = std::mem::take(&mut self.woken);
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut woken, &mut done);
-        for (token, response) in done.drain(..) {
-            // Nobody is left to hear the answer of a connection that is gone.
-            if let Some(id) = self.lookup(token) {
+        for (token, number, response) in done.drain(..) {
+            // Nobody is left to hear the answer of a connection that is gone, or of a request that
+            // was answered for being too late.
+            if let Some(id) = self.lookup(token)
+                && matches!(self.slots[id.index()].task, Some(Task::Offloaded(n)) if n == number)
+            {
                 self.finish_task(id, response);
             }
         }

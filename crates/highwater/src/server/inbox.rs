@@ -24,6 +24,9 @@ impl Token {
     }
 }
 
+/// What a job on the pool came to: for which use of a slot, as which of its jobs, the response.
+pub(crate) type Delivery = (Token, u32, Response);
+
 /// How a parked worker is woken.
 pub(crate) type Bell = Box<dyn Fn() + Send + Sync>;
 
@@ -37,7 +40,7 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Mail {
     woken: Vec<Token>,
-    done: Vec<(Token, Response)>,
+    done: Vec<Delivery>,
     /// The worker's own task, while it is parked inside a runtime instead of its driver.
     parked_in: Option<Waker>,
 }
@@ -53,8 +56,8 @@ impl Inbox {
     }
 
     /// Reports the result of a job that ran elsewhere.
-    pub(crate) fn deliver(&self, token: Token, response: Response) {
-        self.mail().done.push((token, response));
+    pub(crate) fn deliver(&self, delivery: Delivery) {
+        self.mail().done.push(delivery);
         self.ring();
     }
 
@@ -93,7 +96,7 @@ impl Inbox {
     }
 
     /// Takes all mail, into vectors that are reused.
-    pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<(Token, Response)>) {
+    pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<Delivery>) {
         self.parked.store(false, Ordering::SeqCst);
         let mut mail = self.mail();
         if !mail.woken.is_empty() {

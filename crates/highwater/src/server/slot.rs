@@ -16,8 +16,8 @@ use crate::app::{BodyFeed, ByteStream, Response, Target};
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
     Answer(Pin<Box<dyn Future<Output = Response>>>),
-    /// The reply, from a job on the pool.
-    Offloaded,
+    /// The reply, from this job of the connection's on the pool.
+    Offloaded(u32),
     /// Nothing: the connection belongs to another protocol, spoken by this future.
     Upgraded(Pin<Box<dyn Future<Output = ()>>>),
 }
@@ -44,6 +44,9 @@ pub(super) struct Slot {
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     pub(super) task: Option<Task>,
+    /// Jobs given to the pool so far. The answer of one that was too late must not be taken for that
+    /// of the next.
+    pub(super) jobs: u32,
     /// Counted among those that wait for a future.
     pub(super) awaits: bool,
     /// The content of a streamed reply, as far as it is not encoded yet.
@@ -76,6 +79,7 @@ impl Slot {
             target: None,
             endpoint: 0,
             task: None,
+            jobs: 0,
             awaits: false,
             content: None,
             feed: None,

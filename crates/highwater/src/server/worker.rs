@@ -22,12 +22,12 @@ use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
 use super::advisor::Advisor;
-use super::inbox::{Inbox, Token};
+use super::inbox::{Delivery, Inbox, Token};
 use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::Responder;
 use super::slot::Slot;
-use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Response, Target};
+use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Target};
 use crate::log;
 use crate::metrics::WorkerMetrics;
 
@@ -73,7 +73,7 @@ pub(super) struct State<C> {
     pub(super) pool: Pool,
     pub(super) orphans: Orphans,
     pub(super) woken: Vec<Token>,
-    pub(super) done: Vec<(Token, Response)>,
+    pub(super) done: Vec<Delivery>,
     pub(super) wheel: Wheel,
     pub(super) advisor: Advisor,
     /// Endpoints answered in this turn, whose durations are recorded when it ends.
