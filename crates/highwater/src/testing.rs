@@ -99,7 +99,7 @@ impl Setup {
         let network = Network::new(seed, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
         let worker = Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
-        Client { server: RefCell::new(Server { worker, inbox, pool, runtime }) }
+        Client { server: RefCell::new(Server { worker, inbox, pool, pool_held: false, runtime }) }
     }
 }
 
@@ -209,6 +209,13 @@ impl Client {
     pub fn drain(&self) {
         let mut server = self.server.borrow_mut();
         server.worker.drain();
+        server.settle();
+    }
+
+    /// Has the pool for `blocking` handlers do nothing for a while, as if it were busy.
+    pub fn hold_pool(&self, held: bool) {
+        let mut server = self.server.borrow_mut();
+        server.pool_held = held;
         server.settle();
     }
 
@@ -465,6 +472,7 @@ struct Server {
     worker: Worker<SimDriver>,
     inbox: Arc<Inbox>,
     pool: Pool,
+    pool_held: bool,
     runtime: Option<LocalRuntime>,
 }
 
@@ -487,8 +495,10 @@ impl Server {
         while quiet_turns < 2 {
             let has_mail = !self.inbox.park(None);
             let events = self.turn();
-            let has_jobs = self.pool.queued() > 0;
-            self.pool.run_deferred();
+            let has_jobs = self.pool.queued() > 0 && !self.pool_held;
+            if has_jobs {
+                self.pool.run_deferred();
+            }
             let quiet = events == 0 && !has_mail && !has_jobs && self.inbox.park(None);
             quiet_turns = if quiet { quiet_turns + 1 } else { 0 };
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use highwater::http::HeaderValue;
 use highwater::testing::{Client, Setup};
-use highwater::{Bytes, Response, Router, ServerConfig};
+use highwater::{Bytes, Handler, Path, Response, Router, ServerConfig, blocking};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -85,4 +85,22 @@ fn an_answer_in_flight_is_not_evicted() {
         assert!(piece > 0, "the answer broke off after {len} bytes");
         len += piece;
     }
+}
+
+/// Purpose: the answer of a blocking handler that came too late is dropped. It used to be given to the
+/// next request on the connection that waited for the pool: one client's data to another's question,
+/// behind a proxy.
+#[test]
+fn a_late_answer_answers_nothing_else() {
+    let slow = |Path(name): Path<String>| name;
+    let router = Router::new().get("/{name}", blocking(slow).timeout(Duration::from_secs(1)));
+    let client = Client::new(router);
+    client.hold_pool(true);
+    let mut connection = client.connect();
+    connection.send("GET /first HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.advance(Duration::from_secs(2));
+    assert!(connection.heard().starts_with(b"HTTP/1.1 503 "));
+    connection.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.hold_pool(false);
+    assert!(connection.heard().ends_with(b"\r\n\r\nsecond"));
 }

@@ -85,12 +85,15 @@ impl<C: Clock> State<C> {
 
     pub(super) fn accept_failed(&mut self, error: AcceptError) {
         self.metrics.accept_failed(error);
-        if self.accepting == Accepting::Closed {
-            return; // Draining: what could not be accepted is refused with the rest.
-        }
         self.accepting = Accepting::Paused;
         self.accept_retry = self.now + ACCEPT_BACKOFF;
         self.evict = true;
+    }
+
+    /// Whether another connection may be accepted. One that waited in the listen queue when a drain
+    /// began always may.
+    pub(super) fn has_room(&self) -> bool {
+        self.draining || self.connections < self.connections_max
     }
 
     /// Makes sure that the wheel fires no later than the connection's next deadline.
@@ -179,16 +182,18 @@ impl<D: Driver> Worker<D> {
         if state.accepting == Accepting::Closed {
             return;
         }
-        let full = state.connections >= state.connections_max;
+        let full = !state.has_room();
         if full || std::mem::take(&mut state.evict) {
             self.evict();
         }
         let state = &mut self.state;
         let retry = state.now >= state.accept_retry;
+        // While draining, what is to be tried again is to empty the listen queue for ever.
+        let open = if state.draining { Accepting::Closed } else { Accepting::On };
         let wanted = match state.accept_retry {
             Instant::MAX if full => Accepting::Paused,
-            Instant::MAX => Accepting::On,
-            _ if retry && !full => Accepting::On,
+            Instant::MAX => open,
+            _ if retry && !full => open,
             _ => Accepting::Paused,
         };
         if wanted != state.accepting {
@@ -196,7 +201,7 @@ impl<D: Driver> Worker<D> {
                 state.metrics.rejected(Rejection::AcceptConnectionsMax);
             }
             state.accepting = wanted;
-            if wanted == Accepting::On {
+            if wanted == open {
                 state.accept_retry = Instant::MAX;
             }
             self.driver.accept(wanted);
@@ -236,6 +241,7 @@ impl<D: Driver> Worker<D> {
         }
         state.now = state.clock.now();
         state.accepting = Accepting::Closed;
+        state.accept_retry = Instant::MAX;
         for index in 0..state.slots.len() {
             if state.slots[index].alive {
                 let now = state.now;

@@ -44,6 +44,7 @@ pub(super) struct Slot {
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     pub(super) task: Option<Task>,
+    /// Jobs given to the pool so far. The answer of one that was too late must not be taken for that
     /// Counted among those that wait for a future.
     pub(super) awaits: bool,
     /// The content of a streamed reply, as far as it is not encoded yet.

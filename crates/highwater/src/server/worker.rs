@@ -169,8 +169,14 @@ impl<D: Driver> Worker<D> {
 
     /// Until when the worker may wait: until a deadline may be due.
     pub(crate) fn patience(&self) -> Wait {
-        let wheel = self.state.wheel.next().unwrap_or(Instant::MAX);
-        match wheel.min(self.state.accept_retry) {
+        let state = &self.state;
+        let wheel = state.wheel.next().unwrap_or(Instant::MAX);
+        let retry = match state.accepting {
+            Accepting::Paused if state.has_room() => state.accept_retry,
+            // Accepting waits for room, or for nothing; its time makes no difference.
+            _ => Instant::MAX,
+        };
+        match wheel.min(retry) {
             Instant::MAX => Wait::Forever,
             due => Wait::Until(due),
         }

@@ -74,9 +74,34 @@ impl Client {
         }
     }
 
-    /// When it acts next; never, if it has nothing more to do.
+    /// When it acts next; never, if there is nothing to do before something happens.
     pub(super) fn next_at(&self, network: &Network) -> Instant {
-        if self.is_gone(network) { Instant::MAX } else { self.next_at }
+        let link = network.link(self.link);
+        let over = link.has_ended();
+        if self.is_gone(network) || self.left {
+            return Instant::MAX;
+        }
+        if link.stage == Stage::Unborn || (link.has_unread() && !self.never_reads()) {
+            return self.next_at;
+        }
+        let can_act = match self.steps.front() {
+            None => over && !self.finished,
+            Some(Step::Say(_)) => over || link.has_room(),
+            Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers,
+            Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
+                return match self.waiting_since {
+                    Some(since) => self.next_at.max(since + patience),
+                    None => self.next_at,
+                };
+            }
+            Some(_) => true,
+        };
+        if can_act { self.next_at } else { Instant::MAX }
+    }
+
+    /// Whether it may say the body of the nth request, or has been told that it need not.
+    fn is_answered(&self, at: usize) -> bool {
+        self.reader.answers().len() > at || self.reader.interims().contains(&at)
     }
 
     /// Whether nothing more will come of it.
@@ -175,7 +200,7 @@ impl Client {
         if self.reader.answers().len() > at {
             self.steps.pop_front();
             self.steps.pop_front(); // The body is not wanted any more.
-        } else if self.reader.interims().contains(&at) || now >= since + patience {
+        } else if self.is_answered(at) || now >= since + patience {
             self.steps.pop_front();
         } else {
             return;

@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use highwater_core::driver::{Close, ConnId, Output, Reading, Then};
 use highwater_core::time::Instant;
 
+/// Bytes that the server's kernel takes from a client before the worker reads any.
+pub(super) const INBOUND_MAX: usize = 16 * 1024;
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -139,6 +142,16 @@ impl Link {
     pub(crate) fn is_held_back(&self) -> bool {
         let has_input = !self.inbound.is_empty() || (self.said_fin && self.facts.eof_at.is_none());
         has_input && !self.may_deliver()
+    }
+
+    /// Whether something has arrived that the client has not read.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.wire.is_empty()
+    }
+
+    /// Whether the server's kernel takes more of what the client says.
+    pub(crate) fn has_room(&self) -> bool {
+        self.inbound.len() < INBOUND_MAX
     }
 
     /// Whether the client has heard everything, and that it was everything.

@@ -22,14 +22,11 @@ use highwater_core::driver::{
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
-use super::link::{Link, Sending, Stage};
+use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
 
 /// Most bytes one delivery carries.
 pub(crate) const DELIVERY_MAX: usize = 4096;
-
-/// Bytes that the server's kernel takes from a client before the worker reads any.
-const INBOUND_MAX: usize = 16 * 1024;
 
 /// Events reported by one poll, if nothing is random.
 const EVENTS_MAX: usize = 256;
@@ -87,6 +84,7 @@ pub(crate) struct Network {
     accepting: Accepting,
     /// An accept has failed; nothing is accepted before the worker says something.
     accept_stopped: bool,
+    next_accept_fails: bool,
     /// Connections still accepted although the worker said to pause: they were on their way.
     late_accepts: u64,
     /// When the next client acts: nothing waits longer.
@@ -118,6 +116,7 @@ impl Network {
             backlog: VecDeque::new(),
             accepting: Accepting::On,
             accept_stopped: false,
+            next_accept_fails: false,
             late_accepts: 0,
             client_at: Instant::MAX,
             events: 0,
@@ -147,6 +146,13 @@ impl Network {
 
     pub(crate) fn accepting(&self) -> Accepting {
         if self.accept_stopped { Accepting::Paused } else { self.accepting }
+    }
+
+    /// The next accept fails, even one that was on its way when accepting paused.
+    #[cfg(test)]
+    pub(super) fn late_accept_fails(&mut self) {
+        self.next_accept_fails = true;
+        self.late_accepts = 1;
     }
 
     // ---- what clients do
@@ -269,7 +275,8 @@ impl Network {
             return false;
         }
         self.events += 1;
-        if self.chance(self.weather.accept_failure_one_in) {
+        let fails = std::mem::take(&mut self.next_accept_fails);
+        if fails || self.chance(self.weather.accept_failure_one_in) {
             self.accept_stopped = true;
             self.accept_failed = true;
             self.trace.line(|| format!("{:?} accepting fails", self.now()));

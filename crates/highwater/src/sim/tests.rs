@@ -1,6 +1,15 @@
 //! The simulation under test itself, and seeds that once failed.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater_core::driver::{Accepting, Driver, Wait};
+use highwater_core::http1::Limits;
+
 use super::*;
+use crate::app::{Router, fixed};
+use crate::metrics::WorkerMetrics;
+use crate::server::{Inbox, Pool, Worker, WorkerParts};
 
 fn pass(seed: u64) -> Report {
     match run(seed) {
@@ -23,4 +32,60 @@ fn deterministic() {
     for seed in [3, 77, 1234] {
         assert_eq!(run(seed), run(seed));
     }
+}
+
+// What the simulator has found about accepting, which a client of `highwater::testing` cannot stage.
+// The rest is in tests/found_by_simulation.rs.
+
+/// A worker with room for so many connections, and a network in which nothing varies.
+fn worker(connections_max: u32) -> Worker<SimDriver> {
+    let app = Router::new().get("/", fixed("ok")).build().expect("one route is no conflict");
+    let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+    let parts = WorkerParts { app, limits: Limits::default(), connections_max, metrics };
+    let network = Network::new(None, Weather::default(), Trace::default());
+    let inbox = Inbox::new(Box::new(|| {}));
+    Worker::new(SimDriver { network }, parts, inbox, Pool::deferred(0))
+}
+
+fn connect(worker: &mut Worker<SimDriver>) -> usize {
+    let network = &mut worker.driver_mut().network;
+    let link = network.add(1000);
+    network.connect(link);
+    link
+}
+
+fn turn(worker: &mut Worker<SimDriver>) {
+    let Ok(_) = worker.turn(Wait::No);
+}
+
+/// Purpose: a worker that is full does not wait for the moment to try accepting again. When that had
+/// passed it turned without pause, for as long as it was full.
+#[test]
+fn a_full_worker_does_not_spin() {
+    let mut worker = worker(1);
+    connect(&mut worker);
+    turn(&mut worker);
+    worker.driver_mut().network.late_accept_fails();
+    connect(&mut worker);
+    turn(&mut worker);
+    worker.driver().clock().advance(Duration::from_millis(200));
+    turn(&mut worker);
+    assert!(worker.spare_time().is_some_and(|patience| patience > Duration::from_secs(1)));
+}
+
+/// Purpose: what waited in the listen queue when a drain began is accepted even if that fails at
+/// first. The worker reopened the listener instead, or left the queue to be reset.
+#[test]
+fn a_drain_survives_a_failed_accept() {
+    let mut worker = worker(10);
+    let link = connect(&mut worker);
+    worker.drain();
+    worker.driver_mut().network.late_accept_fails();
+    turn(&mut worker);
+    assert_eq!(worker.driver().network.link(link).stage, Stage::Queued);
+    worker.driver().clock().advance(worker.spare_time().expect("it will try again"));
+    turn(&mut worker);
+    turn(&mut worker);
+    assert!(matches!(worker.driver().network.link(link).stage, Stage::Open(_)));
+    assert_eq!(worker.driver().network.accepting(), Accepting::Closed);
 }

@@ -202,12 +202,14 @@ impl Watch {
         let Some(start) = times.start else {
             return Err(format!("request {at} is called slow before it began"));
         };
+        let since = if at == 0 { link.facts.accepted_at } else { start };
+        // The refusal may have waited for answers before it, and the head have come meanwhile.
+        let took = times.head.unwrap_or(now) - since;
+        if took >= limits.header_timeout {
+            return Ok(());
+        }
         let Some(head) = times.head else {
-            let since = if at == 0 { link.facts.accepted_at } else { start };
-            return match now - since >= limits.header_timeout {
-                true => Ok(()),
-                false => Err(format!("the head of request {at} had {:?}", now - since)),
-            };
+            return Err(format!("the head of request {at} had only {took:?}"));
         };
         let gap = times.body_gap.max(now - link.facts.delivered_at);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
@@ -237,15 +239,17 @@ impl Watch {
         }
     }
 
-    /// Bytes that came behind the head of the last request that was answered, or behind all of it if
-    /// it was complete.
+    /// Bytes that came behind the last request that was answered; behind its head, if its body was
+    /// not read, or not all of it.
     fn overrun(&self, link: &Link, requests: &[Request]) -> u64 {
         let answered = self.at_hand().min(requests.len());
-        let base = match answered.checked_sub(1).map(|last| &requests[last]) {
-            None => 0,
-            Some(request) if request.malformed => request.start,
-            Some(request) if link.facts.delivered >= request.end => request.end,
-            Some(request) => request.head_end,
+        let Some(last) = answered.checked_sub(1) else { return link.facts.delivered };
+        let (request, status) = (&requests[last], self.reader.answers()[last].status);
+        let was_read = request.needs_body && status == request.wanted.status && status < 400;
+        let base = match () {
+            () if request.malformed => request.start,
+            () if was_read && link.facts.delivered >= request.end => request.end,
+            () => request.head_end,
         };
         link.facts.delivered.saturating_sub(base)
     }
@@ -260,7 +264,10 @@ impl Watch {
     ) -> Result<Excuse, String> {
         let (facts, limits, now) = (&link.facts, around.limits, around.now);
         if how == Close::Reset {
-            let broken = requests.get(self.at_hand()).is_some_and(|r| r.wanted.broken);
+            // Answers before it that were ready, and not sent yet, are lost with the broken one.
+            let asked = self.times.iter().zip(requests).skip(self.at_hand());
+            let mut asked = asked.take_while(|(times, _)| times.head.is_some());
+            let broken = asked.any(|(_, request)| request.wanted.broken);
             return match () {
                 () if around.is_cutting => Ok(Excuse::Cut),
                 () if link.is_sending() && now - facts.progress_at >= limits.write_timeout => {

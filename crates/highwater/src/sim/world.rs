@@ -53,6 +53,7 @@ pub(super) struct World {
 }
 
 /// What was drawn for the run as a whole.
+#[derive(Debug)]
 struct Plan {
     limits: Limits,
     connections_max: u32,
@@ -113,6 +114,7 @@ impl World {
     pub(super) fn new(seed: u64, trace: Trace) -> Self {
         let mut prng = Prng::from_seed(seed);
         let plan = Plan::draw(&mut prng);
+        trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.weather, trace);
         let clients: Vec<Client> = (0..1 + prng.below(8))
             .map(|_| {
