@@ -27,9 +27,10 @@ impl Connection {
     }
 
     fn read_deadline(&self, limits: &Limits) -> Instant {
-        // While a reply is on its way only the write timeout may end the connection: closing for
+        // While a reply is on its way, or about to be, only the write timeout may end the connection: closing for
         // the peer's silence would cut off what it has not finished reading.
-        let sending = self.writing_since != Instant::MAX;
+        let sending =
+            self.writing_since != Instant::MAX || !self.output.is_empty() || !self.tail.is_empty();
         match (&self.input, self.ending) {
             (_, Ending::Lingering) if sending => Instant::MAX,
             (_, Ending::Lingering) => self.since + limits.linger_timeout,
@@ -93,5 +94,32 @@ impl Connection {
     /// Whether a lingering close has read all it is willing to.
     pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
         self.ending == Ending::Lingering && self.body_bytes > limits.discard_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BodyPlan, Head, Next, Payload, Scratch};
+    use super::*;
+
+    /// Purpose: an answer that is ready is sent, though a deadline has passed at the same moment. The
+    /// simulator found one lost: its machine stood still while an unwanted body was on its way.
+    #[test]
+    fn a_deadline_does_not_swallow_an_answer() {
+        let (limits, start) = (Limits::default(), Instant::from_nanos(1));
+        let mut connection = Connection::new(start);
+        let mut input: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n";
+        let mut scratch = Scratch::default();
+        let plan = |_: &Head<'_>| BodyPlan::Streamed(1000);
+        let next = connection.next(&mut input, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Request(_)));
+        connection.drop_body(&limits, start);
+        let late = start + limits.body_timeout + Duration::from_secs(1);
+        let date = b"Thu, 01 Jan 1970 00:00:00 GMT";
+        connection.respond(200, date, &limits, late, |_| {}, Payload::Bytes(b"ok"));
+        assert_eq!(connection.on_deadline(late, &limits), Expired::Early);
+        assert!(connection.take_output(late).is_some());
+        connection.on_sent(late);
+        assert_eq!(connection.on_deadline(late, &limits), Expired::Close);
     }
 }
