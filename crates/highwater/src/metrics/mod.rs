@@ -17,7 +17,6 @@
 mod counters;
 mod exposition;
 mod families;
-mod port;
 mod process;
 mod readiness;
 mod registry;
@@ -36,8 +35,6 @@ pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetri
 pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
-
-pub(crate) use self::port::router;
 
 /// All metrics of one server and its application. Cheap to clone.
 ///

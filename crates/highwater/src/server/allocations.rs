@@ -70,7 +70,7 @@ fn none_per_request() {
         let driver = Epoll::new(own, &DriverConfig::default()).expect("epoll works everywhere");
         assert_eq!(count(held, driver, request, answer), 0, "epoll");
         if let Err(reason) = highwater_sys::probe().uring {
-            eprintln!("io_uring cannot be used here ({reason}): only epoll was counted");
+            crate::log::warn!("only epoll was counted", reason = %reason);
             continue;
         }
         let (held, own) = listener();

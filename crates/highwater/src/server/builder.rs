@@ -18,11 +18,12 @@ use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
 use super::pool::{Full, Pool};
+use super::port;
 use super::run::{self, Phase};
 use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
-use crate::metrics::{self, Metrics, Readiness, Sampler};
+use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
 /// Connections that may wait to be accepted.
@@ -319,7 +320,7 @@ impl Observer {
         metrics: &Metrics,
         readiness: &Readiness,
     ) -> Result<Self, ServerError> {
-        let app: App = metrics::router(metrics, readiness).build().map_err(ServerError::Build)?;
+        let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
         let listener = bind(wanted)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();

@@ -1,7 +1,7 @@
 //! How does a server run?
 //!
 //! ```text
-//!  builder ──▶ transport: which driver, and why
+//!  builder ──▶ transport: which driver, and why;  port: what the metrics port serves
 //!     │
 //!     └──▶ one thread per worker:  run ──▶ worker (THE loop)
 //!                                            ├─ slot      a connection, and what is under way for it
@@ -28,6 +28,7 @@ mod inspect;
 mod lifetime;
 mod orphans;
 mod pool;
+mod port;
 mod respond;
 mod run;
 mod slot;

@@ -21,6 +21,7 @@
 
 mod accept;
 mod buffers;
+mod park;
 mod ring;
 mod slots;
 mod trial;
@@ -32,11 +33,11 @@ use highwater_core::time::Instant;
 use io_uring::cqueue;
 use io_uring::types::Timespec;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::call::context;
 use crate::wake::{eventfd, reset};
-use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
+use crate::{DriverConfig, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
 use buffers::Buffers;
 use ring::Ring;
@@ -431,40 +432,6 @@ impl Driver for Uring {
 
     fn clock(&self) -> SystemClock {
         SystemClock
-    }
-}
-
-impl External for Uring {
-    /// An eventfd: waiting for the ring itself would hang when completions are deferred.
-    fn readiness_fd(&self) -> BorrowedFd<'_> {
-        self.readiness.as_fd()
-    }
-
-    fn prepare_wait(&mut self) -> io::Result<bool> {
-        if self.has_listener_to_drain() || self.ring.ready() > 0 {
-            return Ok(false);
-        }
-        if !self.is_registered {
-            self.ring.submitter().register_eventfd(self.readiness.as_raw_fd())?;
-            self.is_registered = true;
-        }
-        if self.ring.has_submissions() {
-            // First without notifications: most of it completes at once, and we look ourselves.
-            self.ring.flush()?;
-            if self.ring.ready() > 0 {
-                return Ok(false);
-            }
-        }
-        // Whatever happened before notifications were on shows in this flush, whatever happens
-        // after it signals the eventfd.
-        self.parked = true;
-        self.ring.set_notifications(true);
-        self.ring.flush()?;
-        Ok(self.ring.ready() == 0 && !self.ring.has_submissions())
-    }
-
-    fn waker(&self) -> Waker {
-        self.waker.clone()
     }
 }
 

@@ -1,3 +1,5 @@
+//! Feeds as they should be, as they are, and as an attacker would write them.
+
 use super::*;
 use crate::money::Price;
 use jiff::civil::datetime;

@@ -1,3 +1,5 @@
+//! Heads that are complete, views of them, and where each limit lies.
+
 use super::*;
 use alloc::format;
 use alloc::string::String;

@@ -6,8 +6,8 @@
 
 use http::{StatusCode, header};
 
-use super::{CONTENT_TYPE, Metrics, Readiness};
 use crate::app::{Response, Router};
+use crate::metrics::{CONTENT_TYPE, Metrics, Readiness};
 
 /// The application of the metrics port.
 pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
