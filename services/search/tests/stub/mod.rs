@@ -1,4 +1,5 @@
 //! A provider that is a plain socket, so that it can misbehave below HTTP.
+#![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};

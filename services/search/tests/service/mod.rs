@@ -1,0 +1,244 @@
+//! The real binary as a process, and a client for it that hides nothing.
+#![allow(dead_code, reason = "no test file uses all of it")]
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_search::prng::Prng;
+
+/// Far longer than anything here takes: beyond it a test fails instead of hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `highwater-search` at work. Killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    /// Where it serves.
+    pub(crate) address: SocketAddr,
+    /// Where its metrics are, if it has any.
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// The command, free of what the surroundings would set.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-search"));
+    command.args(args).env_remove("PROVIDER_URL").stdin(Stdio::null());
+    command
+}
+
+/// The search service, polling `provider` every second.
+pub(crate) fn search(provider: SocketAddr, data: &Path) -> Process {
+    let url = format!("http://{provider}/");
+    let data = data.to_str().expect("temporary directories have plain names");
+    Process::start(&[
+        "--listen=127.0.0.1:0",
+        "--metrics=127.0.0.1:0",
+        "--workers=2",
+        "--poll-interval=1s",
+        "--provider-url",
+        &url,
+        "--data",
+        data,
+    ])
+}
+
+/// A port for a process that is to come back to it: outside the range from which the kernel takes
+/// those of clients, which would get in between.
+pub(crate) fn lasting_port() -> u16 {
+    let mut prng = Prng::unseeded();
+    let ports = std::iter::repeat_with(|| 20_000 + prng.below(10_000) as u16);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.take(1000).find(is_free).expect("one port in ten thousand")
+}
+
+/// The provider, at this port (0 for any), behaving like this.
+pub(crate) fn provider(port: u16, behaviour: &[&str]) -> Process {
+    let listen = format!("--listen=127.0.0.1:{port}");
+    Process::start(&[&["provider", &listen], behaviour].concat())
+}
+
+impl Process {
+    /// Starts it, and waits until it serves.
+    pub(crate) fn start(args: &[&str]) -> Process {
+        let mut child = command(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut process = Process { child, lines, address: any, metrics: None };
+        let serving = process.wait_for(|line| line.contains(" serving "));
+        process.address = address(&serving, "address").expect("it says where");
+        process.metrics = address(&serving, "metrics");
+        process
+    }
+
+    /// The next line of its log that satisfies `wanted`.
+    pub(crate) fn wait_for(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + PATIENCE;
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(until - Instant::now()) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => seen.push(line),
+                Err(end) => panic!("a line that never came ({end}), after\n{}", seen.join("\n")),
+            }
+        }
+    }
+
+    /// The line of the next poll with this outcome.
+    pub(crate) fn wait_for_poll(&self, outcome: &str) -> String {
+        let wanted = format!(" poll outcome={outcome} ");
+        self.wait_for(|line| line.contains(&wanted))
+    }
+
+    /// Forgets what it has logged so far.
+    pub(crate) fn skip_lines(&self) {
+        self.lines.try_iter().for_each(drop);
+    }
+
+    /// Sends it a signal, as `kill` names it.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
+        assert!(status.success(), "{kill}");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("it was not waited for before")
+    }
+
+    /// One number of its metrics.
+    pub(crate) fn metric(&self, sample: &str) -> f64 {
+        let page = get(self.metrics.expect("it has metrics"), "/metrics");
+        let page = String::from_utf8(page.body).expect("text");
+        let line = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {sample} in {page}")).parse().expect("a number")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn address(line: &str, key: &str) -> Option<SocketAddr> {
+    field(line, key)?.parse().ok()
+}
+
+/// The value of `key=value` in a line of the log, if it is a word.
+pub(crate) fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+/// A connection, kept.
+pub(crate) struct Client(BufReader<TcpStream>);
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("JSON is UTF-8")
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Client(BufReader::new(stream)))
+    }
+
+    pub(crate) fn send(&mut self, request: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(request.as_bytes())
+    }
+
+    /// Waits until an answer has begun, and reads none of it.
+    pub(crate) fn wait_for_byte(&mut self) -> io::Result<()> {
+        self.0.fill_buf().map(drop)
+    }
+
+    /// Reads one answer. `Ok(None)`: the connection ended before its first byte. An error after the
+    /// first byte is [`io::ErrorKind::InvalidData`], whatever it was: an answer was cut off.
+    pub(crate) fn receive(&mut self, to_head: bool) -> io::Result<Option<Answer>> {
+        match self.0.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        let answer = self.receive_begun(to_head);
+        answer.map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    fn receive_begun(&mut self, to_head: bool) -> io::Result<Answer> {
+        let mut line = self.line()?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or(io::ErrorKind::InvalidData)?;
+        let mut headers = Vec::new();
+        loop {
+            line = self.line()?;
+            let Some((name, value)) = line.split_once(": ") else { break };
+            headers.push((name.to_lowercase(), value.to_owned()));
+        }
+        let mut answer = Answer { status, headers, body: Vec::new() };
+        let length = answer.header("content-length").and_then(|length| length.parse().ok());
+        if !to_head {
+            answer.body.resize(length.ok_or(io::ErrorKind::InvalidData)?, 0);
+            self.0.read_exact(&mut answer.body)?;
+        }
+        Ok(answer)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    pub(crate) fn get(&mut self, target: &str) -> io::Result<Option<Answer>> {
+        self.send(&format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"))?;
+        self.receive(false)
+    }
+}
+
+/// One request on a connection of its own.
+pub(crate) fn get(address: SocketAddr, target: &str) -> Answer {
+    request(address, &format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"))
+}
+
+/// One request, as it is written, on a connection of its own.
+pub(crate) fn request(address: SocketAddr, request: &str) -> Answer {
+    let mut client = Client::connect(address).expect("it listens");
+    client.send(request).expect("it reads");
+    let answer = client.receive(request.starts_with("HEAD "));
+    answer.expect("a whole answer").expect("an answer")
+}
