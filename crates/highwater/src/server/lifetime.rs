@@ -182,7 +182,9 @@ impl<D: Driver> Worker<D> {
             return;
         }
         let full = !state.has_room();
-        if full || std::mem::take(&mut state.evict) {
+        // Taken in any case: by the next turn there may be room again.
+        let out_of_something = std::mem::take(&mut state.evict);
+        if full || out_of_something {
             self.evict();
         }
         let state = &mut self.state;
