@@ -49,6 +49,7 @@ impl<C: Clock> State<C> {
         }
         if slot.content.is_some() {
             self.pump(id);
+            self.count_waiting(id);
         } else if slot.connection.has_carry() {
             self.serve_carry(id);
         } else if slot.connection.has_output() {
