@@ -1,10 +1,15 @@
 //! What the simulator has found, each as the shortest story that shows it.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use highwater::http::HeaderValue;
 use highwater::testing::{Client, Setup};
-use highwater::{Bytes, Handler, Path, Response, Router, ServerConfig, blocking};
+use highwater::{Body, Bytes, Handler, Path, Response, Router, ServerConfig, blocking};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -103,4 +108,30 @@ fn a_late_answer_answers_nothing_else() {
     connection.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
     client.hold_pool(false);
     assert!(connection.heard().ends_with(b"\r\n\r\nsecond"));
+}
+
+/// Purpose: content that has failed is not asked again. Woken twice, a stream was polled once more
+/// after it had broken off, or had panicked.
+#[test]
+fn broken_content_is_left_alone() {
+    struct Broken(Arc<AtomicUsize>);
+    impl Stream for Broken {
+        type Item = Result<Bytes, std::fmt::Error>;
+        fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Poll::Ready(Some(Err(std::fmt::Error)));
+            }
+            cx.waker().wake_by_ref();
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&polls);
+    let client =
+        Client::new(Router::new().get("/", move || Body::stream(Broken(Arc::clone(&counter)))));
+    let mut connection = client.connect();
+    connection.send(GET);
+    assert!(connection.is_reset());
+    assert_eq!(polls.load(Ordering::Relaxed), 2);
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use highwater_core::driver::{Close, ConnId};
+use highwater_core::http1::LengthMismatch;
 use highwater_core::time::{Clock, Instant};
 
 use super::inbox::{Done, Token};
@@ -250,15 +251,13 @@ impl<C: Clock> State<C> {
                         Err(mismatch) => Err(mismatch),
                     }
                 }
-                // The head said 200 long ago; a reset is the only way left to say it was wrong.
-                Ok(Poll::Ready(Some(Err(_)))) | Err(_) => {
-                    slot.close = Some(Close::Reset);
-                    break;
-                }
+                Ok(Poll::Ready(Some(Err(_)))) | Err(_) => Err(LengthMismatch),
             };
             if pushed.is_err() {
+                // The head said 200 long ago; a reset is the only way left to say it was wrong. What
+                // has failed must not be asked again.
                 slot.close = Some(Close::Reset);
-                break;
+                return self.touch(id);
             }
         }
         slot.content = Some(content);

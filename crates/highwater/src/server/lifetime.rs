@@ -49,6 +49,7 @@ impl<C: Clock> State<C> {
         }
         if slot.content.is_some() {
             self.pump(id);
+            self.count_waiting(id);
         } else if slot.connection.has_carry() {
             self.serve_carry(id);
         } else if slot.connection.has_output() {
@@ -183,7 +184,9 @@ impl<D: Driver> Worker<D> {
             return;
         }
         let full = !state.has_room();
-        if full || std::mem::take(&mut state.evict) {
+        // Taken in any case: by the next turn there may be room again.
+        let out_of_something = std::mem::take(&mut state.evict);
+        if full || out_of_something {
             self.evict();
         }
         let state = &mut self.state;

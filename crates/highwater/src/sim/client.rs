@@ -57,6 +57,9 @@ impl Client {
             },
             stubborn: prng.chance(1, 8),
         };
+        // Whoever has much to say does not say it byte by byte.
+        let all: usize = script.steps.iter().map(Step::len).sum();
+        let say_max = if all > 20_000 { pace.say_max.max(300) } else { pace.say_max };
         // A client that says a byte at a time takes its time only between a few of them.
         let pause_max = if pace.say_max < 20 { Duration::from_micros(200) } else { pace.pause_max };
         let heads = script.requests.iter().map(|request| request.wanted.head_only).collect();
@@ -65,7 +68,7 @@ impl Client {
             requests: script.requests,
             reader: Reader::new(heads),
             hash: 0xcbf2_9ce4_8422_2325,
-            pace: Pace { pause_max, ..pace },
+            pace: Pace { pause_max, say_max, ..pace },
             steps: script.steps.into(),
             next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
             waiting_since: None,
@@ -87,7 +90,7 @@ impl Client {
         let can_act = match self.steps.front() {
             None => over && !self.finished,
             Some(Step::Say(_)) => over || link.has_room(),
-            Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers,
+            Some(&Step::Await(answers)) => over || self.has_heard(answers),
             Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
                 return match self.waiting_since {
                     Some(since) => self.next_at.max(since + patience),
@@ -97,6 +100,11 @@ impl Client {
             Some(_) => true,
         };
         if can_act { self.next_at } else { Instant::MAX }
+    }
+
+    /// Whether so many answers were heard; one that never reads does not wait for any.
+    fn has_heard(&self, answers: usize) -> bool {
+        self.reader.answers().len() >= answers || self.never_reads()
     }
 
     /// Whether it may say the body of the nth request, or has been told that it need not.
@@ -179,7 +187,7 @@ impl Client {
                 self.steps.pop_front();
             }
             Some(&mut Step::Await(answers)) => {
-                if self.reader.answers().len() >= answers {
+                if self.has_heard(answers) {
                     self.steps.pop_front();
                 }
             }
@@ -216,5 +224,15 @@ impl Client {
     fn leave(&mut self, network: &mut Network) {
         self.left = true;
         network.leave(self.link);
+    }
+}
+
+impl Step {
+    /// How many bytes it says.
+    fn len(&self) -> usize {
+        match self {
+            Step::Say(bytes) => bytes.len(),
+            _ => 0,
+        }
     }
 }

@@ -8,6 +8,9 @@ use highwater_core::prng::Prng;
 
 use super::app;
 
+/// Most bytes of framing in a row: a line end, a size, a line end, and that of the last chunk.
+const FRAMING_MAX: u64 = 2 + 3 + 2 + 5;
+
 /// One act of a client.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -45,6 +48,8 @@ pub(super) struct Request {
     pub(super) hold: Hold,
     /// It will be refused as soon as enough of it has come.
     pub(super) malformed: bool,
+    /// Of so many bytes of its body in a row at least one is content.
+    pub(super) density: u64,
     /// Its route answers only when it has the whole body.
     pub(super) needs_body: bool,
     /// Its route reads the body piece by piece.
@@ -256,7 +261,7 @@ impl Writer<'_> {
     fn say_request(&mut self, draft: Draft, version: &str, field: &str, expects: bool) {
         let Draft { method, path, hold, body, needs_body, streams_body, mut wanted } = draft;
         let mut head = format!("{method} {path} HTTP/{version}\r\nHost: h\r\n{field}");
-        let mut content = Vec::new();
+        let (mut content, mut density) = (Vec::new(), 1);
         if let Some(body) = body {
             if version == "1.0" || self.chance(2) {
                 head.push_str(&format!("Content-Length: {}\r\n", body.len()));
@@ -264,6 +269,7 @@ impl Writer<'_> {
             } else {
                 head.push_str("Transfer-Encoding: chunked\r\n");
                 content = self.chunked(&body);
+                density = FRAMING_MAX + 1;
             }
         }
         wanted.continues = expects && needs_body;
@@ -285,10 +291,17 @@ impl Writer<'_> {
         } else {
             self.steps.push(Step::Say([head.as_bytes(), &content].concat()));
         }
-        let malformed = false;
-        let request =
-            Request { start, head_end, end, hold, malformed, needs_body, streams_body, wanted };
-        self.requests.push(request);
+        self.requests.push(Request {
+            start,
+            head_end,
+            end,
+            hold,
+            malformed: false,
+            density,
+            needs_body,
+            streams_body,
+            wanted,
+        });
     }
 
     fn chunked(&mut self, body: &[u8]) -> Vec<u8> {
@@ -317,6 +330,7 @@ impl Writer<'_> {
             end,
             hold: Hold::Quick,
             malformed: true,
+            density: 1,
             needs_body: true,
             streams_body: false,
             wanted: Wanted { closes: Closes::Yes, or, ..status(code) },

@@ -89,3 +89,23 @@ fn a_drain_survives_a_failed_accept() {
     assert!(matches!(worker.driver().network.link(link).stage, Stage::Open(_)));
     assert_eq!(worker.driver().network.accepting(), Accepting::Closed);
 }
+
+/// Purpose: an idle connection is closed for the sake of others only while there is need. The request
+/// to make room, kept from a time when the worker was full, closed one when there was room again.
+#[test]
+fn room_is_made_only_while_there_is_need() {
+    let mut worker = worker(2);
+    let idle = connect(&mut worker);
+    let leaving = connect(&mut worker);
+    turn(&mut worker);
+    worker.driver_mut().network.late_accept_fails();
+    connect(&mut worker);
+    turn(&mut worker);
+    worker.driver_mut().network.leave(leaving);
+    turn(&mut worker);
+    worker.driver().clock().advance(Duration::from_secs(2));
+    worker.driver_mut().network.finish(idle);
+    turn(&mut worker);
+    turn(&mut worker);
+    assert_eq!(worker.driver().network.link(idle).facts.close, None);
+}

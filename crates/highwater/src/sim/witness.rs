@@ -13,6 +13,7 @@
 use highwater_core::driver::{Close, Then};
 use highwater_core::http1::Limits;
 use highwater_core::time::Instant;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
@@ -32,6 +33,9 @@ const COPY_MAX: usize = 8 * 1024;
 
 /// The most a worker can have received beyond what it wanted.
 const SURPLUS_MAX: usize = 2 * DELIVERY_MAX + 6000;
+
+/// Deliveries remembered; more than there are bytes of framing in a row.
+const ARRIVALS_MAX: usize = 20;
 
 /// What is the case around a connection.
 pub(super) struct Around<'r> {
@@ -81,7 +85,8 @@ pub(super) struct Watch {
     pub(super) reader: Reader,
     fed: usize,
     pub(super) times: Vec<Times>,
-    delivered_at: Instant,
+    /// How much had been delivered when, as far back as framing may reach.
+    arrivals: VecDeque<(u64, Instant)>,
     pub(super) excuse: Option<Excuse>,
     checked_last: bool,
     checked_close: bool,
@@ -97,7 +102,7 @@ impl Watch {
             reader: Reader::new(heads),
             fed: 0,
             times: vec![Times::default(); requests.len()],
-            delivered_at: Instant::ZERO,
+            arrivals: VecDeque::new(),
             excuse: None,
             checked_last: false,
             checked_close: false,
@@ -143,10 +148,11 @@ impl Watch {
 
     fn note_times(&mut self, link: &Link, requests: &[Request], now: Instant) {
         let delivered = link.facts.delivered;
-        let came = link.facts.delivered_at == now && self.delivered_at != now;
+        let came = self.arrivals.back().map_or(0, |(before, _)| *before) < delivered;
         for (times, request) in self.times.iter_mut().zip(requests) {
-            if came && times.head.is_some_and(|at| at < now) && times.end.is_none() {
-                times.body_gap = times.body_gap.max(now - self.delivered_at);
+            if came && times.head.is_some() && times.end.is_none() {
+                let gap = now - content_at(&self.arrivals, request).unwrap_or(now);
+                times.body_gap = times.body_gap.max(gap);
             }
             let note = |when: &mut Option<Instant>, reached: bool| {
                 if reached {
@@ -157,7 +163,12 @@ impl Watch {
             note(&mut times.head, delivered >= request.head_end);
             note(&mut times.end, delivered >= request.end);
         }
-        self.delivered_at = link.facts.delivered_at;
+        if came {
+            self.arrivals.push_back((delivered, now));
+            if self.arrivals.len() > ARRIVALS_MAX {
+                self.arrivals.pop_front();
+            }
+        }
     }
 
     fn check_answers(
@@ -179,7 +190,7 @@ impl Watch {
             };
             let times = self.times[at];
             match status {
-                408 => self.check_slowness(at, link, around)?,
+                408 => self.check_slowness(at, link, requests, around)?,
                 400 => {}
                 _ if times.head.is_none() && !request.malformed => {
                     return Err(format!("request {at} is answered {status} before it was asked"));
@@ -197,7 +208,13 @@ impl Watch {
     }
 
     /// A request is refused for being slow: was it?
-    fn check_slowness(&self, at: usize, link: &Link, around: &Around<'_>) -> Result<(), String> {
+    fn check_slowness(
+        &self,
+        at: usize,
+        link: &Link,
+        requests: &[Request],
+        around: &Around<'_>,
+    ) -> Result<(), String> {
         let (times, now, limits) = (self.times[at], around.now, around.limits);
         let Some(start) = times.start else {
             return Err(format!("request {at} is called slow before it began"));
@@ -211,7 +228,8 @@ impl Watch {
         let Some(head) = times.head else {
             return Err(format!("the head of request {at} had only {took:?}"));
         };
-        let gap = times.body_gap.max(now - link.facts.delivered_at);
+        let content = content_at(&self.arrivals, &requests[at]).unwrap_or(now);
+        let gap = times.body_gap.max(now - content);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
         match gap >= limits.body_timeout || crawled {
             true => Ok(()),
@@ -289,9 +307,11 @@ impl Watch {
             };
         }
         if self.is_discarding(link, requests) {
-            let head = self.times[self.at_hand() - 1].head.unwrap_or(facts.accepted_at);
+            let last = self.at_hand() - 1;
+            let head = self.times[last].head.unwrap_or(facts.accepted_at);
+            let content = content_at(&self.arrivals, &requests[last]).unwrap_or(now);
             let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
-            return match crawled || now - facts.delivered_at >= limits.body_timeout {
+            return match crawled || now - content >= limits.body_timeout {
                 true => Ok(Excuse::Discard),
                 false => Err("closed while an unwanted body was on its way".into()),
             };
@@ -343,6 +363,15 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// When the last content of `request` can have come at the earliest: framing alone is no progress.
+fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<Instant> {
+    let (delivered, _) = arrivals.back()?;
+    // Nothing of the body has surely come yet: then it is the head's end that counts.
+    let after = delivered.saturating_sub(request.density).max(request.head_end - 1);
+    let arrival = arrivals.iter().find(|(offset, _)| *offset > after);
+    arrival.or(arrivals.back()).map(|(_, at)| *at)
 }
 
 /// A request is refused for lack of room or time: was it?
