@@ -186,10 +186,9 @@ impl Client {
                 self.next_at = network.now() + *rest;
                 self.steps.pop_front();
             }
-            Some(&mut Step::Await(answers)) => {
-                if self.has_heard(answers) {
-                    self.steps.pop_front();
-                }
+            Some(&mut Step::Await(answers)) if !self.has_heard(answers) => {}
+            Some(&mut Step::Await(_)) => {
+                self.steps.pop_front();
             }
             Some(&mut Step::AwaitContinue(at, patience)) => {
                 self.await_continue(network, at, patience)
