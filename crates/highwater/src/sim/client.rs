@@ -186,10 +186,7 @@ impl Client {
                 self.next_at = network.now() + *rest;
                 self.steps.pop_front();
             }
-            Some(&mut Step::Await(answers)) if !self.has_heard(answers) => {}
-            Some(&mut Step::Await(_)) => {
-                self.steps.pop_front();
-            }
+            Some(&mut Step::Await(answers)) => self.await_answers(answers),
             Some(&mut Step::AwaitContinue(at, patience)) => {
                 self.await_continue(network, at, patience)
             }
@@ -198,6 +195,12 @@ impl Client {
                 self.finish(network);
             }
             Some(Step::Leave) => self.leave(network),
+        }
+    }
+
+    fn await_answers(&mut self, answers: usize) {
+        if self.has_heard(answers) {
+            self.steps.pop_front();
         }
     }
 
