@@ -52,6 +52,9 @@ pub fn parse_bound(text: &str, edge: Edge) -> Option<DateTime> {
     let time = Time::new(clock.hour, clock.minute, clock.second, clock.nanosecond).ok()?;
     let local = DateTime::from_parts(date, time);
     let offset = parse_offset(rest)?;
+    if offset.is_zero() {
+        return Some(local);
+    }
     // Only the last hours of year 9999 can leave the calendar, and no event starts or ends later.
     Some(local.checked_sub(offset).unwrap_or(DateTime::MAX))
 }

@@ -101,7 +101,7 @@ fn shown(value: &str) -> String {
 
 /// Undoes form encoding; `None` when an escape is broken or the result is not UTF-8.
 fn decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains(['%', '+']) {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Some(Cow::Borrowed(text));
     }
     let mut decoded = Vec::with_capacity(text.len());
