@@ -101,11 +101,8 @@ fn room_is_made_only_while_there_is_need() {
     worker.driver_mut().network.late_accept_fails();
     connect(&mut worker);
     turn(&mut worker);
-    worker.driver_mut().network.leave(leaving);
-    turn(&mut worker);
     worker.driver().clock().advance(Duration::from_secs(2));
-    worker.driver_mut().network.finish(idle);
-    turn(&mut worker);
+    worker.driver_mut().network.leave(leaving);
     turn(&mut worker);
     assert_eq!(worker.driver().network.link(idle).facts.close, None);
 }
