@@ -91,3 +91,46 @@ impl Advisor {
         self.advice.take()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use highwater_core::time::{Instant, UnixSeconds};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Hand(Rc<Cell<Instant>>);
+
+    impl Clock for Hand {
+        fn now(&self) -> Instant {
+            self.0.get()
+        }
+
+        fn unix_time(&self) -> UnixSeconds {
+            UnixSeconds(0)
+        }
+    }
+
+    /// Purpose: a handler that blocks again and again is named once, with its longest call; one that
+    /// is merely served in the same long turns is not; and nothing is timed without cause.
+    #[test]
+    fn names_the_blocker_once() {
+        let (clock, mut advisor) = (Hand::default(), Advisor::default());
+        let spend = |micros| clock.0.set(clock.now() + Duration::from_micros(micros));
+        advisor.watch(&clock, 7, || spend(5000));
+        assert_eq!(advisor.take_advice(), None, "nothing pointed to it yet");
+        advisor.end_turn(Duration::from_millis(5));
+        for call in 1..=OFFENCES_MIN {
+            assert_eq!(advisor.take_advice(), None, "before call {call}");
+            advisor.watch(&clock, 3, || spend(900));
+            advisor.watch(&clock, 7, || spend(1000 + u64::from(call)));
+        }
+        let longest = Duration::from_micros(1000 + u64::from(OFFENCES_MIN));
+        assert_eq!(advisor.take_advice(), Some(Advice { endpoint: 7, longest }));
+        advisor.watch(&clock, 7, || spend(9000));
+        assert_eq!(advisor.take_advice(), None, "it was named before");
+    }
+}
