@@ -26,6 +26,9 @@ use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
+/// How long an address that is in use is tried again.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
@@ -186,8 +189,18 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
+/// Listens, and is patient with a predecessor that was killed: the kernel may hold on to its ring,
+/// and with that to its listener, for a moment longer than to the process.
 fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
-    Listener::bind(address, BACKLOG).map_err(|error| ServerError::bind(address, error))
+    let until = Instant::now() + BIND_PATIENCE;
+    loop {
+        match Listener::bind(address, BACKLOG) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            outcome => return outcome.map_err(|error| ServerError::bind(address, error)),
+        }
+    }
 }
 
 /// A worker's place: what it needs to begin on its own thread.
@@ -463,17 +476,8 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerError::Build(error) => write!(f, "{error}"),
-            ServerError::Bind(address, error) => {
-                let remedy = match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        "another process listens there; choose another port"
-                    }
-                    io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-                    io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-                    _ => "check the address",
-                };
-                write!(f, "cannot listen on {address}: {error} ({remedy})")
-            }
+            // It names the address, and says what to do.
+            ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Transport(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
