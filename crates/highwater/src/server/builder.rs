@@ -35,6 +35,14 @@ const POOL_QUEUE_MAX: usize = 1024;
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
+/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
+/// apart in the background: one that was killed has been seen to hold its port for some
+/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait before trying again.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
+
 /// An HTTP server that is about to start.
 ///
 /// ```no_run
@@ -185,8 +193,17 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
+/// Listens, and waits a moment for a predecessor to let go of the port.
 fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
-    Listener::bind(address, BACKLOG).map_err(|error| ServerError::bind(address, error))
+    let until = Instant::now() + BIND_PATIENCE;
+    loop {
+        match Listener::bind(address, BACKLOG) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(BIND_PAUSE);
+            }
+            bound => return bound.map_err(|error| ServerError::bind(address, error)),
+        }
+    }
 }
 
 /// A worker's place: what it needs to begin on its own thread.
@@ -462,17 +479,8 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerError::Build(error) => write!(f, "{error}"),
-            ServerError::Bind(address, error) => {
-                let remedy = match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        "another process listens there; choose another port"
-                    }
-                    io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-                    io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-                    _ => "check the address",
-                };
-                write!(f, "cannot listen on {address}: {error} ({remedy})")
-            }
+            // It names the address and the remedy.
+            ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Transport(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
