@@ -26,9 +26,6 @@ use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
-/// How long an address that is in use is tried again.
-const BIND_PATIENCE: Duration = Duration::from_secs(1);
-
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
@@ -38,6 +35,14 @@ const POOL_QUEUE_MAX: usize = 1024;
 
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
+/// apart in the background: one that was killed has been seen to hold its port for some
+/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait before trying again.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// An HTTP server that is about to start.
 ///
@@ -189,16 +194,15 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
-/// Listens, and is patient with a predecessor that was killed: the kernel may hold on to its ring,
-/// and with that to its listener, for a moment longer than to the process.
+/// Listens, and waits a moment for a predecessor to let go of the port.
 fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
         match Listener::bind(address, BACKLOG) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(BIND_PAUSE);
             }
-            outcome => return outcome.map_err(|error| ServerError::bind(address, error)),
+            bound => return bound.map_err(|error| ServerError::bind(address, error)),
         }
     }
 }
@@ -476,7 +480,7 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerError::Build(error) => write!(f, "{error}"),
-            // It names the address, and says what to do.
+            // It names the address and the remedy.
             ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Transport(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
