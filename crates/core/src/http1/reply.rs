@@ -269,6 +269,11 @@ impl Connection {
         self.output = buffer;
     }
 
+    /// Gives back the buffer that was lent, if nothing is in it.
+    pub fn reclaim_buffer(&mut self) -> Vec<u8> {
+        if self.output.is_empty() { core::mem::take(&mut self.output) } else { Vec::new() }
+    }
+
     /// Takes what is to be sent, and what follows once it is sent. To be called when no send is in
     /// flight; `None` if there is nothing to do.
     #[inline]

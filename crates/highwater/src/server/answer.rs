@@ -247,7 +247,11 @@ impl<C: Clock> State<C> {
                 Ok(Poll::Ready(None)) => {
                     slot.feed = None;
                     match connection.finish_body(&responder.limits, *now) {
-                        Ok(()) => return self.touch_and_serve(id),
+                        Ok(()) => {
+                            // Content of known length ends without a byte.
+                            responder.recycle(connection.reclaim_buffer());
+                            return self.touch_and_serve(id);
+                        }
                         Err(mismatch) => Err(mismatch),
                     }
                 }

@@ -219,14 +219,18 @@ impl<D: Driver> Worker<D> {
             return; // Looking at all connections with each refused one would cost too much.
         }
         state.evict_after = state.now + ACCEPT_BACKOFF;
+        state.evict_due = Instant::MAX;
         let mut idle: Vec<(Instant, ConnId)> = Vec::new();
         for (index, slot) in state.slots.iter().enumerate() {
             if slot.alive
                 && !slot.closing
                 && let Some(since) = slot.connection.idle_since()
-                && since <= before
             {
-                idle.push((since, ConnId(index as u32)));
+                if since <= before {
+                    idle.push((since, ConnId(index as u32)));
+                } else {
+                    state.evict_due = state.evict_due.min(since + EVICTION_AGE_MIN);
+                }
             }
         }
         let count = (state.connections / EVICTION_SHARE).max(1) as usize;

@@ -94,6 +94,8 @@ pub(super) struct State<C> {
     /// The kernel ran out of descriptors: close what is idle.
     pub(super) evict: bool,
     pub(super) evict_after: Instant,
+    /// When the next connection will have been idle for long enough to be closed for others.
+    pub(super) evict_due: Instant,
     pub(super) due: Vec<u64>,
     pub(super) draining: bool,
     /// Connections that wait for a future, which may be waiting for the runtime.
@@ -137,6 +139,7 @@ impl<D: Driver> Worker<D> {
             connections: 0,
             evict: false,
             evict_after: Instant::ZERO,
+            evict_due: Instant::MAX,
             due: Vec::new(),
             draining: false,
             awaiting: 0,
@@ -173,7 +176,8 @@ impl<D: Driver> Worker<D> {
         let wheel = state.wheel.next().unwrap_or(Instant::MAX);
         let retry = match state.accepting {
             Accepting::Paused if state.has_room() => state.accept_retry,
-            // Accepting waits for room, or for nothing; its time makes no difference.
+            // Somebody may be waiting for room, and somebody idle be about to make some.
+            Accepting::Paused => state.evict_due.max(state.evict_after),
             _ => Instant::MAX,
         };
         match wheel.min(retry) {

@@ -84,13 +84,15 @@ impl Client {
         if self.is_gone(network) || self.left {
             return Instant::MAX;
         }
-        if link.stage == Stage::Unborn || (link.has_unread() && !self.never_reads()) {
+        let deaf = self.never_reads();
+        if link.stage == Stage::Unborn || (link.has_unread() && !deaf) {
             return self.next_at;
         }
         let can_act = match self.steps.front() {
             None => over && !self.finished,
             Some(Step::Say(_)) => over || link.has_room(),
-            Some(&Step::Await(answers)) => over || self.has_heard(answers),
+            // One that never reads does not wait for answers.
+            Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
             Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
                 return match self.waiting_since {
                     Some(since) => self.next_at.max(since + patience),
@@ -100,11 +102,6 @@ impl Client {
             Some(_) => true,
         };
         if can_act { self.next_at } else { Instant::MAX }
-    }
-
-    /// Whether so many answers were heard; one that never reads does not wait for any.
-    fn has_heard(&self, answers: usize) -> bool {
-        self.reader.answers().len() >= answers || self.never_reads()
     }
 
     /// Whether it may say the body of the nth request, or has been told that it need not.
@@ -171,6 +168,7 @@ impl Client {
         if (told_to_stop && !self.pace.stubborn) || over {
             self.steps.clear();
         }
+        let heard = if self.never_reads() { usize::MAX } else { self.reader.answers().len() };
         match self.steps.front_mut() {
             None if over && !self.finished => self.finish(network),
             None => {}
@@ -186,7 +184,8 @@ impl Client {
                 self.next_at = network.now() + *rest;
                 self.steps.pop_front();
             }
-            Some(&mut Step::Await(answers)) => self.await_answers(answers),
+            Some(&mut Step::Await(answers)) if answers > heard => {}
+            Some(Step::Await(_)) => drop(self.steps.pop_front()),
             Some(&mut Step::AwaitContinue(at, patience)) => {
                 self.await_continue(network, at, patience)
             }
@@ -195,12 +194,6 @@ impl Client {
                 self.finish(network);
             }
             Some(Step::Leave) => self.leave(network),
-        }
-    }
-
-    fn await_answers(&mut self, answers: usize) {
-        if self.has_heard(answers) {
-            self.steps.pop_front();
         }
     }
 

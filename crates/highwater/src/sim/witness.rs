@@ -136,7 +136,8 @@ impl Watch {
         }
         if link.is_live() && link.facts.close.is_none() {
             self.check_due(link, requests, around)?;
-            self.check_memory(link, allocated, around.limits)?;
+            let is_idle = self.idle_since(link, requests).is_some();
+            self.check_memory(link, is_idle, allocated, around.limits)?;
         }
         Ok(())
     }
@@ -348,7 +349,16 @@ impl Watch {
         idle.then(|| link.facts.sent_at.max(discarded_at.unwrap_or_default()))
     }
 
-    fn check_memory(&self, link: &Link, allocated: usize, limits: &Limits) -> Result<(), String> {
+    fn check_memory(
+        &self,
+        link: &Link,
+        is_idle: bool,
+        allocated: usize,
+        limits: &Limits,
+    ) -> Result<(), String> {
+        if is_idle && allocated > 0 {
+            return Err(format!("is idle and holds {allocated} bytes"));
+        }
         let head = limits.uri_max + limits.header_max + 1024;
         let output = limits.output_max + COPY_MAX + 1024;
         // What grows as it fills may be twice as large as what is in it.
