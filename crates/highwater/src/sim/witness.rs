@@ -93,6 +93,8 @@ pub(super) struct Watch {
     /// Turns in which something should have happened and did not.
     pub(super) unanswered: u32,
     pub(super) unheard: u32,
+    /// Turns for which a deadline has passed.
+    pub(super) overdue: u32,
 }
 
 impl Watch {
@@ -108,6 +110,7 @@ impl Watch {
             checked_close: false,
             unanswered: 0,
             unheard: 0,
+            overdue: 0,
         }
     }
 
