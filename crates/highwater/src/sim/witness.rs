@@ -269,7 +269,8 @@ impl Watch {
         let (request, status) = (&requests[last], self.reader.answers()[last].status);
         let was_read = request.needs_body && status == request.wanted.status && status < 400;
         let base = match () {
-            () if request.malformed => request.start,
+            // Refused after any part of it.
+            () if request.malformed || status == 408 => request.start,
             () if was_read && link.facts.delivered >= request.end => request.end,
             () => request.head_end,
         };
