@@ -69,8 +69,9 @@ impl Watch {
                 0 => limits.header_timeout,
                 _ => limits.idle_timeout,
             };
+            // A drain takes the place of what was due before, even if that was due sooner.
             let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
-            return Some((due.unwrap_or(Instant::MAX).min(since + limit), "idleness"));
+            return Some((due.unwrap_or(since + limit), "idleness"));
         }
         let at = self.at_hand();
         let (request, times) = (requests.get(at)?, self.times.get(at)?);
