@@ -118,7 +118,7 @@ async fn never(State(ledger): Books) -> &'static str {
 async fn detached(State(ledger): Books) -> &'static str {
     let _guest = ledger.enter();
     ledger.detached_begun.fetch_add(1, Relaxed);
-    Yield(5).await;
+    Yield(20).await;
     ledger.detached_done.fetch_add(1, Relaxed);
     "detached"
 }

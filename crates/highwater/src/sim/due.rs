@@ -7,7 +7,7 @@ use highwater_core::timer::TICK;
 use super::app::ROUTE_TIMEOUT;
 use super::link::Link;
 use super::script::{Hold, Request};
-use super::witness::{Around, Watch};
+use super::witness::{Around, SURPLUS_MAX, Watch};
 
 /// Turns within which a request is answered that nothing holds up. The longest that the application
 /// takes is two turns a piece of an answer.
@@ -104,7 +104,7 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        let facts = &link.facts;
+        let (facts, limits) = (&link.facts, around.limits);
         let at = self.at_hand();
         let request = requests.get(at);
         let held = request.is_some_and(|request| {
@@ -120,10 +120,23 @@ impl Watch {
             true => self.times[at].end.is_some(),
             false => self.times[at].head.is_some(),
         });
-        let waits = !busy && (asked || self.reader.is_inside());
+        // It waits for leave to send its body.
+        let asks = request.is_some_and(|request| {
+            request.wanted.continues
+                && request.end > request.head_end
+                && facts.delivered == request.head_end
+                && !self.reader.interims().contains(&at)
+        });
+        let waits = !busy && (asked || asks || self.reader.is_inside());
         self.unanswered = if waits { self.unanswered + 1 } else { 0 };
         if self.unanswered > UNANSWERED_MAX {
             return Err(format!("request {at} is not answered"));
+        }
+        // What comes behind a request that is not answered yet has to wait; little of it in memory.
+        let surplus = request.map_or(0, |request| facts.delivered.saturating_sub(request.end));
+        let wanted = limits.uri_max + limits.header_max + 1024 + SURPLUS_MAX;
+        if held && !link.is_sending() && !facts.has_shut_down() && surplus > wanted as u64 {
+            return Err(format!("{surplus} bytes were read behind request {at}, unanswered"));
         }
         let unheard = !busy && link.is_held_back();
         self.unheard = if unheard { self.unheard + 1 } else { 0 };

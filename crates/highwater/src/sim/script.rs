@@ -188,14 +188,14 @@ impl Writer<'_> {
     fn any(&mut self) -> Draft {
         let n = self.prng.below(2000);
         let bounded = &[503];
-        match self.prng.below(19) {
+        match self.prng.below(22) {
             0..=2 => self.quick_get(),
             3 => get("/panic", status(500)),
-            4 => {
+            4 | 19 => {
                 let wanted = Wanted { or: bounded, ..ok(format!("slow {n}")) };
                 Draft { hold: Hold::Pool, ..get(format!("/slow/{n}"), wanted) }
             }
-            5 => {
+            5 | 20 => {
                 let wanted = Wanted { or: bounded, ..ok(format!("late {n}")) };
                 Draft { hold: Hold::PoolOrTimeout, ..get(format!("/late/{n}"), wanted) }
             }
@@ -227,7 +227,7 @@ impl Writer<'_> {
                 self.streamed("/length", body)
             }
             // More than waits for a handler before the client has to.
-            18 if self.limits.body_max > 150_000 && self.chance(4) => {
+            18 if self.limits.body_max > 150_000 => {
                 let len = 70_000 + self.prng.below(80_000);
                 self.streamed("/sip", app::big(len as usize))
             }
