@@ -126,8 +126,8 @@ impl<C: Clock> State<C> {
 
     fn expire_one(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
-        if slot.closing {
-            return;
+        if slot.closing || slot.close.is_some() {
+            return; // It ends in this turn, and how is decided.
         }
         self.touch(id);
         let slot = &mut self.slots[id.index()];

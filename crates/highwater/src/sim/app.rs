@@ -73,6 +73,7 @@ pub(super) fn app(ledger: Arc<Ledger>) -> App {
         .post("/echo", echo)
         .post("/small", echo.body_max(SMALL_BODY_MAX))
         .post("/length", length)
+        .post("/sip", sip)
         .post("/ignore", ignore);
     router.build().expect("the routes do not conflict")
 }
@@ -117,7 +118,7 @@ async fn never(State(ledger): Books) -> &'static str {
 async fn detached(State(ledger): Books) -> &'static str {
     let _guest = ledger.enter();
     ledger.detached_begun.fetch_add(1, Relaxed);
-    Yield(5).await;
+    Yield(20).await;
     ledger.detached_done.fetch_add(1, Relaxed);
     "detached"
 }
@@ -147,6 +148,17 @@ async fn length(mut body: BodyStream, State(ledger): Books) -> Result<String, Er
     while let Some(piece) = body.next().await {
         length += piece?.len();
         Yield(length % 2).await;
+    }
+    Ok(length.to_string())
+}
+
+/// Takes its time over each piece, so that the client has to wait.
+async fn sip(mut body: BodyStream, State(ledger): Books) -> Result<String, Error> {
+    let _guest = ledger.enter();
+    let mut length = 0;
+    while let Some(piece) = body.next().await {
+        length += piece?.len();
+        Yield(5).await;
     }
     Ok(length.to_string())
 }

@@ -26,13 +26,13 @@ use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
 
 /// Most bytes one delivery carries.
-pub(crate) const DELIVERY_MAX: usize = 4096;
+const DELIVERY_MAX: usize = 4096;
 
 /// Events reported by one poll, if nothing is random.
 const EVENTS_MAX: usize = 256;
 
 /// Most bytes that were received but not reported when reading is stopped.
-const LATE_MAX: u64 = 6000;
+pub(crate) const LATE_MAX: u64 = 6000;
 
 /// Time as the simulation tells it.
 #[derive(Clone, Debug)]

@@ -188,14 +188,14 @@ impl Writer<'_> {
     fn any(&mut self) -> Draft {
         let n = self.prng.below(2000);
         let bounded = &[503];
-        match self.prng.below(19) {
+        match self.prng.below(22) {
             0..=2 => self.quick_get(),
             3 => get("/panic", status(500)),
-            4 => {
+            4 | 19 => {
                 let wanted = Wanted { or: bounded, ..ok(format!("slow {n}")) };
                 Draft { hold: Hold::Pool, ..get(format!("/slow/{n}"), wanted) }
             }
-            5 => {
+            5 | 20 => {
                 let wanted = Wanted { or: bounded, ..ok(format!("late {n}")) };
                 Draft { hold: Hold::PoolOrTimeout, ..get(format!("/late/{n}"), wanted) }
             }
@@ -224,14 +224,23 @@ impl Writer<'_> {
             }
             16 | 17 => {
                 let body = self.body(self.limits.body_max.min(20_000));
-                let wanted = ok(body.len().to_string());
-                Draft { needs_body: true, streams_body: true, ..post("/length", body, wanted) }
+                self.streamed("/length", body)
+            }
+            // More than waits for a handler before the client has to.
+            18 if self.limits.body_max > 150_000 => {
+                let len = 70_000 + self.prng.below(80_000);
+                self.streamed("/sip", app::big(len as usize))
             }
             _ => {
                 let body = self.body(self.limits.discard_max.min(self.limits.body_max).min(20_000));
                 post("/ignore", body, ok("ignored"))
             }
         }
+    }
+
+    fn streamed(&mut self, path: &str, body: Vec<u8>) -> Draft {
+        let wanted = ok(body.len().to_string());
+        Draft { needs_body: true, streams_body: true, ..post(path, body, wanted) }
     }
 
     fn body(&mut self, max: u64) -> Vec<u8> {
@@ -447,8 +456,8 @@ impl Writer<'_> {
     }
 
     fn upgrade(&mut self) {
-        let len = self.prng.below(20_000) as usize;
-        let raw = app::big(len);
+        let most = if self.chance(3) { 150_000 } else { 10_000 };
+        let raw = app::big(self.prng.below(most) as usize);
         let wanted = Wanted { raw: Some(raw.clone()), body: None, ..status(101) };
         let draft = get("/upgrade", wanted);
         self.say_request(draft, "1.1", "Connection: upgrade\r\nUpgrade: echo\r\n", false);

@@ -131,3 +131,18 @@ fn an_idle_connection_keeps_no_buffer() {
         assert_eq!(worker.allocated(link.id()), 0, "after {pieces} pieces");
     }
 }
+
+/// Purpose: an answer that breaks off is reset, although the connection's idle timeout has passed in
+/// the same turn. That turned the reset into an orderly end, as if the content had been complete.
+#[test]
+fn a_broken_answer_stays_broken() {
+    let mut worker = worker_of(app::app(Arc::default()), 1);
+    let link = connect(&mut worker);
+    let network = &mut worker.driver_mut().network;
+    network.say(link, b"GET /broken/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    for _ in 0..20 {
+        turn(&mut worker);
+        worker.driver().clock().advance(Duration::from_secs(70));
+    }
+    assert!(worker.driver().network.link(link).was_reset);
+}

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
-use super::link::Link;
-use super::network::DELIVERY_MAX;
+use super::link::{INBOUND_MAX, Link};
+use super::network::LATE_MAX;
 use super::reader::Reader;
 use super::script::{Hold, Request};
 
@@ -31,8 +31,9 @@ pub(super) const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
 /// Content up to this size is copied behind its head; more is shared.
 const COPY_MAX: usize = 8 * 1024;
 
-/// The most a worker can have received beyond what it wanted.
-const SURPLUS_MAX: usize = 2 * DELIVERY_MAX + 6000;
+/// The most a worker can receive beyond what it wants: it says so once a turn, and then some more may
+/// come.
+pub(super) const SURPLUS_MAX: usize = INBOUND_MAX + LATE_MAX as usize;
 
 /// Deliveries remembered; more than there are bytes of framing in a row.
 const ARRIVALS_MAX: usize = 20;
@@ -93,6 +94,8 @@ pub(super) struct Watch {
     /// Turns in which something should have happened and did not.
     pub(super) unanswered: u32,
     pub(super) unheard: u32,
+    /// Turns for which a deadline has passed.
+    pub(super) overdue: u32,
 }
 
 impl Watch {
@@ -108,6 +111,7 @@ impl Watch {
             checked_close: false,
             unanswered: 0,
             unheard: 0,
+            overdue: 0,
         }
     }
 
@@ -266,7 +270,8 @@ impl Watch {
         let (request, status) = (&requests[last], self.reader.answers()[last].status);
         let was_read = request.needs_body && status == request.wanted.status && status < 400;
         let base = match () {
-            () if request.malformed => request.start,
+            // Refused after any part of it.
+            () if request.malformed || status == 408 => request.start,
             () if was_read && link.facts.delivered >= request.end => request.end,
             () => request.head_end,
         };
@@ -363,7 +368,7 @@ impl Watch {
         let output = limits.output_max + COPY_MAX + 1024;
         // What grows as it fills may be twice as large as what is in it.
         let carry = 2 * (head + SURPLUS_MAX);
-        let partial = 2 * (head + limits.body_max as usize + DELIVERY_MAX);
+        let partial = 2 * (head + limits.body_max as usize);
         let budget = carry + partial + 2 * output;
         if allocated > budget {
             return Err(format!("holds {allocated} bytes, more than {budget}"));
