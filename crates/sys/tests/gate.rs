@@ -29,20 +29,20 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         return;
     }
     let test = move || {
-        // SAFETY: takes no pointers, and concerns this thread only.
-        assert_eq!(
-            unsafe { libc::unshare(libc::CLONE_NEWNET) },
-            0,
-            "{}",
-            io::Error::last_os_error()
-        );
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip(8)");
-        assert!(up.success());
+        enter_own_namespace();
         test();
     };
     if let Err(panic) = std::thread::spawn(test).join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+fn enter_own_namespace() {
+    // SAFETY: takes no pointers, and concerns this thread only.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip(8)");
+    assert!(up.success());
 }
 
 /// `count` listeners on one address, and the gate before them.
@@ -201,9 +201,7 @@ fn neighbours_are_unaffected() {
         assert_eq!(gate.words().counts(), Counts::default());
         // In another namespace there is no gate, whatever the port.
         std::thread::spawn(move || {
-            // SAFETY: takes no pointers, and concerns this thread only.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-            Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+            enter_own_namespace();
             let elsewhere = TcpListener::bind(address).unwrap();
             connect(elsewhere.local_addr().unwrap()).unwrap();
         })
@@ -296,7 +294,7 @@ fn half_handshakes_are_forgiven() {
         let mut now = Moment::ZERO;
         for _ in 0..12 {
             gate.reconcile(now, 0);
-            now = now + Duration::from_millis(100);
+            now += Duration::from_millis(100);
         }
         assert_eq!(gate.words().taken(), 0);
         let _welcome = connect(address).unwrap();

@@ -26,27 +26,27 @@ const LICENCE: &core::ffi::CStr = c"MIT";
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// Looks at every packet that a socket receives.
-    SocketFilter,
+    Filter,
     /// Decides which socket a packet of no known connection belongs to.
-    SocketLookup,
+    Lookup,
     /// Told about connections of a control group.
-    SocketEvents,
+    Events,
 }
 
 impl Purpose {
     const fn program_type(self) -> u32 {
         match self {
-            Purpose::SocketFilter => 1,
-            Purpose::SocketEvents => 13,
-            Purpose::SocketLookup => 30,
+            Purpose::Filter => 1,
+            Purpose::Events => 13,
+            Purpose::Lookup => 30,
         }
     }
 
     const fn attach_type(self) -> u32 {
         match self {
-            Purpose::SocketFilter => 0,
-            Purpose::SocketEvents => 3,
-            Purpose::SocketLookup => 36,
+            Purpose::Filter => 0,
+            Purpose::Events => 3,
+            Purpose::Lookup => 36,
         }
     }
 }

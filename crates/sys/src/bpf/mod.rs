@@ -58,7 +58,7 @@ impl SocketGate {
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
         let map = words.map().as_raw_fd();
         let filter = program::listener_filter(map);
-        let filter = call::load(&filter, Purpose::SocketFilter, "highwater_admit")
+        let filter = call::load(&filter, Purpose::Filter, "highwater_admit")
             .map_err(|error| explain("loading a socket filter", &error))?;
         let lookup = attach_lookup(&program::socket_lookup(map, address))?;
         for listener in listeners {
@@ -151,11 +151,11 @@ fn find_cgroup2(mounts: &str) -> Option<&str> {
 }
 
 fn attach_lookup(program: &asm::Program) -> io::Result<OwnedFd> {
-    let program = call::load(program, Purpose::SocketLookup, "highwater_gate")
+    let program = call::load(program, Purpose::Lookup, "highwater_gate")
         .map_err(|error| explain("loading a socket lookup", &error))?;
     let namespace = File::open("/proc/thread-self/ns/net")
         .map_err(|error| context(error, "opening /proc/thread-self/ns/net"))?;
-    call::link(&program, namespace.as_fd(), Purpose::SocketLookup)
+    call::link(&program, namespace.as_fd(), Purpose::Lookup)
         .map_err(|error| explain("attaching a socket lookup", &error))
 }
 
@@ -170,9 +170,9 @@ fn attach_events(map: i32, port: u16, cgroup: &Path) -> io::Result<OwnedFd> {
     let cookie = namespace_cookie().map_err(|error| context(error, "SO_NETNS_COOKIE"))?;
     let directory = File::open(cgroup).map_err(|error| refused(&error))?;
     let program = program::connection_events(map, port, cookie);
-    let program = call::load(&program, Purpose::SocketEvents, "highwater_lives")
+    let program = call::load(&program, Purpose::Events, "highwater_lives")
         .map_err(|error| explain("loading a program of socket events", &error))?;
-    call::link(&program, directory.as_fd(), Purpose::SocketEvents).map_err(|error| refused(&error))
+    call::link(&program, directory.as_fd(), Purpose::Events).map_err(|error| refused(&error))
 }
 
 /// A number that names this thread's network namespace, as the kernel's programs see it.
