@@ -21,6 +21,7 @@ mod process;
 mod readiness;
 mod registry;
 mod sampler;
+mod totals;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -35,6 +36,7 @@ pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetri
 pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
+pub(crate) use self::totals::Totals;
 
 /// All metrics of one server and its application. Cheap to clone.
 ///
