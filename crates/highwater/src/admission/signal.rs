@@ -40,6 +40,8 @@ use std::time::Duration;
 
 use highwater_core::limit::Sample;
 
+use crate::metrics::Signals;
+
 /// No demand is reported beyond this many times what can be done: it says nothing more, and a bug or
 /// a single giant request must not ask for a million machines.
 pub(crate) const DEMAND_RATIO_MAX: f64 = 1000.0;
@@ -80,23 +82,6 @@ const RATE_WINDOW: Duration = Duration::from_secs(1);
 
 /// Samples kept for it, at most: those of its window at the closest that they come.
 const RATE_SAMPLES_MAX: usize = 32;
-
-/// What an autoscaler, an operator or an alert goes by. All of one server.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Signals {
-    /// Work offered over work that can be done, smoothed, counting every attempt. Not capped at 1.
-    pub(crate) demand_ratio: f64,
-    /// The same if refused clients tried [`TRIES_ASSUMED`] times each.
-    pub(crate) demand_ratio_min: f64,
-    /// Whether this server has owed too much, and has not been calm since.
-    pub(crate) needs_scaleout: bool,
-    /// In flight over the limit, 0 to 1.
-    pub(crate) saturation_ratio: f64,
-    /// How many more connections with work the limit leaves room for.
-    pub(crate) headroom: u32,
-    /// Turned away per second, over the last second.
-    pub(crate) rejection_rate: f64,
-}
 
 /// Turns samples into [`Signals`].
 #[derive(Debug)]
