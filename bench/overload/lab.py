@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -78,6 +79,15 @@ class Load:
         elif self.close:
             argv += ["--close"]
         return argv
+
+
+def in_network(options, measure):
+    """What `measure(options, network)` gives, with a network of its own; without one, says why and leaves."""
+    try:
+        with netns.Network(options.server_cpu, options.client_cpu) as network:
+            return measure(options, network)
+    except netns.Refused as refused:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {refused}")
 
 
 class Lab:
