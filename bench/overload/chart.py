@@ -9,9 +9,11 @@ import math
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 56, 52
-GREY = "#808080"
+# As far from white as from black.
+GREY = "#777777"
 # Okabe and Ito (2008) without black and yellow, which vanish on one of the two backgrounds.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")
+DASHES = ("", "8 3", "2 3", "10 3 2 3", "12 4", "4 2", "1 4")
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "ring", "plus")
 
 
@@ -29,7 +31,7 @@ def lines(title, x_label, y_label, series, log_x=False, y_max=None, subtitle="",
     x_ticks = sorted(set(xs)) if log_x else nice_ticks(min(xs), max(xs))
     y_ticks = nice_ticks(0, y_max or max(ys) or 1)
     frame = Frame(x_ticks, y_ticks, log_x)
-    parts = [head(title, subtitle), *frame.axes(x_label, y_label), *(frame.event(x, text) for x, text in events)]
+    parts = [head(title, subtitle), *frame.axes(x_label, y_label), *(frame.event(x, what, number % 3) for number, (x, what) in enumerate(events))]
     styles = {}
     for one in series:
         if not one.law:
@@ -83,10 +85,10 @@ class Frame:
         middle = (TOP + bottom) / 2
         yield text(18, middle, y_label, "middle", f' transform="rotate(-90 18 {middle:.0f})"')
 
-    def event(self, at, what):
+    def event(self, at, what, row):
         x = self.x(at)
         return (f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 4"/>'
-                + text(x + 4, TOP + 11, what, "start"))
+                + text(x + 4, TOP + 11 + 14 * row, what, "start"))
 
     def line(self, one, style):
         colour = COLOURS[style % len(COLOURS)]
@@ -95,9 +97,7 @@ class Frame:
         if one.law:
             yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1" stroke-dasharray="5 4"/>'
             return
-        dashes = ("", "8 3", "2 3", "10 3 2 3")[style % 4] if not one.marks else ""
-        dashes = f' stroke-dasharray="{dashes}"' if dashes else ""
-        yield (f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dashes}>'
+        yield (f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dashes(one, style)}>'
                f"<title>{html.escape(one.name)}</title></polyline>")
         if one.marks:
             for (x, y), (raw_x, raw_y) in zip(points, one.points):
@@ -108,7 +108,7 @@ def legend(entries, has_law):
     x, y = WIDTH - RIGHT + 18, TOP + 8
     for number, (one, style) in enumerate(entries):
         line, colour = y + number * 22, COLOURS[style % len(COLOURS)]
-        yield f'<line x1="{x}" y1="{line}" x2="{x + 26}" y2="{line}" stroke="{colour}" stroke-width="2"/>'
+        yield f'<line x1="{x}" y1="{line}" x2="{x + 26}" y2="{line}" stroke="{colour}" stroke-width="2"{dashes(one, style)}/>'
         if one.marks:
             yield marker(style, x + 13, line, colour, one.name)
         yield text(x + 34, line + 4, one.name, "start")
@@ -116,6 +116,12 @@ def legend(entries, has_law):
         line = y + len(entries) * 22
         yield f'<line x1="{x}" y1="{line}" x2="{x + 26}" y2="{line}" stroke="{GREY}" stroke-dasharray="5 4"/>'
         yield text(x + 34, line + 4, "what the law allows", "start")
+
+
+def dashes(one, style):
+    """What tells lines without markers apart."""
+    pattern = "" if one.marks else DASHES[style % len(DASHES)]
+    return f' stroke-dasharray="{pattern}"' if pattern else ""
 
 
 def marker(style, x, y, colour, tip):

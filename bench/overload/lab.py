@@ -83,6 +83,8 @@ class Load:
 
 def in_network(options, measure):
     """What `measure(options, network)` gives, with a network of its own; without one, says why and leaves."""
+    # The server's CPU is the server's: not even this process may take from it.
+    os.sched_setaffinity(0, {options.client_cpu})
     try:
         with netns.Network(options.server_cpu, options.client_cpu) as network:
             return measure(options, network)
