@@ -88,7 +88,7 @@ class Frame:
     def event(self, at, what, row):
         x = self.x(at)
         return (f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="{GREY}" stroke-dasharray="2 4"/>'
-                + text(x + 4, TOP + 11 + 14 * row, what, "start"))
+                + text(x + 4, HEIGHT - BOTTOM - 8 - 14 * row, what, "start"))
 
     def line(self, one, style):
         colour = COLOURS[style % len(COLOURS)]
