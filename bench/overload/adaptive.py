@@ -33,10 +33,11 @@ examples:
 LIMITERS = ("gradient", "aimd", "hill-climb")
 FIXED = (4, 8, 16, 32, 64)
 SAMPLES_PER_S = 4
+STEP_MS = 100
 # Goodput is judged as the mean over so long, ended by the moment it is judged for: a convergence time includes it.
 WINDOW_S = 0.3
-# The end of a phase: what is under way when the load is exchanged is cut off, and that is not the limiter's doing.
-CUT_S = 0.3
+# The end of a phase: there its last point is not a whole one.
+CUT_S = 0.15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,22 +123,24 @@ def one_row(options, lab, subject, phases, capacity, number):
     flags = [*MECHANISMS[options.mechanism].flags, "--limiter", kind, *(["--connection-limit", limit] if limit else [])]
     try:
         with exclusive(options.lock), lab.serving(flags) as serving, Gauges(serving, ["http_scaling_connection_limit"]) as gauges:
-            for phase in phases:
-                row["phases"].append(one_phase(lab, options, phase, capacity, gauges.began))
+            loads = [phase_load(options, phase, capacity) for phase in phases]
+            for phase, (_, began, report) in zip(phases, lab.chained(loads)):
+                row["phases"].append(one_phase(phase, began - gauges.began, report))
         row["limits"] = gauges.series["http_scaling_connection_limit"]
     except (Failed, OSError, ValueError, KeyError) as failed:
         row["error"] = str(failed) or repr(failed)
     return row
 
 
-def one_phase(lab, options, phase, capacity, began):
-    load = Load(path=f"/work?us={options.work_us * phase.work:.0f}", rate=phase.k * capacity, warmup_s=0, seconds=phase.seconds)
-    begin = time.monotonic() - began
-    with lab.loading(load) as running:
-        report = running.report()
-    series = report.pop("series")
-    goodput = [[round(begin + point["at_s"], 3), point["good"] / report["interval_s"]] for point in series]
-    return {**dataclasses.asdict(phase), "begin_s": round(begin, 3), "end_s": round(time.monotonic() - began, 3), "load": report,
+def phase_load(options, phase, capacity):
+    return Load(path=f"/work?us={options.work_us * phase.work:.0f}", rate=phase.k * capacity, warmup_s=0, seconds=phase.seconds,
+                step_ms=STEP_MS)
+
+
+def one_phase(phase, begin, report):
+    # A point counts for the moment at which it ends.
+    goodput = [[round(begin + point["t"] + STEP_MS / 1e3, 3), point["goodput"] / STEP_MS * 1e3] for point in report.pop("series")]
+    return {**dataclasses.asdict(phase), "begin_s": round(begin, 3), "end_s": round(begin + phase.seconds, 3), "load": report,
             "goodput": goodput}
 
 

@@ -22,6 +22,9 @@ from servers import Failed
 
 PORT = 8080
 METRICS_PORT = 9090
+# As many as an open loop may ever have under way: those of a second and a half at 10 000 a second.
+OPEN_CONNECTIONS = 16384
+SOURCES = f"{netns.CLIENT_ADDRESSES[0]}-{netns.CLIENT_ADDRESSES[-1]}"
 READY_WITHIN_S = 10
 STOPPED_WITHIN_S = 12
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -66,12 +69,14 @@ class Load:
     backoff_ms: int = 50
     close: bool = True
     requests_per_connection: int = 0
+    # Length of one point of the report's series.
+    step_ms: int = 1000
 
     def argv(self, program, address):
-        argv = [program, "load", f"http://{address}:{PORT}{self.path}", "--json", "--source", netns.CLIENT_ADDRESS,
-                "--warmup", f"{self.warmup_s}s", "--duration", f"{self.seconds}s", "--deadline", f"{self.deadline_ms}ms"]
+        argv = [program, "load", f"http://{address}:{PORT}{self.path}", "--json", "--source", SOURCES,
+                "--warmup", f"{self.warmup_s}s", "--duration", f"{self.seconds}s", "--deadline", f"{self.deadline_ms}ms", "--series", f"{self.step_ms}ms"]
         if self.rate:
-            argv += ["--rate", f"{self.rate:.0f}"]
+            argv += ["--rate", f"{self.rate:.0f}", "--connections", str(OPEN_CONNECTIONS)]
         else:
             argv += ["--connections", str(self.connections), "--backoff", f"{self.backoff_ms}ms"]
         if self.requests_per_connection:
@@ -121,6 +126,16 @@ class Lab:
             yield running
         finally:
             running.end()
+
+    def chained(self, loads):
+        """Loads that follow each other without a gap; yields (the load, when it began, its report), when all are over."""
+        with contextlib.ExitStack() as stack:
+            running = []
+            for load in loads:
+                running.append((time.monotonic(), stack.enter_context(self.loading(load))))
+                # It is not waited for: what it sent last may still be under way when the next begins.
+                time.sleep(load.warmup_s + load.seconds)
+            yield from ((one.load, began, one.report()) for began, one in running)
 
     def measure(self, serving, load):
         """The generator's report, and what the cores and the server's counters say of the time it measured."""

@@ -17,7 +17,8 @@ import subprocess
 
 # Addresses for documentation (RFC 5737): in a namespace without a way out they cannot be anybody's.
 SERVER_ADDRESS = "192.0.2.1"
-CLIENT_ADDRESS = "192.0.2.2"
+# Each gives the client's ports once more.
+CLIENT_ADDRESSES = [f"192.0.2.{number}" for number in range(2, 10)]
 READY_WITHIN_S = 10
 NEEDED = ("ip", "nsenter", "setpriv", "taskset", "unshare")
 CLONE_NEWNET = 0x40000000
@@ -114,8 +115,9 @@ class Network:
         server, client = (self.holders[side].pid for side in ("server", "client"))
         _run(["ip", "link", "add", "server", "netns", str(server), "type", "veth", "peer", "name", "client",
               "netns", str(client)])
-        for side, address in (("server", SERVER_ADDRESS), ("client", CLIENT_ADDRESS)):
-            for command in (f"ip address add {address}/24 dev {side}", f"ip link set {side} up", "ip link set lo up"):
+        for side, addresses in (("server", [SERVER_ADDRESS]), ("client", CLIENT_ADDRESSES)):
+            addresses = [f"ip address add {address}/24 dev {side}" for address in addresses]
+            for command in (*addresses, f"ip link set {side} up", "ip link set lo up"):
                 _run([*self._enter(side), *command.split()])
             for name, value in SETTINGS[side].items():
                 _run([*self._enter(side), "sysctl", "-qw", f"{name}={value}"])

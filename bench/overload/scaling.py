@@ -9,7 +9,6 @@ allowed there.
 import os
 import random
 import sys
-import time
 
 sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -83,22 +82,15 @@ def one_row(options, lab, k, capacity):
     try:
         with exclusive(options.lock), lab.serving(MECHANISMS[options.mechanism].argv()) as serving, \
                 Gauges(serving, [RATIO, NEEDED]) as gauges:
-            held(options, lab, BEFORE * capacity, options.before_s)
-            row["onset_s"] = round(time.monotonic() - gauges.began, 3)
-            row["load"] = held(options, lab, k * capacity, seconds)
-            row["end_s"] = round(time.monotonic() - gauges.began, 3)
+            loads = [Load(path=f"/work?us={options.work_us}", rate=share * capacity, warmup_s=0, seconds=seconds)
+                     for share, seconds in ((BEFORE, options.before_s), (k, seconds))]
+            _, (load, began, report) = lab.chained(loads)
+            onset = began - gauges.began
+            row.update(onset_s=round(onset, 3), end_s=round(onset + load.seconds, 3), load=report)
         row.update(ratios=gauges.series[RATIO], needed=gauges.series[NEEDED], missed=gauges.missed)
     except (Failed, OSError, ValueError, KeyError) as failed:
         row["error"] = str(failed) or repr(failed)
     return row
-
-
-def held(options, lab, rate, seconds):
-    load = Load(path=f"/work?us={options.work_us}", rate=rate, warmup_s=0, seconds=seconds)
-    with lab.loading(load) as running:
-        report = running.report()
-    report.pop("series", None)
-    return report
 
 
 # ------------------------------------------------------------------------------------------------------------- meaning

@@ -11,8 +11,6 @@ import stats
 
 # The promise: no further below the law than this share of peak.
 LAW_TOLERANCE = 0.03
-# The generator kept its schedule if it sent at least this share of what was asked.
-RATE_RATIO_MIN = 0.98
 
 
 def derive(rows):
@@ -88,7 +86,7 @@ def figures(key, rows, peak):
     goodput = middle(lambda row: row["load"]["goodput_per_s"])
     return {
         **key, "rounds": len(rows), "goodput_per_s": goodput, "share": goodput / peak if peak else None,
-        "served_per_s": middle(lambda row: row["load"]["rps"]),
+        "served_per_s": middle(lambda row: row["load"]["ok_per_s"]),
         "p50_ms": middle(lambda row: row["load"]["p50_us"] / 1e3), "p99_ms": middle(lambda row: row["load"]["p99_us"] / 1e3),
         "p999_ms": middle(lambda row: row["load"]["p999_us"] / 1e3),
         **{f"{name}_per_s": middle(lambda row: row["load"][name] / row["asked"]["seconds"])
@@ -133,7 +131,7 @@ def overhead(rows):
 
 def lost_us(row):
     soak = row["soak"]
-    return law.refusal_us(soak["idle_per_s"], soak["loaded_per_s"], row["load"]["rps"])
+    return law.refusal_us(soak["idle_per_s"], soak["loaded_per_s"], row["load"]["ok_per_s"])
 
 
 def gate(row):
@@ -147,12 +145,13 @@ def failures(rows):
 
 
 def warnings(rows):
-    said = []
-    slow = [row for row in rows if row["asked"]["rate"] and row["load"].get("rate_ratio", 1) < RATE_RATIO_MIN]
-    if slow:
-        cells = sorted({f"{row['mechanism']} {row['k']:g}x" for row in slow})
-        said.append(f"the load sent less than {RATE_RATIO_MIN:.0%} of what was asked in {len(slow)} cells: {', '.join(cells)}")
-    return said
+    """Cells in which the generator says that the figures are about itself."""
+    slow = [row for row in rows if row["load"].get("bottlenecks")]
+    if not slow:
+        return []
+    cells = collections.Counter(f"{row['experiment']} {row['mechanism']} {row['k'] or row['asked']['connections']:g}" for row in slow)
+    cells = ", ".join(f"{cell} ({times})" if times > 1 else cell for cell, times in cells.items())
+    return [f"the client was the bottleneck in {len(slow)} cells: {cells}; for example, {slow[0]['load']['bottlenecks'][0]}"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
