@@ -24,6 +24,7 @@ mod call;
 pub mod capability;
 pub mod clock;
 pub mod cpu;
+pub mod dial;
 pub mod epoll;
 pub mod limits;
 mod probe;
