@@ -9,6 +9,7 @@
 
 #[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
+pub(crate) mod queue;
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,8 @@ use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
 
+use super::accept::BACKLOG;
+use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
 use super::pool::{Full, Pool};
@@ -28,9 +30,6 @@ use crate::admission::gate::{Bound, WorkerGate};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
@@ -159,6 +158,7 @@ impl Server {
                     ),
                     queue_target: config.queue_target,
                     deadline_max: config.deadline_max,
+                    think_max: THINK_MAX,
                 },
             })?;
         }
@@ -371,6 +371,7 @@ impl Observer {
                 gate: WorkerGate::open(),
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
             },
         })?;
         Ok(Observer { address, crew })

@@ -51,8 +51,12 @@ impl Clock for SimClock {
     }
 
     fn unix_time(&self) -> UnixSeconds {
+        UnixSeconds(self.unix_millis() / 1000)
+    }
+
+    fn unix_millis(&self) -> u64 {
         // 2026-01-01T00:00:00Z, and on.
-        UnixSeconds(1_767_225_600 + self.0.get().as_nanos() / 1_000_000_000)
+        1_767_225_600_000 + self.0.get().as_nanos() / 1_000_000
     }
 }
 

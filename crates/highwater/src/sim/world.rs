@@ -20,7 +20,7 @@ use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Watch};
 use crate::admission::gate::WorkerGate;
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
+use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -135,6 +135,7 @@ impl World {
             gate: WorkerGate::open(),
             queue_target: config.queue_target,
             deadline_max: config.deadline_max,
+            think_max: THINK_MAX,
         };
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred(plan.pool_max);
