@@ -496,7 +496,7 @@ impl Driver for SimDriver {
 
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let link = self.network.open(id);
-        link.has_left || link.said_fin
+        link.has_hung_up()
     }
 
     fn clock(&self) -> SimClock {
