@@ -5,8 +5,8 @@
 
 use alloc::vec::Vec;
 
-use super::error::Reject;
 use super::deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
+use super::error::Reject;
 use super::head::{Head, Headers, Method, Span, Version};
 use super::limits::Limits;
 

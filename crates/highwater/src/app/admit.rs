@@ -32,7 +32,8 @@ impl App {
     /// A permit for one more request to the target; `None` if it is at its limit. Only for targets that
     /// have one.
     pub(crate) fn enter(&self, target: Target) -> Option<Permit> {
-        let limited = self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
+        let limited =
+            self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
         limited.expect("it was asked whether there is a limit").enter()
     }
 

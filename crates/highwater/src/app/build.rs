@@ -10,9 +10,7 @@ use highwater_core::route;
 use http::{HeaderValue, Method};
 
 use super::concurrency::Concurrency;
-use super::dispatch::{
-    Allowed, App, Endpoint, Methods, PathId, Scope, ScopeId, Shared,
-};
+use super::dispatch::{Allowed, App, Endpoint, Methods, PathId, Scope, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
 use super::refusal::Refusals;

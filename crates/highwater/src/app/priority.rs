@@ -35,7 +35,8 @@ impl Priority {
     pub(super) fn of_field(head: &Head<'_>, name: &str) -> Option<Priority> {
         let value = head.headers().get(name)?;
         let names = [Priority::High, Priority::Normal, Priority::Low];
-        let named = |priority: &Priority| value.eq_ignore_ascii_case(priority.to_string().as_bytes());
+        let named =
+            |priority: &Priority| value.eq_ignore_ascii_case(priority.to_string().as_bytes());
         names.into_iter().find(named).or_else(|| {
             let mut members = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
             match members.find_map(|member| member.strip_prefix(b"u="))? {

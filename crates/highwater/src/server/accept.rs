@@ -83,7 +83,8 @@ impl<C: Clock> State<C> {
     pub(super) fn accepting_due(&self) -> Instant {
         let shut = self.gate.room() == Some(0);
         let gate = if shut { self.now + GATE_LOOK } else { Instant::MAX };
-        let backlog = if self.short_backlog { self.short_until.max(self.now) } else { Instant::MAX };
+        let backlog =
+            if self.short_backlog { self.short_until.max(self.now) } else { Instant::MAX };
         let retry = match self.accepting {
             // Somebody may be waiting for room, and somebody idle be about to make some.
             Accepting::Paused if !self.has_room() => self.evict_due.max(self.evict_after),

@@ -168,7 +168,8 @@ impl<C: Clock> State<C> {
     #[cold]
     #[inline(never)]
     pub(super) fn may_start(&mut self, id: ConnId, input: &[u8]) -> bool {
-        let State { slots, scratch, responder, queue, pace, clock, app, params, at_hand, .. } = self;
+        let State { slots, scratch, responder, queue, pace, clock, app, params, at_hand, .. } =
+            self;
         let slot = &mut slots[id.index()];
         if input.is_empty() || !slot.connection.awaits_request(&responder.limits) {
             return true; // No request can come of it.
@@ -234,7 +235,12 @@ impl<C: Clock> State<C> {
 }
 
 /// Until when the client wants its answer, by our clock and within our bound.
-pub(super) fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) -> Instant {
+pub(super) fn deadline(
+    head: &Head<'_>,
+    ready: Instant,
+    max: Duration,
+    clock: &impl Clock,
+) -> Instant {
     match head.names_deadline().then(|| head.patience(clock.unix_millis())).flatten() {
         Some(patience) => ready + patience.min(max),
         None => Instant::MAX,

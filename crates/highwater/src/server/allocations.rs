@@ -12,7 +12,7 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener};
 
-use super::{Inbox, Pool, THINK_MAX, ServerConfig, Worker, WorkerParts};
+use super::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 use crate::admission::gate::WorkerGate;
 use crate::app::{Path, Router};
 use crate::metrics::WorkerMetrics;

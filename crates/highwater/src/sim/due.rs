@@ -144,7 +144,7 @@ impl Watch {
         }
         let unheard = !busy && link.is_held_back();
         self.unheard = if unheard { self.unheard + 1 } else { 0 };
-        if self.unheard > UNHEARD_MAX {
+        if self.unheard > if around.defers { DEFERRED_MAX } else { UNHEARD_MAX } {
             return Err("the client is not listened to".into());
         }
         Ok(())

@@ -65,6 +65,8 @@ impl Clock for SimClock {
 pub(crate) struct Weather {
     /// A client's connection breaks, per act of a client.
     pub(crate) reset_one_in: u64,
+    /// How long a turn of the worker takes at most, in microseconds; one if zero.
+    pub(crate) turn_micros_max: u64,
     /// The machine stands still for up to `jump_max`, per poll.
     pub(crate) jump_one_in: u64,
     /// The longest standstill.
@@ -400,7 +402,9 @@ impl Driver for SimDriver {
         network.events = 0;
         network.accept_failed = false;
         if network.prng.is_some() {
-            let mut passes = Duration::from_micros(network.draw(50) as u64);
+            let mut passes = Duration::from_micros(
+                network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
+            );
             if network.chance(network.weather.jump_one_in) {
                 passes += network.weather.jump_max * network.draw(1000) as u32 / 1000;
                 network.trace.line(|| format!("the machine stands still for {passes:?}"));

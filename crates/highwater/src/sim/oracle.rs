@@ -74,7 +74,10 @@ fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<
     // The witness has looked at the clock already.
     let too_slow = answer.status == 408 && answer.closes;
     let refused = answer.status == 503 && ending.sheds;
-    if answer.status != wanted.status && !wanted.or.contains(&answer.status) && !too_slow && !refused
+    if answer.status != wanted.status
+        && !wanted.or.contains(&answer.status)
+        && !too_slow
+        && !refused
     {
         return Err(format!("{} instead of {}", answer.status, wanted.status));
     }

@@ -108,6 +108,7 @@ impl Plan {
             jump_one_in: storm(pick(&[0, 20, 300])),
             jump_max: Duration::from_secs(pick(&[1, 20, 300])),
             accept_failure_one_in: storm(pick(&[0, 5])),
+            turn_micros_max: pick(&[50, 50, 10_000, 200_000]),
         };
         let drain_at = (storm(pick(&[1, 0, 0, 0])) > 0).then(|| pick(&[10, 100, 300, 1000]) as u32);
         let cut_after = pick(&[0, 5, 100, 2000]) as u32;
@@ -120,7 +121,8 @@ impl Plan {
             cut_at: drain_at.map(|at| at + cut_after),
             weather,
             defers: pick(&[0, 1]) > 0,
-            shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel][pick(&[0, 1, 2, 3]) as usize],
+            shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
+                [pick(&[0, 1, 2, 3]) as usize],
             limit: pick(&[1, 2, 100]) as u32,
             queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
         }
@@ -269,7 +271,10 @@ impl World {
         }
         let is_full = connections >= self.plan.connections_max;
         if connections > self.plan.connections_max && self.drained_at.is_none() {
-            return Err(format!("{connections} connections, {} allowed", self.plan.connections_max));
+            return Err(format!(
+                "{connections} connections, {} allowed",
+                self.plan.connections_max
+            ));
         }
         let around = Around {
             limits: &self.plan.limits,

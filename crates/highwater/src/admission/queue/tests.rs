@@ -105,7 +105,8 @@ fn deadlines_hold_without_overload() {
 #[test]
 fn classes_are_strict() {
     let (mut queue, now) = overloaded();
-    for (n, class) in [Class::Low, Class::Normal, Class::High, Class::Vital].into_iter().enumerate() {
+    for (n, class) in [Class::Low, Class::Normal, Class::High, Class::Vital].into_iter().enumerate()
+    {
         queue.classes[class as usize].push_back(entry(n as u32, now));
     }
     let refused = |n, reason| Some((n, Verdict::Refuse(reason)));
