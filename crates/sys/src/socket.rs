@@ -81,6 +81,16 @@ impl Listener {
         Ok((fd, addr.decode()))
     }
 
+    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind). Those that
+    /// wait already stay, however many they are.
+    ///
+    /// # Errors
+    /// Whatever `listen(2)` reports.
+    pub fn set_backlog(&mut self, backlog: u32) -> io::Result<()> {
+        self.backlog = backlog;
+        listen(&self.fd, backlog)
+    }
+
     /// Whether accepting waits for a connection.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         let on = i32::from(nonblocking);
@@ -224,6 +234,15 @@ pub(crate) fn reset_on_close(fd: RawFd) {
 pub(crate) fn finish_sending(fd: RawFd) {
     // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will tell.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Whether the peer has finished sending or is gone. Unlike peeking at what there is to receive, this
+/// sees past bytes that are still unread.
+pub(crate) fn is_hung_up(fd: RawFd) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `asked` is one entry, valid for reads and writes until the call returns.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// Closes a descriptor that `fd`'s owner keeps as a number.

@@ -3,6 +3,7 @@
 //! ```text
 //!  gate         connections: who is accepted at all      one per worker, bound by one shared limit
 //!  kernel/      connections, before they exist           one per server, if we may
+//!  queue        requests: which are served, which refused
 //!  controller   how many that is                         a thread: samples → core's Limit → the gates
 //!  cost         what refusing costs
 //!  signal       whether more machines are needed
@@ -13,9 +14,9 @@
 
 mod controller;
 mod cost;
-#[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
 pub(crate) mod kernel;
+pub(crate) mod queue;
 #[allow(dead_code, reason = "the controller takes it up next")]
 pub(crate) mod signal;
 
