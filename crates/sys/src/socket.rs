@@ -17,6 +17,8 @@ use crate::call::check;
 pub struct Listener {
     fd: OwnedFd,
     backlog: u32,
+    /// A gate's program looks at what arrives here, and connections inherit it.
+    filtered: bool,
 }
 
 impl Listener {
@@ -35,7 +37,7 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd, backlog })
+            Ok(Listener { fd, backlog, filtered: false })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -51,7 +53,7 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener { fd, backlog: self.backlog })
+            Ok(Listener { fd, backlog: self.backlog, filtered: false })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -91,6 +93,25 @@ impl Listener {
         listen(&self.fd, backlog)
     }
 
+    /// Has `program` look at every packet that arrives here, and decide.
+    pub(crate) fn attach_filter(&mut self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd();
+        let fd = self.fd.as_raw_fd();
+        set_socket_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)?;
+        self.filtered = true;
+        Ok(())
+    }
+
+    /// Takes from a connection accepted here what is meant for listeners only: a filter would cost
+    /// each of its packets time.
+    #[inline]
+    pub(crate) fn unfilter(&self, connection: RawFd) {
+        if self.filtered {
+            // Fails only if there is none any more.
+            let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
+        }
+    }
+
     /// Whether accepting waits for a connection.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         let on = i32::from(nonblocking);
@@ -112,7 +133,7 @@ impl AsFd for Listener {
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener { fd: listener.into(), backlog: 4096 }
+        Listener { fd: listener.into(), backlog: 4096, filtered: false }
     }
 }
 

@@ -108,7 +108,10 @@ impl Epoll {
                 return;
             };
             match listener.accept(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) {
-                Ok((fd, peer)) => self.welcome(fd, peer, on_event),
+                Ok((fd, peer)) => {
+                    listener.unfilter(fd.as_raw_fd());
+                    self.welcome(fd, peer, on_event);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if self.acceptor.wanted == Accepting::Closed {
                         self.acceptor.listener = None;

@@ -146,6 +146,9 @@ impl Uring {
     /// A new connection, with its first receive.
     fn welcome(&mut self, fd: RawFd, on_event: &mut impl FnMut(Event<'_>)) {
         self.acceptor.count_one();
+        if let Some(listener) = &self.acceptor.listener {
+            listener.unfilter(fd);
+        }
         let index = self.slots.insert(fd);
         let token = self.slots.token(Operation::Receive, index);
         self.ring.receive_once(fd, token);
