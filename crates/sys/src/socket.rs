@@ -282,7 +282,7 @@ pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
 }
 
 /// A socket address as the kernel writes it.
-struct RawAddr {
+pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
 }
@@ -294,6 +294,14 @@ impl RawAddr {
         RawAddr { storage, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
     }
 
+    pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(crate) fn len(&self) -> libc::socklen_t {
+        self.len
+    }
+
     fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut self.storage).cast()
     }
@@ -302,7 +310,7 @@ impl RawAddr {
         &raw mut self.len
     }
 
-    fn encode(addr: SocketAddr) -> RawAddr {
+    pub(crate) fn encode(addr: SocketAddr) -> RawAddr {
         let mut raw = RawAddr::empty();
         match addr {
             SocketAddr::V4(v4) => {

@@ -13,6 +13,7 @@
 //! registered with an edge to come; a closed connection's slot is freed only by reporting it.
 
 mod accept;
+pub(crate) mod dial;
 mod selector;
 mod slots;
 
@@ -27,11 +28,10 @@ use highwater_core::time::Clock;
 
 use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
-pub(crate) use selector::{Selector, receive, send};
-pub(crate) use slots::Token;
+use selector::Selector;
 use slots::{
     BLOCKED, CLOSING, EOF, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED, REPORT_LISTED,
-    SENT, Slots, WATCHING_OUT,
+    SENT, Slots, Token, WATCHING_OUT,
 };
 
 /// Bytes received by one system call at most. All connections share the buffer, so size is free.
