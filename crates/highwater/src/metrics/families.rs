@@ -76,7 +76,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
 }
 
 impl Server {
-    fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &Tally) -> u64 {
+    pub(super) fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &Tally) -> u64 {
         self.workers.iter().map(|worker| counter(worker).get()).sum()
     }
 

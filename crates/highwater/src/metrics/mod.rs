@@ -22,6 +22,7 @@ mod readiness;
 mod registry;
 mod sampler;
 mod scaling;
+mod totals;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -37,6 +38,7 @@ pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
 pub(crate) use self::scaling::{Scaling, Signals};
+pub(crate) use self::totals::Totals;
 
 /// All metrics of one server and its application. Cheap to clone.
 ///
