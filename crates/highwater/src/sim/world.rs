@@ -150,7 +150,7 @@ impl World {
             connections_max: plan.connections_max,
             metrics: Arc::clone(&metrics),
             app,
-            gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics)),
+            gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
             queue_target: plan.queue_target,
             deadline_max: ServerConfig::default().deadline_max,
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
