@@ -84,6 +84,16 @@ impl Listener {
         Ok((fd, addr.decode()))
     }
 
+    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind). Those that
+    /// wait already stay, however many they are.
+    ///
+    /// # Errors
+    /// Whatever `listen(2)` reports.
+    pub fn set_backlog(&mut self, backlog: u32) -> io::Result<()> {
+        self.backlog = backlog;
+        listen(&self.fd, backlog)
+    }
+
     /// Has `program` look at every packet that arrives here, and decide.
     pub(crate) fn attach_filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd();
@@ -248,6 +258,15 @@ pub(crate) fn finish_sending(fd: RawFd) {
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
 }
 
+/// Whether the peer has finished sending or is gone. Unlike peeking at what there is to receive, this
+/// sees past bytes that are still unread.
+pub(crate) fn is_hung_up(fd: RawFd) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `asked` is one entry, valid for reads and writes until the call returns.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+}
+
 /// Closes a descriptor that `fd`'s owner keeps as a number.
 pub(crate) fn close(fd: RawFd) {
     // SAFETY: the caller owns `fd` and forgets it. Linux frees the descriptor whatever it returns.
@@ -264,7 +283,7 @@ pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
 }
 
 /// A socket address as the kernel writes it.
-struct RawAddr {
+pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
 }
@@ -276,6 +295,14 @@ impl RawAddr {
         RawAddr { storage, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
     }
 
+    pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(crate) fn len(&self) -> libc::socklen_t {
+        self.len
+    }
+
     fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut self.storage).cast()
     }
@@ -284,7 +311,7 @@ impl RawAddr {
         &raw mut self.len
     }
 
-    fn encode(addr: SocketAddr) -> RawAddr {
+    pub(crate) fn encode(addr: SocketAddr) -> RawAddr {
         let mut raw = RawAddr::empty();
         match addr {
             SocketAddr::V4(v4) => {
