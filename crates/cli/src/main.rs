@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod load;
 mod progress;
 mod sim;
 
@@ -24,12 +25,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Doctor(doctor::Args),
+    Load(Box<load::Args>),
     Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Load(args) => load::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }
 }

@@ -5,6 +5,7 @@
 //!  kernel/      connections, before they exist           one per server, if we may
 //!  controller   how many that is                         a thread: samples → core's Limit → the gates
 //!  cost         what refusing costs
+//!  signal       whether more machines are needed
 //! ```
 //!
 //! Invariants: with the default settings nothing is refused before work really queues; whatever the
@@ -15,6 +16,8 @@ mod cost;
 #[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
 pub(crate) mod kernel;
+#[allow(dead_code, reason = "the controller takes it up next")]
+pub(crate) mod signal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -27,10 +27,11 @@ use highwater_core::time::Clock;
 
 use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
-use selector::Selector;
+pub(crate) use selector::{Selector, receive, send};
+pub(crate) use slots::Token;
 use slots::{
     BLOCKED, CLOSING, EOF, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED, REPORT_LISTED,
-    SENT, Slots, Token, WATCHING_OUT,
+    SENT, Slots, WATCHING_OUT,
 };
 
 /// Bytes received by one system call at most. All connections share the buffer, so size is free.
