@@ -6,8 +6,9 @@
 //! it.
 //!
 //! ```text
-//!  WorkerMetrics ─┐                          ┌─▶ Bound ─▶ every WorkerGate
-//!  KernelGate ────┴─▶ Sample ─▶ Limit ─▶ u32 ┴─▶ KernelGate        Admission ─▶ metrics
+//!  WorkerMetrics ─┐            ┌─▶ Limit ─▶ u32 ─┬─▶ Bound ─▶ every WorkerGate
+//!  KernelGate ────┴─▶ Sample ──┤                 └─▶ KernelGate
+//!                              └─▶ Signal ─▶ Admission ─▶ metrics
 //! ```
 //!
 //! Never here: anything a request waits for. Were this thread to stop, the last limit would stay.
@@ -27,9 +28,10 @@ use highwater_core::time::Instant;
 
 use super::gate::Bound;
 use super::kernel::{Counts, KernelGate, Mechanism, Refusal};
+use super::signal::Signal;
 use super::{Shed, cost};
 use crate::log;
-use crate::metrics::{Metrics, Totals};
+use crate::metrics::{Metrics, Scaling, Signals, Totals};
 
 /// How often the counters are looked at.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -77,6 +79,8 @@ pub(crate) struct Standing {
     pub(crate) refusing: f32,
     /// How the kernel refuses now.
     pub(crate) refusal: Refusal,
+    /// What autoscalers are told.
+    pub(crate) signals: Signals,
 }
 
 impl Admission {
@@ -100,6 +104,20 @@ impl Admission {
         self.lock().clone()
     }
 
+    /// The same for the metrics page.
+    pub(crate) fn scaling(&self) -> Scaling {
+        let standing = self.lock();
+        Scaling {
+            signals: standing.signals,
+            limit: self.limit(),
+            in_flight: standing.sample.in_flight,
+            reset: standing.counts.reset,
+            dropped: standing.counts.dropped,
+            overflowed: 0,
+            shed_cpu_seconds: standing.shed_cpu.as_secs_f64(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,6 +128,7 @@ pub(crate) struct Controller {
     admission: Arc<Admission>,
     limit: Box<dyn Limit>,
     gate: Option<Box<dyn KernelGate>>,
+    signal: Signal,
     metrics: Metrics,
     /// Makes every worker look at the limit.
     wake: Box<dyn Fn() + Send>,
@@ -127,6 +146,7 @@ impl Controller {
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
         gate: Option<Box<dyn KernelGate>>,
+        signal: Signal,
         metrics: &Metrics,
         workers: usize,
         wake: Box<dyn Fn() + Send>,
@@ -135,6 +155,7 @@ impl Controller {
             admission,
             limit,
             gate,
+            signal,
             metrics: metrics.clone(),
             wake,
             workers,
@@ -160,6 +181,7 @@ impl Controller {
         self.account(now, &sample, by_workers, refused);
         self.standing.counts = counts;
         self.standing.sample = sample;
+        self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
         let limit = self.limit.on_sample(now, &sample);
         self.publish(limit, &sample);
         *self.admission.lock() = self.standing.clone();

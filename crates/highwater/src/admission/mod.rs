@@ -5,7 +5,7 @@
 //!  kernel/      connections, before they exist           one per server, if we may
 //!  controller   how many that is                         a thread: samples → core's Limit → the gates
 //!  cost         what refusing costs
-//!  signal       whether more machines are needed
+//!  signal       how much more is asked than can be done, for those who add machines
 //! ```
 //!
 //! Invariants: with the default settings nothing is refused before work really queues; whatever the
@@ -16,8 +16,7 @@ mod cost;
 #[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
 pub(crate) mod kernel;
-#[allow(dead_code, reason = "the controller takes it up next")]
-pub(crate) mod signal;
+mod signal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use highwater_sys::Listener;
 use self::controller::{Control, Controller};
 use self::gate::{Bound, WorkerGate};
 use self::kernel::KernelGate;
+use self::signal::Signal;
 use crate::log;
 use crate::metrics::Metrics;
 
@@ -200,6 +200,7 @@ pub(crate) struct Opening {
     bound: Arc<Bound>,
     limit: Box<dyn Limit>,
     gate: Option<Box<dyn KernelGate>>,
+    queue_target: std::time::Duration,
     workers: usize,
 }
 
@@ -234,8 +235,8 @@ impl Opening {
         }
         let bound = Bound::new(limit.limit());
         let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
-        let workers = wanted.workers;
-        Ok(Opening { admission: Arc::new(admission), bound, limit, gate, workers })
+        let (queue_target, workers) = (wanted.queue_target, wanted.workers);
+        Ok(Opening { admission: Arc::new(admission), bound, limit, gate, queue_target, workers })
     }
 
     /// The side of worker `index`.
@@ -251,8 +252,19 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
-        let controller =
-            Controller::new(self.admission, self.limit, self.gate, metrics, self.workers, wake);
+        metrics.gate(admission.mechanism, &admission.reason);
+        let told = Arc::clone(&admission);
+        metrics.admission(move || told.scaling());
+        let signal = Signal::new(self.queue_target);
+        let controller = Controller::new(
+            self.admission,
+            self.limit,
+            self.gate,
+            signal,
+            metrics,
+            self.workers,
+            wake,
+        );
         Ok(AtWork { admission, _control: Control::start(controller)? })
     }
 }

@@ -11,13 +11,13 @@
 //!                                               growth    of what is in flight: came and is not done
 //! ```
 //!
-//! `used ÷ span` is how near its end the scarcest resource is: the cores (busy, less what refusing
-//! costs them), or the places under the limit (in flight ÷ limit), or all of it if even the least wait
-//! exceeds the target in one sample after the other: a queue that is never empty leaves nothing
-//! unused, whatever a clock of the CPU says on a machine that is shared. While nothing is refused or
-//! queued the ratio therefore is that occupancy; while much is, it is offered ÷ completed.
-//! Completions count and not goodput: lateness is the demand's fault, not the capacity's, and a
-//! machine more would not mend an error.
+//! `used ÷ span` is how near its end the scarcest resource is: the cores (busy), or the places under
+//! the limit (in flight ÷ limit), or all of it if even the least wait exceeds the target in one sample
+//! after the other: a queue that is never empty leaves nothing unused, whatever a clock of the CPU
+//! says on a machine that is shared. While nothing is refused or queued the ratio therefore is that
+//! occupancy; while much is, it is offered ÷ completed, and so higher by what refusing takes from the
+//! completed: 18 % if that is 15 % of the core. Completions count and not goodput: lateness is the
+//! demand's fault, not the capacity's, and a machine more would not mend an error.
 //!
 //! **Retries.** A refused client that tries again is counted again, and no server can tell the two
 //! apart. `demand_ratio` counts attempts and so is an upper bound: too high by less than a factor of
@@ -128,11 +128,10 @@ impl Signal {
         }
     }
 
-    /// Takes in what happened since the last sample. `limit` was in force; `refusing` is the share
-    /// of the cores' time that went into turning others away, 0 to 1, where it is known.
-    pub(crate) fn on_sample(&mut self, sample: &Sample, limit: u32, refusing: f32) -> Signals {
+    /// Takes in what happened since the last sample, while `limit` was in force.
+    pub(crate) fn on_sample(&mut self, sample: &Sample, limit: u32) -> Signals {
         let span = sample.span.as_secs_f64();
-        let occupied = self.occupied(sample, limit, refusing);
+        let occupied = self.occupied(sample, limit);
         let growth = f64::from(sample.in_flight) - f64::from(self.in_flight);
         self.in_flight = sample.in_flight;
         if span > 0.0 {
@@ -155,12 +154,12 @@ impl Signal {
     }
 
     /// How near its end the scarcest resource is, 0 to 1.
-    fn occupied(&mut self, sample: &Sample, limit: u32, refusing: f32) -> f64 {
+    fn occupied(&mut self, sample: &Sample, limit: u32) -> f64 {
         let stands = sample.queue_delay_min > self.queue_target;
         if std::mem::replace(&mut self.stood, stands) && stands {
             return 1.0;
         }
-        let cores = f64::from(sample.busy) - f64::from(refusing);
+        let cores = f64::from(sample.busy);
         let places = f64::from(sample.in_flight) / f64::from(limit.max(1));
         // `max` takes the other if one is not a number; `clamp` would keep it.
         cores.max(places).clamp(0.0, 1.0)

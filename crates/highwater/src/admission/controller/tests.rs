@@ -99,6 +99,7 @@ impl Stage {
             Arc::new(admission),
             Box::new(puppet.clone()),
             Some(Box::new(wicket.clone())),
+            Signal::new(Duration::from_millis(10)),
             &metrics,
             1,
             Box::new(move || {
@@ -235,4 +236,37 @@ fn the_pace_follows_the_load() {
     }
     stage.metrics.worker(0).set_in_flight(1);
     assert_eq!(stage.tick(), PERIOD);
+}
+
+/// Purpose: what the kernel refused is demand too, and reaches the page that autoscalers read. A
+/// thousand refused in a second of which each costs a hundredth: ten times what there is.
+#[test]
+fn signals_reach_the_page() {
+    let mut stage = Stage::new(true, true);
+    let (metrics, told) = (stage.metrics.clone(), Arc::clone(&stage.controller.admission));
+    metrics.admission(move || told.scaling());
+    let worker = metrics.worker(0);
+    for _ in 0..100 {
+        for _ in 0..10 {
+            worker.request(0, 200);
+        }
+        worker.set_in_flight(100);
+        worker.turn(Duration::from_millis(100), 1);
+        stage.wicket.reset.fetch_add(100, Relaxed);
+        stage.tick();
+    }
+    let scaling = stage.controller.admission.scaling();
+    assert!((10.5..11.5).contains(&scaling.signals.demand_ratio), "{scaling:?}");
+    assert!(scaling.signals.needs_scaleout);
+    assert_eq!((scaling.limit, scaling.in_flight, scaling.reset), (100, 100, 10_000));
+    assert_eq!(scaling.signals.rejection_rate, 1000.0);
+    let page = metrics.page();
+    for line in [
+        "http_scaling_needs_scaleout 1",
+        "http_scaling_connection_limit 100",
+        "http_scaling_total_rejections 10000",
+        "http_rejections_total{layer=\"kernel\",reason=\"reset\"} 10000",
+    ] {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
+    }
 }
