@@ -150,6 +150,23 @@ fn trace() {
             10.0,
         ),
         Ok("retries") => (Scene { tries: 5, ..plain }, 10.0),
+        Ok("io2") => (
+            Scene {
+                service: Service::Constant(0.1 * MS),
+                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
+                ..plain
+            },
+            2.0,
+        ),
+        Ok("iocodel") => (
+            Scene {
+                service: Service::Constant(0.1 * MS),
+                queue: Queue::Codel(10.0 * MS),
+                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
+                ..plain
+            },
+            1.2,
+        ),
         Ok("codel") => (Scene { queue: Queue::Codel(10.0 * MS), ..plain }, 10.0),
         _ => (Scene { deadline: 6.0 * MS, ..plain }, 10.0),
     };

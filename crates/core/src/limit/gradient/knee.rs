@@ -134,10 +134,10 @@ enum Phase {
     /// Everybody is let in, as long as that yields something.
     #[default]
     Rising,
-    /// Half the concurrency of `before`, which is the lowest limit known to be as good, is on trial.
-    Falling { limit: f64, before: Yield },
+    /// Half of `limit`, which is the lowest known to be as good, is on trial, after `steps` like it.
+    Falling { limit: f64, steps: u32, before: Yield },
     /// The limit was found.
-    Holding { seconds: f64, found: Yield },
+    Holding { limit: f64, seconds: f64, found: Yield },
     /// A little more than `limit` is on trial.
     Trying { limit: f64, before: Yield },
 }
@@ -148,7 +148,10 @@ pub(super) struct Knee {
     phase: Phase,
     /// With less under way, when all was well.
     reference: Option<Yield>,
+    /// How long the limit was kept the last time, in seconds.
     hold: f64,
+    /// How long the next suspicion is not to be followed, in seconds: the last was wrong.
+    doubt: f64,
     /// Until then the last change does not show fully.
     settle: f64,
     sum: Yield,
@@ -156,9 +159,12 @@ pub(super) struct Knee {
 }
 
 impl Knee {
-    /// Starts anew, because the queue that matters is elsewhere.
-    pub(super) fn forget(&mut self) {
+    /// Starts anew, because the queue that matters is elsewhere. Whether it had been asked since it
+    /// last did.
+    pub(super) fn forget(&mut self) -> bool {
+        let had_begun = self.reference.is_some();
         *self = Knee::default();
+        had_begun
     }
 
     /// The limit after `look`, or `None` if there is no reason to bound anything.
@@ -172,11 +178,19 @@ impl Knee {
             self.reference = Some(Yield::from(look));
             return None;
         }
-        let Some(seen) = self.average(look, limit) else { return Some(limit) };
+        let Some(seen) = self.average(look, limit) else {
+            // The way back up may take more than one step.
+            let Phase::Holding { limit, .. } = self.phase else { return Some(limit) };
+            return Some(limit);
+        };
         match self.phase {
             Phase::Rising => None,
-            Phase::Falling { limit: last, before } => Some(self.fall(seen, limit, last, before)),
-            Phase::Holding { seconds, found } => Some(self.keep(seen, limit, seconds, found)),
+            Phase::Falling { limit: last, steps, before } => {
+                self.fall(seen, limit, last, steps, before)
+            }
+            Phase::Holding { limit, seconds, found } => {
+                Some(self.keep(seen, limit, seconds, found))
+            }
             Phase::Trying { limit: last, before } => Some(self.judge(seen, limit, last, before)),
         }
     }
@@ -189,7 +203,8 @@ impl Knee {
             self.reference = Some(seen);
             return None;
         }
-        let hopeless = look.is_felt && seen.late_share > 0.5;
+        self.doubt -= look.seconds;
+        let hopeless = look.is_felt && seen.late_share > 0.5 && self.doubt <= 0.0;
         if growth < GROWTH_MIN && !hopeless {
             // Had they yielded anything, it would have shown by then.
             self.settle = reference.latency.clamp(SETTLE_MIN, SETTLE_MAX);
@@ -212,9 +227,8 @@ impl Knee {
         if !too_slow && !hopeless {
             return None;
         }
-        self.hold = HOLD_MIN;
         let reached = limit.min(look.in_flight_max.max(1.0));
-        Some(self.halve(reached, seen))
+        Some(self.halve(reached, 0, seen))
     }
 
     /// Looks averaged, once the last change shows and there are enough of them.
@@ -246,17 +260,23 @@ impl Knee {
         })
     }
 
-    fn halve(&mut self, limit: f64, before: Yield) -> f64 {
-        self.phase = Phase::Falling { limit, before };
+    fn halve(&mut self, limit: f64, steps: u32, before: Yield) -> f64 {
+        self.phase = Phase::Falling { limit, steps, before };
         // How long those take to leave is seen, not guessed.
         self.wait_for(0.0);
         (limit * STEP_DOWN).max(FLOOR)
     }
 
     fn hold(&mut self, limit: f64, found: Yield) -> f64 {
-        self.phase = Phase::Holding { seconds: self.hold, found };
+        self.phase = Phase::Holding { limit, seconds: self.patience(), found };
         self.wait_for(found.latency);
         limit
+    }
+
+    /// How long to leave things as they are: twice as long with every vain attempt.
+    fn patience(&mut self) -> f64 {
+        self.hold = (self.hold * 2.0).clamp(HOLD_MIN, HOLD_MAX);
+        self.hold
     }
 
     fn wait_for(&mut self, latency: f64) {
@@ -264,26 +284,41 @@ impl Knee {
         (self.sum, self.looks) = (Yield::default(), 0);
     }
 
-    fn fall(&mut self, seen: Yield, limit: f64, last: f64, before: Yield) -> f64 {
+    fn fall(
+        &mut self,
+        seen: Yield,
+        limit: f64,
+        last: f64,
+        steps: u32,
+        before: Yield,
+    ) -> Option<f64> {
         // Fewer at once are never later; all that can be lost is answers.
         let as_good = seen.rate >= before.rate * (1.0 - LOSS_MAX);
+        if !as_good && steps == 0 {
+            // A false alarm: latency is what it is, and `before` is how it should be.
+            self.phase = Phase::Rising;
+            self.reference = Some(before);
+            self.doubt = self.patience();
+            return None;
+        }
         if !as_good || limit <= FLOOR {
             // One step above the last that was as good, which was as good too.
-            return self.hold(last * if as_good { 1.0 } else { 2.0 }, before);
+            self.hold = 0.0;
+            return Some(self.hold(last * if as_good { 1.0 } else { 2.0 }, before));
         }
         // Losses do not add up: each step is held against the best.
-        self.halve(limit, Yield { rate: seen.rate.max(before.rate), ..seen })
+        let best = Yield { rate: seen.rate.max(before.rate), ..seen };
+        Some(self.halve(limit, steps + 1, best))
     }
 
     fn keep(&mut self, seen: Yield, limit: f64, seconds: f64, found: Yield) -> f64 {
         let slower = seen.latency / found.latency.max(1e-6);
         if slower >= SLOWER || seen.late_share > found.late_share + LATE && limit > FLOOR {
-            self.hold = HOLD_MIN;
-            return self.halve(limit, seen);
+            return self.halve(limit, 1, seen);
         }
         let left = seconds - f64::from(LOOKS_UP) * 0.1;
         if left > 0.0 {
-            self.phase = Phase::Holding { seconds: left, found };
+            self.phase = Phase::Holding { limit, seconds: left, found };
             return limit;
         }
         self.phase = Phase::Trying { limit, before: seen };
@@ -294,12 +329,11 @@ impl Knee {
     fn judge(&mut self, seen: Yield, limit: f64, last: f64, before: Yield) -> f64 {
         let gain = seen.good_rate / before.good_rate.max(1.0) - 1.0;
         if gain >= GAIN_MIN * (STEP_TRIED - 1.0) {
-            self.hold = HOLD_MIN;
+            self.hold = 0.0;
             self.phase = Phase::Trying { limit, before: seen };
             self.wait_for(seen.latency);
             return limit * STEP_TRIED;
         }
-        self.hold = (self.hold * 2.0).min(HOLD_MAX);
         self.hold(last, before)
     }
 }

@@ -29,10 +29,12 @@
 //! itself in one sample and grows to no more than double; the same samples give the same limits.
 
 mod knee;
+mod slack;
 
 use core::time::Duration;
 
 use self::knee::{Knee, Look};
+use self::slack::{LATE_FEW, Slack};
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
@@ -46,6 +48,11 @@ const WINDOW_MAX: Duration = Duration::from_secs(1);
 /// second.
 const STEP_DOWN_MAX: f64 = 0.5;
 const STEP_UP_MAX: f64 = 2.0;
+
+/// Growth per sample from this part of what was in flight when the queue began to stand: what is let
+/// in now may reach the cores only after it has waited for something else (as TCP's slow start ends).
+const GROWTH: f64 = 1.05;
+const THRESHOLD: f64 = 0.7;
 
 /// Mean waits below this part of the target are no queue: scheduling alone makes them.
 const QUIET: f64 = 0.25;
@@ -64,24 +71,6 @@ const WEIGHT: f64 = 0.3;
 
 /// Weight of a sample that shows more silent connections than before.
 const SILENT_WEIGHT: f64 = 0.1;
-
-/// The share of answers that may be late, and the share at which time is being given back.
-const LATE_MAX: f64 = 0.10;
-const LATE_FEW: f64 = 0.02;
-
-/// What is aimed at is the target times a slack that follows what comes of it. It shrinks quickly for
-/// clients whose deadline is shorter than the target, to a twentieth at the least. It grows to eight
-/// at the most while the queue runs empty in every sample though the limit keeps people out: that is
-/// how requests of very different cost show, for which the mean wait says little.
-const SLACK_LATE: f64 = 0.7;
-const SLACK_STANDING: f64 = 0.9;
-const SLACK_GROWTH: f64 = 1.05;
-const SLACK_MIN: f64 = 0.05;
-const SLACK_MAX: f64 = 8.0;
-/// Where it was when too many were late it does not go again soon: it stays below that part of it,
-/// which grows by this much per sample.
-const SLACK_EDGE: f64 = 0.8;
-const SLACK_FORGET: f64 = 1.002;
 
 /// How fast an unneeded limit returns to where it began, per second.
 const FORGET_PER_SECOND: f64 = 0.10;
@@ -105,21 +94,20 @@ pub struct Aim {
 /// The limit from queueing delay.
 #[derive(Clone, Debug)]
 pub struct Gradient {
-    target: f64,
     limit_max: f64,
     start: f64,
     spare: f64,
     limit: f64,
     /// Samples that were too thin to decide by, added up.
     thin: Sample,
-    /// What multiple of the target is aimed at.
-    slack: f64,
-    slack_max: f64,
+    slack: Slack,
     /// Smoothed over the samples in which the cores were the bottleneck.
     rate: Smooth,
     service: Smooth,
     /// Connections that have work in name only: their client has not sent its request yet.
     silent: f64,
+    /// Where the queue began to stand the last time; there growth becomes careful.
+    threshold: f64,
     /// Samples in a row with a standing queue.
     stood: u32,
     knee: Knee,
@@ -131,17 +119,16 @@ impl Gradient {
         let limit_max = f64::from(aim.limit_max.clamp(1, LIMIT_MAX));
         let start = f64::from(aim.start.max(1)).min(limit_max);
         Gradient {
-            target: aim.target.as_secs_f64().max(1e-6),
             limit_max,
             spare: f64::from(aim.spare.max(1)),
             limit: start,
             start,
             thin: Sample::default(),
-            slack: 1.0,
-            slack_max: SLACK_MAX,
+            slack: Slack::new(aim.target.as_secs_f64()),
             rate: Smooth::default(),
             service: Smooth::default(),
             silent: 0.0,
+            threshold: f64::INFINITY,
             stood: 0,
             knee: Knee::default(),
         }
@@ -150,23 +137,31 @@ impl Gradient {
     fn decide(&mut self, sample: &Sample) {
         let look = Look::at(sample, self.limit());
         let is_dropping = look.dropped_share > LATE_FEW;
-        let target = self.target * self.slack.min(1.0);
+        let target = self.slack.bound();
         let is_standing = self.has_stood(look.wait_min, target);
         let is_queue = look.is_felt && look.wait > target * QUIET;
-        let wanted = if is_dropping || is_standing || is_queue {
-            self.knee.forget();
-            self.loosen(&look);
+        let reached = self.limit.min(look.in_flight_max.max(1.0));
+        let by_little = is_dropping || is_standing || is_queue;
+        let wanted = if by_little {
+            if self.knee.forget() && !is_queue {
+                self.threshold = reached * THRESHOLD;
+            }
+            self.slack.adapt(&look);
             self.by_little(&look)
         } else {
             self.rate.forget();
             self.service.forget();
-            let (knee, limit) = (&mut self.knee, self.limit);
-            knee.step(&look, limit, self.target).unwrap_or_else(|| self.at_ease(&look))
+            let settled = self.slack.has_settled(&look);
+            let bound = if settled { self.knee.step(&look, self.limit, target) } else { None };
+            bound.unwrap_or_else(|| self.at_ease(&look))
         };
         // A limit that nobody reached is not what made anybody wait; what there was is.
-        let reached = self.limit.min(look.in_flight_max.max(1.0));
         let bounded = wanted.clamp(reached * STEP_DOWN_MAX, self.limit * STEP_UP_MAX);
-        self.limit = bounded.clamp(1.0, self.limit_max);
+        let limit = bounded.clamp(1.0, self.limit_max);
+        if by_little {
+            self.slack.on_limit(&look, self.limit, limit);
+        }
+        self.limit = limit;
     }
 
     /// Whether the queue stands: for a while if it is short, at once if it is long.
@@ -175,41 +170,24 @@ impl Gradient {
         self.stood >= STANDING_SAMPLES || wait_min > target * STANDING_LONG
     }
 
-    /// How long the queue may be.
-    fn loosen(&mut self, look: &Look) {
-        self.slack_max = (self.slack_max * SLACK_FORGET).min(SLACK_MAX);
-        // Who came in under a higher limit and is late says nothing about this one.
-        if look.in_flight_max > self.limit * 1.5 + 1.0 {
-            return;
-        }
-        let is_standing = look.wait_min > self.target;
-        let factor = if look.late_share > LATE_MAX {
-            self.slack_max = (self.slack * SLACK_EDGE).max(SLACK_MIN);
-            SLACK_LATE
-        } else if look.late_share > LATE_FEW || is_standing && self.slack > 1.0 {
-            SLACK_STANDING
-        } else if self.slack < 1.0 || look.is_felt && look.wait_min < self.target * STANDING {
-            SLACK_GROWTH
-        } else {
-            1.0
-        };
-        self.slack = (self.slack * factor).clamp(SLACK_MIN, self.slack_max);
-    }
-
     /// The cores are the bottleneck: the limit that makes the wait what is aimed at.
     fn by_little(&mut self, look: &Look) -> f64 {
         let rate = self.rate.take(look.rate);
         let service = self.service.take(look.service);
         self.hear(look);
-        rate * (service + self.target * self.slack) + self.spare + self.silent
+        rate * (service + self.slack.aim()) + self.spare + self.silent
     }
 
     /// Nothing waits: the limit must not be what keeps anybody out.
     fn at_ease(&mut self, look: &Look) -> f64 {
         self.hear(look);
-        let idle = if look.is_felt { self.limit * STEP_UP_MAX } else { self.limit };
+        let growth = if self.limit < self.threshold { STEP_UP_MAX } else { GROWTH };
+        self.threshold *= 1.0 + FORGET_PER_SECOND * look.seconds;
+        if look.is_felt {
+            return self.limit * growth;
+        }
         let forgotten = self.limit * (1.0 + FORGET_PER_SECOND * look.seconds);
-        idle.max(forgotten.min(self.start)).max(2.0 * look.in_flight_max)
+        self.limit.max(forgotten.min(self.start)).max(2.0 * look.in_flight_max)
     }
 
     /// By Little's law `rate × latency` requests are under way; connections beyond that are silent.
@@ -220,7 +198,7 @@ impl Gradient {
             return;
         }
         let silent = (look.in_flight - look.rate * (look.service + look.wait)).max(0.0);
-        let is_waiting = look.wait_min > self.target * STANDING || look.dropped_share > 0.0;
+        let is_waiting = look.wait_min > self.slack.bound() * STANDING || look.dropped_share > 0.0;
         if silent < self.silent {
             self.silent = silent;
         } else if !is_waiting {
@@ -232,8 +210,7 @@ impl Gradient {
 impl Limit for Gradient {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         let window = self.thin.and(sample);
-        if window.completed < ANSWERS_MIN && window.span < WINDOW_MAX {
-            // Those who are kept out while nothing happens must not wait for the window's end.
+        if window.completed + window.dropped < ANSWERS_MIN && window.span < WINDOW_MAX {
             self.thin = window;
         } else {
             self.thin = Sample::default();
