@@ -54,7 +54,7 @@ fn settings(args: &Args, target: &Target, outcome: &Outcome) -> Value {
         "pipeline": args.pipeline,
         "close": args.close,
         "deadline_ms": args.deadline.map(|deadline| deadline.as_secs_f64() * 1e3),
-        "transport": outcome.transport,
+        "transport": outcome.transport.to_string(),
         "seconds": outcome.span.as_secs_f64(),
         "interrupted": outcome.interrupted,
     })

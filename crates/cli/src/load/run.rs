@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 use highwater_sys::clock::monotonic;
-use highwater_sys::dial::{Dial, DialConfig, EpollDialer};
-use highwater_sys::limits;
+use highwater_sys::dial::{Dial, DialConfig, EpollDialer, UringDialer};
 use highwater_sys::signal::Signals;
+use highwater_sys::{self as sys, limits};
 
-use super::args::Args;
+use super::args::{Args, Transport};
 use super::client::{Client, LINGERING_MAX, Plan};
 use super::schedule::Schedule;
 use super::tally::{Span, Tally};
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     pub(crate) client_cpu: f64,
     /// CPU time of all client threads in the measured span.
     pub(crate) cpu: Duration,
-    pub(crate) transport: &'static str,
+    pub(crate) transport: sys::Transport,
     pub(crate) interrupted: bool,
 }
 
@@ -121,6 +121,7 @@ struct Shared {
 pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     prepare(args)?;
+    let transport = transport(args.transport)?;
     let start = monotonic() + HEAD_START;
     let from = start + args.warmup;
     let span = Span { start, from, to: from + args.duration, step: args.series };
@@ -129,7 +130,7 @@ pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
         shown: (0..args.threads).map(|_| Shown::default()).collect(),
     });
     let threads = (0..args.threads)
-        .map(|number| spawn(args, target, span, number, &shared))
+        .map(|number| spawn(args, target, span, transport, number, &shared))
         .collect::<Result<Vec<_>, _>>()?;
     let interrupted = watch(args, span, &shared, &threads, &signals);
     let mut outcome = Outcome {
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
         span: monotonic().min(span.to) - span.from,
         client_cpu: 0.0,
         cpu: Duration::ZERO,
-        transport: "epoll",
+        transport,
         interrupted,
     };
     for thread in threads {
@@ -168,12 +169,24 @@ fn prepare(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
+fn transport(wanted: Transport) -> Result<sys::Transport, String> {
+    let capabilities = sys::probe();
+    match (wanted, &capabilities.uring) {
+        (Transport::Uring, Err(reason)) => {
+            Err(format!("--transport uring: {reason}; use --transport epoll"))
+        }
+        (Transport::Epoll, _) => Ok(sys::Transport::Epoll),
+        _ => Ok(capabilities.best()),
+    }
+}
+
 type Client1 = Result<(Tally, Duration), String>;
 
 fn spawn(
     args: &Args,
     target: &Target,
     span: Span,
+    transport: sys::Transport,
     number: u32,
     shared: &Arc<Shared>,
 ) -> Result<JoinHandle<Client1>, String> {
@@ -192,9 +205,21 @@ fn spawn(
     std::thread::Builder::new()
         .name(format!("load-{number}"))
         .spawn(move || {
-            let dialer = EpollDialer::new(&config).map_err(|error| format!("epoll: {error}"))?;
-            let client = Client::new(dialer, plan.clone(), schedule, span, tally);
-            drive(client, span, plan.give_up, &shared, number as usize)
+            let (give_up, number) = (plan.give_up, number as usize);
+            match transport {
+                sys::Transport::Uring => {
+                    let dialer = UringDialer::new(&config);
+                    let dialer = dialer.map_err(|error| format!("io_uring: {error}"))?;
+                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    drive(client, span, give_up, &shared, number)
+                }
+                sys::Transport::Epoll => {
+                    let dialer = EpollDialer::new(&config);
+                    let dialer = dialer.map_err(|error| format!("epoll: {error}"))?;
+                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    drive(client, span, give_up, &shared, number)
+                }
+            }
         })
         .map_err(|error| format!("starting a thread: {error}"))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  gate         connections: who is accepted at all      one per worker, bound by one shared limit
 //!  kernel/      connections, before they exist           one per server, if we may
+//!  queue        requests: which are served, which refused
 //!  controller   how many that is                         a thread: samples → core's Limit → the gates
 //!  cost         what refusing costs
 //!  signal       how much more is asked than can be done, for those who add machines
@@ -13,9 +14,9 @@
 
 mod controller;
 mod cost;
-#[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
 pub(crate) mod kernel;
+pub(crate) mod queue;
 mod signal;
 
 use std::net::SocketAddr;

@@ -15,6 +15,8 @@ use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
 
+use super::accept::BACKLOG;
+use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
 use super::pool::{Full, Pool};
@@ -27,9 +29,6 @@ use crate::admission::{AtWork, Opening, Wanted};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
@@ -154,6 +153,7 @@ impl Server {
                     gate: opening.worker(index, &metrics),
                     queue_target: config.queue_target,
                     deadline_max: config.deadline_max,
+                    think_max: THINK_MAX,
                 },
             })?;
         }
@@ -387,6 +387,7 @@ impl Observer {
                 gate: WorkerGate::open(),
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
             },
         })?;
         Ok(Observer { address, crew })

@@ -20,15 +20,15 @@
 //! * C2 A message is sent only after `Connected`, and none while an earlier one may still be on its
 //!   way: whoever has the answer to a request knows that the request was sent.
 
-mod epoll;
-mod slots;
+pub(crate) mod slots;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use highwater_core::driver::{ConnId, Wait};
 
-pub use epoll::EpollDialer;
+pub use crate::epoll::dial::EpollDialer;
+pub use crate::uring::dial::UringDialer;
 
 /// What happened to a connection.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Failure {
         }
     }
 
-    fn of_error(error: &io::Error) -> Failure {
+    pub(crate) fn of_error(error: &io::Error) -> Failure {
         Failure::of(error.raw_os_error().unwrap_or(libc::EIO))
     }
 }

@@ -10,13 +10,13 @@ use crate::call::{check, check_size};
 /// How many events one wait takes. What is left is told by the next.
 const EVENTS_MAX: usize = 512;
 
-pub(crate) struct Selector {
+pub(super) struct Selector {
     fd: OwnedFd,
     events: Box<[libc::epoll_event; EVENTS_MAX]>,
 }
 
 impl Selector {
-    pub(crate) fn new() -> io::Result<Selector> {
+    pub(super) fn new() -> io::Result<Selector> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
@@ -25,15 +25,15 @@ impl Selector {
         Ok(Selector { fd, events })
     }
 
-    pub(crate) fn add(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
+    pub(super) fn add(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, flags, token)
     }
 
-    pub(crate) fn modify(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
+    pub(super) fn modify(&self, fd: RawFd, flags: u32, token: Token) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, flags, token)
     }
 
-    pub(crate) fn remove(&self, fd: RawFd) -> io::Result<()> {
+    pub(super) fn remove(&self, fd: RawFd) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, Token(0))
     }
 
@@ -46,7 +46,7 @@ impl Selector {
 
     /// Waits for events and says how many came. A timeout is rounded up to whole milliseconds.
     #[inline]
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map_or(-1, |timeout| {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
@@ -59,40 +59,15 @@ impl Selector {
         }
     }
 
-    /// As [`wait`](Selector::wait), to the microsecond instead of the millisecond, for one system
-    /// call more when there is something to wait for.
-    pub(crate) fn wait_precisely(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        match timeout {
-            Some(Duration::ZERO) => {}
-            Some(timeout) => {
-                let mut poll =
-                    libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-                let time = libc::timespec {
-                    tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-                    tv_nsec: timeout.subsec_nanos().into(),
-                };
-                // SAFETY: one entry and the time, both of which live until the call returns; a null
-                // mask is allowed.
-                let ready = unsafe { libc::ppoll(&mut poll, 1, &time, std::ptr::null()) };
-                match check(ready) {
-                    Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                    _ => {}
-                }
-            }
-            None => return self.wait(None),
-        }
-        self.wait(Some(Duration::ZERO))
-    }
-
     /// The event at `position` among those that came last.
     #[inline]
-    pub(crate) fn event(&self, position: usize) -> (Token, u32) {
+    pub(super) fn event(&self, position: usize) -> (Token, u32) {
         let event = self.events[position];
         (Token(event.u64), event.events)
     }
 
     /// Whether a wait would return at once.
-    pub(crate) fn has_events(&self) -> io::Result<bool> {
+    pub(super) fn has_events(&self) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: `poll` is one entry, and lives until the call returns.
         match check(unsafe { libc::poll(&mut poll, 1, 0) }) {
@@ -109,14 +84,14 @@ impl AsFd for Selector {
 }
 
 #[inline]
-pub(crate) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for writes of its length.
     check_size(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })
 }
 
 /// Sends both parts, or as much as there is room for.
 #[inline]
-pub(crate) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
+pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
     let [first, second] = parts;
     if second.is_empty() {
         // SAFETY: the part is valid for reads of its length.

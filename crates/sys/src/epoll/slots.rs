@@ -8,7 +8,7 @@ use highwater_core::driver::{Output, Reading, Then};
 /// What epoll tells with an event: the generation of the connection (32 bits) and its slot (32
 /// bits), so that an event of an old connection is not mistaken for one of its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token(pub(crate) u64);
+pub(super) struct Token(pub(super) u64);
 
 impl Token {
     // No slot has these indices: there are fewer descriptors.
@@ -16,7 +16,7 @@ impl Token {
     pub(super) const WAKE: Token = Token(u64::MAX - 1);
 
     #[inline]
-    pub(crate) fn index(self) -> u32 {
+    pub(super) fn index(self) -> u32 {
         self.0 as u32
     }
 }

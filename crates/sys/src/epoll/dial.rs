@@ -4,16 +4,18 @@
 //! only until it is established, and again while the socket's buffer is full.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Wait};
 use highwater_core::time::Clock;
 
-use super::slots::{Slots, Sockets};
-use super::{Dial, DialConfig, Event, Failure};
+use super::selector::{Selector, receive, send};
+use super::slots::Token;
+use crate::call::check;
 use crate::clock::SystemClock;
-use crate::epoll::{Selector, Token, receive, send};
+use crate::dial::slots::{Slots, Sockets};
+use crate::dial::{Dial, DialConfig, Event, Failure};
 use crate::socket;
 
 /// Bytes received by one system call at most. All connections share the buffer, so size is free.
@@ -197,11 +199,29 @@ impl Dial for EpollDialer {
             Wait::Until(time) => Some(time - SystemClock.now()),
             Wait::Forever => None,
         };
-        for position in 0..self.selector.wait_precisely(timeout)? {
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
+            wait_precisely(self.selector.as_fd(), timeout)?;
+        }
+        let timeout = timeout.map(|_| Duration::ZERO);
+        for position in 0..self.selector.wait(timeout)? {
             let (token, flags) = self.selector.event(position);
             self.on_ready(token, flags, on_event);
         }
         Ok(())
+    }
+}
+
+/// Waits until `epoll` has something to tell, to the microsecond: epoll itself counts milliseconds.
+fn wait_precisely(epoll: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd: epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // SAFETY: one entry and the time, which both live until the call returns; a null mask is allowed.
+    match check(unsafe { libc::ppoll(&mut poll, 1, &time, std::ptr::null()) }) {
+        Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
     }
 }
 
