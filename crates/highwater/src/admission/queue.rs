@@ -34,6 +34,10 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// cheapest request worth queueing for.
 pub(crate) const REFUSALS_MAX: u32 = 16;
 
+/// Room that each class has from the start, so that a turn which merely took too long (the machine
+/// paused it) allocates nothing.
+const CAPACITY: usize = 32;
+
 /// How important a request is, most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -92,7 +96,7 @@ impl<T> Queue<T> {
     /// An empty queue in which waiting up to `target` is all right.
     pub(crate) fn new(target: Duration) -> Self {
         Queue {
-            classes: std::array::from_fn(|_| VecDeque::new()),
+            classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
             target,
             standing_since: None,
             overloaded: false,
