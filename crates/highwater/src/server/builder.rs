@@ -329,7 +329,7 @@ impl Crew {
 }
 
 /// A worker's life, on its own thread.
-fn work<D: External>(
+pub(super) fn work<D: External>(
     driver: io::Result<D>,
     parts: WorkerParts,
     pool: Pool,

@@ -25,6 +25,8 @@ mod answer;
 pub mod args;
 mod builder;
 mod config;
+#[cfg(test)]
+mod gated;
 mod inbox;
 mod inspect;
 mod ledger;
