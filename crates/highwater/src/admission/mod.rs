@@ -253,7 +253,7 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
-        metrics.gate(admission.mechanism, &admission.reason);
+        metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
         let told = Arc::clone(&admission);
         metrics.admission(move || told.scaling());
         let signal = Signal::new(self.queue_target);
