@@ -19,7 +19,7 @@ use highwater_sys::{DriverConfig, Listener};
 
 use super::run::Phase;
 use super::transport::Kind;
-use super::{Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, builder};
+use super::{Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, crew};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::app::{Router, State};
@@ -88,10 +88,10 @@ impl Gated {
             let (config, pool) = (DriverConfig::default(), Pool::new(1, 1));
             match kind {
                 Kind::Uring => {
-                    builder::work(Uring::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Uring::new(listener, &config), parts, pool, &followed, &ready)
                 }
                 Kind::Epoll => {
-                    builder::work(Epoll::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Epoll::new(listener, &config), parts, pool, &followed, &ready)
                 }
             }
         });
