@@ -25,6 +25,9 @@ mod answer;
 pub mod args;
 mod builder;
 mod config;
+mod crew;
+#[cfg(test)]
+mod gated;
 mod inbox;
 mod inspect;
 mod ledger;
