@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
+use highwater_sys::capability::{self, Capability};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::uring::Uring;
@@ -136,6 +137,7 @@ impl Server {
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
         let wanted = wanted(&config, connections_max, workers);
         let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
+        let humble = opening.has_gate();
         let phase = Arc::new(Phase::default());
         let mut crew = Crew::new(Arc::clone(&phase));
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -155,11 +157,12 @@ impl Server {
                     deadline_max: config.deadline_max,
                     think_max: THINK_MAX,
                 },
+                humble,
             })?;
         }
         let admission = opening.start(&metrics, crew.alarm()).map_err(ServerError::Worker)?;
         let observer = match config.metrics {
-            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
+            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness, humble)?),
             None => None,
         };
         log::info!(
@@ -236,6 +239,8 @@ struct Post {
     listener: Listener,
     pool: Pool,
     parts: WorkerParts,
+    /// Whether to give up what a gate in the kernel was made with.
+    humble: bool,
 }
 
 /// The worker threads of one listening address.
@@ -262,10 +267,14 @@ impl Crew {
                 DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
             match post.kind {
                 Kind::Uring => {
-                    work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
+                    let driver = Uring::new(post.listener, &config)?;
+                    humble(post.humble)?;
+                    work(driver, post.parts, post.pool, &phase, &ready)
                 }
                 Kind::Epoll => {
-                    work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
+                    let driver = Epoll::new(post.listener, &config)?;
+                    humble(post.humble)?;
+                    work(driver, post.parts, post.pool, &phase, &ready)
                 }
             }
         });
@@ -330,13 +339,12 @@ impl Crew {
 
 /// A worker's life, on its own thread.
 fn work<D: External>(
-    driver: io::Result<D>,
+    driver: D,
     parts: WorkerParts,
     pool: Pool,
     phase: &Phase,
     ready: &mpsc::SyncSender<Arc<Inbox>>,
 ) -> io::Result<()> {
-    let driver = driver?;
     let waker = driver.waker();
     let inbox = Inbox::new(Box::new(move || waker.wake()));
     let needs_runtime = parts.app.needs_runtime();
@@ -353,6 +361,12 @@ fn work<D: External>(
     }
 }
 
+/// Whoever serves strangers has no use for what a gate was made with, nor have the threads that its
+/// handlers start. Only now: a driver may need it to be made.
+fn humble(wanted: bool) -> io::Result<()> {
+    if wanted { capability::give_up(&Capability::ALL) } else { Ok(()) }
+}
+
 /// The metrics port: a worker of its own, which no overload of the others can reach.
 struct Observer {
     address: SocketAddr,
@@ -365,6 +379,7 @@ impl Observer {
         config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
+        humble: bool,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
         let listener = bind(wanted)?;
@@ -389,6 +404,7 @@ impl Observer {
                 deadline_max: config.deadline_max,
                 think_max: THINK_MAX,
             },
+            humble,
         })?;
         Ok(Observer { address, crew })
     }
