@@ -35,6 +35,7 @@ use crate::log;
 use crate::metrics::Metrics;
 
 pub(crate) use self::controller::Admission;
+pub use self::kernel::{Ceiling, gate_here};
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +240,11 @@ impl Opening {
         let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
         let (queue_target, workers) = (wanted.queue_target, wanted.workers);
         Ok(Opening { admission: Arc::new(admission), bound, limit, gate, queue_target, workers })
+    }
+
+    /// Whether something in the kernel refuses connections.
+    pub(crate) fn has_gate(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// The side of worker `index`.
