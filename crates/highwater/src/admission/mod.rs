@@ -254,11 +254,6 @@ impl Opening {
         WorkerGate::new(self.admission.shed, &self.bound, place, metrics.worker(index), occupancy)
     }
 
-    /// Whether connections are refused in the kernel.
-    pub(crate) fn has_kernel_gate(&self) -> bool {
-        self.gate.is_some()
-    }
-
     /// Begins to look at the counters. `wake` makes every worker look at the limit.
     ///
     /// # Errors

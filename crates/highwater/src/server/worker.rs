@@ -20,6 +20,7 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
+use super::accept::BACKLOG;
 use super::admit::{AtHand, Pace};
 use super::advisor::Advisor;
 use super::inbox::{Done, Inbox, Token};
@@ -107,9 +108,8 @@ pub(super) struct State<C> {
     pub(super) connections: u32,
     /// There was no room for another connection at the end of the last turn.
     pub(super) was_full: bool,
-    /// The listen queue is short, and stays so until then.
-    pub(super) short_backlog: bool,
-    pub(super) short_until: Instant,
+    /// How long the listen queue may become.
+    pub(super) backlog: u32,
     /// The kernel ran out of descriptors: close what is idle.
     pub(super) evict: bool,
     pub(super) evict_after: Instant,
@@ -164,8 +164,7 @@ impl<D: Driver> Worker<D> {
             accept_retry: Instant::MAX,
             connections: 0,
             was_full: false,
-            short_backlog: false,
-            short_until: Instant::ZERO,
+            backlog: BACKLOG,
             evict: false,
             evict_after: Instant::ZERO,
             evict_due: Instant::MAX,
