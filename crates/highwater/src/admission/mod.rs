@@ -242,11 +242,6 @@ impl Opening {
         Ok(Opening { admission: Arc::new(admission), bound, limit, gate, queue_target, workers })
     }
 
-    /// Whether something in the kernel refuses connections.
-    pub(crate) fn has_gate(&self) -> bool {
-        self.gate.is_some()
-    }
-
     /// The side of worker `index`.
     pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
         let occupancy = self.gate.as_ref().and_then(|gate| gate.occupancy());
