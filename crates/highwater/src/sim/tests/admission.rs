@@ -39,7 +39,7 @@ impl Stage {
             app,
             limits: Limits::default(),
             connections_max: 1000,
-            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics)),
+            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics), None),
             metrics: Arc::clone(&metrics),
             queue_target: TARGET,
             deadline_max: Duration::from_secs(60),
