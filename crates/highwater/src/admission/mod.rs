@@ -254,11 +254,6 @@ impl Opening {
         })
     }
 
-    /// Whether something in the kernel refuses connections.
-    pub(crate) fn has_gate(&self) -> bool {
-        self.entrance.gate.is_some()
-    }
-
     /// The side of worker `index`.
     pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
         let occupancy = self.entrance.gate.as_ref().and_then(|gate| gate.occupancy());
