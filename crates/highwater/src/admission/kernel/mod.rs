@@ -23,13 +23,14 @@ mod iptables;
 mod nft;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use highwater_core::time::Instant;
 use highwater_sys::Listener;
 
 use super::GateChoice;
 
+pub use ceiling::Ceiling;
 pub(crate) use ebpf::Occupancy;
 
 /// What refuses connections.
@@ -141,6 +142,19 @@ pub(crate) fn open(
         Err(error) => {
             Err(format!("--gate {} cannot be had: {error}; or let --gate auto choose", only.name()))
         }
+    }
+}
+
+/// Which gate a server would have here if it were left to choose, and why: one is made before a port
+/// of loopback, and removed again.
+pub fn gate_here() -> (&'static str, String) {
+    let tried = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1).and_then(|listener| {
+        let address = listener.local_addr()?;
+        open(GateChoice::Auto, address, &[listener], 1).map_err(io::Error::other)
+    });
+    match tried {
+        Ok(Opened { mechanism, reason, .. }) => (mechanism.name(), reason),
+        Err(error) => (Mechanism::Accept.name(), error.to_string()),
     }
 }
 
