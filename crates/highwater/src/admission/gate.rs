@@ -115,10 +115,13 @@ impl WorkerGate {
     /// not what bounds them.
     #[inline]
     pub(crate) fn room(&self) -> Option<u32> {
-        match self.shed {
-            Shed::Accept => Some(self.share().saturating_sub(self.held())),
-            Shed::None | Shed::App | Shed::Kernel => None,
-        }
+        self.share_of_accepting().map(|share| share.saturating_sub(self.held()))
+    }
+
+    /// This worker's part of the limit, where accepting is what bounds it.
+    #[inline]
+    pub(crate) fn share_of_accepting(&self) -> Option<u32> {
+        (self.shed == Shed::Accept).then(|| self.share())
     }
 
     /// Whether a request that has been parsed is to be answered with 503 because there are more than

@@ -4,8 +4,11 @@
 //!  room = what is left of --connections-max and, where accepting is the gate, of the limit
 //!         more than the listen queue holds   On          nothing to count
 //!         some                               Few(room)   the driver never accepts one too many
-//!         none                               Paused      with a short listen queue, if the gate is shut
+//!         none                               Paused
 //! ```
+//!
+//! Where accepting is the gate, the listen queue is as short as the limit is low: who waits there has
+//! no place in any other queue.
 //!
 //! Room is looked at once a turn, after all that could make some: connections that closed, requests
 //! that were answered. So whoever waits is let in with the turn that made the room.
@@ -23,16 +26,14 @@ use crate::metrics::Rejection;
 /// Connections that may wait to be accepted.
 pub(super) const BACKLOG: u32 = 4096;
 
-/// The most while the gate is shut, or as many as may have work if that is less. Each of them will wait
-/// for as long as it takes to serve those before it, so it must be few; the kernel drops the attempts
+/// The fewest of them, however low the limit. Where accepting is the gate, as many may wait outside as
+/// the limit lets in: each of them will wait for as long as it takes to serve those before it, and
+/// whoever waits for longer than its patience is served for nothing. The kernel drops the attempts
 /// beyond, which is the cheapest refusal that needs no privilege. A guess: 16 to 64 were tried.
-const BACKLOG_SHUT: u32 = 16;
+const BACKLOG_MIN: u32 = 16;
 
-/// How long the gate must have been open before the listen queue is long again. Under overload it
-/// opens for moments, and a long queue that fills in one of them stands: everybody in it is served
-/// after all who came before, which is too late for all of them. (Measured at 100 ms: 300 waited all
-/// the time, and nobody was answered within 200 ms.)
-const BACKLOG_SHUT_MIN: Duration = Duration::from_secs(2);
+/// For how long after the gate was shut those who are accepted may have waited too long outside.
+const DOUBT: Duration = Duration::from_secs(2);
 
 /// How long a shut gate is left alone: whoever moves the limit does not knock.
 const GATE_LOOK: Duration = Duration::from_millis(100);
@@ -55,7 +56,7 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         debug_assert!(!slot.alive, "an id is used again only after Closed");
         slot.open(now, peer);
-        slot.suspect = self.short_backlog;
+        slot.suspect = now < self.suspect_until;
         if self.draining {
             slot.connection.drain(now);
         }
@@ -86,15 +87,13 @@ impl<C: Clock> State<C> {
     pub(super) fn accepting_due(&self) -> Instant {
         let shut = self.gate.room() == Some(0);
         let gate = if shut { self.now + GATE_LOOK } else { Instant::MAX };
-        let backlog =
-            if self.short_backlog { self.short_until.max(self.now) } else { Instant::MAX };
         let retry = match self.accepting {
             // Somebody may be waiting for room, and somebody idle be about to make some.
             Accepting::Paused if !self.has_room() => self.evict_due.max(self.evict_after),
             Accepting::Paused if !shut => self.accept_retry,
             _ => Instant::MAX,
         };
-        if self.draining { retry } else { retry.min(gate).min(if shut { gate } else { backlog }) }
+        if self.draining { retry } else { retry.min(gate) }
     }
 
     /// What the driver is to be told about accepting, if nothing has failed.
@@ -144,17 +143,21 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// A short listen queue while the gate is shut, and a while after; else a long one.
+    /// The listen queue follows the limit, in steps of two: it is a system call each time. It does
+    /// not follow the gate: were it long for the moments in which that is open, it would fill in one of
+    /// them and stand, and everybody in it be served too late.
     fn fit_backlog(&mut self) {
         let Worker { driver, state } = self;
-        if state.gate.room() == Some(0) && !state.draining {
-            state.short_until = state.now + BACKLOG_SHUT_MIN;
-            if !std::mem::replace(&mut state.short_backlog, true) {
-                driver.backlog(state.gate.share().min(BACKLOG_SHUT));
-            }
-        } else if state.short_backlog && state.now >= state.short_until {
-            state.short_backlog = false;
-            driver.backlog(BACKLOG);
+        let Some(share) = state.gate.share_of_accepting() else { return };
+        if state.gate.room() == Some(0) {
+            state.suspect_until = state.now + DOUBT;
+        }
+        let wanted = share.clamp(BACKLOG_MIN, BACKLOG);
+        let before = state.backlog;
+        let far = wanted <= before / 2 || wanted / 2 >= before || wanted == BACKLOG;
+        if far && wanted != before && !state.draining {
+            state.backlog = wanted;
+            driver.backlog(wanted);
         }
     }
 

@@ -20,6 +20,7 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
+use super::accept::BACKLOG;
 use super::admit::{AtHand, Pace};
 use super::advisor::Advisor;
 use super::inbox::{Done, Inbox, Token};
@@ -107,9 +108,10 @@ pub(super) struct State<C> {
     pub(super) connections: u32,
     /// There was no room for another connection at the end of the last turn.
     pub(super) was_full: bool,
-    /// The listen queue is short, and stays so until then.
-    pub(super) short_backlog: bool,
-    pub(super) short_until: Instant,
+    /// How long the listen queue may become.
+    pub(super) backlog: u32,
+    /// Until then, whoever is accepted may have waited outside for long.
+    pub(super) suspect_until: Instant,
     /// The kernel ran out of descriptors: close what is idle.
     pub(super) evict: bool,
     pub(super) evict_after: Instant,
@@ -164,8 +166,8 @@ impl<D: Driver> Worker<D> {
             accept_retry: Instant::MAX,
             connections: 0,
             was_full: false,
-            short_backlog: false,
-            short_until: Instant::ZERO,
+            backlog: BACKLOG,
+            suspect_until: Instant::ZERO,
             evict: false,
             evict_after: Instant::ZERO,
             evict_due: Instant::MAX,
@@ -288,7 +290,8 @@ impl<C: Clock> State<C> {
             self.stale = false;
             self.now = self.clock.now();
             // Those who come from a listen queue that stands are looked at one by one.
-            self.pace.begin(self.now, !self.queue.is_empty() || self.short_backlog);
+            let doubt = self.now < self.suspect_until;
+            self.pace.begin(self.now, doubt || !self.queue.is_empty());
             self.at_hand = AtHand::at_once(self.now);
             self.ledger.begin(self.now);
             if self.now >= self.date_until {
