@@ -39,7 +39,7 @@ impl Stage {
             app,
             limits: Limits::default(),
             connections_max: 1000,
-            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics)),
+            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics), None),
             metrics: Arc::clone(&metrics),
             queue_target: TARGET,
             deadline_max: Duration::from_secs(60),
@@ -215,7 +215,11 @@ fn counted() {
     let waited = ((0..12).map(|n| 10 * n).sum::<u64>() + 190) * 1_000_000;
     assert_eq!(metrics.queue_delay.nanos.get(), waited);
     assert_eq!(metrics.latency_nanos.get(), waited);
-    assert_eq!((metrics.in_flight.get(), metrics.take_in_flight_max()), (0, 39), "one was served at once");
+    assert_eq!(
+        (metrics.in_flight.get(), metrics.take_in_flight_max()),
+        (0, 39),
+        "one was served at once"
+    );
 }
 
 /// Purpose: the accept gate lets in as many as the limit says and the next with every answer; clients
