@@ -38,7 +38,7 @@ use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::Listener;
+pub use socket::{Listener, Overflows};
 pub use wake::Waker;
 
 /// What a driver of this crate is made with.
