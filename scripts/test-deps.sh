@@ -12,6 +12,9 @@ cc                  build-essential  Rust links with it, and the embedded SQLite
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics must be what Prometheus accepts
 python3             python3          the measurements are driven by it
+ip                  iproute2         the kernel's gates are tried in network namespaces of their own
+nft                 nftables         one of those gates
+iptables            iptables         another
 curl                curl             the services are asked by a client that is not ours
 '
 

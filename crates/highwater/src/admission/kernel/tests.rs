@@ -57,7 +57,9 @@ fn isolated(test: &str, capabilities: &str) -> bool {
     }
     assert!(output.status.success(), "{said}");
     assert!(said.contains("1 passed"), "the test of that name ran: {said}");
-    say!("{said}");
+    if said.contains("SKIPPED") {
+        say!("{said}");
+    }
     false
 }
 
@@ -187,7 +189,6 @@ fn without_privilege_it_is_accept() {
     ] {
         let error = open(choice, address, &listeners, 2).err().expect("it cannot be had");
         assert!(error.contains("cannot be had") && error.contains(remedy), "{error}");
-        say!("{error}");
     }
     connect(address).expect("nothing is in the way");
 }
