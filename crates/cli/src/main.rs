@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "highwater",
     version,
-    after_help = "Examples:\n  highwater doctor\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
+    after_help = "Examples:\n  highwater doctor\n  highwater load http://127.0.0.1:8080/\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
 )]
 struct Cli {
     #[command(subcommand)]

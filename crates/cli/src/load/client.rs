@@ -377,7 +377,7 @@ impl Core {
         match connection.state {
             State::Free => {}
             State::Lingering | State::Idle => self.free(index),
-            State::Connecting | State::Busy => self.broken(index, now, outcome(failure)),
+            State::Connecting | State::Busy => self.broken(index, now, failure.into()),
         }
     }
 
@@ -486,16 +486,6 @@ impl Core {
         connection.serial = connection.serial.wrapping_add(1);
         connection.timed = false;
         connection.owed = 0;
-    }
-}
-
-fn outcome(failure: Failure) -> Outcome {
-    match failure {
-        Failure::Refused => Outcome::Refused,
-        Failure::Reset => Outcome::Reset,
-        Failure::TimedOut => Outcome::TimedOut,
-        Failure::Ports => Outcome::NoPort,
-        Failure::Other(errno) => Outcome::Failed(errno),
     }
 }
 
