@@ -287,7 +287,8 @@ impl<C: Clock> State<C> {
         if self.stale {
             self.stale = false;
             self.now = self.clock.now();
-            self.pace.begin(self.now, !self.queue.is_empty());
+            // Those who come from a listen queue that stands are looked at one by one.
+            self.pace.begin(self.now, !self.queue.is_empty() || self.short_backlog);
             self.at_hand = AtHand::at_once(self.now);
             self.ledger.begin(self.now);
             if self.now >= self.date_until {
