@@ -35,6 +35,7 @@ use highwater_core::driver::{Driver, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::runtime::LocalRuntime;
 
+use crate::admission::gate::WorkerGate;
 use crate::app::{Router, set_pool};
 use crate::metrics::WorkerMetrics;
 use crate::server::{Full, Inbox, Pool, ServerConfig, Worker, WorkerParts};
@@ -95,6 +96,9 @@ impl Setup {
             limits: config.limits,
             connections_max: config.connections_max.unwrap_or(u32::MAX),
             metrics,
+            gate: WorkerGate::open(),
+            queue_target: config.queue_target,
+            deadline_max: config.deadline_max,
         };
         let network = Network::new(seed, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
+use highwater_core::limit::LIMIT_MAX;
 use highwater_sys::epoll::Epoll;
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::uring::Uring;
@@ -22,6 +23,8 @@ use super::port;
 use super::run::{self, Phase};
 use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
+use crate::admission::Shed;
+use crate::admission::gate::{Bound, WorkerGate};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
@@ -133,6 +136,7 @@ impl Server {
             listeners.push(another);
         }
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
+        let bound = Bound::new(config.connection_limit.unwrap_or(LIMIT_MAX));
         let phase = Arc::new(Phase::default());
         let mut crew = Crew::new(Arc::clone(&phase));
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -147,11 +151,19 @@ impl Server {
                     limits: config.limits.clone(),
                     connections_max: (connections_max / workers as u32).max(1),
                     metrics: metrics.worker(index),
+                    gate: WorkerGate::new(
+                        config.shed.unwrap_or(Shed::None),
+                        &bound,
+                        (index as u32, workers as u32),
+                        metrics.worker(index),
+                    ),
+                    queue_target: config.queue_target,
+                    deadline_max: config.deadline_max,
                 },
             })?;
         }
         let observer = match config.metrics {
-            Some(wanted) => Some(Observer::start(wanted, &metrics, &readiness)?),
+            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
             None => None,
         };
         log::info!(
@@ -334,6 +346,7 @@ struct Observer {
 impl Observer {
     fn start(
         wanted: SocketAddr,
+        config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
     ) -> Result<Self, ServerError> {
@@ -355,6 +368,9 @@ impl Observer {
                 limits: Limits::default(),
                 connections_max: 64,
                 metrics: own.worker(0),
+                gate: WorkerGate::open(),
+                queue_target: config.queue_target,
+                deadline_max: config.deadline_max,
             },
         })?;
         Ok(Observer { address, crew })

@@ -35,6 +35,7 @@ mod slot;
 mod transport;
 mod worker;
 
+pub use crate::admission::{GateChoice, Limiter, Shed};
 pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};

@@ -29,6 +29,7 @@ use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::{Responder, Rest};
 use super::slot::Slot;
+use crate::admission::gate::WorkerGate;
 use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Target};
 use crate::log;
 use crate::metrics::WorkerMetrics;
@@ -49,6 +50,11 @@ pub(crate) struct WorkerParts {
     pub(crate) connections_max: u32,
     /// Where it counts.
     pub(crate) metrics: Arc<WorkerMetrics>,
+    /// Its side of the gate.
+    pub(crate) gate: WorkerGate,
+    /// How long requests may wait for their turn, and the longest deadline a client may ask for.
+    pub(crate) queue_target: Duration,
+    pub(crate) deadline_max: Duration,
 }
 
 /// Serves an application over one driver, on one thread.

@@ -18,8 +18,9 @@ use super::oracle::{self, Ending};
 use super::script;
 use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Watch};
+use crate::admission::gate::WorkerGate;
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, Worker, WorkerParts};
+use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -125,11 +126,15 @@ impl World {
         let ledger = Arc::new(Ledger::default());
         let app = app(Arc::clone(&ledger));
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let config = ServerConfig::default();
         let parts = WorkerParts {
             limits: plan.limits.clone(),
             connections_max: plan.connections_max,
             metrics: Arc::clone(&metrics),
             app,
+            gate: WorkerGate::open(),
+            queue_target: config.queue_target,
+            deadline_max: config.deadline_max,
         };
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred(plan.pool_max);
