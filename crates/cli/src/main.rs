@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod guard;
 mod progress;
 mod sim;
 

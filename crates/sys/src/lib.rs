@@ -23,6 +23,7 @@ mod call;
 pub mod clock;
 pub mod cpu;
 pub mod epoll;
+mod inet_diag;
 pub mod limits;
 mod probe;
 pub mod signal;
@@ -34,6 +35,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
+pub use inet_diag::{Connections, InetDiag};
 pub use probe::{Capabilities, Transport, probe};
 pub use socket::Listener;
 pub use wake::Waker;

@@ -1,0 +1,7 @@
+//! wip
+mod args;
+mod latency;
+mod policy;
+mod reading;
+mod source;
+mod text;
