@@ -1,7 +1,7 @@
 //! wip
 mod args;
-mod latency;
 mod policy;
+mod queue;
 mod reading;
 mod source;
 mod text;

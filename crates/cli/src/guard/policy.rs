@@ -7,9 +7,8 @@
 //! ```
 //!
 //! Without a source, the kernel's counts make the samples: what was closed is what was completed.
-//! With one, its counter does, over the time in which it moved; the kernel still says how much was in
-//! flight. Little's law gives the latency, and the lowest latency lately what of it is service
-//! (`latency.rs`); the rest is waiting.
+//! With one, its counter does, over the time in which it moved. In either case the kernel says how
+//! much was in flight, and how long requests waited to be read (`queue.rs`).
 //!
 //! Pure and deterministic: time and counts in, a limit and a report out.
 //!
@@ -23,7 +22,6 @@ use std::time::Duration;
 use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
-use super::latency::Service;
 use super::reading::{Reading, Timed, Totals, Trouble};
 use super::source::{Answer, TIMEOUT};
 
@@ -51,8 +49,10 @@ pub(crate) struct Counted {
     pub(crate) refused: u64,
     /// Connections that were closed; `None` if this mechanism cannot tell.
     pub(crate) completed: Option<u64>,
-    /// Connections at this moment; `None` if this mechanism cannot tell.
+    /// Connections at this moment; `None` if that is not known.
     pub(crate) in_flight: Option<u32>,
+    /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
+    pub(crate) waited: Option<Duration>,
 }
 
 /// How it stands with the source.
@@ -98,7 +98,6 @@ pub(crate) struct Policy {
     max: u32,
     /// What is in force: the start limit, then what the last good sample led to.
     safe: u32,
-    service: Service,
     window: Window,
     source: Option<Watch>,
     /// What the operator was told last.
@@ -119,7 +118,6 @@ impl Policy {
             min,
             max,
             safe: start.clamp(min, max),
-            service: Service::default(),
             window: Window::new(now),
             source: interval.map(|interval| Watch::new(interval, now)),
             told: if interval.is_some() { State::Waiting.name() } else { State::Kernel.name() },
@@ -139,11 +137,6 @@ impl Policy {
     /// How it stands with the source.
     pub(crate) fn state(&self) -> &State {
         self.source.as_ref().map_or(&State::Kernel, |source| &source.state)
-    }
-
-    /// How long requests take that wait for nobody, as far as is known.
-    pub(crate) fn service(&self) -> Option<Duration> {
-        self.service.lowest()
     }
 
     /// Takes in what was counted until `now`, and what the source said since the last turn. Returns
@@ -183,14 +176,9 @@ impl Policy {
 
     /// Has the limit follow a sample.
     fn learn(&mut self, now: Instant, sample: Option<Sample>) {
-        let Some(mut sample) = sample else { return };
-        let is_free = sample.refused == 0;
-        let waited = self.service.waited(now, &sample, is_free, self.safe <= self.min);
-        if sample.queue_delay_mean.is_zero() {
-            sample.queue_delay_min = waited;
-            sample.queue_delay_mean = waited;
+        if let Some(sample) = sample {
+            self.safe = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
         }
-        self.safe = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
     }
 }
 
@@ -205,12 +193,40 @@ struct Window {
     /// Connections times seconds.
     occupied: f64,
     in_flight_max: u32,
+    waits: Waits,
+}
+
+/// What was seen of waiting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    least: Option<Duration>,
+    sum: Duration,
+    looks: u32,
+}
+
+impl Waits {
+    fn add(&mut self, waited: Duration) {
+        self.least = Some(self.least.map_or(waited, |least| least.min(waited)));
+        self.sum = self.sum.saturating_add(waited);
+        self.looks += 1;
+    }
+
+    fn mean(&self) -> Duration {
+        self.sum.checked_div(self.looks).unwrap_or_default()
+    }
 }
 
 impl Window {
     fn new(now: Instant) -> Self {
-        let (first, last) = (None, Counted::default());
-        Window { began: now, turned: now, first, last, occupied: 0.0, in_flight_max: 0 }
+        Window {
+            began: now,
+            turned: now,
+            first: None,
+            last: Counted::default(),
+            occupied: 0.0,
+            in_flight_max: 0,
+            waits: Waits::default(),
+        }
     }
 
     fn add(&mut self, now: Instant, counted: Counted) {
@@ -220,6 +236,9 @@ impl Window {
         self.occupied += turn * (f64::from(before) + f64::from(after)) / 2.0;
         self.in_flight_max = self.in_flight_max.max(after);
         self.first.get_or_insert(counted);
+        if let Some(waited) = counted.waited {
+            self.waits.add(waited);
+        }
         (self.turned, self.last) = (now, counted);
     }
 
@@ -269,8 +288,8 @@ impl Window {
             refused: self.refused(),
             in_flight: in_flight.round() as u32,
             in_flight_max: self.in_flight_max,
-            latency_mean: Duration::try_from_secs_f64(self.occupied / completed.max(1.0))
-                .unwrap_or(Duration::MAX),
+            queue_delay_min: self.waits.least.unwrap_or_default(),
+            queue_delay_mean: self.waits.mean(),
             ..Sample::default()
         })
     }
@@ -306,16 +325,14 @@ impl Progress {
         if let Some(good) = self.good {
             sample.good = ((good * scale).round() as u64).min(sample.completed);
         }
-        if let Some(delay) = self.queue_delay.and_then(mean) {
-            (sample.queue_delay_min, sample.queue_delay_mean) = (delay, delay);
-        }
-        // What the server cannot see (its own backlog) the kernel does, unless it does not count.
-        if window.last.in_flight.is_none() {
-            sample.latency_mean = self.latency.and_then(mean).unwrap_or_default();
-            let in_flight = completed / span.as_secs_f64() * sample.latency_mean.as_secs_f64();
-            sample.in_flight = in_flight.round() as u32;
-            sample.in_flight_max = sample.in_flight;
-        }
+        // A server of ours knows how long requests waited after it had read them.
+        let queued = self.queue_delay.and_then(mean).unwrap_or_default();
+        sample.queue_delay_min = sample.queue_delay_min.max(queued);
+        sample.queue_delay_mean = sample.queue_delay_mean.max(queued);
+        // What a server measures begins when it reads.
+        let measured = self.latency.and_then(mean);
+        let latency = |measured| sample.queue_delay_mean.saturating_add(measured);
+        sample.latency_mean = measured.map(latency).unwrap_or_default();
         Some(sample)
     }
 }

@@ -97,8 +97,8 @@ fn every_trouble() -> Vec<Trouble> {
     ]
 }
 
-/// Purpose: without a source the kernel's counts make the samples: Little's law over what was in
-/// flight and what was closed.
+/// Purpose: without a source the kernel's counts make the samples: what was in flight, and what was
+/// closed.
 #[test]
 fn the_kernels_counts_suffice() {
     let mut scene = Scene::new(None);
@@ -107,8 +107,7 @@ fn the_kernels_counts_suffice() {
     }
     let sample = *scene.samples().last().expect("some");
     assert_eq!((sample.span, sample.completed, sample.in_flight), (TURN, 20, 10));
-    // 10 in flight at 200 a second: 50 ms each.
-    assert_eq!(sample.latency_mean, Duration::from_millis(50));
+    assert_eq!(sample.in_flight_max, 10);
     assert_eq!(scene.policy.state(), &State::Kernel);
     assert!(scene.told.is_empty());
 }
@@ -144,7 +143,6 @@ fn a_source_is_followed() {
     assert_eq!(scene.second(ours(1000.0)), 128);
     let sample = scene.samples()[0];
     assert_eq!((sample.completed, sample.good, sample.in_flight), (1000, 500, 10));
-    assert_eq!(sample.latency_mean, Duration::from_millis(10));
     assert_eq!(sample.queue_delay_mean, Duration::from_millis(10));
     assert_eq!(scene.told, ["ok"]);
 }
@@ -262,21 +260,27 @@ fn rates_are_judged() {
     assert_eq!(scene.told, ["absurd", "ok", "stale"]);
 }
 
-/// Purpose: a gate that counts nothing still gets its samples from a server that tells its latency.
+/// Purpose: how long requests waited is what was seen over the whole of a sample, and what a server
+/// measures is added to it.
 #[test]
-fn without_the_kernels_counts_the_source_suffices() {
+fn waits_are_averaged() {
     let mut scene = Scene::sourced();
-    scene.counted = Counted::default();
     let timed = |completed: f64| {
         let Ok(Reading::Totals(totals)) = totals(completed) else { unreachable!("made so") };
         let latency = Some(Timed { seconds: completed / 20.0, count: completed });
         Ok(Reading::Totals(Totals { latency, ..totals }))
     };
     scene.second(timed(0.0));
+    for waited_ms in [20, 40] {
+        scene.counted.waited = Some(Duration::from_millis(waited_ms));
+        scene.turn(20, 10, None);
+    }
+    scene.counted.waited = None;
     scene.second(timed(200.0));
     let sample = scene.samples()[0];
-    assert_eq!(sample.latency_mean, Duration::from_millis(50));
-    assert_eq!((sample.in_flight, sample.in_flight_max), (10, 10));
+    assert_eq!(sample.queue_delay_min, Duration::from_millis(20));
+    assert_eq!(sample.queue_delay_mean, Duration::from_millis(30));
+    assert_eq!(sample.latency_mean, Duration::from_millis(30 + 50));
 }
 
 fn any_said() -> impl Strategy<Value = Option<Result<Reading, Trouble>>> {
