@@ -9,6 +9,8 @@
 
 #[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
+#[allow(dead_code, reason = "the controller takes it up next")]
+pub(crate) mod signal;
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
