@@ -15,7 +15,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-core", Some(&[])),
     ("highwater-sys", Some(&["highwater-core"])),
     ("highwater", Some(&["highwater-core", "highwater-sys"])),
-    ("highwater-cli", Some(&["highwater"])),
+    ("highwater-cli", Some(&["highwater", "highwater-core", "highwater-sys"])),
     ("highwater-search", Some(&["highwater"])),
     ("highwater-arena", Some(&["highwater"])),
     ("highwater-tests", None),

@@ -25,12 +25,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Doctor(doctor::Args),
+    Guard(guard::Args),
     Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Guard(args) => guard::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }
 }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use highwater::server::{GateChoice, Limiter};
 use highwater::server::args::{duration, number, one_of};
+use highwater::server::{GateChoice, Limiter};
 use highwater_core::limit::LIMIT_MAX;
 use ureq::http::Uri;
 
@@ -147,9 +147,9 @@ impl Args {
                 "--limiter {}: finds the limit itself; leave --limit at auto, or use fixed",
                 other.name()
             ))),
-            (Limited::Auto, Some(Limiter::Fixed)) => {
-                Err(contradiction("--limiter fixed: does not find a limit; add --limit N".to_owned()))
-            }
+            (Limited::Auto, Some(Limiter::Fixed)) => Err(contradiction(
+                "--limiter fixed: does not find a limit; add --limit N".to_owned(),
+            )),
             (Limited::Auto, by) if min <= start && start <= max => {
                 Ok(Limits::Found { by: by.unwrap_or(Limiter::Gradient), start, min, max })
             }
@@ -289,7 +289,10 @@ mod tests {
             metric: metric.map(|metric| metric.parse().expect("a selector")),
         };
         assert_eq!(source("--metrics http://a/m"), Some(page(None)));
-        assert_eq!(source("--metrics http://a/m --metric x{y=\"1\"}"), Some(page(Some("x{y=\"1\"}"))));
+        assert_eq!(
+            source("--metrics http://a/m --metric x{y=\"1\"}"),
+            Some(page(Some("x{y=\"1\"}")))
+        );
         let asked = source("--prometheus https://p/ --query up");
         let url = "https://p/api/v1/query?query=up".parse().expect("a URL");
         assert_eq!(asked, Some(Source::Query { url }));

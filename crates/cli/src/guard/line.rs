@@ -87,7 +87,7 @@ fn text(report: &Report) -> String {
     )
 }
 
-fn json(report: &Report) -> String {
+pub(crate) fn json(report: &Report) -> String {
     let round = |value: f64| (value * 10.0).round() / 10.0;
     json!({
         "limit": report.limit,

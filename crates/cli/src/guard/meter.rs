@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-use super::policy::Counted;
+use super::window::Counted;
 
 /// What the rates look back on.
 const SPAN: Duration = Duration::from_secs(1);
@@ -50,7 +50,10 @@ impl Meter {
         Rates {
             admitted: rate(counted.admitted, first.admitted),
             refused: rate(counted.refused, first.refused),
-            completed: counted.completed.zip(first.completed).map(|(last, first)| rate(last, first)),
+            completed: counted
+                .completed
+                .zip(first.completed)
+                .map(|(last, first)| rate(last, first)),
         }
     }
 }

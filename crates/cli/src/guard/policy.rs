@@ -24,14 +24,7 @@ use highwater_core::time::Instant;
 
 use super::reading::{Reading, Timed, Totals, Trouble};
 use super::source::{Answer, TIMEOUT};
-
-/// A sample without a source covers at least this, so that a burst is not taken for a rate.
-const WINDOW_MIN: Duration = Duration::from_millis(100);
-
-/// And at least so many completions, unless that takes [`WINDOW_MAX`]: fewer say little.
-const WINDOW_COMPLETED_MIN: u64 = 20;
-
-const WINDOW_MAX: Duration = Duration::from_secs(1);
+use super::window::{Counted, Window};
 
 /// A counter that stands still so long, while so many connections are served, is no counter of theirs.
 const STALE_AFTER: Duration = Duration::from_secs(5);
@@ -39,21 +32,6 @@ const STALE_COMPLETED: u64 = 100;
 
 /// More answers a second than any server gives; 100 times what this engine does with pipelining.
 const RATE_MAX: f64 = 1e9;
-
-/// What the kernel has counted since the guard began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
-    /// Connections that were let in.
-    pub(crate) admitted: u64,
-    /// Connections that were refused.
-    pub(crate) refused: u64,
-    /// Connections that were closed; `None` if this mechanism cannot tell.
-    pub(crate) completed: Option<u64>,
-    /// Connections at this moment; `None` if that is not known.
-    pub(crate) in_flight: Option<u32>,
-    /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
-    pub(crate) waited: Option<Duration>,
-}
 
 /// How it stands with the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,27 +118,28 @@ impl Policy {
     }
 
     /// Takes in what was counted until `now`, and what the source said since the last turn. Returns
-    /// the source's state if it is another kind than last time, for the operator.
+    /// whether the source's state is of another kind than last time: the operator wants to know.
     pub(crate) fn on_turn(
         &mut self,
         now: Instant,
         counted: Counted,
         answers: impl IntoIterator<Item = Answer>,
-    ) -> Option<&State> {
+    ) -> bool {
         self.window.add(now, counted);
         let Some(mut source) = self.source.take() else {
             if self.window.is_ripe(now) {
                 let completed = self.window.completed();
-                self.learn(now, self.window.sample(now, completed as f64));
+                let sample = self.window.sample(now, completed as f64);
+                self.learn(now, &sample);
                 self.window.restart(now);
             }
-            return None;
+            return false;
         };
         for answer in answers {
             match source.judge(answer, &self.window) {
                 Verdict::Progress(progress) => {
                     let sample = progress.sample(&self.window, now);
-                    self.learn(now, sample);
+                    self.learn(now, &sample);
                     self.window.restart(now);
                 }
                 Verdict::Restart => self.window.restart(now),
@@ -170,128 +149,15 @@ impl Policy {
         source.check_silence(now);
         self.source = Some(source);
         let state = self.state().name();
-        let is_news = std::mem::replace(&mut self.told, state) != state;
-        is_news.then(|| self.state())
+        std::mem::replace(&mut self.told, state) != state
     }
 
     /// Has the limit follow a sample.
-    fn learn(&mut self, now: Instant, sample: Option<Sample>) {
-        if let Some(sample) = sample {
-            self.safe = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
+    fn learn(&mut self, now: Instant, sample: &Sample) {
+        // Where nothing happened there is nothing to learn.
+        if !sample.span.is_zero() && (sample.completed > 0 || sample.refused > 0) {
+            self.safe = self.limit.on_sample(now, sample).clamp(self.min, self.max);
         }
-    }
-}
-
-/// What the kernel counted since a sample was last made.
-#[derive(Debug)]
-struct Window {
-    began: Instant,
-    /// The last turn.
-    turned: Instant,
-    first: Option<Counted>,
-    last: Counted,
-    /// Connections times seconds.
-    occupied: f64,
-    in_flight_max: u32,
-    waits: Waits,
-}
-
-/// What was seen of waiting.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    least: Option<Duration>,
-    sum: Duration,
-    looks: u32,
-}
-
-impl Waits {
-    fn add(&mut self, waited: Duration) {
-        self.least = Some(self.least.map_or(waited, |least| least.min(waited)));
-        self.sum = self.sum.saturating_add(waited);
-        self.looks += 1;
-    }
-
-    fn mean(&self) -> Duration {
-        self.sum.checked_div(self.looks).unwrap_or_default()
-    }
-}
-
-impl Window {
-    fn new(now: Instant) -> Self {
-        Window {
-            began: now,
-            turned: now,
-            first: None,
-            last: Counted::default(),
-            occupied: 0.0,
-            in_flight_max: 0,
-            waits: Waits::default(),
-        }
-    }
-
-    fn add(&mut self, now: Instant, counted: Counted) {
-        let turn = now.saturating_since(self.turned).as_secs_f64();
-        let (before, after) = (self.last.in_flight.unwrap_or(0), counted.in_flight.unwrap_or(0));
-        // Between two turns it is taken to have changed evenly.
-        self.occupied += turn * (f64::from(before) + f64::from(after)) / 2.0;
-        self.in_flight_max = self.in_flight_max.max(after);
-        self.first.get_or_insert(counted);
-        if let Some(waited) = counted.waited {
-            self.waits.add(waited);
-        }
-        (self.turned, self.last) = (now, counted);
-    }
-
-    /// Begins anew where the last turn ended.
-    fn restart(&mut self, now: Instant) {
-        let last = self.last;
-        let in_flight_max = last.in_flight.unwrap_or(0);
-        *self = Window { first: Some(last), last, in_flight_max, ..Window::new(now) };
-    }
-
-    /// Connections closed.
-    fn completed(&self) -> u64 {
-        let first = self.first.and_then(|first| first.completed).unwrap_or(0);
-        self.last.completed.unwrap_or(0).saturating_sub(first)
-    }
-
-    fn refused(&self) -> u64 {
-        self.last.refused.saturating_sub(self.first.map_or(0, |first| first.refused))
-    }
-
-    /// Whether nobody came or went.
-    fn is_quiet(&self) -> bool {
-        self.completed() == 0 && self.refused() == 0
-    }
-
-    /// Whether it says enough to make a sample of, by itself.
-    fn is_ripe(&self, now: Instant) -> bool {
-        let span = now.saturating_since(self.began);
-        let is_full = span >= WINDOW_MIN && self.completed() >= WINDOW_COMPLETED_MIN;
-        self.last.completed.is_some() && (is_full || span >= WINDOW_MAX)
-    }
-
-    /// A sample of what happened, `completed` of it successfully; `None` if nothing did.
-    fn sample(&self, now: Instant, completed: f64) -> Option<Sample> {
-        let span = now.saturating_since(self.began);
-        let seconds = span.as_secs_f64();
-        let is_idle = completed < 0.5 && self.refused() == 0;
-        if is_idle || seconds == 0.0 {
-            return None;
-        }
-        // Casts of floats saturate, and NaN cannot be: every term is finite and `seconds` is not 0.
-        let in_flight = self.occupied / seconds;
-        Some(Sample {
-            span,
-            completed: completed.round() as u64,
-            good: completed.round() as u64,
-            refused: self.refused(),
-            in_flight: in_flight.round() as u32,
-            in_flight_max: self.in_flight_max,
-            queue_delay_min: self.waits.least.unwrap_or_default(),
-            queue_delay_mean: self.waits.mean(),
-            ..Sample::default()
-        })
     }
 }
 
@@ -316,12 +182,12 @@ struct Progress {
 }
 
 impl Progress {
-    fn sample(&self, window: &Window, now: Instant) -> Option<Sample> {
+    fn sample(&self, window: &Window, now: Instant) -> Sample {
         // The source was asked a moment ago, and the window ends now: the rate is what they share.
         let span = now.saturating_since(window.began);
         let scale = span.as_secs_f64() / self.over.as_secs_f64();
         let completed = self.completed * scale;
-        let mut sample = window.sample(now, completed)?;
+        let mut sample = window.sample(now, completed);
         if let Some(good) = self.good {
             sample.good = ((good * scale).round() as u64).min(sample.completed);
         }
@@ -333,7 +199,7 @@ impl Progress {
         let measured = self.latency.and_then(mean);
         let latency = |measured| sample.queue_delay_mean.saturating_add(measured);
         sample.latency_mean = measured.map(latency).unwrap_or_default();
-        Some(sample)
+        sample
     }
 }
 

@@ -89,17 +89,17 @@ impl fmt::Display for Trouble {
 /// Counters of completed requests, the most telling first; the first that is on the page is taken.
 /// What exporters and frameworks call them, by their documentation.
 pub(crate) const COUNTERS: &[&str] = &[
-    "http_requests_total",                       // ours, and the convention
-    "http_request_duration_seconds_count",       // client libraries' middleware
+    "http_requests_total",                        // ours, and the convention
+    "http_request_duration_seconds_count",        // client libraries' middleware
     "http_server_request_duration_seconds_count", // OpenTelemetry
-    "http_server_requests_seconds_count",        // Spring, Micrometer
-    "nginx_http_requests_total",                 // nginx-prometheus-exporter
-    "nginx_connections_handled",                 // the same
-    "caddy_http_request_duration_seconds_count", // Caddy
-    "haproxy_frontend_http_requests_total",      // HAProxy
-    "traefik_entrypoint_requests_total",         // Traefik
-    "envoy_http_downstream_rq_completed",        // Envoy
-    "apache_accesses_total",                     // apache_exporter
+    "http_server_requests_seconds_count",         // Spring, Micrometer
+    "nginx_http_requests_total",                  // nginx-prometheus-exporter
+    "nginx_connections_handled",                  // the same
+    "caddy_http_request_duration_seconds_count",  // Caddy
+    "haproxy_frontend_http_requests_total",       // HAProxy
+    "traefik_entrypoint_requests_total",          // Traefik
+    "envoy_http_downstream_rq_completed",         // Envoy
+    "apache_accesses_total",                      // apache_exporter
     "promhttp_metric_handler_requests_total",
 ];
 
@@ -137,7 +137,8 @@ pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, Tro
     ];
     let found = sums(text, &rest)?;
     let taken_ms = found.iter().flatten().chain([&completed]).filter_map(|sum| sum.taken_ms).min();
-    let value = |index: usize| found[index].map(|sum| counted(rest[index].name(), sum.value)).transpose();
+    let value =
+        |index: usize| found[index].map(|sum| counted(rest[index].name(), sum.value)).transpose();
     Ok(Reading::Totals(Totals {
         counter: counter.to_string(),
         completed: counted(counter.name(), completed.value)?,
@@ -260,7 +261,11 @@ mod tests {
             ("", None, "missing"),
             ("up 1", None, "missing"),
             ("http_requests_total 1", Some("other_total"), "missing"),
-            ("http_requests_total{code=\"500\"} 1", Some("http_requests_total{code=\"200\"}"), "missing"),
+            (
+                "http_requests_total{code=\"500\"} 1",
+                Some("http_requests_total{code=\"200\"}"),
+                "missing",
+            ),
         ] {
             assert_eq!(totals(text, metric).expect_err(text).name(), name, "{text}");
         }
@@ -278,7 +283,8 @@ mod tests {
         let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"3"]}}"#;
         assert_eq!(query(scalar), Ok(Reading::Rate(3.0)));
 
-        let error = r#"{"status":"error","errorType":"bad_data","error":"parse error: unexpected end"}"#;
+        let error =
+            r#"{"status":"error","errorType":"bad_data","error":"parse error: unexpected end"}"#;
         let string = r#"{"status":"success","data":{"resultType":"string","result":[1,"x"]}}"#;
         for (text, name) in [
             (vector("[]"), "missing"),

@@ -111,7 +111,9 @@ fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
     let refused = || Err(Trouble::Silent(format!("{} answered {status}", source.url())));
     match source {
         // Prometheus answers 4xx and 5xx with what is wrong with the query.
-        Source::Query { .. } if status == StatusCode::OK || text.starts_with('{') => reading::query(&text),
+        Source::Query { .. } if status == StatusCode::OK || text.starts_with('{') => {
+            reading::query(&text)
+        }
         Source::Page { metric, .. } if status == StatusCode::OK => {
             let read = reading::page(&text, metric.as_ref())?;
             check_age(&read, unix_ms())?;
@@ -166,7 +168,9 @@ mod tests {
     #[test]
     fn queries_are_encoded() {
         let base: Uri = "http://localhost:9090/prom/".parse().expect("a URL");
-        let Ok(source) = Source::query(&base, "sum(rate(a{b=\"ü\"}[1m]))") else { panic!("a URL") };
+        let Ok(source) = Source::query(&base, "sum(rate(a{b=\"ü\"}[1m]))") else {
+            panic!("a URL")
+        };
         let expected = "http://localhost:9090/prom/api/v1/query?query=\
                         sum%28rate%28a%7Bb%3D%22%C3%BC%22%7D%5B1m%5D%29%29";
         assert_eq!(source.url().to_string(), expected);
@@ -177,7 +181,9 @@ mod tests {
     #[test]
     fn old_samples_are_refused() {
         let read = |taken: &str| reading::page(&format!("http_requests_total 5{taken}"), None);
-        for (taken, is_old) in [("", false), (" 1000000", false), (" 2000000", false), (" 969999", true)] {
+        for (taken, is_old) in
+            [("", false), (" 1000000", false), (" 2000000", false), (" 969999", true)]
+        {
             let reading = read(taken).expect("a page");
             assert_eq!(check_age(&reading, 1_000_000).is_err(), is_old, "{taken}");
         }

@@ -60,7 +60,9 @@ const BLANK: [char; 2] = [' ', '\t'];
 fn line(text: &str) -> Option<Line<'_>> {
     let (name, labels, rest) = series(text)?;
     // Without labels, only a blank tells where the name ends.
-    if labels.0.is_empty() && !rest.starts_with(BLANK) && !text[..text.len() - rest.len()].ends_with('}')
+    if labels.0.is_empty()
+        && !rest.starts_with(BLANK)
+        && !text[..text.len() - rest.len()].ends_with('}')
     {
         return None;
     }
@@ -80,7 +82,8 @@ fn number(word: &str) -> Option<f64> {
 
 /// `name [{labels}]`, and what follows.
 fn series(text: &str) -> Option<(&str, Labels<'_>, &str)> {
-    let (name, rest) = name(text, |byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')?;
+    let (name, rest) =
+        name(text, |byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')?;
     let Some(mut inside) = rest.trim_start_matches(BLANK).strip_prefix('{') else {
         return Some((name, Labels(""), rest));
     };

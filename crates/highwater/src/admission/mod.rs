@@ -9,8 +9,9 @@
 
 #[allow(dead_code, reason = "the worker's turn takes it up next")]
 pub(crate) mod gate;
-#[allow(dead_code, reason = "the controller takes it up next")]
 pub(crate) mod signal;
+
+pub use self::signal::{Signal, Signals};
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,24 +83,24 @@ const RATE_SAMPLES_MAX: usize = 32;
 
 /// What an autoscaler, an operator or an alert goes by. All of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Signals {
+pub struct Signals {
     /// Work offered over work that can be done, smoothed, counting every attempt. Not capped at 1.
-    pub(crate) demand_ratio: f64,
+    pub demand_ratio: f64,
     /// The same if refused clients tried [`TRIES_ASSUMED`] times each.
-    pub(crate) demand_ratio_min: f64,
+    pub demand_ratio_min: f64,
     /// Whether this server has owed too much, and has not been calm since.
-    pub(crate) needs_scaleout: bool,
+    pub needs_scaleout: bool,
     /// In flight over the limit, 0 to 1.
-    pub(crate) saturation_ratio: f64,
+    pub saturation_ratio: f64,
     /// How many more connections with work the limit leaves room for.
-    pub(crate) headroom: u32,
+    pub headroom: u32,
     /// Turned away per second, over the last second.
-    pub(crate) rejection_rate: f64,
+    pub rejection_rate: f64,
 }
 
 /// Turns samples into [`Signals`].
 #[derive(Debug)]
-pub(crate) struct Signal {
+pub struct Signal {
     /// The wait beyond which a queue counts as standing.
     queue_target: Duration,
     smoothed: Smoothed,
@@ -118,7 +118,7 @@ pub(crate) struct Signal {
 impl Signal {
     /// `queue_target` is the least wait over a sample that an unhurried server does not show:
     /// `--queue-target`.
-    pub(crate) fn new(queue_target: Duration) -> Self {
+    pub fn new(queue_target: Duration) -> Self {
         Signal {
             queue_target,
             smoothed: Smoothed::idle(),
@@ -145,7 +145,7 @@ impl Signal {
 
     /// Takes in what happened since the last sample. `limit` was in force; `refusing` is the share
     /// of the cores' time that went into turning others away, 0 to 1, where it is known.
-    pub(crate) fn on_sample(&mut self, sample: &Sample, limit: u32, refusing: f32) -> Signals {
+    pub fn on_sample(&mut self, sample: &Sample, limit: u32, refusing: f32) -> Signals {
         let span = sample.span.as_secs_f64();
         let occupied = self.occupied(sample, limit, refusing);
         let growth = f64::from(sample.in_flight) - f64::from(self.in_flight);

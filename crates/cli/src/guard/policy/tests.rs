@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::super::window::WINDOW_MAX;
 use super::*;
 
 /// Doubles with every sample it is given: whatever moves it shows.
@@ -61,8 +62,8 @@ impl Scene {
         self.counted.completed = self.counted.completed.map(|before| before + closed);
         self.counted.in_flight = self.counted.in_flight.map(|_| in_flight);
         let answer = said.map(|said| Answer { at: self.now, said });
-        if let Some(state) = self.policy.on_turn(self.now, self.counted, answer) {
-            self.told.push(state.name().to_owned());
+        if self.policy.on_turn(self.now, self.counted, answer) {
+            self.told.push(self.policy.state().name().to_owned());
         }
         self.policy.limit()
     }

@@ -39,7 +39,10 @@ fn the_specifications_example() {
         (r#"http_requests_total{code="200",method="post"}"#, Some(1027.0)),
         (r#"http_requests_total{code="500"}"#, None),
         (r#"msdos_file_access_time_seconds{path="C:\\DIR\\FILE.TXT"}"#, Some(1_458_255_915.0)),
-        (r#"msdos_file_access_time_seconds{error="Cannot find file:\n\"FILE.TXT\""}"#, Some(1_458_255_915.0)),
+        (
+            r#"msdos_file_access_time_seconds{error="Cannot find file:\n\"FILE.TXT\""}"#,
+            Some(1_458_255_915.0),
+        ),
         ("metric_without_timestamp_and_labels", Some(12.47)),
         ("something_weird", Some(f64::INFINITY)),
         ("http_requests", None),
@@ -81,7 +84,9 @@ fn what_is_no_metrics_page_is_refused() {
 /// Purpose: white space and commas where the format allows them change nothing.
 #[test]
 fn white_space_is_free() {
-    for page in ["a{x=\"1\",} 2", " a { x = \"1\" , }\t2 ", "a{x=\"1\"}2\r\n", "\n\na{x=\"1\"} 2e0 7"] {
+    for page in
+        ["a{x=\"1\",} 2", " a { x = \"1\" , }\t2 ", "a{x=\"1\"}2\r\n", "\n\na{x=\"1\"} 2e0 7"]
+    {
         assert_eq!(sum(page, "a{x=\"1\"}"), Some(2.0), "{page:?}");
     }
     assert_eq!(sum("a{} 1\na 2", "a"), Some(3.0));
