@@ -3,6 +3,7 @@
 
 mod doctor;
 mod guard;
+mod load;
 mod progress;
 mod sim;
 
@@ -26,6 +27,7 @@ struct Cli {
 enum Verb {
     Doctor(doctor::Args),
     Guard(guard::Args),
+    Load(Box<load::Args>),
     Sim(sim::Args),
 }
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Guard(args) => guard::run(&args),
+        Verb::Load(args) => load::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }
 }

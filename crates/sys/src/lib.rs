@@ -22,6 +22,7 @@ compile_error!(
 mod call;
 pub mod clock;
 pub mod cpu;
+pub mod dial;
 pub mod epoll;
 mod inet_diag;
 pub mod limits;

@@ -164,6 +164,55 @@ fn set_socket_option<T>(fd: RawFd, level: i32, option: i32, value: &T) -> io::Re
     Ok(())
 }
 
+/// A socket to connect to `target` with, bound to the address `source` if one is given, on whatever
+/// port is free towards that target when it connects.
+pub(crate) fn client(
+    target: SocketAddr,
+    source: Option<std::net::IpAddr>,
+    nonblocking: bool,
+) -> io::Result<OwnedFd> {
+    let family = if target.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: takes no pointers.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | flags, 0) })?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // A request is sent whole: its last segment is not to wait for the acknowledgement of the first.
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+    if let Some(source) = source {
+        // Without it a bound socket takes a port away from all targets, and there are few.
+        set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
+        bind(&fd, SocketAddr::new(source, 0))?;
+    }
+    Ok(fd)
+}
+
+/// Begins to connect; `EINPROGRESS` says that it goes on.
+pub(crate) fn connect(fd: RawFd, target: SocketAddr) -> io::Result<()> {
+    let mut addr = RawAddr::encode(target);
+    let (raw, len) = (addr.as_mut_ptr(), addr.len);
+    // SAFETY: `raw` is valid for reads of `len` bytes.
+    check(unsafe { libc::connect(fd, raw, len) })?;
+    Ok(())
+}
+
+/// The error that waits on a socket, as a number; 0 if there is none. It is taken by asking.
+pub(crate) fn take_error(fd: RawFd) -> i32 {
+    let mut errno = 0_i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: both are valid for writes, and `len` says how much there is room for.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut errno).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 { libc::EBADF } else { errno }
+}
+
 /// Makes the coming close of a connection send a reset and forget the connection at once.
 pub(crate) fn reset_on_close(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -193,7 +242,7 @@ pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
 }
 
 /// A socket address as the kernel writes it.
-struct RawAddr {
+pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
 }
@@ -205,6 +254,14 @@ impl RawAddr {
         RawAddr { storage, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
     }
 
+    pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(crate) fn len(&self) -> libc::socklen_t {
+        self.len
+    }
+
     fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         (&raw mut self.storage).cast()
     }
@@ -213,7 +270,7 @@ impl RawAddr {
         &raw mut self.len
     }
 
-    fn encode(addr: SocketAddr) -> RawAddr {
+    pub(crate) fn encode(addr: SocketAddr) -> RawAddr {
         let mut raw = RawAddr::empty();
         match addr {
             SocketAddr::V4(v4) => {

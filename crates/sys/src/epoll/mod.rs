@@ -13,6 +13,7 @@
 //! registered with an edge to come; a closed connection's slot is freed only by reporting it.
 
 mod accept;
+pub(crate) mod dial;
 mod selector;
 mod slots;
 

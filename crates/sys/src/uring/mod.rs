@@ -21,6 +21,7 @@
 
 mod accept;
 mod buffers;
+pub(crate) mod dial;
 mod park;
 mod ring;
 mod slots;

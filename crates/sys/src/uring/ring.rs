@@ -140,7 +140,7 @@ impl Ring {
     /// # Safety
     /// What the entry points to must stay valid until its completion has been reaped.
     #[inline]
-    unsafe fn push(&mut self, entry: &squeue::Entry) {
+    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) {
         if self.overflow.is_empty() {
             // SAFETY: the caller vouches for the entry.
             if unsafe { self.io.submission().push(entry) }.is_ok() {

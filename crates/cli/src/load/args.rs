@@ -1,0 +1,254 @@
+//! The flags of `highwater load`, and what they must not be.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::schedule::Arrivals;
+
+/// Connections and users, at most. Beyond the ports of four addresses, one machine is the wrong tool.
+pub(crate) const CONNECTIONS_MAX: u32 = 100_000;
+/// Requests a second that may be asked for.
+pub(crate) const RATE_MAX: f64 = 10_000_000.0;
+/// The longest measured span.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Requests in one write.
+pub(crate) const PIPELINE_MAX: u32 = 1024;
+/// Client threads.
+pub(crate) const THREADS_MAX: u32 = 64;
+/// Bytes of one request body.
+pub(crate) const BODY_MAX: usize = 64 * 1024 * 1024;
+/// URLs in one mix.
+pub(crate) const URLS_MAX: usize = 1024;
+/// Source addresses.
+pub(crate) const SOURCES_MAX: usize = 1024;
+/// Points of the series.
+pub(crate) const POINTS_MAX: u128 = 100_000;
+
+/// Generate HTTP load, and measure what comes of it.
+///
+/// Without --rate it is a closed loop: --connections users, each sending its next request when it has
+/// the answer to its last. That finds the peak. With --rate it is an open loop: requests are sent by
+/// schedule whatever the server does, and latency runs from the scheduled instant, so a stall is
+/// charged for everything it delays. That finds latency, and what happens beyond the peak.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  The peak:               highwater load http://127.0.0.1:8080/plaintext --connections 256
+  Latency at a rate:      highwater load http://127.0.0.1:8080/ --rate 20000 --duration 30s
+  A storm of connections: highwater load http://10.0.0.1:8080/ --rate 9000 --close --deadline 200ms
+                            --source 10.0.1.1-10.0.1.8
+  Writes:                 highwater load http://127.0.0.1:8080/e --method POST --body '{\"a\":1}'
+
+Exit status:
+  0  the load was generated as asked, whatever the server made of it
+  1  it could not be generated: nothing listens, nothing was ever answered, or the client failed
+  2  a flag is wrong
+  3  the client was the bottleneck (with --strict): the figures are about it, not about the server")]
+pub(crate) struct Args {
+    /// Where to send requests: http://HOST[:PORT]/PATH. Several of one host are sent in turn.
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) urls: Vec<String>,
+
+    /// Users of a closed loop; in an open loop, connections at most [default: 64; open loop with
+    /// --close: 8192].
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    pub(crate) connections: Option<u32>,
+
+    /// Open loop: so many requests a second, up to 10 million.
+    #[arg(short, long, value_parser = parse_rate)]
+    pub(crate) rate: Option<f64>,
+
+    /// Open loop: how requests follow each other.
+    #[arg(long, value_enum, default_value_t = Arrivals::Uniform, requires = "rate")]
+    pub(crate) arrivals: Arrivals,
+
+    /// How long to measure, up to 24h.
+    #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+
+    /// How long to run before measuring.
+    #[arg(short, long, default_value = "1s", value_parser = parse_duration)]
+    pub(crate) warmup: Duration,
+
+    /// Client threads, each with its share of connections and rate.
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
+    pub(crate) threads: u32,
+
+    /// Answers that take longer are no goodput, and the client gives up on them.
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) deadline: Option<Duration>,
+
+    /// Give up on a request after this long.
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+
+    /// Closed loop: how long a user pauses after a refusal, a 503 or a failure.
+    #[arg(long, default_value = "50ms", value_parser = parse_duration)]
+    pub(crate) backoff: Duration,
+
+    /// A new connection for every request.
+    #[arg(long, conflicts_with_all = ["requests_per_connection", "pipeline"])]
+    pub(crate) close: bool,
+
+    /// Close a connection after so many requests.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests_per_connection: Option<u64>,
+
+    /// Closed loop: send so many requests before waiting for their answers.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
+    pub(crate) pipeline: u32,
+
+    /// Request method.
+    #[arg(short = 'X', long, default_value = "GET")]
+    pub(crate) method: String,
+
+    /// A request header, NAME: VALUE. May be given several times.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<String>,
+
+    /// Request body.
+    #[arg(long, conflicts_with = "body_file")]
+    pub(crate) body: Option<String>,
+
+    /// File with the request body, up to 64 MiB.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body_file: Option<PathBuf>,
+
+    /// Local addresses to connect from, in turn: one, or a range. Each gives about 28 000 ports.
+    #[arg(long, value_name = "A[-B]", value_parser = parse_sources)]
+    pub(crate) source: Option<Sources>,
+
+    /// How bytes are moved.
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
+    pub(crate) transport: Transport,
+
+    /// Length of one point of the JSON's series.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) series: Duration,
+
+    /// Seed of --arrivals poisson.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Exit with 3 if the client was the bottleneck.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Args {
+    /// Users of a closed loop, or connections of an open one at most.
+    pub(crate) fn connections(&self) -> u32 {
+        /// Enough for a peak; more hides it behind queueing.
+        const CLOSED: u32 = 64;
+        /// What a storm of 8000 a second needs that is given up after a second.
+        const STORM: u32 = 8 * 1024;
+        let usual = if self.close && self.rate.is_some() { STORM } else { CLOSED };
+        self.connections.unwrap_or(usual)
+    }
+
+    /// What clap cannot check by itself.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let least = |name, value: Duration, least: Duration| {
+            if value >= least {
+                return Ok(());
+            }
+            Err(format!("--{name} {value:?} is less than {least:?}; write more"))
+        };
+        least("duration", self.duration, Duration::from_millis(1))?;
+        least("timeout", self.timeout, Duration::from_millis(1))?;
+        least("series", self.series, Duration::from_millis(10))?;
+        if let Some(deadline) = self.deadline {
+            least("deadline", deadline, Duration::from_millis(1))?;
+        }
+        if self.threads > self.connections() {
+            return Err(format!(
+                "--threads {} and --connections {}: a thread needs a connection; use fewer threads",
+                self.threads,
+                self.connections()
+            ));
+        }
+        if (self.warmup + self.duration).as_nanos() / self.series.as_nanos() > POINTS_MAX {
+            return Err(format!(
+                "--series {:?} cuts the run into more than {POINTS_MAX} points; write more",
+                self.series
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How bytes are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Transport {
+    /// io_uring if it works here, else epoll.
+    Auto,
+    /// io_uring.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// Local addresses, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sources(pub(crate) Vec<IpAddr>);
+
+/// `10s`, `250ms`, `500us`, `2m`, `1h`, with decimals.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("{text:?} is no duration; write 10s, 250ms, 500us, 2m or 1h");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(refuse()),
+    };
+    let number: f64 = number.parse().map_err(|_| refuse())?;
+    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| refuse())?;
+    if duration > DURATION_MAX {
+        return Err(format!("{text} is more than 24h; write less"));
+    }
+    Ok(duration)
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number; write 5000"))?;
+    if !(0.001..=RATE_MAX).contains(&rate) {
+        return Err(format!("{text} is not 0.001 to 10000000 requests a second"));
+    }
+    Ok(rate)
+}
+
+fn parse_sources(text: &str) -> Result<Sources, String> {
+    let address = |text: &str| {
+        text.parse::<IpAddr>()
+            .map_err(|_| format!("{text:?} is no address; write 10.0.1.1 or 10.0.1.1-10.0.1.8"))
+    };
+    let Some((first, last)) = text.split_once('-') else {
+        return Ok(Sources(vec![address(text)?]));
+    };
+    let (first, last) = (address(first)?, address(last)?);
+    let addresses: Vec<IpAddr> = match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => (u32::from(first)..=u32::from(last))
+            .take(SOURCES_MAX + 1)
+            .map(|bits| IpAddr::V4(bits.into()))
+            .collect(),
+        (IpAddr::V6(first), IpAddr::V6(last)) => (u128::from(first)..=u128::from(last))
+            .take(SOURCES_MAX + 1)
+            .map(|bits| IpAddr::V6(bits.into()))
+            .collect(),
+        _ => return Err(format!("{text}: both ends must be IPv4, or both IPv6")),
+    };
+    match addresses.len() {
+        0 => Err(format!("{text}: the range is empty; write the lower address first")),
+        1..=SOURCES_MAX => Ok(Sources(addresses)),
+        _ => Err(format!("{text}: more than {SOURCES_MAX} addresses; write a shorter range")),
+    }
+}

@@ -1,0 +1,53 @@
+//! `highwater load`: requests in a closed or an open loop, and what came of them.
+//!
+//! ```text
+//!  args ─▶ target (address, request bytes) ─▶ run: threads of client ⇄ sys::dial
+//!                                                   schedule  response  tally
+//!                                              └─▶ report (text | JSON)
+//! ```
+//!
+//! Pure, given the time: `schedule`, `response`, `tally`, and `client` but for its dialer. Clocks,
+//! threads and files are `run`'s.
+
+mod args;
+mod client;
+mod report;
+mod response;
+mod run;
+mod schedule;
+mod tally;
+mod target;
+
+use std::process::ExitCode;
+
+pub(crate) use args::Args;
+
+/// Exit status for a wrong flag, as clap has it.
+const WRONG_FLAG: u8 = 2;
+/// Exit status for figures that are about the client, under `--strict`.
+const BOTTLENECK: u8 = 3;
+
+#[expect(clippy::print_stderr, reason = "this is how a command complains")]
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let prepared = args.check().and_then(|()| target::resolve(args));
+    let target = match prepared {
+        Ok(target) => target,
+        Err(problem) => {
+            eprintln!("highwater load: {problem}");
+            return ExitCode::from(WRONG_FLAG);
+        }
+    };
+    let result = match run::run(args, &target) {
+        Ok(result) => result,
+        Err(problem) => {
+            eprintln!("highwater load: {problem}");
+            return ExitCode::FAILURE;
+        }
+    };
+    report::print(args, &target, &result);
+    match () {
+        () if result.nothing_listens() => ExitCode::FAILURE,
+        () if args.strict && !result.bottlenecks(args).is_empty() => ExitCode::from(BOTTLENECK),
+        () => ExitCode::SUCCESS,
+    }
+}

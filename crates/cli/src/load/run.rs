@@ -1,0 +1,344 @@
+//! Runs the clients: threads, clocks, signals, and what the run cost this machine.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use highwater_core::time::Instant;
+use highwater_sys::clock::monotonic;
+use highwater_sys::dial::{Dial, DialConfig, EpollDialer, UringDialer};
+use highwater_sys::signal::Signals;
+use highwater_sys::{self as sys, limits};
+
+use super::args::{Args, Transport};
+use super::client::{Client, LINGERING_MAX, Plan};
+use super::schedule::Schedule;
+use super::tally::{Span, Tally};
+use super::target::Target;
+
+/// How often a client that waits looks up, and the live line moves.
+const TICK: Duration = Duration::from_millis(100);
+/// For threads to start before the first request is due.
+const HEAD_START: Duration = Duration::from_millis(20);
+/// For a time-out to be noticed (a tick of the timing wheel) and tallied.
+const GRACE: Duration = Duration::from_millis(500);
+/// Client CPU from which on the figures are about the client.
+const CPU_MAX: f64 = 0.9;
+/// Schedule lag (p99) from which on they are.
+const LAG_MAX: Duration = Duration::from_millis(5);
+/// Sent over asked, below which the load was not what was asked for.
+const RATE_RATIO_MIN: f64 = 0.99;
+
+/// What a run found.
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    /// The measured span, shorter than asked for if the run was interrupted.
+    pub(crate) span: Duration,
+    /// CPU time over wall time, of the busiest client thread, 0 to 1.
+    pub(crate) client_cpu: f64,
+    /// CPU time of all client threads in the measured span.
+    pub(crate) cpu: Duration,
+    pub(crate) transport: sys::Transport,
+    pub(crate) interrupted: bool,
+}
+
+impl Outcome {
+    /// Whether not one request got past the connection attempt.
+    pub(crate) fn nothing_listens(&self) -> bool {
+        let counts = &self.tally.counts;
+        counts.sent > 0 && counts.refused + counts.no_port + counts.failed == counts.sent
+    }
+
+    /// Sent over asked; 1 in a closed loop.
+    pub(crate) fn rate_ratio(&self) -> f64 {
+        match self.tally.asked {
+            0 => 1.0,
+            asked => self.tally.counts.sent as f64 / asked as f64,
+        }
+    }
+
+    /// Why the figures are about the client and not about the server, with what to do about it.
+    pub(crate) fn bottlenecks(&self, args: &Args) -> Vec<String> {
+        let mut found = Vec::new();
+        let counts = &self.tally.counts;
+        if self.client_cpu >= CPU_MAX {
+            found.push(format!(
+                "the client used {:.0} % of a core: use more --threads, or another machine",
+                self.client_cpu * 100.0
+            ));
+        }
+        if counts.no_port > 0 {
+            found.push(format!(
+                "{} connections found no local port: add addresses with --source",
+                counts.no_port
+            ));
+        }
+        if counts.failed > 0 {
+            let errno = self.tally.errno.unwrap_or(0);
+            found.push(format!(
+                "{} connections could not be made here: {}",
+                counts.failed,
+                std::io::Error::from_raw_os_error(errno)
+            ));
+        }
+        if args.rate.is_none() {
+            return found;
+        }
+        let lag = Duration::from_nanos(self.tally.lag.quantile(0.99).unwrap_or(0));
+        if self.rate_ratio() < RATE_RATIO_MIN || lag > LAG_MAX {
+            found.push(format!(
+                "{:.1} % of the asked rate was sent, with a lag behind schedule of {lag:.1?} (p99): \
+                 all {} connections were busy, or the client was; raise --connections or --threads",
+                self.rate_ratio() * 100.0,
+                args.connections(),
+            ));
+        }
+        found
+    }
+}
+
+/// What a running client shows.
+#[derive(Default)]
+struct Shown {
+    sent: AtomicU64,
+    ok: AtomicU64,
+    good: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    shown: Vec<Shown>,
+}
+
+/// Generates the load.
+///
+/// # Errors
+/// The machinery failed: no descriptors, no memory, no io_uring where it was asked for.
+pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
+    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    prepare(args)?;
+    let transport = transport(args.transport)?;
+    let start = monotonic() + HEAD_START;
+    let from = start + args.warmup;
+    let span = Span { start, from, to: from + args.duration, step: args.series };
+    let shared = Arc::new(Shared {
+        stop: AtomicBool::new(false),
+        shown: (0..args.threads).map(|_| Shown::default()).collect(),
+    });
+    let threads = (0..args.threads)
+        .map(|number| spawn(args, target, span, transport, number, &shared))
+        .collect::<Result<Vec<_>, _>>()?;
+    let interrupted = watch(args, span, &shared, &threads, &signals);
+    let mut outcome = Outcome {
+        tally: Tally::new(span, args.deadline),
+        span: monotonic().min(span.to) - span.from,
+        client_cpu: 0.0,
+        cpu: Duration::ZERO,
+        transport,
+        interrupted,
+    };
+    for thread in threads {
+        let (tally, cpu) = thread.join().map_err(|_| "a client thread panicked")??;
+        outcome.tally.merge(&tally);
+        outcome.cpu += cpu;
+        let share = cpu.as_secs_f64() / outcome.span.as_secs_f64().max(1e-9);
+        outcome.client_cpu = outcome.client_cpu.max(share);
+    }
+    Ok(outcome)
+}
+
+/// Sees to it that there are descriptors enough.
+fn prepare(args: &Args) -> Result<(), String> {
+    /// For everything that is no connection.
+    const RESERVE: u64 = 64;
+    let limit = limits::raise_descriptors().map_err(|error| format!("descriptors: {error}"))?;
+    let lingering = u64::from(args.threads) * LINGERING_MAX as u64;
+    let needed = u64::from(args.connections()) + lingering + RESERVE;
+    if needed > limit.soft {
+        return Err(format!(
+            "{} connections need {needed} descriptors, and {} are allowed: lower --connections, or \
+             raise `ulimit -n`",
+            args.connections(),
+            limit.soft
+        ));
+    }
+    Ok(())
+}
+
+fn transport(wanted: Transport) -> Result<sys::Transport, String> {
+    let capabilities = sys::probe();
+    match (wanted, &capabilities.uring) {
+        (Transport::Uring, Err(reason)) => {
+            Err(format!("--transport uring: {reason}; use --transport epoll"))
+        }
+        (Transport::Epoll, _) => Ok(sys::Transport::Epoll),
+        _ => Ok(capabilities.best()),
+    }
+}
+
+type Client1 = Result<(Tally, Duration), String>;
+
+fn spawn(
+    args: &Args,
+    target: &Target,
+    span: Span,
+    transport: sys::Transport,
+    number: u32,
+    shared: &Arc<Shared>,
+) -> Result<JoinHandle<Client1>, String> {
+    let plan = plan(args, target, number);
+    let schedule = args.rate.map(|rate| {
+        let (share, phase) = (rate / f64::from(args.threads), number.into());
+        let phase: f64 = phase;
+        let seed = args.seed.wrapping_add(number.into());
+        Schedule::new(args.arrivals, share, span.start, phase / f64::from(args.threads), seed)
+    });
+    let messages = target.requests.iter().map(|request| request.repeat(plan.pipeline)).collect();
+    let sources = args.source.clone().map_or(Vec::new(), |sources| sources.0);
+    let config = DialConfig { target: target.address, sources, messages };
+    let tally = Tally::new(span, args.deadline);
+    let shared = shared.clone();
+    std::thread::Builder::new()
+        .name(format!("load-{number}"))
+        .spawn(move || {
+            let (give_up, number) = (plan.give_up, number as usize);
+            match transport {
+                sys::Transport::Uring => {
+                    let dialer = UringDialer::new(&config);
+                    let dialer = dialer.map_err(|error| format!("io_uring: {error}"))?;
+                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    drive(client, span, give_up, &shared, number)
+                }
+                sys::Transport::Epoll => {
+                    let dialer = EpollDialer::new(&config);
+                    let dialer = dialer.map_err(|error| format!("epoll: {error}"))?;
+                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    drive(client, span, give_up, &shared, number)
+                }
+            }
+        })
+        .map_err(|error| format!("starting a thread: {error}"))
+}
+
+fn plan(args: &Args, target: &Target, number: u32) -> Plan {
+    let (connections, threads) = (args.connections(), args.threads);
+    let share = connections / threads + u32::from(number < connections % threads);
+    Plan {
+        connections: share as usize,
+        pipeline: args.pipeline as usize,
+        requests_per_connection: match args.close {
+            true => 1,
+            false => args.requests_per_connection.unwrap_or(u64::MAX),
+        },
+        give_up: args.deadline.map_or(args.timeout, |deadline| deadline.min(args.timeout)),
+        backoff: args.backoff,
+        request_sizes: target.requests.iter().map(Vec::len).collect(),
+        bodiless: args.method == "HEAD",
+    }
+}
+
+/// One client thread, from the first request to the end of the last measured one.
+fn drive<D: Dial>(
+    mut client: Client<D>,
+    span: Span,
+    give_up: Duration,
+    shared: &Shared,
+    number: usize,
+) -> Client1 {
+    let last = span.to + give_up + GRACE;
+    let (mut began, mut ended) = (None, None);
+    let mut shown_at = span.start;
+    loop {
+        let now = monotonic();
+        if now >= span.from && began.is_none() {
+            began = Some(on_cpu());
+        }
+        if now >= span.to && ended.is_none() {
+            ended = Some(on_cpu());
+        }
+        if now >= shown_at {
+            shown_at = now + TICK;
+            show(client.tally(), &shared.shown[number]);
+            if shared.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        if client.is_decided(now) || now >= last {
+            break;
+        }
+        client.begin(now);
+        client.poll(now + TICK, monotonic).map_err(|error| format!("polling: {error}"))?;
+    }
+    let cpu = ended.unwrap_or_else(on_cpu).saturating_sub(began.unwrap_or_else(on_cpu));
+    Ok((client.finish(), cpu))
+}
+
+fn show(tally: &Tally, shown: &Shown) {
+    let total = tally.total();
+    shown.sent.store(total.sent, Ordering::Relaxed);
+    shown.ok.store(total.ok, Ordering::Relaxed);
+    shown.good.store(total.good, Ordering::Relaxed);
+    shown.refused.store(total.refused, Ordering::Relaxed);
+    shown.failed.store(total.errors() + total.timeouts + total.non_2xx, Ordering::Relaxed);
+}
+
+/// On-CPU time of the calling thread, to the nanosecond; zero if this kernel does not keep it.
+fn on_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// Draws the live line until the clients are done, or a signal ends the run. True if one did.
+fn watch(
+    args: &Args,
+    span: Span,
+    shared: &Shared,
+    threads: &[JoinHandle<Client1>],
+    signals: &Signals,
+) -> bool {
+    let visible = stderr().is_terminal();
+    let mut interrupted = false;
+    let mut last = (monotonic(), 0, 0);
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        if let Ok(Some(_)) = signals.wait_timeout(TICK) {
+            interrupted = true;
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+        if visible {
+            draw(args, span, shared, &mut last);
+        }
+    }
+    if visible {
+        // A terminal that is gone is no reason to stop.
+        let _ = stderr().write_all(b"\r\x1b[K");
+    }
+    interrupted
+}
+
+fn draw(args: &Args, span: Span, shared: &Shared, last: &mut (Instant, u64, u64)) {
+    let sum = |field: fn(&Shown) -> &AtomicU64| -> u64 {
+        shared.shown.iter().map(|shown| field(shown).load(Ordering::Relaxed)).sum()
+    };
+    let now = monotonic();
+    let (sent, good) = (sum(|shown| &shown.sent), sum(|shown| &shown.good));
+    let seconds = (now - last.0).as_secs_f64().max(1e-3);
+    let left = span.to - now;
+    let line = format!(
+        "\r{} {:.0} s left: {:.0} sent/s, {:.0} {}/s, {} refused, {} failed \x1b[K",
+        if now < span.from { "warming up," } else { "measuring," },
+        left.as_secs_f64(),
+        (sent - last.1) as f64 / seconds,
+        (good - last.2) as f64 / seconds,
+        if args.deadline.is_some() { "good" } else { "ok" },
+        sum(|shown| &shown.refused),
+        sum(|shown| &shown.failed),
+    );
+    *last = (now, sent, good);
+    // A terminal that is gone is no reason to stop.
+    let _ = stderr().write_all(line.as_bytes());
+}

@@ -1,0 +1,263 @@
+//! What came of the requests? Counters, distributions, and a series over time; no clock, no I/O.
+//!
+//! A request is *measured* if it was meant to be sent within the measured span; what comes of it
+//! counts whenever it comes. Every measured request that was sent ends as exactly one of: answered
+//! (2xx or not), refused, timed out, failed. The series counts everything when it happens, the
+//! warm-up and the end too, since it is there to show change.
+
+use std::time::Duration;
+
+use highwater_core::histogram::Histogram;
+use highwater_core::time::Instant;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A whole answer, with this status.
+    Answered(u16),
+    /// The connection was refused.
+    Refused,
+    /// Given up by us at the deadline or time-out, or by the kernel.
+    TimedOut,
+    /// The connection was reset.
+    Reset,
+    /// The connection ended before the answer did.
+    Truncated,
+    /// What came was no HTTP answer.
+    Malformed(&'static str),
+    /// This machine had no port left to connect from.
+    NoPort,
+    /// This machine failed to connect or send in another way, by the error's number.
+    Failed(i32),
+}
+
+/// Requests by how they ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Requests begun.
+    pub(crate) sent: u64,
+    /// 2xx.
+    pub(crate) ok: u64,
+    /// 2xx within the deadline.
+    pub(crate) good: u64,
+    /// Other answers.
+    pub(crate) non_2xx: u64,
+    pub(crate) refused: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) resets: u64,
+    pub(crate) truncated: u64,
+    pub(crate) malformed: u64,
+    pub(crate) no_port: u64,
+    pub(crate) failed: u64,
+}
+
+impl Counts {
+    /// Everything that went wrong apart from refusals, time-outs and other statuses.
+    pub(crate) fn errors(&self) -> u64 {
+        self.resets + self.truncated + self.malformed + self.no_port + self.failed
+    }
+
+    fn count(&mut self, outcome: Outcome, in_time: bool) {
+        let field = match outcome {
+            Outcome::Answered(200..=299) => {
+                self.good += u64::from(in_time);
+                &mut self.ok
+            }
+            Outcome::Answered(_) => &mut self.non_2xx,
+            Outcome::Refused => &mut self.refused,
+            Outcome::TimedOut => &mut self.timeouts,
+            Outcome::Reset => &mut self.resets,
+            Outcome::Truncated => &mut self.truncated,
+            Outcome::Malformed(_) => &mut self.malformed,
+            Outcome::NoPort => &mut self.no_port,
+            Outcome::Failed(_) => &mut self.failed,
+        };
+        *field += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.sent += other.sent;
+        self.ok += other.ok;
+        self.good += other.good;
+        self.non_2xx += other.non_2xx;
+        self.refused += other.refused;
+        self.timeouts += other.timeouts;
+        self.resets += other.resets;
+        self.truncated += other.truncated;
+        self.malformed += other.malformed;
+        self.no_port += other.no_port;
+        self.failed += other.failed;
+    }
+}
+
+/// The spans a run consists of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// When the first request is sent.
+    pub(crate) start: Instant,
+    /// The measured span.
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+    /// Of one point of the series.
+    pub(crate) step: Duration,
+}
+
+impl Span {
+    /// Whether a request that was meant for `intended` is measured.
+    pub(crate) fn measures(&self, intended: Instant) -> bool {
+        (self.from..self.to).contains(&intended)
+    }
+}
+
+/// What one client saw.
+pub(crate) struct Tally {
+    span: Span,
+    deadline: Option<Duration>,
+    pub(crate) counts: Counts,
+    /// Requests that were due, in an open loop.
+    pub(crate) asked: u64,
+    /// Of those, the ones that were never sent: no connection was free before they expired.
+    pub(crate) unsent: u64,
+    pub(crate) bytes: u64,
+    /// Statuses by number, from 100.
+    pub(crate) statuses: Vec<u64>,
+    /// Nanoseconds from the intended send to the end of the answer, of 2xx.
+    pub(crate) latency: Histogram,
+    /// The same of other answers and of refusals and resets: how quickly one is turned away.
+    pub(crate) rejection: Histogram,
+    /// Nanoseconds from the intended to the actual send.
+    pub(crate) lag: Histogram,
+    pub(crate) series: Vec<Counts>,
+    /// Measured requests whose end is still open.
+    pub(crate) open: u64,
+    /// What was wrong with the first malformed answer.
+    pub(crate) malformation: Option<&'static str>,
+    /// The first error number that has no counter of its own.
+    pub(crate) errno: Option<i32>,
+}
+
+/// Statuses that can be counted.
+const STATUSES: usize = 500;
+
+impl Tally {
+    pub(crate) fn new(span: Span, deadline: Option<Duration>) -> Tally {
+        Tally {
+            span,
+            deadline,
+            counts: Counts::default(),
+            asked: 0,
+            unsent: 0,
+            bytes: 0,
+            statuses: vec![0; STATUSES],
+            latency: Histogram::new(),
+            rejection: Histogram::new(),
+            lag: Histogram::new(),
+            series: Vec::new(),
+            open: 0,
+            malformation: None,
+            errno: None,
+        }
+    }
+
+    /// A request became due.
+    pub(crate) fn due(&mut self, intended: Instant) {
+        if self.span.measures(intended) {
+            self.asked += 1;
+            self.open += 1;
+        }
+    }
+
+    /// A request that was due expired before it could be sent.
+    pub(crate) fn expired(&mut self, intended: Instant) {
+        if self.span.measures(intended) {
+            self.unsent += 1;
+            self.open -= 1;
+        }
+    }
+
+    /// A request that was due is being sent.
+    pub(crate) fn sent(&mut self, intended: Instant, now: Instant) {
+        self.point(now).sent += 1;
+        if self.span.measures(intended) {
+            self.counts.sent += 1;
+            self.lag.record((now - intended).as_nanos() as u64);
+        }
+    }
+
+    /// A request that was sent has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self, intended: Instant, now: Instant, outcome: Outcome) {
+        let took = now - intended;
+        let in_time = self.deadline.is_none_or(|deadline| took <= deadline);
+        self.point(now).count(outcome, in_time);
+        if !self.span.measures(intended) {
+            return;
+        }
+        self.open -= 1;
+        self.counts.count(outcome, in_time);
+        let nanos = took.as_nanos() as u64;
+        match outcome {
+            Outcome::Answered(status) => {
+                self.statuses[usize::from(status - 100)] += 1;
+                let of_2xx = (200..300).contains(&status);
+                if of_2xx { &mut self.latency } else { &mut self.rejection }.record(nanos);
+            }
+            Outcome::Refused | Outcome::Reset => self.rejection.record(nanos),
+            Outcome::Malformed(what) => {
+                self.malformation.get_or_insert(what);
+            }
+            Outcome::Failed(errno) => {
+                self.errno.get_or_insert(errno);
+            }
+            Outcome::TimedOut | Outcome::Truncated | Outcome::NoPort => {}
+        }
+    }
+
+    /// Bytes came.
+    #[inline]
+    pub(crate) fn received(&mut self, now: Instant, bytes: usize) {
+        if self.span.measures(now) {
+            self.bytes += bytes as u64;
+        }
+    }
+
+    /// The point of the series that `now` falls into.
+    #[inline]
+    fn point(&mut self, now: Instant) -> &mut Counts {
+        let index = ((now - self.span.start).as_nanos() / self.span.step.as_nanos()) as usize;
+        if index >= self.series.len() {
+            self.series.resize(index + 1, Counts::default());
+        }
+        &mut self.series[index]
+    }
+
+    /// Everything, the warm-up with it.
+    pub(crate) fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.series.iter().for_each(|point| total.add(point));
+        total
+    }
+
+    /// Adds what another client saw in the same span.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.counts.add(&other.counts);
+        self.asked += other.asked;
+        self.unsent += other.unsent;
+        self.bytes += other.bytes;
+        for (mine, theirs) in self.statuses.iter_mut().zip(&other.statuses) {
+            *mine += theirs;
+        }
+        self.latency.merge(&other.latency);
+        self.rejection.merge(&other.rejection);
+        self.lag.merge(&other.lag);
+        if self.series.len() < other.series.len() {
+            self.series.resize(other.series.len(), Counts::default());
+        }
+        for (mine, theirs) in self.series.iter_mut().zip(&other.series) {
+            mine.add(theirs);
+        }
+        self.open += other.open;
+        self.malformation = self.malformation.or(other.malformation);
+        self.errno = self.errno.or(other.errno);
+    }
+}

@@ -1,0 +1,112 @@
+//! How does this machine open connections, many and quickly?
+//!
+//! The client's side of [`Driver`](crate::Driver), for generating load: [`Dial`] over io_uring and
+//! over epoll, which a caller cannot tell apart. It differs from the server's side in what a load
+//! generator is spared: the messages to send are given once and live as long as the dialer, so a
+//! send owns no buffer and, when it succeeds, is not reported; a close is final at once.
+//!
+//! It never looks inside the bytes, never retries, and reads no clock.
+//!
+//! Contract (D = the dialer's promise, C = the caller's obligation):
+//!
+//! * D1 [`Dial::connect`] is answered by exactly one `Connected` or `Failed`, unless the connection
+//!   is closed first.
+//! * D2 `Failed(id, …)` is the last event to name `id`, and frees it. After [`Dial::close`] no event
+//!   names `id` until it is handed out again.
+//! * D3 Ids are small and dense: a caller may index a `Vec` with them.
+//! * D4 Bytes in `Received` are borrowed for the callback only, and never empty. After `Eof` there
+//!   are none.
+//! * C1 Commands are given between polls, not from inside the callback, and name only open ids.
+//! * C2 A message is sent only after `Connected`, and none while an earlier one may still be on its
+//!   way: whoever has the answer to a request knows that the request was sent.
+
+pub(crate) mod slots;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use highwater_core::driver::{ConnId, Wait};
+
+pub use crate::epoll::dial::EpollDialer;
+pub use crate::uring::dial::UringDialer;
+
+/// What happened to a connection.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// It is established: messages may be sent.
+    Connected(ConnId),
+    /// Bytes arrived.
+    Received(ConnId, &'a [u8]),
+    /// The server has finished sending. The connection is to be closed.
+    Eof(ConnId),
+    /// It could not be established, or broke. There is nothing left to close.
+    Failed(ConnId, Failure),
+}
+
+/// Why a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens there, or a gate turned it away (ECONNREFUSED).
+    Refused,
+    /// The server broke it off (ECONNRESET, EPIPE).
+    Reset,
+    /// The kernel gave up waiting for the other side (ETIMEDOUT).
+    TimedOut,
+    /// No local port is left for this target (EADDRNOTAVAIL): more source addresses help.
+    Ports,
+    /// Anything else, by its error number.
+    Other(i32),
+}
+
+impl Failure {
+    pub(crate) fn of(errno: i32) -> Failure {
+        match errno {
+            libc::ECONNREFUSED => Failure::Refused,
+            libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Failure::Reset,
+            libc::ETIMEDOUT => Failure::TimedOut,
+            libc::EADDRNOTAVAIL => Failure::Ports,
+            other => Failure::Other(other),
+        }
+    }
+
+    pub(crate) fn of_error(error: &io::Error) -> Failure {
+        Failure::of(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// What a dialer is made with.
+#[derive(Clone, Debug)]
+pub struct DialConfig {
+    /// Where every connection goes.
+    pub target: SocketAddr,
+    /// The local addresses to connect from, in turn; empty lets the kernel choose. Each gives about
+    /// 28 000 ports (the sysctl `net.ipv4.ip_local_port_range`).
+    pub sources: Vec<IpAddr>,
+    /// What can be sent, by index.
+    pub messages: Vec<Vec<u8>>,
+}
+
+/// Opens connections to one server and moves bytes over them.
+pub trait Dial {
+    /// Begins a connection.
+    ///
+    /// # Errors
+    /// No descriptor (EMFILE, ENFILE), no memory, or a source address that this machine has not.
+    fn connect(&mut self) -> io::Result<ConnId>;
+
+    /// Sends the first `len` bytes of message number `message`.
+    ///
+    /// # Panics
+    /// If there is no such message, or it is shorter.
+    fn send(&mut self, id: ConnId, message: usize, len: usize);
+
+    /// Closes, abandoning what is on its way.
+    fn close(&mut self, id: ConnId);
+
+    /// Submits everything commanded so far, waits as long as told for something to happen, and
+    /// reports what did. Bounded: at most a few hundred events per call.
+    ///
+    /// # Errors
+    /// The machinery itself failed, not a connection.
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()>;
+}

@@ -1,0 +1,315 @@
+//! Dialing over io_uring: one system call per poll, and one socket to make per connection.
+//!
+//! Shape: one multishot receive per connection from when it is established, into buffers provided to
+//! the kernel; sends that report nothing unless they fail, from messages that are never freed; an
+//! alarm that is moved only when something is due earlier.
+//!
+//! ```text
+//!  connect ─▶ CONNECTING ─▶ RECEIVING (Eof: not any more) ─▶ free
+//! ```
+//!
+//! A closed connection's slot is free at once, although the kernel has not ended its operations yet:
+//! none of them uses memory of the slot, and what they report is told apart by the generation.
+
+use std::io;
+
+use highwater_core::driver::{ConnId, Wait};
+use highwater_core::time::Instant;
+use io_uring::types::{Fd, Timespec};
+use io_uring::{cqueue, opcode, squeue};
+
+use super::buffers::Buffers;
+use super::ring::Ring;
+use super::slots::Token;
+use super::{COMPLETIONS_MAX, Refusal};
+use crate::call::context;
+use crate::dial::slots::{Slots, Sockets};
+use crate::dial::{Dial, DialConfig, Event, Failure};
+use crate::socket::{self, RawAddr};
+
+/// Submissions before they wait in a list of ours.
+const SUBMISSIONS: u32 = 1024;
+/// Completions before the kernel keeps the rest in a slower list of its own.
+const COMPLETIONS: u32 = 16 * 1024;
+/// Bytes of one receive buffer, and how many there are, for all connections together.
+const BUFFER_SIZE: u32 = 4096;
+const BUFFERS: u16 = 512;
+
+/// What is in flight for a connection.
+#[derive(Default)]
+struct State {
+    connecting: bool,
+    receiving: bool,
+    /// A send may still be in flight: nothing has been received since.
+    sending: bool,
+}
+
+/// The operations of a connection, as the upper 8 bits of an operation's name. Below them are the
+/// generation (24 bits) and the slot (32 bits).
+const CONNECT: u64 = 101;
+const RECEIVE: u64 = 102;
+const SEND: u64 = 103;
+const CLOSE: u64 = 104;
+
+const GENERATION_BITS: u32 = 24;
+
+/// Opens connections through a ring. Belongs to the thread that made it.
+pub struct UringDialer {
+    ring: Ring,
+    buffers: Buffers,
+    sockets: Sockets,
+    /// The target, where the kernel reads it from.
+    address: Box<RawAddr>,
+    slots: Slots<State>,
+    /// Never freed: a send that succeeds is not reported, so nobody knows when the kernel has read
+    /// the last of it.
+    messages: &'static [Vec<u8>],
+    /// Receives that found no buffer during this poll, by slot and generation.
+    starved: Vec<(u32, u32)>,
+    /// Operations that will yet complete: connects, receives, and the alarm.
+    in_flight: u64,
+    /// When the alarm in flight goes off; `MAX` if none is.
+    alarm_at: Instant,
+    /// Where the kernel reads that from.
+    alarm_time: Box<Timespec>,
+}
+
+impl UringDialer {
+    /// A dialer without connections. To be called on the thread that will poll.
+    ///
+    /// # Errors
+    /// What [`probe`](crate::probe()) would have said, or lack of memory or descriptors.
+    pub fn new(config: &DialConfig) -> io::Result<UringDialer> {
+        let refused = |refusal: Refusal| context(refusal.cause, refusal.step);
+        let ring = Ring::new(SUBMISSIONS, COMPLETIONS).map_err(refused)?;
+        let buffers = Buffers::new(&ring, BUFFERS, BUFFER_SIZE)
+            .map_err(|cause| context(cause, "registering receive buffers"))?;
+        Ok(UringDialer {
+            ring,
+            buffers,
+            sockets: Sockets::new(config),
+            address: Box::new(RawAddr::encode(config.target)),
+            slots: Slots::new(GENERATION_BITS),
+            messages: config.messages.clone().leak(),
+            starved: Vec::new(),
+            in_flight: 0,
+            alarm_at: Instant::MAX,
+            alarm_time: Box::new(Timespec::new()),
+        })
+    }
+
+    fn token(&mut self, operation: u64, index: u32) -> Token {
+        let generation = u64::from(self.slots.at(index).generation);
+        Token(operation << 56 | generation << 32 | u64::from(index))
+    }
+
+    fn receive(&mut self, index: u32) {
+        let token = self.token(RECEIVE, index);
+        let slot = self.slots.at(index);
+        slot.state.receiving = true;
+        self.ring.receive_stream(slot.fd, token);
+        self.in_flight += 1;
+    }
+
+    /// As [`Dial::poll`]'s waiting: makes sure that something completes at `time`. An alarm that is
+    /// due earlier will do.
+    fn set_alarm(&mut self, time: Instant) {
+        if time >= self.alarm_at {
+            return;
+        }
+        let nanos = time.as_nanos();
+        let (secs, nanos) = (nanos / 1_000_000_000, (nanos % 1_000_000_000) as u32);
+        *self.alarm_time = Timespec::new().sec(secs).nsec(nanos);
+        let armed = self.alarm_at != Instant::MAX;
+        // SAFETY: boxed, and kept until the alarm has completed (`in_flight`).
+        unsafe { self.ring.alarm(&raw const *self.alarm_time, armed) };
+        self.in_flight += u64::from(!armed);
+        self.alarm_at = time;
+    }
+
+    #[inline]
+    fn complete(&mut self, entry: &cqueue::Entry, on_event: &mut impl FnMut(Event<'_>)) {
+        let name = entry.user_data();
+        let (index, generation) = (name as u32, (name >> 32) as u32 & ((1 << GENERATION_BITS) - 1));
+        match name >> 56 {
+            RECEIVE => self.on_received(index, generation, entry, on_event),
+            CONNECT => self.on_connected(index, generation, entry.result(), on_event),
+            // Reported only if it failed, or was cut short, which is no better.
+            SEND => {
+                let errno = if entry.result() < 0 { -entry.result() } else { libc::EPIPE };
+                if self.slots.find(index, generation).is_some() {
+                    self.fail(index, Failure::of(errno), on_event);
+                }
+            }
+            _ if name == Token::ALARM.0 => {
+                self.alarm_at = Instant::MAX;
+                self.in_flight -= 1;
+            }
+            // A cancellation that came too late, or a close: nobody waits for either.
+            _ => {}
+        }
+    }
+
+    fn on_connected(
+        &mut self,
+        index: u32,
+        generation: u32,
+        result: i32,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) {
+        self.in_flight -= 1;
+        let Some(slot) = self.slots.find(index, generation) else { return };
+        slot.state.connecting = false;
+        if result < 0 {
+            return self.fail(index, Failure::of(-result), on_event);
+        }
+        self.receive(index);
+        on_event(Event::Connected(ConnId(index)));
+    }
+
+    #[inline]
+    fn on_received(
+        &mut self,
+        index: u32,
+        generation: u32,
+        entry: &cqueue::Entry,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) {
+        let more = cqueue::more(entry.flags());
+        self.in_flight -= u64::from(!more);
+        let buffer = cqueue::buffer_select(entry.flags());
+        if let Some(slot) = self.slots.find(index, generation) {
+            slot.state.receiving = more;
+            match (entry.result(), buffer) {
+                (len @ 1.., Some(buffer)) => {
+                    slot.state.sending = false;
+                    let bytes = self.buffers.bytes(buffer, len as usize);
+                    on_event(Event::Received(ConnId(index), bytes));
+                    if !more {
+                        self.receive(index);
+                    }
+                }
+                (0.., _) => on_event(Event::Eof(ConnId(index))),
+                (error, _) => match -error {
+                    libc::ENOBUFS | libc::EINTR | libc::EAGAIN => {
+                        self.starved.push((index, generation));
+                    }
+                    errno => self.fail(index, Failure::of(errno), on_event),
+                },
+            }
+        }
+        if let Some(buffer) = buffer {
+            self.buffers.give_back(buffer);
+        }
+    }
+
+    fn fail(&mut self, index: u32, failure: Failure, on_event: &mut impl FnMut(Event<'_>)) {
+        self.close(ConnId(index));
+        on_event(Event::Failed(ConnId(index), failure));
+    }
+
+    /// Arms the receives that found no buffer: by now this poll has given some back.
+    fn feed_starved(&mut self) {
+        let mut starved = std::mem::take(&mut self.starved);
+        for (index, generation) in starved.drain(..) {
+            if self.slots.find(index, generation).is_some() {
+                self.receive(index);
+            }
+        }
+        self.starved = starved;
+    }
+}
+
+impl Dial for UringDialer {
+    fn connect(&mut self) -> io::Result<ConnId> {
+        let index = self.slots.insert(self.sockets.make(false)?);
+        let token = self.token(CONNECT, index);
+        let slot = self.slots.at(index);
+        slot.state.connecting = true;
+        let connect = opcode::Connect::new(Fd(slot.fd), self.address.as_ptr(), self.address.len());
+        // SAFETY: the address is boxed, and kept until the connect has completed (`in_flight`).
+        unsafe { self.ring.push(&connect.build().user_data(token.0)) };
+        self.in_flight += 1;
+        Ok(ConnId(index))
+    }
+
+    #[inline]
+    fn send(&mut self, id: ConnId, message: usize, len: usize) {
+        let bytes = &self.messages[message][..len];
+        let token = self.token(SEND, id.0);
+        let slot = self.slots.at(id.0);
+        slot.state.sending = true;
+        // A message has at most what fits into memory once; the field has 32 bits.
+        let len = u32::try_from(bytes.len()).expect("messages are shorter than 4 GiB");
+        let send = opcode::Send::new(Fd(slot.fd), bytes.as_ptr(), len)
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(token.0);
+        // SAFETY: messages are never freed.
+        unsafe { self.ring.push(&send) }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        let tokens = [CONNECT, SEND, RECEIVE, CLOSE].map(|operation| self.token(operation, id.0));
+        let state = &self.slots.at(id.0).state;
+        let pending = [state.connecting, state.sending, state.receiving];
+        for (token, pending) in tokens.into_iter().zip(pending) {
+            if pending {
+                self.ring.cancel(token);
+            }
+        }
+        let close = opcode::Close::new(Fd(self.slots.remove(id.0)))
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(tokens[3].0);
+        // SAFETY: points to nothing.
+        unsafe { self.ring.push(&close) }
+    }
+
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
+        if let Wait::Until(time) = wait {
+            self.set_alarm(time);
+        }
+        self.ring.enter(wait != Wait::No)?;
+        for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
+            let Some(entry) = self.ring.next() else { break };
+            self.complete(&entry, on_event);
+        }
+        if !self.starved.is_empty() {
+            self.feed_starved();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UringDialer {
+    /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
+    fn drop(&mut self) {
+        // A cancelled operation completes in the same call; the bound is for a broken kernel.
+        for _ in 0..1000 {
+            if self.in_flight == 0 {
+                break;
+            }
+            self.ring.cancel_all();
+            // The cancellation itself completes at least.
+            if self.ring.enter(true).is_err() {
+                break;
+            }
+            while let Some(entry) = self.ring.next() {
+                let ours = matches!(entry.user_data() >> 56, CONNECT | RECEIVE)
+                    || entry.user_data() == Token::ALARM.0;
+                self.in_flight -= u64::from(ours && !cqueue::more(entry.flags()));
+            }
+        }
+        // Closes are submitted with everything else.
+        let _ = self.ring.flush();
+        self.slots.descriptors().for_each(socket::close);
+        if self.in_flight > 0 {
+            self.buffers.leak();
+            let address = Box::new(RawAddr::encode(self.sockets.target()));
+            std::mem::forget(std::mem::replace(&mut self.address, address));
+            std::mem::forget(std::mem::replace(&mut self.alarm_time, Box::new(Timespec::new())));
+        }
+    }
+}
