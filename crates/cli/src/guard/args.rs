@@ -163,13 +163,20 @@ impl Args {
     /// What tells how many requests are completed, if anything but the kernel does.
     ///
     /// # Errors
-    /// The query makes no URL.
+    /// The query makes no URL, or there is nothing to measure by.
     pub(crate) fn source(&self) -> Result<Option<Source>, clap::Error> {
         if let (Some(base), Some(query)) = (&self.prometheus, &self.query) {
             return Source::query(base, query).map(Some).map_err(contradiction);
         }
-        let page = |url: &Uri| Source::Page { url: url.clone(), metric: self.metric.clone() };
-        Ok(self.metrics.as_ref().map(page))
+        match &self.metrics {
+            Some(url) => Ok(Some(Source::Page { url: url.clone(), metric: self.metric.clone() })),
+            None if self.dry_run => Err(contradiction(
+                "--dry-run: without a gate nobody counts what is completed; add --metrics URL, or \
+                 --prometheus URL and --query PROMQL"
+                    .to_owned(),
+            )),
+            None => Ok(None),
+        }
     }
 }
 
