@@ -19,7 +19,9 @@ compile_error!(
     "highwater-sys speaks to the Linux kernel; other systems use the portable transport"
 );
 
+pub mod bpf;
 mod call;
+pub mod capability;
 pub mod clock;
 pub mod cpu;
 pub mod dial;

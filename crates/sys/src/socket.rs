@@ -17,6 +17,8 @@ use crate::call::check;
 pub struct Listener {
     fd: OwnedFd,
     backlog: u32,
+    /// A gate's program looks at what arrives here, and connections inherit it.
+    filtered: bool,
 }
 
 impl Listener {
@@ -35,7 +37,7 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd, backlog })
+            Ok(Listener { fd, backlog, filtered: false })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -51,7 +53,7 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener { fd, backlog: self.backlog })
+            Ok(Listener { fd, backlog: self.backlog, filtered: false })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -81,6 +83,35 @@ impl Listener {
         Ok((fd, addr.decode()))
     }
 
+    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind). Those that
+    /// wait already stay, however many they are.
+    ///
+    /// # Errors
+    /// Whatever `listen(2)` reports.
+    pub fn set_backlog(&mut self, backlog: u32) -> io::Result<()> {
+        self.backlog = backlog;
+        listen(&self.fd, backlog)
+    }
+
+    /// Has `program` look at every packet that arrives here, and decide.
+    pub(crate) fn attach_filter(&mut self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd();
+        let fd = self.fd.as_raw_fd();
+        set_socket_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)?;
+        self.filtered = true;
+        Ok(())
+    }
+
+    /// Takes from a connection accepted here what is meant for listeners only: a filter would cost
+    /// each of its packets time.
+    #[inline]
+    pub(crate) fn unfilter(&self, connection: RawFd) {
+        if self.filtered {
+            // Fails only if there is none any more.
+            let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
+        }
+    }
+
     /// Whether accepting waits for a connection.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         let on = i32::from(nonblocking);
@@ -102,7 +133,7 @@ impl AsFd for Listener {
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener { fd: listener.into(), backlog: 4096 }
+        Listener { fd: listener.into(), backlog: 4096, filtered: false }
     }
 }
 
@@ -224,6 +255,15 @@ pub(crate) fn reset_on_close(fd: RawFd) {
 pub(crate) fn finish_sending(fd: RawFd) {
     // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will tell.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Whether the peer has finished sending or is gone. Unlike peeking at what there is to receive, this
+/// sees past bytes that are still unread.
+pub(crate) fn is_hung_up(fd: RawFd) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `asked` is one entry, valid for reads and writes until the call returns.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// Closes a descriptor that `fd`'s owner keeps as a number.

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use highwater::admission::{Signal, Signals};
+use highwater::admission::Signal;
+use highwater::metrics::Signals;
 use highwater_core::time::Instant;
 
 use super::meter::{Meter, Rates};
@@ -77,7 +78,7 @@ impl Reporter {
                 .completed
                 .map_or_else(|| self.window.admitted(), |_| self.window.completed());
             let sample = self.window.sample(now, ended as f64);
-            self.report.signals = self.signal.on_sample(&sample, self.report.limit, 0.0);
+            self.report.signals = self.signal.on_sample(&sample, self.report.limit);
             self.window.restart(now);
         }
         let report = &mut self.report;

@@ -159,7 +159,9 @@ impl<D: Dial> Client<D> {
 
     /// Whether every measured request has ended.
     pub(crate) fn is_decided(&self, now: Instant) -> bool {
-        now >= self.core.span.to && self.core.tally.open == 0
+        let span_end = self.core.span.to;
+        let all_due = self.core.schedule.as_ref().is_none_or(|next| next.peek() >= span_end);
+        now >= span_end && all_due && self.core.tally.open == 0
     }
 
     /// Sends what is due at `now`.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Shed;
+use super::kernel::Occupancy;
 use crate::metrics::WorkerMetrics;
 
 /// The limit of a whole server, alone in a pair of cache lines: written a few times a second, read
@@ -52,6 +53,8 @@ pub(crate) struct WorkerGate {
     workers: u32,
     /// Where the gauge goes; `None` where nobody watches.
     metrics: Option<Arc<WorkerMetrics>>,
+    /// The word that the kernel's gate counts in; `None` if there is no such gate.
+    occupancy: Option<Occupancy>,
     /// Connections with work at the end of the last turn.
     in_flight: u32,
     /// Connections accepted since.
@@ -67,6 +70,7 @@ impl WorkerGate {
             index: 0,
             workers: 1,
             metrics: None,
+            occupancy: None,
             in_flight: 0,
             arrived: 0,
         }
@@ -78,10 +82,12 @@ impl WorkerGate {
         bound: &Arc<Bound>,
         (index, workers): (u32, u32),
         metrics: Arc<WorkerMetrics>,
+        occupancy: Option<Occupancy>,
     ) -> WorkerGate {
         debug_assert!(index < workers, "worker {index} of {workers}");
         let bound = Arc::clone(bound);
-        WorkerGate { shed, bound, index, workers, metrics: Some(metrics), ..WorkerGate::open() }
+        let metrics = Some(metrics);
+        WorkerGate { shed, bound, index, workers, metrics, occupancy, ..WorkerGate::open() }
     }
 
     /// Says at the end of a turn how many connections have work.
@@ -90,6 +96,14 @@ impl WorkerGate {
         let arrived = std::mem::take(&mut self.arrived);
         if in_flight == self.in_flight && arrived == 0 {
             return;
+        }
+        if let Some(occupancy) = &self.occupancy {
+            // The gate counted what arrived before we knew of it.
+            let known = i64::from(self.in_flight) + i64::from(arrived);
+            let delta = i64::from(in_flight) - known;
+            if delta != 0 {
+                occupancy.add(delta);
+            }
         }
         self.in_flight = in_flight;
         if let Some(metrics) = &self.metrics {
@@ -146,7 +160,7 @@ mod tests {
     fn gates(shed: Shed, bound: &Arc<Bound>, workers: u32) -> Vec<WorkerGate> {
         let metrics = || Arc::new(WorkerMetrics::new(0));
         (0..workers)
-            .map(|index| WorkerGate::new(shed, bound, (index, workers), metrics()))
+            .map(|index| WorkerGate::new(shed, bound, (index, workers), metrics(), None))
             .collect()
     }
 
@@ -208,7 +222,7 @@ mod tests {
     fn the_gauge_follows() {
         let metrics = Arc::new(WorkerMetrics::new(0));
         let bound = Bound::new(10);
-        let mut gate = WorkerGate::new(Shed::Accept, &bound, (0, 1), Arc::clone(&metrics));
+        let mut gate = WorkerGate::new(Shed::Accept, &bound, (0, 1), Arc::clone(&metrics), None);
         for in_flight in [3, 7, 2] {
             gate.settle(in_flight);
         }

@@ -11,13 +11,13 @@
 //!                                               growth    of what is in flight: came and is not done
 //! ```
 //!
-//! `used ÷ span` is how near its end the scarcest resource is: the cores (busy, less what refusing
-//! costs them), or the places under the limit (in flight ÷ limit), or all of it if even the least wait
-//! exceeds the target in one sample after the other: a queue that is never empty leaves nothing
-//! unused, whatever a clock of the CPU says on a machine that is shared. While nothing is refused or
-//! queued the ratio therefore is that occupancy; while much is, it is offered ÷ completed.
-//! Completions count and not goodput: lateness is the demand's fault, not the capacity's, and a
-//! machine more would not mend an error.
+//! `used ÷ span` is how near its end the scarcest resource is: the cores (busy), or the places under
+//! the limit (in flight ÷ limit), or all of it if even the least wait exceeds the target in one sample
+//! after the other: a queue that is never empty leaves nothing unused, whatever a clock of the CPU
+//! says on a machine that is shared. While nothing is refused or queued the ratio therefore is that
+//! occupancy; while much is, it is offered ÷ completed, and so higher by what refusing takes from the
+//! completed: 18 % if that is 15 % of the core. Completions count and not goodput: lateness is the
+//! demand's fault, not the capacity's, and a machine more would not mend an error.
 //!
 //! **Retries.** A refused client that tries again is counted again, and no server can tell the two
 //! apart. `demand_ratio` counts attempts and so is an upper bound: too high by less than a factor of
@@ -39,6 +39,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use highwater_core::limit::Sample;
+
+use crate::metrics::Signals;
 
 /// No demand is reported beyond this many times what can be done: it says nothing more, and a bug or
 /// a single giant request must not ask for a million machines.
@@ -80,23 +82,6 @@ const RATE_WINDOW: Duration = Duration::from_secs(1);
 
 /// Samples kept for it, at most: those of its window at the closest that they come.
 const RATE_SAMPLES_MAX: usize = 32;
-
-/// What an autoscaler, an operator or an alert goes by. All of one server.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Signals {
-    /// Work offered over work that can be done, smoothed, counting every attempt. Not capped at 1.
-    pub demand_ratio: f64,
-    /// The same if refused clients tried [`TRIES_ASSUMED`] times each.
-    pub demand_ratio_min: f64,
-    /// Whether this server has owed too much, and has not been calm since.
-    pub needs_scaleout: bool,
-    /// In flight over the limit, 0 to 1.
-    pub saturation_ratio: f64,
-    /// How many more connections with work the limit leaves room for.
-    pub headroom: u32,
-    /// Turned away per second, over the last second.
-    pub rejection_rate: f64,
-}
 
 /// Turns samples into [`Signals`].
 #[derive(Debug)]
@@ -143,11 +128,10 @@ impl Signal {
         }
     }
 
-    /// Takes in what happened since the last sample. `limit` was in force; `refusing` is the share
-    /// of the cores' time that went into turning others away, 0 to 1, where it is known.
-    pub fn on_sample(&mut self, sample: &Sample, limit: u32, refusing: f32) -> Signals {
+    /// Takes in what happened since the last sample, while `limit` was in force.
+    pub fn on_sample(&mut self, sample: &Sample, limit: u32) -> Signals {
         let span = sample.span.as_secs_f64();
-        let occupied = self.occupied(sample, limit, refusing);
+        let occupied = self.occupied(sample, limit);
         let growth = f64::from(sample.in_flight) - f64::from(self.in_flight);
         self.in_flight = sample.in_flight;
         if span > 0.0 {
@@ -170,12 +154,12 @@ impl Signal {
     }
 
     /// How near its end the scarcest resource is, 0 to 1.
-    fn occupied(&mut self, sample: &Sample, limit: u32, refusing: f32) -> f64 {
+    fn occupied(&mut self, sample: &Sample, limit: u32) -> f64 {
         let stands = sample.queue_delay_min > self.queue_target;
         if std::mem::replace(&mut self.stood, stands) && stands {
             return 1.0;
         }
-        let cores = f64::from(sample.busy) - f64::from(refusing);
+        let cores = f64::from(sample.busy);
         let places = f64::from(sample.in_flight) / f64::from(limit.max(1));
         // `max` takes the other if one is not a number; `clamp` would keep it.
         cores.max(places).clamp(0.0, 1.0)

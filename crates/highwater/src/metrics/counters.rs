@@ -415,6 +415,12 @@ impl WorkerMetrics {
         Rejection::SHED.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
+    /// Of those, the ones that had been waiting in the queue.
+    pub(crate) fn dropped(&self) -> u64 {
+        let queue = [Rejection::QueueDelay, Rejection::QueueDeadline, Rejection::QueueHungUp];
+        queue.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
+    }
+
     /// Requests answered so far that were not turned away.
     pub(crate) fn completed(&self) -> u64 {
         // Nobody was there to be answered.

@@ -10,12 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
-use highwater_core::limit::LIMIT_MAX;
 use highwater_sys::epoll::Epoll;
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
 
+use super::accept::BACKLOG;
+use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
 use super::inbox::Inbox;
 use super::pool::{Full, Pool};
@@ -23,14 +24,11 @@ use super::port;
 use super::run::{self, Phase};
 use super::transport::{self, Kind};
 use super::worker::{Worker, WorkerParts};
-use crate::admission::Shed;
-use crate::admission::gate::{Bound, WorkerGate};
+use crate::admission::gate::WorkerGate;
+use crate::admission::{AtWork, Opening, Wanted};
 use crate::app::{self, App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
@@ -136,7 +134,8 @@ impl Server {
             listeners.push(another);
         }
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
-        let bound = Bound::new(config.connection_limit.unwrap_or(LIMIT_MAX));
+        let wanted = wanted(&config, connections_max, workers);
+        let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
         let mut crew = Crew::new(Arc::clone(&phase));
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -151,17 +150,14 @@ impl Server {
                     limits: config.limits.clone(),
                     connections_max: (connections_max / workers as u32).max(1),
                     metrics: metrics.worker(index),
-                    gate: WorkerGate::new(
-                        config.shed.unwrap_or(Shed::None),
-                        &bound,
-                        (index as u32, workers as u32),
-                        metrics.worker(index),
-                    ),
+                    gate: opening.worker(index, &metrics),
                     queue_target: config.queue_target,
                     deadline_max: config.deadline_max,
+                    think_max: THINK_MAX,
                 },
             })?;
         }
+        let admission = opening.start(&metrics, crew.alarm()).map_err(ServerError::Worker)?;
         let observer = match config.metrics {
             Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
             None => None,
@@ -181,6 +177,7 @@ impl Server {
             observer,
             readiness,
             pool,
+            _admission: admission,
             _sampler: sampler,
         })
     }
@@ -190,6 +187,18 @@ impl Server {
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+}
+
+fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
+    Wanted {
+        shed: config.shed,
+        gate: config.gate,
+        connection_limit: config.connection_limit,
+        limiter: config.limiter,
+        queue_target: config.queue_target,
+        connections_max,
+        workers,
+    }
 }
 
 fn endpoint_names(app: &App) -> Vec<&str> {
@@ -277,6 +286,13 @@ impl Crew {
         for (inbox, _) in &self.members {
             inbox.nudge();
         }
+    }
+
+    /// What rings everybody, for another thread.
+    fn alarm(&self) -> Box<dyn Fn() + Send> {
+        let inboxes: Vec<Arc<Inbox>> =
+            self.members.iter().map(|(inbox, _)| Arc::clone(inbox)).collect();
+        Box::new(move || inboxes.iter().for_each(|inbox| inbox.nudge()))
     }
 
     fn has_failed(&self) -> bool {
@@ -371,6 +387,7 @@ impl Observer {
                 gate: WorkerGate::open(),
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
             },
         })?;
         Ok(Observer { address, crew })
@@ -385,6 +402,7 @@ pub struct Running {
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
+    _admission: AtWork,
     _sampler: Sampler,
 }
 
@@ -476,6 +494,8 @@ pub enum ServerError {
     Bind(SocketAddr, io::Error),
     /// The transport asked for cannot be had; says which and why.
     Transport(String),
+    /// Excess work cannot be turned away as asked; says why, and what to do instead.
+    Admission(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),
     /// Signals could not be set up.
@@ -498,7 +518,7 @@ impl fmt::Display for ServerError {
             ServerError::Build(error) => write!(f, "{error}"),
             // It names the address and the remedy.
             ServerError::Bind(_, error) => write!(f, "{error}"),
-            ServerError::Transport(reason) => f.write_str(reason),
+            ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
         }

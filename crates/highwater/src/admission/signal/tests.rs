@@ -15,7 +15,7 @@ fn signal() -> Signal {
 fn steady(signal: &mut Signal, seconds: u32, limit: u32, sample: Sample) -> Signals {
     let mut signals = Signals::default();
     for _ in 0..seconds * 10 {
-        signals = signal.on_sample(&sample, limit, 0.0);
+        signals = signal.on_sample(&sample, limit);
     }
     signals
 }
@@ -59,19 +59,6 @@ fn demand_is_not_capped_at_one() {
     }
 }
 
-/// Purpose: what refusing costs is not capacity that another machine would lack: a server that
-/// spends 15 % of itself on refusing could serve that much more.
-#[test]
-fn the_cost_of_refusing_is_not_demand() {
-    let sample = Sample { span: TICK, completed: 85, refused: 915, busy: 1.0, ..Sample::default() };
-    let mut signal = signal();
-    let mut signals = Signals::default();
-    for _ in 0..200 {
-        signals = signal.on_sample(&sample, 10, 0.15);
-    }
-    near(signals.demand_ratio, 10.0);
-}
-
 /// Purpose: a server that sheds nothing collapses without a refusal; what piles up is demand too.
 #[test]
 fn a_growing_queue_is_demand() {
@@ -86,7 +73,7 @@ fn a_growing_queue_is_demand() {
             queue_delay_min: TICK * step,
             ..Sample::default()
         };
-        signals = signal.on_sample(&sample, u32::MAX, 0.0);
+        signals = signal.on_sample(&sample, u32::MAX);
     }
     near(signals.demand_ratio, 2.0);
     assert!(signals.needs_scaleout);
@@ -136,7 +123,7 @@ fn nothing_completed_is_no_capacity() {
     let stuck = Sample { span: TICK, refused: 1000, in_flight: 10, ..Sample::default() };
     let mut signal = signal();
     let signals = steady(&mut signal, 10, 10, stuck);
-    assert_eq!(signals.demand_ratio, 1.0);
+    near(signals.demand_ratio, 1.0);
     near(signals.demand_ratio_min, 1.0 / 3.0);
     // Whoever has worked before is known to be able to.
     let mut signal = self::signal();
@@ -167,7 +154,7 @@ fn absurd_samples_give_sane_signals() {
             ..Sample::default()
         };
         let limit = any(u64::from(u32::MAX)) as u32;
-        let signals = signal.on_sample(&sample, limit, 0.1);
+        let signals = signal.on_sample(&sample, limit);
         assert!((0.0..=DEMAND_RATIO_MAX).contains(&signals.demand_ratio), "{signals:?}");
         assert!((0.0..=signals.demand_ratio).contains(&signals.demand_ratio_min), "{signals:?}");
         assert!((0.0..=1.0).contains(&signals.saturation_ratio), "{signals:?}");
@@ -303,7 +290,7 @@ fn raised_after(seed: u64, limit: usize, mean: f64, load: f64, service: Service)
         let end = f64::from(tick) * TICK.as_secs_f64();
         let sample = server.tick(end, mean, load, service);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        if signal.on_sample(&sample, limit, 0.0).needs_scaleout {
+        if signal.on_sample(&sample, limit).needs_scaleout {
             assert!(tick > ONSET, "seed {seed}: raised before the onset");
             return Some(f64::from(tick - ONSET) * TICK.as_secs_f64());
         }
@@ -362,7 +349,7 @@ fn the_ratio_is_the_load() {
             let (mut server, mut signal) = (Server::new(7, limit), signal());
             let ratios = (1..=600).map(|tick| {
                 let sample = server.tick(f64::from(tick) * 0.1, 0.001_1, load, service);
-                signal.on_sample(&sample, limit as u32, 0.0).demand_ratio
+                signal.on_sample(&sample, limit as u32).demand_ratio
             });
             let settled: Vec<f64> = ratios.skip(100).collect();
             let mean = settled.iter().sum::<f64>() / settled.len() as f64;
