@@ -2,7 +2,8 @@
 //!
 //! Asks the kernel as `ss` does (`sock_diag(7)`), for any server of this network namespace, ours or
 //! not. A connection *waits* while bytes have arrived on it that its server has not read: its request
-//! is queued, in the listener's backlog or at its own socket, and since when the kernel knows too.
+//! is queued, in the listener's backlog or at its own socket, and since when the kernel knows too. One
+//! whose client has given up waits like any other: the server does not know, and will do its work.
 //!
 //! Needs no privilege. Costs about a microsecond per connection of the port, in the calling thread.
 //!
@@ -19,6 +20,7 @@ use crate::call::{check, check_size, context};
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 const TCP_ESTABLISHED: u8 = 1;
+const TCP_CLOSE_WAIT: u8 = 8;
 const TCP_LISTEN: u8 = 10;
 
 /// Sizes of `nlmsghdr`, `inet_diag_req_v2` and `inet_diag_msg`.
@@ -44,6 +46,8 @@ pub struct Connections {
     pub backlog: u32,
     /// Connections that are open in both directions, accepted or not.
     pub established: u32,
+    /// Connections that their client has closed and their server has not.
+    pub abandoned: u32,
     /// Of each that has unread bytes, how long ago the last of them arrived, in milliseconds.
     pub waiting_ms: Vec<u32>,
 }
@@ -114,7 +118,7 @@ impl InetDiag {
         body[0] = family;
         body[1] = libc::IPPROTO_TCP as u8;
         body[2] = 1 << (INET_DIAG_INFO - 1);
-        let states = 1_u32 << TCP_ESTABLISHED | 1 << TCP_LISTEN;
+        let states = 1_u32 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_LISTEN;
         body[4..8].copy_from_slice(&states.to_ne_bytes());
         body[8..10].copy_from_slice(&self.port.to_be_bytes());
         // SAFETY: `request` is valid for reads of its length.
@@ -175,8 +179,15 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
         found.backlog += unread;
         return Some(());
     }
-    found.established += 1;
-    if unread > 0 {
+    // The end of the client's stream counts as a byte that is never read.
+    let end = if state == TCP_CLOSE_WAIT {
+        found.abandoned += 1;
+        1
+    } else {
+        found.established += 1;
+        0
+    };
+    if unread > end {
         found.waiting_ms.push(last_data_recv(attributes).unwrap_or(0));
     }
     Some(())
@@ -247,8 +258,15 @@ mod tests {
         served.read_exact(&mut [0; 3]).expect("it was sent");
         let seen = await_look(&mut diag, |seen| seen.backlog == 1);
         assert_eq!((seen.established, seen.waiting_ms.len()), (2, 0), "read, so not waiting");
-        drop((first, second));
-        await_look(&mut diag, |seen| seen.established == 0);
+        drop(second);
+        let seen = await_look(&mut diag, |seen| seen.established == 1);
+        assert_eq!((seen.abandoned, seen.waiting_ms.len()), (1, 0), "it left without a request");
+        first.write_all(b"GET").expect("it is open");
+        drop(first);
+        let seen = await_look(&mut diag, |seen| seen.established == 0);
+        assert_eq!((seen.abandoned, seen.waiting_ms.len()), (2, 1), "its request still waits");
+        drop(served);
+        await_look(&mut diag, |seen| seen.abandoned == 1);
 
         let elsewhere = IpAddr::from([127, 9, 9, 9]);
         let mut elsewhere = InetDiag::open(port, Some(elsewhere)).expect("fine");

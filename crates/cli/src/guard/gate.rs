@@ -6,10 +6,13 @@
 //! Looking at the list costs about a microsecond per connection. It is done as often as every
 //! [`LOOK`], and never for more than one part in [`LOOK_SHARE`] of the time.
 
+use std::path::Path;
 use std::time::Duration;
 
 use highwater::log;
+use highwater::server::GateChoice;
 use highwater_core::time::Instant;
+use highwater_sys::bpf::{self, PortGate};
 use highwater_sys::{InetDiag, clock};
 
 use super::args::{Args, Limits};
@@ -24,7 +27,22 @@ const LOOK_SHARE: u32 = 100;
 
 /// The gate of one port.
 pub(crate) struct Gate {
+    kernel: Kernel,
     list: List,
+    mechanism: &'static str,
+    reason: String,
+    /// In force.
+    limit: u32,
+}
+
+/// What refuses.
+enum Kernel {
+    /// Nobody: a dry run.
+    Nothing,
+    /// A BPF program that is told when connections end.
+    Counting(PortGate),
+    /// A BPF program that is told by us how many connections there are.
+    Told { gate: PortGate, closed: u64, open_at_start: u32 },
 }
 
 impl Gate {
@@ -33,13 +51,22 @@ impl Gate {
     /// # Errors
     /// What was asked for cannot be had: why, and what to do about it.
     pub(crate) fn open(args: &Args, limit: u32) -> Result<Gate, String> {
-        let list = List::open(args)?;
-        Ok(Gate { list })
+        let mut list = List::open(args)?;
+        list.look(clock::monotonic());
+        let (kernel, mechanism, reason) = match args.mechanism {
+            _ if args.dry_run => (Kernel::Nothing, "none", "--dry-run was asked for".to_owned()),
+            GateChoice::Auto | GateChoice::Ebpf => {
+                let (kernel, reason) = open_bpf(args, limit, list.open)?;
+                (kernel, "ebpf", reason)
+            }
+            _ => unreachable!(),
+        };
+        Ok(Gate { kernel, list, mechanism, reason, limit })
     }
 
     /// What was chosen, and why.
     pub(crate) fn chosen(&self) -> (&'static str, &str) {
-        ("none", "dry run")
+        (self.mechanism, &self.reason)
     }
 
     /// How the limit is to be come by, given what this gate is capable of.
@@ -47,15 +74,70 @@ impl Gate {
         limits
     }
 
-    pub(crate) fn set_limit(&mut self, limit: u32) {}
+    /// Replaces the limit, from the next connection on.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        if limit == self.limit {
+            return;
+        }
+        self.limit = limit;
+        match &self.kernel {
+            Kernel::Nothing => {}
+            Kernel::Counting(gate) | Kernel::Told { gate, .. } => gate.words().set_limit(limit),
+        }
+    }
 
     /// What there is to be known at `now`.
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
-        let mut counted = Counted::default();
-        counted.waited = self.list.look(now);
-        counted.in_flight = Some(self.list.established);
-        counted
+        let waited = self.list.look(now);
+        let (open, is_fresh) = (self.list.open, waited.is_some());
+        let listed = Counted { in_flight: Some(open), waited, ..Counted::default() };
+        match &mut self.kernel {
+            Kernel::Nothing => listed,
+            Kernel::Counting(gate) => {
+                gate.reconcile(now);
+                let (counts, (_, closed)) = (gate.words().counts(), gate.words().lives());
+                Counted {
+                    admitted: counts.admitted,
+                    refused: counts.reset,
+                    completed: Some(closed),
+                    in_flight: Some(u32::try_from(gate.words().taken()).unwrap_or(0)),
+                    waited,
+                }
+            }
+            Kernel::Told { gate, closed, open_at_start } => {
+                let counts = gate.words().counts();
+                if is_fresh {
+                    gate.words().set_taken(open);
+                    let came = counts.admitted + u64::from(*open_at_start);
+                    *closed = came.saturating_sub(open.into()).max(*closed);
+                }
+                let (admitted, refused) = (counts.admitted, counts.reset);
+                Counted { admitted, refused, completed: Some(*closed), ..listed }
+            }
+        }
     }
+}
+
+/// A BPF program before the port, and why it counts in the way it does.
+fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, String), String> {
+    let attach = |cgroup: Option<&Path>| PortGate::attach(args.port, cgroup, limit);
+    let cgroup = args.cgroup.clone().or_else(bpf::cgroup_root);
+    let why_told = match cgroup {
+        None => "no cgroup v2 is mounted".to_owned(),
+        Some(cgroup) => match attach(Some(&cgroup)) {
+            Ok(gate) => {
+                let reason =
+                    format!("a BPF program refuses, another in {} counts", cgroup.display());
+                return Ok((Kernel::Counting(gate), reason));
+            }
+            // Who names a group means it.
+            Err(error) if args.cgroup.is_some() => return Err(error.to_string()),
+            Err(error) => error.to_string(),
+        },
+    };
+    let gate = attach(None).map_err(|error| error.to_string())?;
+    let reason = format!("a BPF program refuses; connections are listed, not counted: {why_told}");
+    Ok((Kernel::Told { gate, closed: 0, open_at_start }, reason))
 }
 
 /// The kernel's list of the port's connections.
@@ -63,14 +145,14 @@ struct List {
     diag: InetDiag,
     due: Instant,
     /// Connections when it was last looked at.
-    established: u32,
+    open: u32,
 }
 
 impl List {
     fn open(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, established: 0 })
+        Ok(List { diag, due: Instant::ZERO, open: 0 })
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -83,7 +165,7 @@ impl List {
         self.due = now + LOOK.max(took * LOOK_SHARE);
         match seen {
             Ok(seen) => {
-                self.established = seen.established;
+                self.open = seen.established + seen.abandoned;
                 Some(queue::delay(&seen))
             }
             Err(error) => {

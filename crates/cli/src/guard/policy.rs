@@ -154,8 +154,8 @@ impl Policy {
 
     /// Has the limit follow a sample.
     fn learn(&mut self, now: Instant, sample: &Sample) {
-        // Where nothing happened there is nothing to learn.
-        if !sample.span.is_zero() && (sample.completed > 0 || sample.refused > 0) {
+        // A server that completes nothing is idle or stuck; more connections would help neither.
+        if !sample.span.is_zero() && sample.completed > 0 {
             self.safe = self.limit.on_sample(now, sample).clamp(self.min, self.max);
         }
     }

@@ -24,7 +24,7 @@ const WAIT_MAX_MS: u32 = 1000;
 /// How long requests wait now.
 pub(crate) fn delay(seen: &Connections) -> Duration {
     let mut waiting = seen.waiting_ms.clone();
-    let is_everybody = waiting.len() * 2 >= seen.established as usize;
+    let is_everybody = waiting.len() * 2 >= (seen.established + seen.abandoned) as usize;
     if !is_everybody {
         waiting.retain(|&wait_ms| wait_ms <= WAIT_MAX_MS);
     }

@@ -130,6 +130,16 @@ fn windows_are_neither_tiny_nor_endless() {
     assert!(spans.iter().all(|span| *span == WINDOW_MAX), "{spans:?}");
 }
 
+/// Purpose: a server that is stuck, and refuses more and more, is not given more and more.
+#[test]
+fn a_stuck_server_gets_no_more() {
+    let mut scene = Scene::new(None);
+    for _ in 0..100 {
+        scene.counted.refused += 500;
+        assert_eq!(scene.turn(0, BOUNDS.0, None), BOUNDS.0);
+    }
+}
+
 /// Purpose: a source's counter is what was completed, over the time in which it moved; its goodput and
 /// queue delay are used if it has them.
 #[test]
