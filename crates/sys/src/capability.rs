@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A right that the gates need to be set up, and no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +60,27 @@ pub fn give_up(capabilities: &[Capability]) -> io::Result<()> {
             *set &= !(1 << (number % 32));
         }
     }
-    let header = Header::OWN;
-    // SAFETY: version 3 reads two elements, and both pointers are valid for the call.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) })
+    set(&sets)
+}
+
+/// Has the program that `command` starts keep `capability`, if this process has it: a program loses
+/// what its file does not grant, unless it is handed on as ambient.
+pub fn hand_on(command: &mut Command, capability: Capability) {
+    let hand_on = move || {
+        let mut sets = get()?;
+        let (number, bit) = (capability as usize, 1 << (capability as usize % 32));
+        if sets[number / 32].permitted & bit == 0 {
+            return Ok(()); // The program will say what it lacks.
+        }
+        sets[number / 32].inheritable |= bit;
+        set(&sets)?;
+        let raise = libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong;
+        // SAFETY: takes no pointers. Where it is forbidden, the program will say what it lacks.
+        unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, number as libc::c_ulong, 0, 0) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec, it makes three system calls and touches its own stack only.
+    unsafe { command.pre_exec(hand_on) };
 }
 
 /// `struct __user_cap_header_struct`.
@@ -91,6 +111,12 @@ fn get() -> io::Result<[Sets; 2]> {
     // SAFETY: version 3 writes two elements, and both pointers are valid for the call.
     check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) })?;
     Ok(sets)
+}
+
+fn set(sets: &[Sets; 2]) -> io::Result<()> {
+    let header = Header::OWN;
+    // SAFETY: version 3 reads two elements, and both pointers are valid for the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) })
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use highwater_core::driver::AcceptError;
 
@@ -18,7 +19,7 @@ pub struct Listener {
     fd: OwnedFd,
     backlog: u32,
     /// A gate's program looks at what arrives here, and connections inherit it.
-    filtered: bool,
+    filtered: AtomicBool,
 }
 
 impl Listener {
@@ -37,7 +38,7 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd, backlog, filtered: false })
+            Ok(Listener { fd, backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -53,7 +54,7 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener { fd, backlog: self.backlog, filtered: false })
+            Ok(Listener { fd, backlog: self.backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -94,11 +95,11 @@ impl Listener {
     }
 
     /// Has `program` look at every packet that arrives here, and decide.
-    pub(crate) fn attach_filter(&mut self, program: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn attach_filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd();
         let fd = self.fd.as_raw_fd();
         set_socket_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)?;
-        self.filtered = true;
+        self.filtered.store(true, Relaxed);
         Ok(())
     }
 
@@ -106,7 +107,7 @@ impl Listener {
     /// each of its packets time.
     #[inline]
     pub(crate) fn unfilter(&self, connection: RawFd) {
-        if self.filtered {
+        if self.filtered.load(Relaxed) {
             // Fails only if there is none any more.
             let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
         }
@@ -133,7 +134,7 @@ impl AsFd for Listener {
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener { fd: listener.into(), backlog: 4096, filtered: false }
+        Listener { fd: listener.into(), backlog: 4096, filtered: AtomicBool::new(false) }
     }
 }
 

@@ -54,7 +54,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAd
         let another = listeners[0].another().unwrap();
         listeners.push(another);
     }
-    let gate = SocketGate::attach(address, &mut listeners, limit).unwrap();
+    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
     let accepting = |listener: &Listener| {
         let listener = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
         listener.set_nonblocking(true).unwrap();

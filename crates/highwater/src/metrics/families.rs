@@ -13,7 +13,7 @@ use super::process::Process;
 use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 37] = [
+pub(super) const NAMES: [&str; 38] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -38,6 +38,7 @@ pub(super) const NAMES: [&str; 37] = [
     "http_scaling_total_rejections",
     "http_shed_cpu_seconds_total",
     "highwater_gate_info",
+    "highwater_limiter_info",
     "http_uptime_seconds",
     "highwater_build_info",
     "highwater_transport_info",
@@ -250,6 +251,9 @@ fn build(page: &mut Page, metrics: &Inner) {
         let labels = [("mechanism", gate.mechanism.as_str()), ("reason", gate.reason.as_str())];
         let help = "What keeps excess work out, and why that; always 1.";
         page.family("highwater_gate_info", help, Kind::Gauge).sample(&labels, 1_u64);
+        let labels = [("limiter", gate.limiter.as_str())];
+        let help = "What finds how many connections may have work; always 1.";
+        page.family("highwater_limiter_info", help, Kind::Gauge).sample(&labels, 1_u64);
     }
 }
 

@@ -88,6 +88,7 @@ struct Transport {
 struct Gate {
     mechanism: String,
     reason: String,
+    limiter: String,
 }
 
 /// Asked with every scrape.
@@ -212,10 +213,13 @@ impl Metrics {
         let _ = self.0.transport.set(transport);
     }
 
-    /// Says what keeps excess work out, and why that. The first word counts.
-    pub(crate) fn gate(&self, mechanism: &str, reason: &str) {
-        let gate = Gate { mechanism: mechanism.to_owned(), reason: reason.to_owned() };
-        let _ = self.0.gate.set(gate);
+    /// Says what keeps excess work out and why that, and what finds the limit. The first word counts.
+    pub(crate) fn gate(&self, mechanism: &str, reason: &str, limiter: &str) {
+        let _ = self.0.gate.set(Gate {
+            mechanism: mechanism.to_owned(),
+            reason: reason.to_owned(),
+            limiter: limiter.to_owned(),
+        });
     }
 
     /// Names who knows about admission: `read` is called with every scrape and must not wait. The

@@ -14,7 +14,7 @@ fn busy_server() -> Metrics {
     let metrics = Metrics::new();
     metrics.begin(&["/search", "/users/{id}", "/users/{id}", "a \"quoted\\\" name\n"], 2);
     metrics.transport("epoll", "io_uring: not permitted (EPERM)");
-    metrics.gate("accept", "bpf: not permitted (EPERM)");
+    metrics.gate("accept", "bpf: not permitted (EPERM)", "gradient");
     metrics.admission(|| Scaling {
         signals: Signals {
             demand_ratio: 2.5,
@@ -210,6 +210,7 @@ fn the_page_says_what_admission_says() {
     assert_eq!((bucket("0.001"), bucket("0.0025")), (0.0, 6.0));
     let labels = [("mechanism", "accept"), ("reason", "bpf: not permitted (EPERM)")];
     assert_eq!(page.value("highwater_gate_info", &labels), 1.0);
+    assert_eq!(page.value("highwater_limiter_info", &[("limiter", "gradient")]), 1.0);
     let json = metrics.scaling().expect("a server admits");
     assert!(
         json.starts_with("{\"demand_ratio\":2.5,") && json.contains("rejections\":125,"),

@@ -106,6 +106,8 @@ impl Pace {
 pub(super) struct AtHand {
     /// When it could have been started.
     pub(super) ready: Instant,
+    /// When those behind it could have been, were it not for it.
+    next_ready: Instant,
     /// Its deadline, if it was looked up when it began to wait.
     deadline: Option<Instant>,
     /// It is not to be served.
@@ -116,7 +118,7 @@ impl AtHand {
     /// Whatever comes next came at `now`.
     #[inline]
     pub(super) fn at_once(now: Instant) -> Self {
-        AtHand { ready: now, deadline: None, refuse: None }
+        AtHand { ready: now, next_ready: now, deadline: None, refuse: None }
     }
 
     /// Whether the next request is to be refused, unless it must not be.
@@ -174,6 +176,7 @@ impl<C: Clock> State<C> {
         if input.is_empty() || !slot.connection.awaits_request(&responder.limits) {
             return true; // No request can come of it.
         }
+        at_hand.ready = at_hand.next_ready;
         if queue.is_empty() && pace.has_time(clock.now()) {
             return true;
         }
@@ -222,13 +225,15 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         slot.queued = false;
         slot.connection.hold(false, self.now);
+        let next_ready = slot.take_next_ready(entry.ready);
         let refuse = match verdict {
             Verdict::Start => None,
             Verdict::Refuse(Reason::Delay) => Some(Rejection::QueueDelay),
             Verdict::Refuse(Reason::Priority) => Some(Rejection::RequestPriority),
             Verdict::Refuse(Reason::Deadline) => Some(Rejection::QueueDeadline),
         };
-        self.at_hand = AtHand { ready: entry.ready, deadline: Some(entry.deadline), refuse };
+        let deadline = Some(entry.deadline);
+        self.at_hand = AtHand { ready: entry.ready, next_ready, deadline, refuse };
         self.pace.allow_one(self.now);
         self.serve_carry(id);
     }

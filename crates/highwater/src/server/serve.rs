@@ -34,6 +34,9 @@ impl<C: Clock> State<C> {
         if slot.reading == Reading::Once {
             slot.reading = Reading::Stop; // The one delivery that was armed has been made.
         }
+        if slot.queued {
+            slot.note_more(self.now);
+        }
         let mut carry = slot.connection.take_carry();
         if carry.is_empty() {
             let mut input = bytes;

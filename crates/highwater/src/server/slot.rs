@@ -69,6 +69,10 @@ pub(super) struct Slot {
     pub(super) timer_at: Instant,
     /// Input waits in the queue of requests.
     pub(super) queued: bool,
+    /// When the first input came that is not yet counted as ready, and when the last: while one
+    /// request waits, others may come behind it. `MAX` if none has.
+    next_ready: Instant,
+    last_ready: Instant,
     /// Counted among the connections with work.
     pub(super) has_work: bool,
     accepted: Instant,
@@ -99,6 +103,8 @@ impl Slot {
             task_deadline: Instant::MAX,
             timer_at: Instant::MAX,
             queued: false,
+            next_ready: Instant::MAX,
+            last_ready: Instant::MAX,
             has_work: false,
             accepted: Instant::ZERO,
         }
@@ -125,6 +131,23 @@ impl Slot {
     pub(super) fn works(&self, now: Instant) -> bool {
         let begun = self.queued || self.connection.is_reply_owed();
         self.alive && !self.closing && (begun || self.is_fresh() && now < self.accepted + FRESH_MAX)
+    }
+
+    /// Input came while the connection's request was waiting.
+    pub(super) fn note_more(&mut self, now: Instant) {
+        self.next_ready = self.next_ready.min(now);
+        self.last_ready = now;
+    }
+
+    /// The request that was waiting has its turn; it was ready at `ready`. Returns when what is behind it
+    /// was ready: that is known of the first and the last of it only, and in between counts as last.
+    pub(super) fn take_next_ready(&mut self, ready: Instant) -> Instant {
+        if self.next_ready == Instant::MAX {
+            return ready;
+        }
+        let more = self.last_ready > self.next_ready;
+        let after = if more { self.last_ready } else { Instant::MAX };
+        std::mem::replace(&mut self.next_ready, after)
     }
 
     /// Whether it was accepted for a request that has not come yet.

@@ -402,7 +402,8 @@ fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<
 fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
     let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
-    if around.sheds_after.is_some_and(|target| took > target) {
+    let is_vital = request.wanted.raw.is_some();
+    if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
         return Ok(());
     }
     let right = match request.hold {

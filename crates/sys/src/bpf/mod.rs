@@ -52,7 +52,7 @@ impl SocketGate {
     /// What was refused, and what to change. Nothing is left behind.
     pub fn attach(
         address: SocketAddr,
-        listeners: &mut [Listener],
+        listeners: &[Listener],
         limit: u32,
     ) -> io::Result<SocketGate> {
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
@@ -205,6 +205,9 @@ fn explain(step: &str, error: &io::Error) -> io::Error {
         }
         Some(libc::EPERM | libc::EACCES) => {
             "a seccomp profile, a security module or a user namespace refuses it"
+        }
+        Some(libc::E2BIG) => {
+            "64 programs are attached to this network namespace already, which is all it takes"
         }
         Some(libc::ENOSYS) => "this kernel was built without BPF, or a sandbox hides it",
         Some(libc::EINVAL) => "this kernel is too old: Linux 5.12 or later is needed",

@@ -32,15 +32,24 @@ const SLOWER: f64 = 3.0;
 const SLOWER_AND_LATE: f64 = 1.5;
 const LATE: f64 = 0.10;
 
-/// The share of the answers that a step down may cost: the noise of three samples.
-const LOSS_MAX: f64 = 0.05;
+/// By how many targets more, too: what is small already may well become three times that.
+const SLOWER_BY: f64 = 2.0;
+
+/// The share of the answers that halving the concurrency may cost. It would cost half of them if
+/// latency were what it is; but refusing more costs something too, a fifth of the cores at ten times
+/// their capacity.
+const LOSS_MAX: f64 = 0.2;
+
+/// No search goes lower than this: with fewer, every pause of the network leaves cores idle.
+const FLOOR: f64 = 4.0;
 
 /// Steps down, and up on trial.
 const STEP_DOWN: f64 = 0.5;
 const STEP_TRIED: f64 = 1.25;
 
-/// Looks that a verdict is based on.
-const LOOKS: u32 = 3;
+/// Looks that a verdict on a step down, and on a step up, is based on.
+const LOOKS_DOWN: u32 = 2;
+const LOOKS_UP: u32 = 10;
 
 /// What is waited for a change to show is the latency, within these bounds.
 const SETTLE_MIN: f64 = 0.1;
@@ -57,8 +66,9 @@ pub(super) struct Look {
     pub(super) rate: f64,
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
-    /// In the queue, and out of it.
+    /// In the queue, on average and at the least, and out of it.
     pub(super) wait: f64,
+    pub(super) wait_min: f64,
     pub(super) service: f64,
     pub(super) late_share: f64,
     pub(super) dropped_share: f64,
@@ -86,8 +96,10 @@ impl Look {
             in_flight,
             in_flight_max: f64::from(sample.in_flight_max),
             wait,
+            wait_min: sample.queue_delay_min.as_secs_f64(),
             service: (latency - wait).max(0.0),
-            late_share: late / completed.max(1.0),
+            // What was dropped waited too long as well.
+            late_share: (late + dropped) / (completed + dropped).max(1.0),
             dropped_share: dropped / (dropped + completed).max(1.0),
             is_felt: sample.is_felt(limit),
             knows_latency,
@@ -122,10 +134,10 @@ enum Phase {
     /// Everybody is let in, as long as that yields something.
     #[default]
     Rising,
-    /// Half the concurrency of `before`, which is the lowest limit known to be as good, is on trial.
-    Falling { limit: f64, before: Yield },
+    /// Half of `limit`, which is the lowest known to be as good, is on trial, after `steps` like it.
+    Falling { limit: f64, steps: u32, before: Yield },
     /// The limit was found.
-    Holding { seconds: f64, found: Yield },
+    Holding { limit: f64, seconds: f64, found: Yield },
     /// A little more than `limit` is on trial.
     Trying { limit: f64, before: Yield },
 }
@@ -136,7 +148,10 @@ pub(super) struct Knee {
     phase: Phase,
     /// With less under way, when all was well.
     reference: Option<Yield>,
+    /// How long the limit was kept the last time, in seconds.
     hold: f64,
+    /// How long the next suspicion is not to be followed, in seconds: the last was wrong.
+    doubt: f64,
     /// Until then the last change does not show fully.
     settle: f64,
     sum: Yield,
@@ -144,15 +159,18 @@ pub(super) struct Knee {
 }
 
 impl Knee {
-    /// Starts anew, because the queue that matters is elsewhere.
-    pub(super) fn forget(&mut self) {
+    /// Starts anew, because the queue that matters is elsewhere. Whether it had been asked since it
+    /// last did.
+    pub(super) fn forget(&mut self) -> bool {
+        let had_begun = self.reference.is_some();
         *self = Knee::default();
+        had_begun
     }
 
     /// The limit after `look`, or `None` if there is no reason to bound anything.
-    pub(super) fn step(&mut self, look: &Look, limit: f64) -> Option<f64> {
+    pub(super) fn step(&mut self, look: &Look, limit: f64, target: f64) -> Option<f64> {
         if let Phase::Rising = self.phase {
-            return self.rise(look, limit);
+            return self.rise(look, limit, target);
         }
         if !look.is_felt {
             // Nobody is kept out, and nothing is on trial any more.
@@ -160,16 +178,24 @@ impl Knee {
             self.reference = Some(Yield::from(look));
             return None;
         }
-        let Some(seen) = self.average(look) else { return Some(limit) };
+        let Some(seen) = self.average(look, limit) else {
+            // The way back up may take more than one step.
+            let Phase::Holding { limit, .. } = self.phase else { return Some(limit) };
+            return Some(limit);
+        };
         match self.phase {
             Phase::Rising => None,
-            Phase::Falling { limit: last, before } => Some(self.fall(seen, limit, last, before)),
-            Phase::Holding { seconds, found } => Some(self.keep(seen, limit, seconds, found)),
-            Phase::Trying { limit: last, before } => self.judge(seen, last, before),
+            Phase::Falling { limit: last, steps, before } => {
+                self.fall(seen, limit, last, steps, before)
+            }
+            Phase::Holding { limit, seconds, found } => {
+                Some(self.keep(seen, limit, seconds, found))
+            }
+            Phase::Trying { limit: last, before } => Some(self.judge(seen, limit, last, before)),
         }
     }
 
-    fn rise(&mut self, look: &Look, limit: f64) -> Option<f64> {
+    fn rise(&mut self, look: &Look, limit: f64, target: f64) -> Option<f64> {
         let seen = Yield::from(look);
         let reference = *self.reference.get_or_insert(seen);
         let growth = seen.in_flight / reference.in_flight.max(1.0);
@@ -177,9 +203,11 @@ impl Knee {
             self.reference = Some(seen);
             return None;
         }
-        let hopeless = look.is_felt && seen.late_share > 0.5;
+        self.doubt -= look.seconds;
+        let hopeless = look.is_felt && seen.late_share > 0.5 && self.doubt <= 0.0;
         if growth < GROWTH_MIN && !hopeless {
-            self.settle = seen.latency.clamp(SETTLE_MIN, SETTLE_MAX);
+            // Had they yielded anything, it would have shown by then.
+            self.settle = reference.latency.clamp(SETTLE_MIN, SETTLE_MAX);
             return None;
         }
         if self.settle > 0.0 && !hopeless {
@@ -192,19 +220,21 @@ impl Knee {
             return None;
         }
         let slower = seen.latency / reference.latency.max(1e-6);
-        let suspicious =
-            look.is_felt || slower >= SLOWER || seen.late_share > LATE && slower >= SLOWER_AND_LATE;
-        if !suspicious {
+        let too_slow = seen.latency > reference.latency + SLOWER_BY * target
+            && (look.is_felt
+                || slower >= SLOWER
+                || seen.late_share > LATE && slower >= SLOWER_AND_LATE);
+        if !too_slow && !hopeless {
             return None;
         }
-        self.hold = HOLD_MIN;
         let reached = limit.min(look.in_flight_max.max(1.0));
-        Some(self.halve(reached, seen))
+        Some(self.halve(reached, 0, seen))
     }
 
     /// Looks averaged, once the last change shows and there are enough of them.
-    fn average(&mut self, look: &Look) -> Option<Yield> {
-        if self.settle > 0.0 {
+    fn average(&mut self, look: &Look, limit: f64) -> Option<Yield> {
+        // Those who came in before must have gone.
+        if self.settle > 0.0 || look.in_flight > limit * 1.1 + 1.0 {
             self.settle -= look.seconds;
             return None;
         }
@@ -215,7 +245,8 @@ impl Knee {
         self.sum.latency += seen.latency;
         self.sum.late_share += seen.late_share;
         self.looks += 1;
-        if self.looks < LOOKS {
+        let wanted = if let Phase::Falling { .. } = self.phase { LOOKS_DOWN } else { LOOKS_UP };
+        if self.looks < wanted {
             return None;
         }
         let (sum, looks) = (self.sum, f64::from(self.looks));
@@ -229,16 +260,23 @@ impl Knee {
         })
     }
 
-    fn halve(&mut self, limit: f64, before: Yield) -> f64 {
-        self.phase = Phase::Falling { limit, before };
-        self.wait_for(before.latency);
-        (limit * STEP_DOWN).max(1.0)
+    fn halve(&mut self, limit: f64, steps: u32, before: Yield) -> f64 {
+        self.phase = Phase::Falling { limit, steps, before };
+        // How long those take to leave is seen, not guessed.
+        self.wait_for(0.0);
+        (limit * STEP_DOWN).max(FLOOR)
     }
 
     fn hold(&mut self, limit: f64, found: Yield) -> f64 {
-        self.phase = Phase::Holding { seconds: self.hold, found };
+        self.phase = Phase::Holding { limit, seconds: self.patience(), found };
         self.wait_for(found.latency);
         limit
+    }
+
+    /// How long to leave things as they are: twice as long with every vain attempt.
+    fn patience(&mut self) -> f64 {
+        self.hold = (self.hold * 2.0).clamp(HOLD_MIN, HOLD_MAX);
+        self.hold
     }
 
     fn wait_for(&mut self, latency: f64) {
@@ -246,31 +284,41 @@ impl Knee {
         (self.sum, self.looks) = (Yield::default(), 0);
     }
 
-    fn fall(&mut self, seen: Yield, limit: f64, last: f64, before: Yield) -> f64 {
-        // What matters is what comes in time; but while nothing does, that says nothing.
-        let as_good = seen.good_rate >= before.good_rate * (1.0 - LOSS_MAX)
-            && (seen.good_rate > 0.0 || seen.rate >= before.rate * (1.0 - LOSS_MAX));
-        if !as_good {
-            return self.hold(last, before);
+    fn fall(
+        &mut self,
+        seen: Yield,
+        limit: f64,
+        last: f64,
+        steps: u32,
+        before: Yield,
+    ) -> Option<f64> {
+        // Fewer at once are never later; all that can be lost is answers.
+        let as_good = seen.rate >= before.rate * (1.0 - LOSS_MAX);
+        if !as_good && steps == 0 {
+            // A false alarm: latency is what it is, and `before` is how it should be.
+            self.phase = Phase::Rising;
+            self.reference = Some(before);
+            self.doubt = self.patience();
+            return None;
         }
-        let quick = self.reference.is_some_and(|reference| {
-            seen.latency < reference.latency * SLOWER_AND_LATE && reference.latency < before.latency
-        });
-        if quick && seen.late_share <= LATE || limit <= 1.0 {
-            return self.hold(limit, seen);
+        if !as_good || limit <= FLOOR {
+            // One step above the last that was as good, which was as good too.
+            self.hold = 0.0;
+            return Some(self.hold(last * if as_good { 1.0 } else { 2.0 }, before));
         }
-        self.halve(limit, seen)
+        // Losses do not add up: each step is held against the best.
+        let best = Yield { rate: seen.rate.max(before.rate), ..seen };
+        Some(self.halve(limit, steps + 1, best))
     }
 
     fn keep(&mut self, seen: Yield, limit: f64, seconds: f64, found: Yield) -> f64 {
         let slower = seen.latency / found.latency.max(1e-6);
-        if slower >= SLOWER || seen.late_share > found.late_share + LATE {
-            self.hold = HOLD_MIN;
-            return self.halve(limit, seen);
+        if slower >= SLOWER || seen.late_share > found.late_share + LATE && limit > FLOOR {
+            return self.halve(limit, 1, seen);
         }
-        let left = seconds - f64::from(LOOKS) * 0.1;
+        let left = seconds - f64::from(LOOKS_UP) * 0.1;
         if left > 0.0 {
-            self.phase = Phase::Holding { seconds: left, found };
+            self.phase = Phase::Holding { limit, seconds: left, found };
             return limit;
         }
         self.phase = Phase::Trying { limit, before: seen };
@@ -278,14 +326,14 @@ impl Knee {
         limit * STEP_TRIED
     }
 
-    fn judge(&mut self, seen: Yield, last: f64, before: Yield) -> Option<f64> {
+    fn judge(&mut self, seen: Yield, limit: f64, last: f64, before: Yield) -> f64 {
         let gain = seen.good_rate / before.good_rate.max(1.0) - 1.0;
         if gain >= GAIN_MIN * (STEP_TRIED - 1.0) {
-            self.phase = Phase::Rising;
-            self.reference = Some(seen);
-            return None;
+            self.hold = 0.0;
+            self.phase = Phase::Trying { limit, before: seen };
+            self.wait_for(seen.latency);
+            return limit * STEP_TRIED;
         }
-        self.hold = (self.hold * 2.0).min(HOLD_MAX);
-        Some(self.hold(last, before))
+        self.hold(last, before)
     }
 }

@@ -29,19 +29,14 @@
 //! itself in one sample and grows to no more than double; the same samples give the same limits.
 
 mod knee;
+mod slack;
 
 use core::time::Duration;
 
 use self::knee::{Knee, Look};
+use self::slack::{LATE_FEW, Slack};
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
-
-/// Where the limit begins, and what it comes back to when it has not been needed for a while.
-///
-/// A guess between two evils: lower, and the first rush of a service that merely waits for its
-/// database is turned away for a few tenths of a second; higher, and the first overload of one that
-/// computes lets in more than it can do, which then has to be dropped at a higher price.
-const START: f64 = 1024.0;
 
 /// A decision is taken over at least this many answers, or this much time: the mean of fewer says
 /// more about the requests than about the server.
@@ -54,26 +49,30 @@ const WINDOW_MAX: Duration = Duration::from_secs(1);
 const STEP_DOWN_MAX: f64 = 0.5;
 const STEP_UP_MAX: f64 = 2.0;
 
-/// Towards Little's limit it is approached from below no faster than this per step.
-const APPROACH_MAX: f64 = 1.25;
+/// Growth per sample from this part of what was in flight when the queue began to stand: what is let
+/// in now may reach the cores only after it has waited for something else (as TCP's slow start ends).
+const GROWTH: f64 = 1.05;
+const THRESHOLD: f64 = 0.7;
 
-/// Waits below this part of the target are no queue: scheduling alone makes them.
+/// Mean waits below this part of the target are no queue: scheduling alone makes them.
 const QUIET: f64 = 0.25;
+
+/// If even the least wait of a sample is above this part of the target, the queue is a standing one.
+/// (A burst leaves a queue too, but it empties; K. Nichols and V. Jacobson, "Controlling queue
+/// delay", 2012.)
+const STANDING: f64 = 0.5;
+/// For so many samples in a row, unless it is as long as this times the target: a few requests that
+/// cost twenty times the usual make a short queue stand for a tenth of a second.
+const STANDING_SAMPLES: u32 = 3;
+const STANDING_LONG: f64 = 4.0;
 
 /// Weight of the newest sample in what is smoothed: two thirds of it are three samples old at most.
 const WEIGHT: f64 = 0.3;
 
-/// The share of answers that may be late, and the share at which time is being given back.
-const LATE_MAX: f64 = 0.10;
-const LATE_FEW: f64 = 0.02;
+/// Weight of a sample that shows more silent connections than before.
+const SILENT_WEIGHT: f64 = 0.1;
 
-/// How the target shrinks, and recovers, per sample, for clients whose deadline is shorter; and to
-/// which part of itself at the least.
-const TIGHTEN: f64 = 0.7;
-const RELAX: f64 = 1.02;
-const TIGHT_MAX: f64 = 0.05;
-
-/// How fast an unneeded limit returns to [`START`], per second.
+/// How fast an unneeded limit returns to where it began, per second.
 const FORGET_PER_SECOND: f64 = 0.10;
 
 /// What [`Gradient`] is to aim at.
@@ -83,6 +82,10 @@ pub struct Aim {
     pub target: Duration,
     /// The most the limit may be, brought into 1 to [`LIMIT_MAX`].
     pub limit_max: u32,
+    /// Where the limit begins, and what it comes back to when it has not been needed for a while. The
+    /// first rush is turned away beyond it; the first overload lets in this many more than can be
+    /// done.
+    pub start: u32,
     /// How many requests beyond those that Little's law names: one for each core that serves, so
     /// that none is idle between two.
     pub spare: u32,
@@ -91,19 +94,22 @@ pub struct Aim {
 /// The limit from queueing delay.
 #[derive(Clone, Debug)]
 pub struct Gradient {
-    target: f64,
     limit_max: f64,
+    start: f64,
     spare: f64,
     limit: f64,
     /// Samples that were too thin to decide by, added up.
     thin: Sample,
-    /// What part of the target is aimed at.
-    tightness: f64,
+    slack: Slack,
     /// Smoothed over the samples in which the cores were the bottleneck.
     rate: Smooth,
     service: Smooth,
     /// Connections that have work in name only: their client has not sent its request yet.
     silent: f64,
+    /// Where the queue began to stand the last time; there growth becomes careful.
+    threshold: f64,
+    /// Samples in a row with a standing queue.
+    stood: u32,
     knee: Knee,
 }
 
@@ -111,94 +117,100 @@ impl Gradient {
     /// A limit that aims as told.
     pub fn new(aim: Aim) -> Self {
         let limit_max = f64::from(aim.limit_max.clamp(1, LIMIT_MAX));
+        let start = f64::from(aim.start.max(1)).min(limit_max);
         Gradient {
-            target: aim.target.as_secs_f64().max(1e-6),
             limit_max,
             spare: f64::from(aim.spare.max(1)),
-            limit: START.min(limit_max),
+            limit: start,
+            start,
             thin: Sample::default(),
-            tightness: 1.0,
+            slack: Slack::new(aim.target.as_secs_f64()),
             rate: Smooth::default(),
             service: Smooth::default(),
             silent: 0.0,
+            threshold: f64::INFINITY,
+            stood: 0,
             knee: Knee::default(),
         }
     }
 
     fn decide(&mut self, sample: &Sample) {
         let look = Look::at(sample, self.limit());
-        self.tighten(&look);
-        let target = self.target * self.tightness;
-        let wanted = if look.wait > target * QUIET || look.dropped_share > LATE_FEW {
-            self.knee.forget();
-            self.by_little(&look, target)
+        let is_dropping = look.dropped_share > LATE_FEW;
+        let target = self.slack.bound();
+        let is_standing = self.has_stood(look.wait_min, target);
+        let is_queue = look.is_felt && look.wait > target * QUIET;
+        let reached = self.limit.min(look.in_flight_max.max(1.0));
+        let by_little = is_dropping || is_standing || is_queue;
+        let wanted = if by_little {
+            if self.knee.forget() && !is_queue {
+                self.threshold = reached * THRESHOLD;
+            }
+            self.slack.adapt(&look);
+            self.by_little(&look)
         } else {
             self.rate.forget();
             self.service.forget();
-            let (knee, limit) = (&mut self.knee, self.limit);
-            knee.step(&look, limit).unwrap_or_else(|| self.at_ease(&look))
+            let settled = self.slack.has_settled(&look);
+            let bound = if settled { self.knee.step(&look, self.limit, target) } else { None };
+            bound.unwrap_or_else(|| self.at_ease(&look))
         };
-        let bounded = wanted.clamp(self.limit * STEP_DOWN_MAX, self.limit * STEP_UP_MAX);
-        self.limit = bounded.clamp(1.0, self.limit_max);
-    }
-
-    /// Clients whose deadline is shorter than the target need a shorter queue.
-    fn tighten(&mut self, look: &Look) {
-        if look.late_share > LATE_MAX && look.wait > 0.0 {
-            self.tightness = (self.tightness * TIGHTEN).max(TIGHT_MAX);
-        } else if look.late_share < LATE_FEW {
-            self.tightness = (self.tightness * RELAX).min(1.0);
+        // A limit that nobody reached is not what made anybody wait; what there was is.
+        let bounded = wanted.clamp(reached * STEP_DOWN_MAX, self.limit * STEP_UP_MAX);
+        let limit = bounded.clamp(1.0, self.limit_max);
+        if by_little {
+            self.slack.on_limit(&look, self.limit, limit);
         }
+        self.limit = limit;
     }
 
-    /// The cores are the bottleneck: the limit that makes the wait the target.
-    fn by_little(&mut self, look: &Look, target: f64) -> f64 {
+    /// Whether the queue stands: for a while if it is short, at once if it is long.
+    fn has_stood(&mut self, wait_min: f64, target: f64) -> bool {
+        self.stood = if wait_min > target * STANDING { self.stood + 1 } else { 0 };
+        self.stood >= STANDING_SAMPLES || wait_min > target * STANDING_LONG
+    }
+
+    /// The cores are the bottleneck: the limit that makes the wait what is aimed at.
+    fn by_little(&mut self, look: &Look) -> f64 {
         let rate = self.rate.take(look.rate);
         let service = self.service.take(look.service);
         self.hear(look);
-        let little = rate * (service + target) + self.spare + self.silent;
-        let overloaded = look.wait > target || look.dropped_share > LATE_FEW;
-        if overloaded {
-            // A limit that nobody reached is not what made them wait; what there was is.
-            little.min(self.limit).min(look.in_flight_max.max(1.0))
-        } else if look.is_felt {
-            little.min(self.limit * APPROACH_MAX)
-        } else {
-            self.limit
-        }
+        rate * (service + self.slack.aim()) + self.spare + self.silent
     }
 
     /// Nothing waits: the limit must not be what keeps anybody out.
     fn at_ease(&mut self, look: &Look) -> f64 {
         self.hear(look);
-        let idle = if look.is_felt { self.limit * STEP_UP_MAX } else { self.limit };
+        let growth = if self.limit < self.threshold { STEP_UP_MAX } else { GROWTH };
+        self.threshold *= 1.0 + FORGET_PER_SECOND * look.seconds;
+        if look.is_felt {
+            return self.limit * growth;
+        }
         let forgotten = self.limit * (1.0 + FORGET_PER_SECOND * look.seconds);
-        idle.max(forgotten.min(START)).max(2.0 * look.in_flight_max)
+        self.limit.max(forgotten.min(self.start)).max(2.0 * look.in_flight_max)
     }
 
     /// By Little's law `rate × latency` requests are under way; connections beyond that are silent.
-    /// Believed slowly when it grows, since at the onset of an overload the latency of what was
-    /// answered lags behind, and at once when it shrinks.
+    /// Believed slowly when it grows, and not while requests wait, since at the onset of an overload
+    /// the latency of what was answered lags behind; at once when it shrinks.
     fn hear(&mut self, look: &Look) {
         if !look.knows_latency {
             return;
         }
         let silent = (look.in_flight - look.rate * (look.service + look.wait)).max(0.0);
-        self.silent = if silent < self.silent {
-            silent
-        } else if look.dropped_share > 0.0 {
-            self.silent
-        } else {
-            self.silent + (silent - self.silent) * 0.1
-        };
+        let is_waiting = look.wait_min > self.slack.bound() * STANDING || look.dropped_share > 0.0;
+        if silent < self.silent {
+            self.silent = silent;
+        } else if !is_waiting {
+            self.silent += (silent - self.silent) * SILENT_WEIGHT;
+        }
     }
 }
 
 impl Limit for Gradient {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         let window = self.thin.and(sample);
-        if window.completed < ANSWERS_MIN && window.span < WINDOW_MAX {
-            // Those who are kept out while nothing happens must not wait for the window's end.
+        if window.completed + window.dropped < ANSWERS_MIN && window.span < WINDOW_MAX {
             self.thin = window;
         } else {
             self.thin = Sample::default();
