@@ -3,8 +3,9 @@
 //! Two things: the kernel's gate, which refuses and counts, and the kernel's list of connections,
 //! which tells how many there are and which of them wait to be read (`queue.rs`).
 //!
-//! Looking at the list costs about a microsecond per connection. It is done as often as every
-//! [`LOOK`], and never for more than one part in [`LOOK_SHARE`] of the time.
+//! Looking at the list costs about a microsecond per connection. It is done every [`LOOK`], and less
+//! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
+//! the time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use super::window::Counted;
 
 /// How often the list of connections is looked at, at most.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// And at least: a look that took long may only have waited for a core.
+const LOOK_MAX: Duration = Duration::from_millis(400);
 
 /// Of how much time looking may take one.
 const LOOK_SHARE: u32 = 100;
@@ -162,7 +166,7 @@ impl List {
         }
         let seen = self.diag.look();
         let took = clock::monotonic().saturating_since(now);
-        self.due = now + LOOK.max(took * LOOK_SHARE);
+        self.due = now + (took * LOOK_SHARE).clamp(LOOK, LOOK_MAX);
         match seen {
             Ok(seen) => {
                 self.open = seen.established + seen.abandoned;

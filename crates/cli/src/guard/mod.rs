@@ -172,7 +172,7 @@ fn limiter(limits: Limits, target: Duration) -> Box<dyn Limit> {
         Limiter::Aimd => Box::new(Aimd::new(max, target)),
         Limiter::Gradient => {
             let spare = u32::try_from(cpu::allowed().map_or(1, |cores| cores.len())).unwrap_or(1);
-            Box::new(Gradient::new(Aim { target, limit_max: max, spare }))
+            Box::new(Gradient::new(Aim { target, start, limit_max: max, spare }))
         }
     }
 }

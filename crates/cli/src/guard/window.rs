@@ -47,6 +47,9 @@ pub(crate) struct Window {
 /// What was seen of waiting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
+    /// At the last look of the window before: what there is to go by until the next.
+    before: Duration,
+    last: Duration,
     least: Option<Duration>,
     sum: Duration,
     looks: u32,
@@ -54,13 +57,14 @@ struct Waits {
 
 impl Waits {
     fn add(&mut self, waited: Duration) {
+        self.last = waited;
         self.least = Some(self.least.map_or(waited, |least| least.min(waited)));
         self.sum = self.sum.saturating_add(waited);
         self.looks += 1;
     }
 
     fn mean(&self) -> Duration {
-        self.sum.checked_div(self.looks).unwrap_or_default()
+        self.sum.checked_div(self.looks).unwrap_or(self.before)
     }
 }
 
@@ -94,7 +98,9 @@ impl Window {
     pub(crate) fn restart(&mut self, now: Instant) {
         let last = self.last;
         let in_flight_max = last.in_flight.unwrap_or(0);
-        *self = Window { first: Some(last), last, in_flight_max, ..Window::new(now) };
+        let before = if self.waits.looks > 0 { self.waits.last } else { self.waits.before };
+        let waits = Waits { before, ..Waits::default() };
+        *self = Window { first: Some(last), last, in_flight_max, waits, ..Window::new(now) };
     }
 
     /// Connections closed.
@@ -137,7 +143,7 @@ impl Window {
             refused: self.refused(),
             in_flight: in_flight.round() as u32,
             in_flight_max: self.in_flight_max,
-            queue_delay_min: self.waits.least.unwrap_or_default(),
+            queue_delay_min: self.waits.least.unwrap_or(self.waits.before),
             queue_delay_mean: self.waits.mean(),
             ..Sample::default()
         }
