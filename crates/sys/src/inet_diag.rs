@@ -20,8 +20,28 @@ use crate::call::{check, check_size, context};
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 const TCP_ESTABLISHED: u8 = 1;
+const TCP_SYN_RECV: u8 = 3;
+const TCP_FIN_WAIT1: u8 = 4;
+const TCP_FIN_WAIT2: u8 = 5;
 const TCP_CLOSE_WAIT: u8 = 8;
+const TCP_LAST_ACK: u8 = 9;
 const TCP_LISTEN: u8 = 10;
+const TCP_CLOSING: u8 = 11;
+
+/// The states that are asked for.
+const STATES: [u8; 8] = [
+    TCP_ESTABLISHED,
+    TCP_SYN_RECV,
+    TCP_FIN_WAIT1,
+    TCP_FIN_WAIT2,
+    TCP_CLOSE_WAIT,
+    TCP_LAST_ACK,
+    TCP_LISTEN,
+    TCP_CLOSING,
+];
+
+/// What `idiag_timer` says of a socket that is over, and only kept to recognise late packets.
+const TIMER_TIME_WAIT: u8 = 3;
 
 /// Sizes of `nlmsghdr`, `inet_diag_req_v2` and `inet_diag_msg`.
 const HEADER: usize = 16;
@@ -48,8 +68,19 @@ pub struct Connections {
     pub established: u32,
     /// Connections that their client has closed and their server has not.
     pub abandoned: u32,
+    /// Handshakes that have begun, but for those whose answer had to be repeated.
+    pub opening: u32,
+    /// Connections that their server has closed and that are not over yet.
+    pub closing: u32,
     /// Of each that has unread bytes, how long ago the last of them arrived, in milliseconds.
     pub waiting_ms: Vec<u32>,
+}
+
+impl Connections {
+    /// All that is a connection, or about to become one or to end.
+    pub fn count(&self) -> u32 {
+        self.opening + self.established + self.abandoned + self.closing
+    }
 }
 
 /// Looks at the connections of one port.
@@ -118,7 +149,7 @@ impl InetDiag {
         body[0] = family;
         body[1] = libc::IPPROTO_TCP as u8;
         body[2] = 1 << (INET_DIAG_INFO - 1);
-        let states = 1_u32 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_LISTEN;
+        let states = STATES.iter().fold(0_u32, |states, state| states | 1 << state);
         body[4..8].copy_from_slice(&states.to_ne_bytes());
         body[8..10].copy_from_slice(&self.port.to_be_bytes());
         // SAFETY: `request` is valid for reads of its length.
@@ -173,20 +204,21 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
     if address.is_some_and(|address| local != address && !is_any(local)) {
         return Some(());
     }
-    let unread = u32_at(socket, 56)?;
-    if state == TCP_LISTEN {
-        found.listeners += 1;
-        found.backlog += unread;
-        return Some(());
-    }
+    let (timer, repetitions, unread) = (socket[2], socket[3], u32_at(socket, 56)?);
     // The end of the client's stream counts as a byte that is never read.
-    let end = if state == TCP_CLOSE_WAIT {
-        found.abandoned += 1;
-        1
-    } else {
-        found.established += 1;
-        0
+    let (count, end) = match state {
+        TCP_LISTEN => {
+            found.backlog += unread;
+            return Some(found.listeners += 1);
+        }
+        TCP_SYN_RECV if repetitions > 0 => return Some(()),
+        TCP_SYN_RECV => (&mut found.opening, u32::MAX),
+        TCP_ESTABLISHED => (&mut found.established, 0),
+        TCP_CLOSE_WAIT => (&mut found.abandoned, 1),
+        _ if timer == TIMER_TIME_WAIT => return Some(()),
+        _ => (&mut found.closing, u32::MAX),
     };
+    *count += 1;
     if unread > end {
         found.waiting_ms.push(last_data_recv(attributes).unwrap_or(0));
     }

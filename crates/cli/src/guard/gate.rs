@@ -10,6 +10,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use highwater::admission::PortCeiling;
 use highwater::log;
 use highwater::server::GateChoice;
 use highwater_core::time::Instant;
@@ -17,6 +18,7 @@ use highwater_sys::bpf::{self, PortGate};
 use highwater_sys::{InetDiag, clock};
 
 use super::args::{Args, Limits};
+use super::drift::Drift;
 use super::queue;
 use super::window::Counted;
 
@@ -43,10 +45,12 @@ pub(crate) struct Gate {
 enum Kernel {
     /// Nobody: a dry run.
     Nothing,
-    /// A BPF program that is told when connections end.
-    Counting(PortGate),
+    /// A BPF program that is told when connections begin and end.
+    Counting { gate: PortGate, drift: Drift },
     /// A BPF program that is told by us how many connections there are.
     Told { gate: PortGate, closed: u64, open_at_start: u32 },
+    /// A rule of the firewall, which cannot change.
+    Ceiling { gate: PortCeiling, refused: u64 },
 }
 
 impl Gate {
@@ -57,13 +61,10 @@ impl Gate {
     pub(crate) fn open(args: &Args, limit: u32) -> Result<Gate, String> {
         let mut list = List::open(args)?;
         list.look(clock::monotonic());
-        let (kernel, mechanism, reason) = match args.mechanism {
-            _ if args.dry_run => (Kernel::Nothing, "none", "--dry-run was asked for".to_owned()),
-            GateChoice::Auto | GateChoice::Ebpf => {
-                let (kernel, reason) = open_bpf(args, limit, list.open)?;
-                (kernel, "ebpf", reason)
-            }
-            _ => unreachable!(),
+        let (kernel, mechanism, reason) = if args.dry_run {
+            (Kernel::Nothing, "none", "--dry-run was asked for".to_owned())
+        } else {
+            open_kernel(args, limit, list.open)?
         };
         Ok(Gate { kernel, list, mechanism, reason, limit })
     }
@@ -75,7 +76,18 @@ impl Gate {
 
     /// How the limit is to be come by, given what this gate is capable of.
     pub(crate) fn grant(&self, limits: Limits) -> Limits {
-        limits
+        match (&self.kernel, limits) {
+            (Kernel::Ceiling { .. }, Limits::Found { .. }) => {
+                log::warn!(
+                    "the limit stays, as this mechanism would lose count",
+                    mechanism = self.mechanism,
+                    limit = self.limit,
+                    remedy = "grant CAP_BPF, or name the right --limit",
+                );
+                Limits::Fixed(self.limit)
+            }
+            _ => limits,
+        }
     }
 
     /// Replaces the limit, from the next connection on.
@@ -85,8 +97,10 @@ impl Gate {
         }
         self.limit = limit;
         match &self.kernel {
-            Kernel::Nothing => {}
-            Kernel::Counting(gate) | Kernel::Told { gate, .. } => gate.words().set_limit(limit),
+            Kernel::Nothing | Kernel::Ceiling { .. } => {}
+            Kernel::Counting { gate, .. } | Kernel::Told { gate, .. } => {
+                gate.words().set_limit(limit)
+            }
         }
     }
 
@@ -97,8 +111,11 @@ impl Gate {
         let listed = Counted { in_flight: Some(open), waited, ..Counted::default() };
         match &mut self.kernel {
             Kernel::Nothing => listed,
-            Kernel::Counting(gate) => {
-                gate.reconcile(now);
+            Kernel::Counting { gate, drift } => {
+                if is_fresh {
+                    let correction = drift.observe(now, gate.words().taken() - i64::from(open));
+                    gate.words().add_taken(correction);
+                }
                 let (counts, (_, closed)) = (gate.words().counts(), gate.words().lives());
                 Counted {
                     admitted: counts.admitted,
@@ -118,7 +135,43 @@ impl Gate {
                 let (admitted, refused) = (counts.admitted, counts.reset);
                 Counted { admitted, refused, completed: Some(*closed), ..listed }
             }
+            Kernel::Ceiling { gate, refused } => {
+                match gate.refused() {
+                    Ok(count) => *refused = count,
+                    Err(error) => log::warn!("refusals cannot be counted", error = %error),
+                }
+                Counted { refused: *refused, ..listed }
+            }
         }
+    }
+}
+
+/// The gate that `args` ask for, or the best there is: what it is called, and why it.
+fn open_kernel(
+    args: &Args,
+    limit: u32,
+    open_at_start: u32,
+) -> Result<(Kernel, &'static str, String), String> {
+    let bpf = || open_bpf(args, limit, open_at_start).map(|(kernel, why)| (kernel, "ebpf", why));
+    let ceiling = |choice, name| {
+        let gate =
+            PortCeiling::open(choice, args.port, limit).map_err(|error| error.to_string())?;
+        let reason = format!("--mechanism {name} was asked for");
+        Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
+    };
+    let cannot = |name| move |why| format!("--mechanism {name} cannot be had: {why}");
+    match args.mechanism {
+        GateChoice::Ebpf => bpf().map_err(cannot("ebpf")),
+        GateChoice::Nft => ceiling(GateChoice::Nft, "nft").map_err(cannot("nft")),
+        GateChoice::Iptables => {
+            ceiling(GateChoice::Iptables, "iptables").map_err(cannot("iptables"))
+        }
+        GateChoice::Auto => bpf().or_else(|not_bpf| {
+            let (kernel, name, _) = ceiling(GateChoice::Nft, "nft").map_err(|not_nft| {
+                format!("no gate can be had.\n  ebpf: {not_bpf}\n  nft: {not_nft}")
+            })?;
+            Ok((kernel, name, format!("not ebpf: {not_bpf}")))
+        }),
     }
 }
 
@@ -132,7 +185,9 @@ fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, Stri
             Ok(gate) => {
                 let reason =
                     format!("a BPF program refuses, another in {} counts", cgroup.display());
-                return Ok((Kernel::Counting(gate), reason));
+                // Those that were there before count as much as those that come.
+                gate.words().set_taken(open_at_start);
+                return Ok((Kernel::Counting { gate, drift: Drift::default() }, reason));
             }
             // Who names a group means it.
             Err(error) if args.cgroup.is_some() => return Err(error.to_string()),
@@ -169,7 +224,7 @@ impl List {
         self.due = now + (took * LOOK_SHARE).clamp(LOOK, LOOK_MAX);
         match seen {
             Ok(seen) => {
-                self.open = seen.established + seen.abandoned;
+                self.open = seen.count();
                 Some(queue::delay(&seen))
             }
             Err(error) => {

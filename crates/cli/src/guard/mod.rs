@@ -14,6 +14,7 @@
 //! the process is, however it ends; nothing else in the system is changed.
 
 mod args;
+mod drift;
 mod gate;
 mod line;
 mod meter;

@@ -129,11 +129,11 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 }
 
 /// One worker of nginx that compresses a text for each request of `/text`, and tells how many
-/// connections it has had at `/metrics`.
-pub(crate) fn nginx(port: u16) -> Process {
+/// connections it has had at `/metrics` of another port.
+pub(crate) fn nginx(port: u16, metrics: u16) -> Process {
     let folder = folder("nginx");
     let words = "the peak is held by whoever refuses the rest at the cheapest layer there is ";
-    let text: String = (0..2000).map(|line| format!("{line} {words}\n")).collect();
+    let text: String = (0..400).map(|line| format!("{line} {words}\n")).collect();
     std::fs::write(folder.join("text"), text).expect("the folder can be written");
     let shown = folder.display();
     let settings = format!(
@@ -146,6 +146,10 @@ http {{
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     root {shown};
+  }}
+  server {{
+    listen 127.0.0.1:{metrics};
+    keepalive_timeout 0; # A connection only knows how many were before it.
     location = /metrics {{
       default_type text/plain;
       gzip off;

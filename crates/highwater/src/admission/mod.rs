@@ -12,6 +12,7 @@
 //! Invariants: with the default settings nothing is refused before work really queues; whatever the
 //! machine refuses us, something is left that works, and the log says what and why.
 
+mod ceiling;
 mod controller;
 mod cost;
 pub(crate) mod gate;
@@ -32,6 +33,7 @@ use self::kernel::KernelGate;
 use crate::log;
 use crate::metrics::Metrics;
 
+pub use self::ceiling::PortCeiling;
 pub(crate) use self::controller::Admission;
 pub use self::signal::Signal;
 

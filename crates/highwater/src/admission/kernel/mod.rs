@@ -144,6 +144,21 @@ pub(crate) fn open(
     }
 }
 
+/// Opens a gate that needs no listener of ours: by iptables if that was asked for, else by nftables.
+///
+/// # Errors
+/// It cannot be had: why, and what to change.
+pub(super) fn ceiling(
+    choice: GateChoice,
+    address: SocketAddr,
+    limit: u32,
+) -> io::Result<Box<dyn KernelGate>> {
+    Ok(match choice {
+        GateChoice::Iptables => Box::new(iptables::Iptables::open(address, limit)?),
+        _ => Box::new(nft::Nft::open(address, limit)?),
+    })
+}
+
 /// The first of `mechanisms` that opens, or none; with what stood against those before it.
 fn best(
     mechanisms: &[Mechanism],
