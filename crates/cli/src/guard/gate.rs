@@ -7,12 +7,12 @@
 //! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
 //! the time.
 
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use highwater::admission::PortCeiling;
 use highwater::log;
-use highwater::server::GateChoice;
+use highwater::server::{Ceiling, GateChoice};
 use highwater_core::time::Instant;
 use highwater_sys::bpf::{self, PortGate};
 use highwater_sys::{InetDiag, clock};
@@ -50,7 +50,7 @@ enum Kernel {
     /// A BPF program that is told by us how many connections there are.
     Told { gate: PortGate, closed: u64, open_at_start: u32 },
     /// A rule of the firewall, which cannot change.
-    Ceiling { gate: PortCeiling, refused: u64 },
+    Ceiling { gate: Ceiling, refused: u64 },
 }
 
 impl Gate {
@@ -154,8 +154,8 @@ fn open_kernel(
 ) -> Result<(Kernel, &'static str, String), String> {
     let bpf = || open_bpf(args, limit, open_at_start).map(|(kernel, why)| (kernel, "ebpf", why));
     let ceiling = |choice, name| {
-        let gate =
-            PortCeiling::open(choice, args.port, limit).map_err(|error| error.to_string())?;
+        let gate = Ceiling::open(choice, (Ipv6Addr::UNSPECIFIED, args.port).into(), limit)
+            .map_err(|error| error.to_string())?;
         let reason = format!("--mechanism {name} was asked for");
         Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
     };

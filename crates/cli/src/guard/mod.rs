@@ -111,6 +111,13 @@ impl Guard {
             limiter = policy.limiter(),
             metrics = page.as_ref().map(|(_, running)| running.address()),
         );
+        if source.as_ref().is_some_and(|source| source.port() == Some(args.port)) {
+            log::warn!(
+                "the source is behind the gate, and will be refused when it matters",
+                port = args.port,
+                remedy = "serve metrics on a port of their own",
+            );
+        }
         let answers = source.map(|source| source::watch(source, args.interval));
         let answers = answers.transpose().map_err(|error| format!("no further thread: {error}"))?;
         let line = Line::new(args.json, now);

@@ -46,6 +46,17 @@ impl Source {
         Ok(Source::Query { url })
     }
 
+    /// The port of a page of metrics.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Source::Page { url, .. } => url.port_u16().or(match url.scheme_str() {
+                Some("https") => Some(443),
+                _ => Some(80),
+            }),
+            Source::Query { .. } => None,
+        }
+    }
+
     fn url(&self) -> &Uri {
         let (Source::Page { url, .. } | Source::Query { url }) = self;
         url

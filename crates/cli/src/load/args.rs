@@ -18,6 +18,8 @@ pub(crate) const PIPELINE_MAX: u32 = 1024;
 pub(crate) const THREADS_MAX: u32 = 64;
 /// Bytes of one request body.
 pub(crate) const BODY_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of everything that can be sent: all URLs, pipelined.
+pub(crate) const MESSAGES_MAX: usize = 256 * 1024 * 1024;
 /// URLs in one mix.
 pub(crate) const URLS_MAX: usize = 1024;
 /// Source addresses.

@@ -1,20 +1,20 @@
 //! One client thread: which connection sends the next request, and what came of the last one?
 //!
-//! Generic over the dialer, and given the time: a turn is `due → poll → answers → commands`.
+//! Generic over the dialer, and given the time. A turn is *due → command → poll → answers → command*:
+//! events only note what is to be done, as the dialer's contract wants it.
 //!
 //! ```text
-//!  due ──▶ idle connection, else dial, else wait in line (its clock is running)
-//!  Connecting ─▶ Busy ⇄ Idle ─▶ (closed) | Lingering ─▶ (closed)
+//!  a request is due: an idle connection, else a new one, else it waits in line
+//!
+//!  dial ─▶ Connecting ─▶ Busy ⇄ Idle ─▶ Free        Free: no connection, or the dialer is about to
+//!                          └─▶ Lingering ─▶ Free           be told to close it
 //! ```
 //!
-//! In a closed loop there are as many users as connections, each with one batch of requests at a
-//! time; a user whose request failed or was refused pauses before the next. In an open loop requests
-//! are due by schedule, and connections are made as they are needed, up to a bound.
-//!
-//! Invariants: a request that was sent is tallied exactly once; a connection that is not idle and not
-//! lingering owes at least one answer; idle ones owe none.
+//! Invariants: a request that was sent is tallied exactly once; connecting and busy connections owe at
+//! least one answer, all others none.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Wait};
@@ -22,14 +22,12 @@ use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 use highwater_sys::dial::{Dial, Event, Failure};
 
+use super::demand::{Demand, Due};
 use super::response::{Answer, Parser};
-use super::schedule::Schedule;
 use super::tally::{Outcome, Span, Tally};
 
 /// How many requests one turn sends before it looks at answers again.
 const BATCH_MAX: usize = 256;
-/// How many requests may wait for a connection; beyond that they are dropped and counted as unsent.
-const LINE_MAX: usize = 1 << 20;
 /// How long a connection that the server is to close is kept for it. Whoever closes first holds the
 /// port for a minute; a client has fewer ports than a server has connections.
 const LINGER: Duration = Duration::from_secs(1);
@@ -39,16 +37,14 @@ pub(crate) const LINGERING_MAX: usize = 1024;
 /// What a client is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// At most so many connections at a time; in a closed loop, exactly as many users.
+    /// At most so many connections at a time, not counting lingering ones.
     pub(crate) connections: usize,
-    /// Requests sent in one go, of a closed loop.
+    /// Requests sent in one go.
     pub(crate) pipeline: usize,
     /// Requests after which a connection is closed.
     pub(crate) requests_per_connection: u64,
     /// How long after its intended send a request is given up.
     pub(crate) give_up: Duration,
-    /// How long a user pauses after a failure.
-    pub(crate) backoff: Duration,
     /// Bytes of one request, for each message.
     pub(crate) request_sizes: Vec<usize>,
     /// The requests are HEAD.
@@ -66,7 +62,8 @@ enum State {
 
 struct Connection {
     state: State,
-    /// Changes when the connection is freed, so that its timers do not reach its successor.
+    /// Changes when the connection is freed, so that what is kept of it elsewhere is told from its
+    /// successor's.
     serial: u32,
     /// A timer of this connection is in the wheel.
     timed: bool,
@@ -81,7 +78,7 @@ struct Connection {
     parser: Parser,
 }
 
-/// What the callback of a poll leaves to be done.
+/// What is to be told to the dialer. Each is checked again when it is: a connection may fail between.
 #[derive(Clone, Copy)]
 enum Todo {
     Send(u32),
@@ -97,21 +94,16 @@ pub(crate) struct Client<D> {
 /// Everything but the dialer, so that a poll's callback can reach it.
 struct Core {
     plan: Plan,
-    span: Span,
+    /// When the measured span ends.
+    end: Instant,
+    demand: Demand,
     connections: Vec<Connection>,
     /// Connections that exist and are not lingering.
     alive: usize,
-    lingering: VecDeque<(Instant, u32, u32)>,
     /// The last used first, with its serial: some may have been closed since.
     idle: Vec<(u32, u32)>,
-    /// Requests that wait for a connection, by their intended instant.
-    line: VecDeque<Instant>,
-    /// Open loop; `None` in a closed one.
-    schedule: Option<Schedule>,
-    /// Users that pause until then, in order.
-    pausing: VecDeque<Instant>,
-    /// Users ready for their next requests.
-    ready: usize,
+    /// Until when, with slot and serial, in order.
+    lingering: VecDeque<(Instant, u32, u32)>,
     wheel: Wheel,
     todo: Vec<Todo>,
     next_message: usize,
@@ -119,29 +111,24 @@ struct Core {
 }
 
 impl<D: Dial> Client<D> {
-    /// `schedule` makes it an open loop.
     pub(crate) fn new(
         dialer: D,
         plan: Plan,
-        schedule: Option<Schedule>,
+        demand: Demand,
         span: Span,
-        tally: Tally,
+        deadline: Option<Duration>,
     ) -> Client<D> {
-        let ready = if schedule.is_some() { 0 } else { plan.connections };
         let core = Core {
-            span,
+            end: span.to,
+            demand,
             connections: Vec::new(),
             alive: 0,
-            lingering: VecDeque::new(),
             idle: Vec::new(),
-            line: VecDeque::new(),
-            schedule,
-            pausing: VecDeque::new(),
-            ready,
+            lingering: VecDeque::new(),
             wheel: Wheel::new(span.start),
             todo: Vec::new(),
             next_message: 0,
-            tally,
+            tally: Tally::new(span, deadline),
             plan,
         };
         Client { dialer, core }
@@ -152,24 +139,24 @@ impl<D: Dial> Client<D> {
         &self.core.tally
     }
 
-    /// What was seen, and the end.
+    /// Closes every connection, and hands out what was seen.
     pub(crate) fn finish(self) -> Tally {
         self.core.tally
     }
 
     /// Whether every measured request has ended.
     pub(crate) fn is_decided(&self, now: Instant) -> bool {
-        let span_end = self.core.span.to;
-        let all_due = self.core.schedule.as_ref().is_none_or(|next| next.peek() >= span_end);
-        now >= span_end && all_due && self.core.tally.open == 0
+        let core = &self.core;
+        now >= core.end && core.demand.is_past(core.end) && core.tally.open == 0
     }
 
-    /// Sends what is due at `now`.
+    /// Sends what is due at `now`, and gives up what has taken too long.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.core.expire(now);
-        self.core.arrive(now);
+        let core = &mut self.core;
+        core.expire(now);
+        core.demand.advance(now, core.plan.give_up, &mut core.tally);
         for _ in 0..BATCH_MAX {
-            if self.core.line.is_empty() || !self.begin_next(now) {
+            if !self.core.demand.has_waiting() || !self.begin_next(now) {
                 break;
             }
         }
@@ -182,35 +169,38 @@ impl<D: Dial> Client<D> {
     /// As [`Dial::poll`].
     pub(crate) fn poll(
         &mut self,
+        now: Instant,
         latest: Instant,
         clock: impl Fn() -> Instant,
-    ) -> std::io::Result<()> {
-        let wait = self.core.wait(latest);
-        let (core, mut now) = (&mut self.core, None);
+    ) -> io::Result<()> {
+        let wait = self.core.wait(now, latest);
+        let (core, mut happened) = (&mut self.core, None);
         self.dialer.poll(wait, &mut |event| {
-            let now = *now.get_or_insert_with(&clock);
-            core.on_event(event, now);
+            // Everything that one poll reports happened before it returned.
+            core.on_event(event, *happened.get_or_insert_with(&clock));
         })?;
         self.command();
         Ok(())
     }
 
-    /// Sends the first request in line. False if no connection is free.
+    /// Sends the first in line. False if no connection is free.
     fn begin_next(&mut self, now: Instant) -> bool {
         let core = &mut self.core;
-        let index = match core.pop_idle() {
-            Some(index) => index,
+        let dialed = match core.pop_idle() {
+            Some(index) => Ok(index),
             None if core.alive >= core.plan.connections => return false,
-            None => match self.dialer.connect() {
-                Ok(id) => core.dialed(id),
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    core.not_dialed(errno, now);
-                    return true;
-                }
-            },
+            None => self.dialer.connect().map(|id| core.dialed(id)),
         };
-        core.assign(index, now);
+        let Some(due) = core.demand.take() else { return false };
+        match dialed {
+            Ok(index) => core.assign(index, due, now),
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                core.sent(due, now, 1);
+                core.tally.ended(due.intended, now, Outcome::Failed(errno));
+                core.demand.turned_away(now);
+            }
+        }
         true
     }
 
@@ -218,14 +208,14 @@ impl<D: Dial> Client<D> {
         let mut todo = std::mem::take(&mut self.core.todo);
         for todo in todo.drain(..) {
             match todo {
-                Todo::Close(index) => {
-                    if std::mem::take(&mut self.core.connections[index as usize].closing) {
-                        self.dialer.close(ConnId(index));
-                    }
-                }
                 Todo::Send(index) => {
                     if let Some((message, len)) = self.core.message(index) {
                         self.dialer.send(ConnId(index), message, len);
+                    }
+                }
+                Todo::Close(index) => {
+                    if std::mem::take(&mut self.core.connections[index as usize].closing) {
+                        self.dialer.close(ConnId(index));
                     }
                 }
             }
@@ -234,43 +224,10 @@ impl<D: Dial> Client<D> {
     }
 }
 
-/// What is due.
+/// Time.
 impl Core {
-    /// Puts what is due by now into line.
-    fn arrive(&mut self, now: Instant) {
-        if let Some(schedule) = &mut self.schedule {
-            for _ in 0..BATCH_MAX {
-                if schedule.peek() > now {
-                    break;
-                }
-                let intended = schedule.take();
-                self.tally.due(intended);
-                if self.line.len() < LINE_MAX {
-                    self.line.push_back(intended);
-                } else {
-                    self.tally.expired(intended);
-                }
-            }
-            return;
-        }
-        while self.pausing.front().is_some_and(|until| *until <= now) {
-            self.pausing.pop_front();
-            self.ready += 1;
-        }
-        for _ in 0..std::mem::take(&mut self.ready) {
-            self.line.push_back(now);
-        }
-    }
-
-    /// Gives up what has waited too long.
+    /// Gives up what has taken too long.
     fn expire(&mut self, now: Instant) {
-        while let Some(&intended) = self.line.front()
-            && intended + self.plan.give_up <= now
-            && self.schedule.is_some()
-        {
-            self.line.pop_front();
-            self.tally.expired(intended);
-        }
         let mut due = Vec::new();
         self.wheel.expire(now, &mut |token| due.push(token));
         for token in due {
@@ -287,7 +244,6 @@ impl Core {
     }
 
     fn on_timer(&mut self, index: u32, serial: u32, now: Instant) {
-        let give_up = self.plan.give_up;
         let connection = &mut self.connections[index as usize];
         if connection.serial != serial {
             return;
@@ -296,26 +252,31 @@ impl Core {
         if !matches!(connection.state, State::Busy | State::Connecting) {
             return;
         }
-        let expires = connection.intended + give_up;
-        if expires > now {
-            connection.timed = true;
-            self.wheel.insert(expires, timer(index, serial));
+        if connection.intended + self.plan.give_up > now {
+            self.set_timer(index); // It has sent other requests since.
         } else {
             self.give_up(index, now, Outcome::TimedOut);
         }
     }
 
-    fn wait(&self, latest: Instant) -> Wait {
-        if self.ready > 0 || (!self.line.is_empty() && !self.idle.is_empty()) {
+    fn set_timer(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        connection.timed = true;
+        let token = u64::from(connection.serial) << 32 | u64::from(index);
+        self.wheel.insert(connection.intended + self.plan.give_up, token);
+    }
+
+    fn wait(&self, now: Instant, latest: Instant) -> Wait {
+        let has_room = !self.idle.is_empty() || self.alive < self.plan.connections;
+        if self.demand.has_waiting() && has_room {
             return Wait::No;
         }
-        if !self.line.is_empty() && self.alive < self.plan.connections {
-            return Wait::No;
-        }
-        let arrival = self.schedule.as_ref().map(Schedule::peek);
         let lingering = self.lingering.front().map(|first| first.0);
-        let soonest = [arrival, lingering, self.pausing.front().copied(), self.wheel.next()];
-        Wait::Until(soonest.into_iter().flatten().min().unwrap_or(latest).min(latest))
+        let soonest = [self.demand.next(), lingering, self.wheel.next(), Some(latest)];
+        match soonest.into_iter().flatten().min() {
+            Some(soonest) if soonest > now => Wait::Until(soonest),
+            _ => Wait::No,
+        }
     }
 }
 
@@ -339,16 +300,16 @@ impl Core {
     #[inline]
     fn on_received(&mut self, index: u32, mut bytes: &[u8], now: Instant) {
         self.tally.received(now, bytes.len());
-        loop {
+        while !bytes.is_empty() {
             let connection = &mut self.connections[index as usize];
             match connection.state {
-                State::Busy if !bytes.is_empty() => {}
-                State::Idle if !bytes.is_empty() => {
+                State::Busy => {}
+                State::Idle => {
                     // Nobody asked for these: the connection is of no more use.
                     self.tally.malformation.get_or_insert("bytes after the end of an answer");
                     return self.close(index);
                 }
-                _ => return,
+                State::Free | State::Connecting | State::Lingering => return,
             }
             match connection.parser.feed(&mut bytes) {
                 Ok(None) => return,
@@ -366,36 +327,28 @@ impl Core {
         self.tally.ended(connection.intended, now, Outcome::Answered(answer.status));
         connection.owed -= 1;
         connection.left = connection.left.saturating_sub(1);
-        let (owed, done) = (connection.owed, connection.left == 0 || !answer.keep_alive);
-        if owed > 0 {
+        let is_used_up = connection.left == 0;
+        if connection.owed > 0 {
             if !answer.keep_alive {
                 // What else was sent on it will not be answered.
                 self.give_up(index, now, Outcome::Truncated);
             }
             return;
         }
-        self.user_is_free(answer.status, now);
-        if !done {
-            self.connections[index as usize].state = State::Idle;
-            let serial = self.connections[index as usize].serial;
-            self.idle.push((index, serial));
-        } else if !answer.keep_alive && self.lingering.len() < LINGERING_MAX {
-            let connection = &mut self.connections[index as usize];
+        if matches!(answer.status, 429 | 503) {
+            self.demand.turned_away(now);
+        } else {
+            self.demand.answered();
+        }
+        if !answer.keep_alive && self.lingering.len() < LINGERING_MAX {
             connection.state = State::Lingering;
             self.lingering.push_back((now + LINGER, index, connection.serial));
             self.alive -= 1;
-        } else {
+        } else if !answer.keep_alive || is_used_up {
             self.close(index);
-        }
-    }
-
-    /// A user of a closed loop has its answers: it goes on, at once unless it was turned away.
-    fn user_is_free(&mut self, status: u16, now: Instant) {
-        if self.schedule.is_some() {
-        } else if matches!(status, 429 | 503) {
-            self.pausing.push_back(now + self.plan.backoff);
         } else {
-            self.ready += 1;
+            connection.state = State::Idle;
+            self.idle.push((index, connection.serial));
         }
     }
 
@@ -435,14 +388,12 @@ impl Core {
     /// The requests on a connection have failed with it.
     fn broken(&mut self, index: u32, now: Instant, outcome: Outcome) {
         let connection = &mut self.connections[index as usize];
-        let (intended, owed) = (connection.intended, std::mem::take(&mut connection.owed));
+        let (intended, owed) = (connection.intended, connection.owed);
         for _ in 0..owed {
             self.tally.ended(intended, now, outcome);
         }
         self.free(index);
-        if self.schedule.is_none() {
-            self.pausing.push_back(now + self.plan.backoff);
-        }
+        self.demand.turned_away(now);
     }
 }
 
@@ -471,49 +422,35 @@ impl Core {
             });
         }
         let connection = &mut self.connections[id.index()];
+        connection.state = State::Connecting;
         connection.left = self.plan.requests_per_connection;
         connection.parser.reset();
         self.alive += 1;
         id.0
     }
 
-    /// The first in line could not be given a connection at all.
-    fn not_dialed(&mut self, errno: i32, now: Instant) {
-        let Some(intended) = self.line.pop_front() else { return };
-        self.sent(intended, now, 1);
-        self.tally.ended(intended, now, Outcome::Failed(errno));
-        if self.schedule.is_none() {
-            self.pausing.push_back(now + self.plan.backoff);
-        }
-    }
-
-    /// Gives the first in line to a connection, which sends it when it is established.
-    fn assign(&mut self, index: u32, now: Instant) {
-        let Some(intended) = self.line.pop_front() else { return };
+    /// Gives what is due to a connection, which sends it as soon as it is established.
+    fn assign(&mut self, index: u32, due: Due, now: Instant) {
         let connection = &mut self.connections[index as usize];
         let batch = (self.plan.pipeline as u64).min(connection.left) as usize;
-        connection.intended = intended;
+        connection.intended = due.intended;
         connection.owed = batch;
-        if !connection.timed {
-            connection.timed = true;
-            let token = timer(index, connection.serial);
-            self.wheel.insert(intended + self.plan.give_up, token);
-        }
         if connection.state == State::Idle {
             connection.state = State::Busy;
             self.todo.push(Todo::Send(index));
-        } else {
-            connection.state = State::Connecting;
         }
-        self.sent(intended, now, batch);
+        if !connection.timed {
+            self.set_timer(index);
+        }
+        self.sent(due, now, batch);
     }
 
-    fn sent(&mut self, intended: Instant, now: Instant, requests: usize) {
+    fn sent(&mut self, due: Due, now: Instant, requests: usize) {
         for _ in 0..requests {
-            if self.schedule.is_none() {
-                self.tally.due(intended);
+            if !self.demand.is_open() {
+                self.tally.due(due.intended);
             }
-            self.tally.sent(intended, now);
+            self.tally.sent(due, now);
         }
     }
 
@@ -542,18 +479,12 @@ impl Core {
 
     fn free(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.state != State::Lingering {
-            self.alive -= 1;
-        }
+        self.alive -= usize::from(connection.state != State::Lingering);
         connection.state = State::Free;
         connection.serial = connection.serial.wrapping_add(1);
         connection.timed = false;
         connection.owed = 0;
     }
-}
-
-fn timer(index: u32, serial: u32) -> u64 {
-    u64::from(serial) << 32 | u64::from(index)
 }
 
 fn outcome(failure: Failure) -> Outcome {

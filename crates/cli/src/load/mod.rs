@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  args ─▶ target (address, request bytes) ─▶ run: threads of client ⇄ sys::dial
-//!                                                   schedule  response  tally
+//!                                                   demand  response  tally
 //!                                              └─▶ report (text | JSON)
 //! ```
 //!
-//! Pure, given the time: `schedule`, `response`, `tally`, and `client` but for its dialer. Clocks,
-//! threads and files are `run`'s.
+//! Pure, given the time: `schedule`, `demand`, `response`, `tally`, and `client` but for its dialer.
+//! Clocks, threads and files are `run`'s.
 
 mod args;
 mod client;
+mod demand;
 mod report;
 mod response;
 mod run;

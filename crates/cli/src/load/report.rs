@@ -1,5 +1,6 @@
 //! Tells what a run found: a summary for people, or one JSON object.
 
+use std::io::{Write, stdout};
 use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
@@ -14,13 +15,13 @@ const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
 /// Prints the result as the flags ask for.
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 pub(crate) fn print(args: &Args, target: &Target, outcome: &Outcome) {
-    if args.json {
-        println!("{}", json(args, target, outcome));
-    } else {
-        print!("{}", text(args, target, outcome));
-    }
+    let out = match args.json {
+        true => format!("{}\n", json(args, target, outcome)),
+        false => text(args, target, outcome),
+    };
+    // A reader that is gone, as `head` may be, is no failure of ours.
+    let _ = stdout().write_all(out.as_bytes());
 }
 
 /// Microseconds at a quantile, to a tenth; 0 if nothing was recorded.
@@ -68,6 +69,7 @@ fn ends(outcome: &Outcome) -> Value {
         "asked": tally.asked,
         "sent": counts.sent,
         "unsent": tally.unsent,
+        "waited": tally.waited,
         "unfinished": tally.open,
         "ok": counts.ok,
         "good": counts.good,
@@ -183,6 +185,10 @@ fn text(args: &Args, target: &Target, outcome: &Outcome) -> String {
         out += &format!("  malformed: {what}\n");
     }
     out += &latencies(args, outcome);
+    if counts.sent == 0 {
+        out += "\nwarning: nothing was sent in the measured span: every user still waited for an \
+                answer from before; the server stalls, or --warmup is too short\n";
+    }
     for bottleneck in outcome.bottlenecks(args) {
         out += &format!("\nwarning: the client was the bottleneck: {bottleneck}\n");
     }

@@ -288,3 +288,191 @@ fn name(error: httparse::Error) -> &'static str {
         _ => "not HTTP/1",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What comes of `bytes`, cut at `cuts`, and then of the end of the connection.
+    fn parse_all(
+        bytes: &[u8],
+        cuts: &[usize],
+        bodiless: bool,
+    ) -> Result<(Vec<Answer>, Option<Answer>), Malformed> {
+        let mut parser = Parser::new(bodiless);
+        let mut answers = Vec::new();
+        let mut from = 0;
+        let ends = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]);
+        let mut ends: Vec<usize> = ends.collect();
+        ends.sort_unstable();
+        for end in ends {
+            let mut part = &bytes[from..end];
+            while let Some(answer) = parser.feed(&mut part)? {
+                answers.push(answer);
+            }
+            assert!(part.is_empty(), "everything is taken");
+            from = end;
+        }
+        Ok((answers, parser.end()))
+    }
+
+    fn answer(status: u16, keep_alive: bool) -> Answer {
+        Answer { status, keep_alive }
+    }
+
+    /// Purpose: where an answer ends, for each case of RFC 9112 §6.3, and whether the connection
+    /// persists (§9.3).
+    #[test]
+    fn framing() {
+        for (bytes, whole, at_end) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", Some(answer(200, true)), None),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Some(answer(200, true)), None),
+            ("HTTP/1.1 204 No Content\r\n\r\n", Some(answer(204, true)), None),
+            ("HTTP/1.1 304 \r\nContent-Length: 9\r\n\r\n", Some(answer(304, true)), None),
+            ("HTTP/1.1 200 OK\r\n\r\nto the end", None, Some(answer(200, false))),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", Some(answer(200, false)), None),
+            (
+                "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\na",
+                Some(answer(200, true)),
+                None,
+            ),
+            (
+                "HTTP/1.1 503 No\r\nconnection: x, Close\r\ncontent-length: 1\r\n\r\na",
+                Some(answer(503, false)),
+                None,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nT: r\r\n\r\n",
+                Some(answer(200, true)),
+                None,
+            ),
+            // Transfer-Encoding overrides Content-Length, in either order.
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                Some(answer(200, true)),
+                None,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+                Some(answer(200, true)),
+                None,
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
+                 HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                Some(answer(200, true)),
+                None,
+            ),
+            // Cut off.
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", None, None),
+            ("HTTP/1.1 200 OK\r\nContent-", None, None),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab", None, None),
+        ] {
+            let found = parse_all(bytes.as_bytes(), &[], false);
+            assert_eq!(found, Ok((whole.into_iter().collect(), at_end)), "{bytes}");
+        }
+    }
+
+    /// Purpose: what is no answer is refused, with a reason.
+    #[test]
+    fn malformed() {
+        for bytes in [
+            "SSH-2.0-OpenSSH_9.6\r\n\r\n",
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "HTTP/1.1 099 No\r\n\r\n",
+            "HTTP/1.1 600 No\r\n\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\na\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
+        ] {
+            assert!(parse_all(bytes.as_bytes(), &[], false).is_err(), "{bytes}");
+        }
+    }
+
+    /// Purpose: each bound holds at n and n+1.
+    #[test]
+    fn bounds() {
+        let head = |len: usize| {
+            let frame = "HTTP/1.1 204 No\r\nA: \r\n\r\n".len();
+            format!("HTTP/1.1 204 No\r\nA: {}\r\n\r\n", "x".repeat(len - frame))
+        };
+        // Only a head that has not ended can be too long: cut before its last byte.
+        assert!(parse_all(head(HEAD_MAX).as_bytes(), &[HEAD_MAX - 1], false).is_ok());
+        assert!(parse_all(head(HEAD_MAX + 2).as_bytes(), &[HEAD_MAX + 1], false).is_err());
+        let headers = |count: usize| format!("HTTP/1.1 204 No\r\n{}\r\n", "A: b\r\n".repeat(count));
+        assert!(parse_all(headers(HEADERS_MAX).as_bytes(), &[], false).is_ok());
+        assert!(parse_all(headers(HEADERS_MAX + 1).as_bytes(), &[], false).is_err());
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;";
+        let endless = format!("{chunked}{}", "x".repeat(LINE_MAX));
+        assert!(parse_all(endless.as_bytes(), &[], false).is_err());
+    }
+
+    /// Purpose: an answer to HEAD has no body, whatever it announces (RFC 9112 §6.3, rule 1).
+    #[test]
+    fn answers_to_head() {
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(parse_all(&bytes.repeat(2), &[], true), Ok((vec![answer(200, true); 2], None)));
+    }
+
+    /// An answer with a body of that length, framed one way or the other, and what it must be read as.
+    fn encoded() -> impl Strategy<Value = (Vec<u8>, Answer)> {
+        let status = prop_oneof![Just(200_u16), Just(404), Just(503)];
+        let chunks = prop::collection::vec(1..40_usize, 0..4);
+        (status, any::<bool>(), chunks, any::<bool>()).prop_map(|(status, chunked, sizes, hint)| {
+            let mut bytes = Vec::new();
+            if hint {
+                bytes.extend_from_slice(b"HTTP/1.1 103 Hints\r\n\r\n");
+            }
+            bytes.extend_from_slice(format!("HTTP/1.1 {status} Reason\r\nX: y\r\n").as_bytes());
+            let body: usize = sizes.iter().sum();
+            if chunked {
+                bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                for size in sizes {
+                    bytes.extend_from_slice(
+                        format!("{size:x}\r\n{}\r\n", "\r".repeat(size)).as_bytes(),
+                    );
+                }
+                bytes.extend_from_slice(b"0\r\n\r\n");
+            } else {
+                bytes.extend_from_slice(format!("Content-Length: {body}\r\n\r\n").as_bytes());
+                bytes.extend(std::iter::repeat_n(b'\n', body));
+            }
+            (bytes, answer(status, true))
+        })
+    }
+
+    proptest! {
+        /// Purpose: pipelined answers are told apart wherever the bytes are cut.
+        #[test]
+        fn cuts_change_nothing(
+            answers in prop::collection::vec(encoded(), 1..6),
+            cuts in prop::collection::vec(any::<usize>(), 0..20),
+        ) {
+            let bytes: Vec<u8> = answers.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
+            let expected: Vec<Answer> = answers.iter().map(|(_, answer)| *answer).collect();
+            prop_assert_eq!(parse_all(&bytes, &cuts, false), Ok((expected, None)));
+        }
+
+        /// Purpose: no bytes make it panic, and a cut never changes what is found.
+        #[test]
+        fn garbage(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in any::<usize>()) {
+            let mut noise = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            noise.extend(&bytes);
+            for bytes in [bytes, noise] {
+                let whole = parse_all(&bytes, &[], false);
+                let cut = parse_all(&bytes, &[cut], false);
+                prop_assert_eq!(whole.is_err(), cut.is_err());
+            }
+        }
+    }
+}

@@ -14,6 +14,7 @@ use highwater_sys::{self as sys, limits};
 
 use super::args::{Args, Transport};
 use super::client::{Client, LINGERING_MAX, Plan};
+use super::demand::Demand;
 use super::schedule::Schedule;
 use super::tally::{Span, Tally};
 use super::target::Target;
@@ -87,14 +88,25 @@ impl Outcome {
             return found;
         }
         let lag = Duration::from_nanos(self.tally.lag.quantile(0.99).unwrap_or(0));
-        if self.rate_ratio() < RATE_RATIO_MIN || lag > LAG_MAX {
-            found.push(format!(
-                "{:.1} % of the asked rate was sent, with a lag behind schedule of {lag:.1?} (p99): \
-                 all {} connections were busy, or the client was; raise --connections or --threads",
-                self.rate_ratio() * 100.0,
-                args.connections(),
-            ));
+        if self.rate_ratio() >= RATE_RATIO_MIN && lag <= LAG_MAX {
+            return found;
         }
+        let waited = self.tally.waited + self.tally.unsent;
+        found.push(format!(
+            "{:.1} % of the asked rate was sent, {lag:.1?} behind schedule (p99): {}",
+            self.rate_ratio() * 100.0,
+            if waited * 100 > self.tally.asked {
+                let share = waited as f64 / self.tally.asked as f64 * 100.0;
+                format!(
+                    "{share:.0} % of the requests waited for one of {} connections; raise \
+                     --connections",
+                    args.connections()
+                )
+            } else {
+                "the client did not get to them in time; use more --threads, or a quieter machine"
+                    .to_owned()
+            }
+        ));
         found
     }
 }
@@ -180,7 +192,7 @@ fn transport(wanted: Transport) -> Result<sys::Transport, String> {
     }
 }
 
-type Client1 = Result<(Tally, Duration), String>;
+type Finished = Result<(Tally, Duration), String>;
 
 fn spawn(
     args: &Args,
@@ -189,19 +201,13 @@ fn spawn(
     transport: sys::Transport,
     number: u32,
     shared: &Arc<Shared>,
-) -> Result<JoinHandle<Client1>, String> {
+) -> Result<JoinHandle<Finished>, String> {
     let plan = plan(args, target, number);
-    let schedule = args.rate.map(|rate| {
-        let (share, phase) = (rate / f64::from(args.threads), number.into());
-        let phase: f64 = phase;
-        let seed = args.seed.wrapping_add(number.into());
-        Schedule::new(args.arrivals, share, span.start, phase / f64::from(args.threads), seed)
-    });
+    let demand = demand(args, span, number, plan.connections);
     let messages = target.requests.iter().map(|request| request.repeat(plan.pipeline)).collect();
     let sources = args.source.clone().map_or(Vec::new(), |sources| sources.0);
     let config = DialConfig { target: target.address, sources, messages };
-    let tally = Tally::new(span, args.deadline);
-    let shared = shared.clone();
+    let (deadline, shared) = (args.deadline, shared.clone());
     std::thread::Builder::new()
         .name(format!("load-{number}"))
         .spawn(move || {
@@ -210,13 +216,13 @@ fn spawn(
                 sys::Transport::Uring => {
                     let dialer = UringDialer::new(&config);
                     let dialer = dialer.map_err(|error| format!("io_uring: {error}"))?;
-                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    let client = Client::new(dialer, plan, demand, span, deadline);
                     drive(client, span, give_up, &shared, number)
                 }
                 sys::Transport::Epoll => {
                     let dialer = EpollDialer::new(&config);
                     let dialer = dialer.map_err(|error| format!("epoll: {error}"))?;
-                    let client = Client::new(dialer, plan, schedule, span, tally);
+                    let client = Client::new(dialer, plan, demand, span, deadline);
                     drive(client, span, give_up, &shared, number)
                 }
             }
@@ -235,10 +241,19 @@ fn plan(args: &Args, target: &Target, number: u32) -> Plan {
             false => args.requests_per_connection.unwrap_or(u64::MAX),
         },
         give_up: args.deadline.map_or(args.timeout, |deadline| deadline.min(args.timeout)),
-        backoff: args.backoff,
         request_sizes: target.requests.iter().map(Vec::len).collect(),
         bodiless: args.method == "HEAD",
     }
+}
+
+/// A thread's share of what is to be sent.
+fn demand(args: &Args, span: Span, number: u32, connections: usize) -> Demand {
+    let Some(rate) = args.rate else {
+        return Demand::closed(connections, args.backoff);
+    };
+    let threads = f64::from(args.threads);
+    let (phase, seed) = (f64::from(number) / threads, args.seed.wrapping_add(number.into()));
+    Demand::open(Schedule::new(args.arrivals, rate / threads, span.start, phase, seed))
 }
 
 /// One client thread, from the first request to the end of the last measured one.
@@ -248,7 +263,7 @@ fn drive<D: Dial>(
     give_up: Duration,
     shared: &Shared,
     number: usize,
-) -> Client1 {
+) -> Finished {
     let last = span.to + give_up + GRACE;
     let (mut began, mut ended) = (None, None);
     let mut shown_at = span.start;
@@ -271,7 +286,7 @@ fn drive<D: Dial>(
             break;
         }
         client.begin(now);
-        client.poll(now + TICK, monotonic).map_err(|error| format!("polling: {error}"))?;
+        client.poll(now, now + TICK, monotonic).map_err(|error| format!("polling: {error}"))?;
     }
     let cpu = ended.unwrap_or_else(on_cpu).saturating_sub(began.unwrap_or_else(on_cpu));
     Ok((client.finish(), cpu))
@@ -298,7 +313,7 @@ fn watch(
     args: &Args,
     span: Span,
     shared: &Shared,
-    threads: &[JoinHandle<Client1>],
+    threads: &[JoinHandle<Finished>],
     signals: &Signals,
 ) -> bool {
     let visible = stderr().is_terminal();

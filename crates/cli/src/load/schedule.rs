@@ -74,3 +74,56 @@ impl Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant::from_nanos(5_000_000_000);
+
+    fn seconds(schedule: &mut Schedule, count: usize) -> Vec<f64> {
+        (0..count).map(|_| (schedule.take() - START).as_secs_f64()).collect()
+    }
+
+    /// Purpose: uniform arrivals are where multiplication puts them, after a million of them too.
+    #[test]
+    fn uniform_arrivals_do_not_drift() {
+        let mut schedule = Schedule::new(Arrivals::Uniform, 3.0, START, 0.0, 0);
+        assert_eq!(schedule.peek(), START);
+        for (index, at) in seconds(&mut schedule, 1_000_000).into_iter().enumerate() {
+            assert!((at - index as f64 / 3.0).abs() < 1e-6, "{index}: {at}");
+        }
+    }
+
+    /// Purpose: the schedules of several threads, together, are one uniform schedule.
+    #[test]
+    fn phases_interleave() {
+        let of_thread = |number: u32| {
+            let phase = f64::from(number) / 4.0;
+            seconds(&mut Schedule::new(Arrivals::Uniform, 100.0, START, phase, 0), 100)
+        };
+        let mut all: Vec<f64> = (0..4).flat_map(of_thread).collect();
+        all.sort_by(f64::total_cmp);
+        for (index, at) in all.into_iter().enumerate() {
+            assert!((at - index as f64 / 400.0).abs() < 1e-6, "{index}: {at}");
+        }
+    }
+
+    /// Purpose: Poisson gaps have the mean, and the standard deviation equal to the mean, of an
+    /// exponential distribution; and as many are longer than it as its tail says (1/e).
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        const COUNT: usize = 100_000;
+        let mut schedule = Schedule::new(Arrivals::Poisson, 1000.0, START, 0.0, 7);
+        let arrivals = seconds(&mut schedule, COUNT);
+        let gaps: Vec<f64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|gap| *gap >= 0.0));
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        let longer = gaps.iter().filter(|gap| **gap > 1e-3).count() as f64 / gaps.len() as f64;
+        // Five standard deviations of each estimate, roughly.
+        assert!((mean - 1e-3).abs() < 2e-5, "{mean}");
+        assert!((variance.sqrt() - 1e-3).abs() < 3e-5, "{variance}");
+        assert!((longer - (-1.0_f64).exp()).abs() < 8e-3, "{longer}");
+    }
+}

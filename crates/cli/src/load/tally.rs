@@ -10,6 +10,8 @@ use std::time::Duration;
 use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 
+use super::demand::Due;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -118,6 +120,8 @@ pub(crate) struct Tally {
     pub(crate) asked: u64,
     /// Of those, the ones that were never sent: no connection was free before they expired.
     pub(crate) unsent: u64,
+    /// Of those that were sent, the ones that had to wait for a connection.
+    pub(crate) waited: u64,
     pub(crate) bytes: u64,
     /// Statuses by number, from 100.
     pub(crate) statuses: Vec<u64>,
@@ -147,6 +151,7 @@ impl Tally {
             counts: Counts::default(),
             asked: 0,
             unsent: 0,
+            waited: 0,
             bytes: 0,
             statuses: vec![0; STATUSES],
             latency: Histogram::new(),
@@ -175,12 +180,13 @@ impl Tally {
         }
     }
 
-    /// A request that was due is being sent.
-    pub(crate) fn sent(&mut self, intended: Instant, now: Instant) {
+    /// A request that was due is being sent, or its connection begun.
+    pub(crate) fn sent(&mut self, due: Due, now: Instant) {
         self.point(now).sent += 1;
-        if self.span.measures(intended) {
+        if self.span.measures(due.intended) {
             self.counts.sent += 1;
-            self.lag.record((now - intended).as_nanos() as u64);
+            self.waited += u64::from(now > due.seen);
+            self.lag.record((now - due.intended).as_nanos() as u64);
         }
     }
 
@@ -243,6 +249,7 @@ impl Tally {
         self.counts.add(&other.counts);
         self.asked += other.asked;
         self.unsent += other.unsent;
+        self.waited += other.waited;
         self.bytes += other.bytes;
         for (mine, theirs) in self.statuses.iter_mut().zip(&other.statuses) {
             *mine += theirs;

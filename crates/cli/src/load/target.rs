@@ -1,8 +1,11 @@
 //! Where do requests go, and what are their bytes?
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
-use super::args::{Args, BODY_MAX, URLS_MAX};
+use super::args::{Args, BODY_MAX, MESSAGES_MAX, URLS_MAX};
 
 /// Where to connect to, and what to send there.
 #[derive(Debug)]
@@ -39,7 +42,14 @@ pub(crate) fn resolve(args: &Args) -> Result<Target, String> {
     let address = address(first, args)?;
     let body = body(args)?;
     let requests =
-        urls.iter().map(|url| encode(url, args, &body)).collect::<Result<_, String>>()?;
+        urls.iter().map(|url| encode(url, args, &body)).collect::<Result<Vec<_>, String>>()?;
+    let size = requests.iter().map(Vec::len).sum::<usize>() * args.pipeline as usize;
+    if size > MESSAGES_MAX {
+        return Err(format!(
+            "all requests together are {size} bytes; stay below 256 MiB with a smaller body, fewer \
+             URLs or a lower --pipeline"
+        ));
+    }
     Ok(Target { address, requests })
 }
 
@@ -97,13 +107,21 @@ fn address(url: &Url, args: &Args) -> Result<SocketAddr, String> {
 fn body(args: &Args) -> Result<Vec<u8>, String> {
     let body = match (&args.body, &args.body_file) {
         (Some(body), _) => body.clone().into_bytes(),
-        (None, Some(path)) => std::fs::read(path)
-            .map_err(|error| format!("--body-file {}: {error}", path.display()))?,
+        (None, Some(path)) => {
+            read(path).map_err(|error| format!("--body-file {}: {error}", path.display()))?
+        }
         (None, None) => Vec::new(),
     };
     if body.len() > BODY_MAX {
         return Err(format!("a body of {} bytes; give 64 MiB at most", body.len()));
     }
+    Ok(body)
+}
+
+/// The file's content, or a little more than is allowed of it.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    File::open(path)?.take(BODY_MAX as u64 + 1).read_to_end(&mut body)?;
     Ok(body)
 }
 

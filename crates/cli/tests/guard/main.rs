@@ -67,6 +67,37 @@ fn without_privilege_it_says_what_it_needs() {
     });
 }
 
+/// Purpose: each privilege by itself gives the gate that it suffices for, and the log says why not a
+/// better one.
+#[test]
+fn each_privilege_suffices_for_a_gate() {
+    in_namespace("each_privilege_suffices_for_a_gate", || {
+        for (capabilities, mechanism, reason) in [
+            ("+bpf,+net_admin", "ebpf", "counts"),
+            ("+bpf", "ebpf", "CAP_NET_ADMIN"),
+            ("+net_admin", "nft", "CAP_BPF"),
+        ] {
+            if mechanism == "nft" && skip_without("nft") {
+                continue;
+            }
+            let Some(mut guard) = Guard::try_start_as(capabilities, PORT, &["--limit", "2"]) else {
+                continue;
+            };
+            let line = guard.next_line();
+            assert_eq!(line["mechanism"], mechanism, "{capabilities}: {}", guard.said());
+            assert!(guard.said().contains(reason), "{capabilities}: {}", guard.said());
+
+            let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+            let connect = || TcpStream::connect(("127.0.0.1", PORT));
+            let held = [connect().expect("room"), connect().expect("room")];
+            connect().expect_err("it is over the limit");
+            drop((held, listener.accept(), listener.accept()));
+            assert!(eventually(|| connect().is_ok()), "{capabilities}: it never opened again");
+            assert_eq!(guard.stop(), Some(0));
+        }
+    });
+}
+
 /// Answers every request with what `says` says at that moment.
 fn exporter(says: mpsc::Receiver<String>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

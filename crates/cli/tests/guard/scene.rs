@@ -237,7 +237,21 @@ impl Guard {
 
     /// The same; `None`, and why, if there is no gate to be had here.
     pub(crate) fn try_start(port: u16, flags: &[&str], needs: &str) -> Option<Guard> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_highwater"))
+        Guard::run(Command::new(env!("CARGO_BIN_EXE_highwater")), port, flags, needs)
+    }
+
+    /// The same as somebody who has no privilege but `capabilities`.
+    pub(crate) fn try_start_as(capabilities: &str, port: u16, flags: &[&str]) -> Option<Guard> {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(format!("--inh-caps=-all,{capabilities}"));
+        command.arg(format!("--ambient-caps=-all,{capabilities}"));
+        command.arg("--").arg(env!("CARGO_BIN_EXE_highwater"));
+        Guard::run(command, port, flags, capabilities)
+    }
+
+    fn run(mut command: Command, port: u16, flags: &[&str], needs: &str) -> Option<Guard> {
+        let mut child = command
             .args(["guard", "--json", "--port", &port.to_string()])
             .args(flags)
             .stdout(Stdio::piped())

@@ -27,7 +27,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
 use super::gate::Bound;
-use super::kernel::{Counts, KernelGate, Mechanism, Refusal};
+use super::kernel::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
 use super::signal::Signal;
 use super::{Shed, cost};
 use crate::log;
@@ -100,6 +100,7 @@ impl Admission {
     }
 
     /// As the last look found it.
+    #[cfg(test)]
     pub(crate) fn standing(&self) -> Standing {
         self.lock().clone()
     }
@@ -128,6 +129,8 @@ pub(crate) struct Controller {
     admission: Arc<Admission>,
     limit: Box<dyn Limit>,
     gate: Option<Box<dyn KernelGate>>,
+    /// The word that the gate counts in.
+    occupancy: Option<Occupancy>,
     signal: Signal,
     metrics: Metrics,
     /// Makes every worker look at the limit.
@@ -151,10 +154,12 @@ impl Controller {
         workers: usize,
         wake: Box<dyn Fn() + Send>,
     ) -> Self {
+        let occupancy = gate.as_ref().and_then(|gate| gate.occupancy());
         Controller {
             admission,
             limit,
             gate,
+            occupancy,
             signal,
             metrics: metrics.clone(),
             wake,
@@ -178,6 +183,12 @@ impl Controller {
         };
         let by_workers = sample.refused;
         sample.refused += refused.reset + refused.dropped;
+        if let Some(occupancy) = &self.occupancy {
+            // Those that were let in and that no worker has seen yet take up the limit, too.
+            let taken = occupancy.taken();
+            sample.in_flight = sample.in_flight.max(taken);
+            sample.in_flight_max = sample.in_flight_max.max(taken);
+        }
         self.account(now, &sample, by_workers, refused);
         self.standing.counts = counts;
         self.standing.sample = sample;

@@ -12,7 +12,6 @@
 //! Invariants: with the default settings nothing is refused before work really queues; whatever the
 //! machine refuses us, something is left that works, and the log says what and why.
 
-mod ceiling;
 mod controller;
 mod cost;
 pub(crate) mod gate;
@@ -26,6 +25,7 @@ use std::{fmt, io};
 
 use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, LIMIT_MAX, Limit};
 use highwater_sys::Listener;
+use highwater_sys::capability::{self, Capability};
 
 use self::controller::{Control, Controller};
 use self::gate::{Bound, WorkerGate};
@@ -33,8 +33,8 @@ use self::kernel::KernelGate;
 use crate::log;
 use crate::metrics::Metrics;
 
-pub use self::ceiling::PortCeiling;
 pub(crate) use self::controller::Admission;
+pub use self::kernel::{Ceiling, gate_here};
 pub use self::signal::Signal;
 
 /// How excess work is turned away.
@@ -242,11 +242,21 @@ impl Opening {
         Ok(Opening { admission: Arc::new(admission), bound, limit, gate, queue_target, workers })
     }
 
+    /// Whether something in the kernel refuses connections.
+    pub(crate) fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
     /// The side of worker `index`.
     pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
         let occupancy = self.gate.as_ref().and_then(|gate| gate.occupancy());
         let place = (index as u32, self.workers as u32);
         WorkerGate::new(self.admission.shed, &self.bound, place, metrics.worker(index), occupancy)
+    }
+
+    /// Whether connections are refused in the kernel.
+    pub(crate) fn has_kernel_gate(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// Begins to look at the counters. `wake` makes every worker look at the limit.
@@ -255,6 +265,7 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
+        let follows = self.gate.as_ref().is_some_and(|gate| gate.is_adjustable());
         metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
         let told = Arc::clone(&admission);
         metrics.admission(move || told.scaling());
@@ -268,14 +279,29 @@ impl Opening {
             self.workers,
             wake,
         );
-        Ok(AtWork { admission, _control: Control::start(controller)? })
+        Ok(AtWork { admission, follows, _control: Control::start(controller)? })
     }
 }
 
 /// Admission at work. Ends when dropped.
 pub(crate) struct AtWork {
-    pub(crate) admission: Arc<Admission>,
+    admission: Arc<Admission>,
+    /// There is a gate in the kernel that is held by descriptors alone.
+    follows: bool,
     _control: Control,
+}
+
+impl AtWork {
+    /// Gives up what it took to set up the gate, for the calling thread and those it will start: for
+    /// a program that does nothing but serve. The rules of `nft` and `iptables` need the rights as
+    /// long as they stand, to be read and to be removed.
+    pub(crate) fn give_up_rights(&self) {
+        if self.follows
+            && let Err(error) = capability::give_up(&Capability::ALL)
+        {
+            log::warn!("the server keeps rights that it does not need", error = %error);
+        }
+    }
 }
 
 impl fmt::Debug for AtWork {

@@ -5,7 +5,7 @@
 //!       ┌─ calm ──────────────────────────────────────────────────────▶ overloaded ─┐
 //!       │  oldest first, nothing refused          newest first, what waited longer  │
 //!       │                                         than the target is refused        │
-//!       └◀──────────────────────────── the queue is empty ◀─────────────────────────┘
+//!       └◀──────────────── nobody has waited longer, for 100 ms on end ◀────────────┘
 //! ```
 //!
 //! A burst that is worked off within 100 ms is no overload: it is served in the order it came. A queue
@@ -86,9 +86,9 @@ pub(crate) enum Reason {
 pub(crate) struct Queue<T> {
     classes: [VecDeque<Entry<T>>; Class::COUNT],
     target: Duration,
-    /// Since when the oldest has been waiting longer than the target whenever somebody looked.
-    standing_since: Option<Instant>,
     overloaded: bool,
+    /// Since when every look has found the contrary.
+    contrary_since: Option<Instant>,
     refused_in_a_row: u32,
 }
 
@@ -98,8 +98,8 @@ impl<T> Queue<T> {
         Queue {
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
             target,
-            standing_since: None,
             overloaded: false,
+            contrary_since: None,
             refused_in_a_row: 0,
         }
     }
@@ -123,7 +123,7 @@ impl<T> Queue<T> {
     /// Adds something to wait, behind what was ready before it.
     pub(crate) fn push(&mut self, class: Class, entry: Entry<T>) {
         if self.is_empty() {
-            self.calm_down();
+            self.look(entry.ready); // Nobody has waited for anything until now.
         }
         let waiting = &mut self.classes[class as usize];
         // Nearly always at the end; what was started and is to go on was ready earlier.
@@ -141,25 +141,32 @@ impl<T> Queue<T> {
     pub(crate) fn pop(&mut self, now: Instant, may_refuse: bool) -> Option<(Entry<T>, Verdict)> {
         self.look(now);
         let sheds = self.overloaded && may_refuse;
-        if sheds
-            && self.refused_in_a_row < REFUSALS_MAX
-            && let Some(refused) = self.pop_overdue(now)
-        {
-            self.refused_in_a_row += 1;
-            return Some(refused);
+        let may_refuse_more = sheds && self.refused_in_a_row < REFUSALS_MAX;
+        let vital = self.classes[Class::Vital as usize].pop_front();
+        let popped = vital
+            .map(|entry| (entry, Verdict::Start))
+            .or_else(|| if may_refuse_more { self.pop_overdue(now) } else { None })
+            .or_else(|| self.pop_next(now, sheds));
+        match popped {
+            Some((_, Verdict::Start)) => self.refused_in_a_row = 0,
+            Some((_, Verdict::Refuse(_))) => self.refused_in_a_row += 1,
+            None => {}
         }
-        if let Some(entry) = self.classes[Class::Vital as usize].pop_front() {
-            self.refused_in_a_row = 0;
-            return Some((entry, Verdict::Start));
+        if self.is_empty() {
+            self.look(now);
         }
-        let mut classes = self.classes.iter_mut();
-        let waiting = classes.find(|waiting| !waiting.is_empty())?;
-        let entry = if sheds { waiting.pop_back() } else { waiting.pop_front() }?;
-        if entry.deadline <= now {
-            return Some((entry, Verdict::Refuse(Reason::Deadline)));
-        }
-        self.refused_in_a_row = 0;
-        Some((entry, Verdict::Start))
+        popped
+    }
+
+    /// What is to be started next, unless it is too late for that.
+    fn pop_next(&mut self, now: Instant, newest_first: bool) -> Option<(Entry<T>, Verdict)> {
+        let waiting = self.classes.iter_mut().find(|waiting| !waiting.is_empty())?;
+        let entry = if newest_first { waiting.pop_back() } else { waiting.pop_front() }?;
+        let verdict = match entry.deadline <= now {
+            true => Verdict::Refuse(Reason::Deadline),
+            false => Verdict::Start,
+        };
+        Some((entry, verdict))
     }
 
     /// The oldest that has waited too long, of the lowest class that has any.
@@ -185,19 +192,13 @@ impl<T> Queue<T> {
     fn look(&mut self, now: Instant) {
         let fronts = Class::SHEDDABLE.iter().map(|class| self.classes[*class as usize].front());
         let oldest = fronts.flatten().map(|entry| entry.ready).min();
-        match oldest {
-            None => self.calm_down(),
-            Some(ready) if now - ready > self.target => {
-                let since = *self.standing_since.get_or_insert(now);
-                self.overloaded |= now - since >= INTERVAL;
-            }
-            Some(_) => self.standing_since = None,
+        let is_late = oldest.is_some_and(|ready| now - ready > self.target);
+        if is_late == self.overloaded {
+            self.contrary_since = None;
+        } else if now - *self.contrary_since.get_or_insert(now) >= INTERVAL {
+            self.overloaded = is_late;
+            self.contrary_since = None;
         }
-    }
-
-    fn calm_down(&mut self) {
-        self.standing_since = None;
-        self.overloaded = false;
     }
 }
 

@@ -37,12 +37,13 @@ use crate::metrics::Rejection;
 /// two, it looks.
 pub(crate) const THINK_MAX: Duration = Duration::from_millis(1);
 
-/// Requests started between two readings of the clock, at most: reading it costs as much as a
-/// twentieth of a plain request.
-const UNTIMED_MAX: u32 = 16;
+/// Requests started between two readings of the clock, at most. A reading costs some 25 ns, so with
+/// four of them a plain request bears a thousandth of its cost; and when requests suddenly take long, a
+/// turn takes no longer than four of them.
+const UNTIMED_MAX: u32 = 4;
 
 /// Clock readings within `THINK_MAX`, roughly.
-const READINGS: u32 = 8;
+const READINGS: u64 = 8;
 
 /// How far a turn has come with its thinking.
 #[derive(Debug)]
@@ -85,12 +86,26 @@ impl Pace {
 
     /// The clock has been read: is there time for more? As many as fit between two readings.
     fn has_time(&mut self, now: Instant) -> bool {
-        let took = (now - self.read_at).as_nanos().max(1);
-        let share = self.think_max.as_nanos() / u128::from(READINGS) * u128::from(self.batch);
-        self.batch = u32::try_from(share / took).unwrap_or(UNTIMED_MAX).clamp(1, UNTIMED_MAX);
-        self.read_at = now;
+        self.learn(now);
         self.left = if now < self.until { self.batch } else { 0 };
         self.left > 0
+    }
+
+    /// The turn is over, and the clock has been read for that.
+    #[inline]
+    pub(super) fn end(&mut self, now: Instant) {
+        if self.left < self.batch {
+            self.learn(now);
+        }
+    }
+
+    /// Learns from what was started since the last reading how many to start before the next.
+    fn learn(&mut self, now: Instant) {
+        let started = u64::from(self.batch - self.left);
+        let (took, share) = (nanos(now - self.read_at), nanos(self.think_max) / READINGS);
+        let fit = (share * started).checked_div(took).unwrap_or(u64::MAX);
+        self.batch = fit.clamp(1, u64::from(UNTIMED_MAX)) as u32;
+        self.read_at = now;
     }
 
     /// Exactly one request is started now, whatever the time.
@@ -99,6 +114,10 @@ impl Pace {
         self.batch = 1;
         self.left = 1;
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The request at hand, as far as it differs from one that is served as soon as it comes.
@@ -255,6 +274,9 @@ pub(super) fn deadline(
 impl<D: Driver> Worker<D> {
     /// Takes up what waits, until thinking has to end; at least one request.
     pub(super) fn run_queue(&mut self) {
+        if self.state.queue.is_empty() {
+            return;
+        }
         let mut looked_at = 0;
         while !self.state.queue.is_empty() {
             let Worker { driver, state } = self;

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use highwater_core::driver::Wait;
@@ -12,7 +13,7 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener};
 
-use super::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use super::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
 use crate::admission::gate::WorkerGate;
 use crate::app::{Path, Router};
 use crate::metrics::WorkerMetrics;
@@ -38,7 +39,8 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         gate: WorkerGate::open(),
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
-        think_max: THINK_MAX,
+        // A machine that pauses this thread must not make a request wait for its turn.
+        think_max: Duration::MAX,
     };
     let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::new(1, 1));
     let mut client = TcpStream::connect(address).expect("it listens");

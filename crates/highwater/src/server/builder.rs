@@ -3,39 +3,32 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
-use highwater_sys::epoll::Epoll;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::uring::Uring;
-use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
+use highwater_sys::{Listener, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
-use super::inbox::Inbox;
-use super::pool::{Full, Pool};
+use super::crew::{Crew, Post};
+use super::pool::Pool;
 use super::port;
-use super::run::{self, Phase};
+use super::run::Phase;
 use super::transport::{self, Kind};
-use super::worker::{Worker, WorkerParts};
+use super::worker::WorkerParts;
 use crate::admission::gate::WorkerGate;
 use crate::admission::{AtWork, Opening, Wanted};
-use crate::app::{self, App, BuildError, EndpointInfo, Router};
+use crate::app::{App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
 const POOL_QUEUE_MAX: usize = 1024;
-
-/// After the drain deadline, how long cut connections may take to be reported closed.
-const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// How long a port may still be taken when we start. The kernel takes a process with an io_uring
 /// apart in the background: one that was killed has been seen to hold its port for some
@@ -145,6 +138,7 @@ impl Server {
                 kind: chosen.kind,
                 listener,
                 pool: pool.clone(),
+                gives_up_rights: opening.has_kernel_gate(),
                 parts: WorkerParts {
                     app: app.clone(),
                     limits: config.limits.clone(),
@@ -177,7 +171,7 @@ impl Server {
             observer,
             readiness,
             pool,
-            _admission: admission,
+            admission,
             _sampler: sampler,
         })
     }
@@ -228,131 +222,6 @@ fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
     }
 }
 
-/// A worker's place: what it needs to begin on its own thread.
-struct Post {
-    name: String,
-    core: Option<usize>,
-    kind: Kind,
-    listener: Listener,
-    pool: Pool,
-    parts: WorkerParts,
-}
-
-/// The worker threads of one listening address.
-struct Crew {
-    phase: Arc<Phase>,
-    members: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
-}
-
-impl Crew {
-    fn new(phase: Arc<Phase>) -> Self {
-        Crew { phase, members: Vec::new() }
-    }
-
-    /// Starts a worker and waits until it accepts.
-    fn hire(&mut self, post: Post) -> Result<(), ServerError> {
-        let (ready, started) = mpsc::sync_channel(1);
-        let phase = Arc::clone(&self.phase);
-        let spawned = thread::Builder::new().name(post.name.clone()).spawn(move || {
-            if let Some(core) = post.core {
-                // Pinning is an optimization: a container may forbid it.
-                let _ = cpu::pin_thread(core);
-            }
-            let config =
-                DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
-            match post.kind {
-                Kind::Uring => {
-                    work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-                Kind::Epoll => {
-                    work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-            }
-        });
-        let thread = spawned.map_err(ServerError::Worker)?;
-        match started.recv() {
-            Ok(inbox) => {
-                self.members.push((inbox, thread));
-                Ok(())
-            }
-            Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
-                Ok(Err(error)) => error,
-                _ => io::Error::other("a worker ended before it began"),
-            })),
-        }
-    }
-
-    fn ring(&self) {
-        for (inbox, _) in &self.members {
-            inbox.nudge();
-        }
-    }
-
-    /// What rings everybody, for another thread.
-    fn alarm(&self) -> Box<dyn Fn() + Send> {
-        let inboxes: Vec<Arc<Inbox>> =
-            self.members.iter().map(|(inbox, _)| Arc::clone(inbox)).collect();
-        Box::new(move || inboxes.iter().for_each(|inbox| inbox.nudge()))
-    }
-
-    fn has_failed(&self) -> bool {
-        self.members.iter().any(|(_, thread)| thread.is_finished())
-    }
-
-    /// Drains, then cuts at the deadline.
-    fn stop(&mut self, timeout: Duration) -> io::Result<()> {
-        self.phase.drain();
-        self.ring();
-        if !self.wait(Instant::now() + timeout) {
-            self.phase.cut();
-            self.ring();
-            self.wait(Instant::now() + CUT_GRACE);
-        }
-        let mut outcome = Ok(());
-        for (_, thread) in self.members.drain(..).filter(|(_, thread)| thread.is_finished()) {
-            let ended =
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            outcome = outcome.and(ended);
-        }
-        outcome
-    }
-
-    fn wait(&self, until: Instant) -> bool {
-        while !self.members.iter().all(|(_, thread)| thread.is_finished()) {
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        true
-    }
-}
-
-/// A worker's life, on its own thread.
-fn work<D: External>(
-    driver: io::Result<D>,
-    parts: WorkerParts,
-    pool: Pool,
-    phase: &Phase,
-    ready: &mpsc::SyncSender<Arc<Inbox>>,
-) -> io::Result<()> {
-    let driver = driver?;
-    let waker = driver.waker();
-    let inbox = Inbox::new(Box::new(move || waker.wake()));
-    let needs_runtime = parts.app.needs_runtime();
-    parts.metrics.runs_here();
-    let on_pool = pool.clone();
-    app::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
-    let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
-    let begun = ready.send(Arc::clone(&inbox));
-    debug_assert!(begun.is_ok(), "the crew waits for this");
-    if needs_runtime {
-        run::in_tokio(&mut worker, &inbox, phase)
-    } else {
-        run::in_driver(&mut worker, &inbox, phase)
-    }
-}
-
 /// The metrics port: a worker of its own, which no overload of the others can reach.
 struct Observer {
     address: SocketAddr,
@@ -379,6 +248,7 @@ impl Observer {
             kind: Kind::Epoll,
             listener,
             pool: Pool::new(1, 1),
+            gives_up_rights: true,
             parts: WorkerParts {
                 app,
                 limits: Limits::default(),
@@ -402,7 +272,7 @@ pub struct Running {
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
-    _admission: AtWork,
+    admission: AtWork,
     _sampler: Sampler,
 }
 
@@ -438,6 +308,7 @@ impl Running {
     /// # Errors
     /// A worker's driver failed.
     pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
+        self.admission.give_up_rights();
         loop {
             match signals.wait_timeout(Duration::from_millis(500)) {
                 Ok(Some(signal)) => {

@@ -25,6 +25,9 @@ mod answer;
 pub mod args;
 mod builder;
 mod config;
+mod crew;
+#[cfg(test)]
+mod gated;
 mod inbox;
 mod inspect;
 mod ledger;
@@ -39,7 +42,7 @@ mod slot;
 mod transport;
 mod worker;
 
-pub use crate::admission::{GateChoice, Limiter, Shed};
+pub use crate::admission::{Ceiling, GateChoice, Limiter, Shed, gate_here};
 pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};

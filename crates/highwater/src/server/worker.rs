@@ -305,6 +305,7 @@ impl<C: Clock> State<C> {
         let end = self.clock.now();
         let spent = end - self.ledger.began();
         self.ledger.settle(&self.metrics, end);
+        self.pace.end(end);
         self.metrics.turn(spent, self.events);
         self.advisor.end_turn(spent);
         if let Some(advice) = self.advisor.take_advice() {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use highwater_core::driver::{Accepting, Driver, Wait};
 use highwater_core::http1::Limits;
 
+mod admission;
+
 use super::*;
 use crate::admission::gate::WorkerGate;
 use crate::app::{App, Router, fixed};

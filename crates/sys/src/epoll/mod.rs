@@ -317,8 +317,10 @@ impl Driver for Epoll {
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
         // Reports alone are a poll: asking epoll as well would cost a quiet server a system call
-        // per request. Not twice in a row, though, or one fast connection would starve the rest.
-        self.only_reported = reported && self.ready.is_empty() && !self.only_reported;
+        // per request. Not twice in a row, though, or one fast connection would starve the rest; and
+        // not for a worker that is too busy to wait, and looks up only to see what is new.
+        self.only_reported =
+            reported && wait != Wait::No && self.ready.is_empty() && !self.only_reported;
         if self.only_reported {
             return Ok(());
         }

@@ -1,5 +1,7 @@
-//! What the gates made of firewall rules have in common: tools that are run, and a fixed limit.
+//! What the gates made of firewall rules have in common: tools that are run, and a fixed limit; and
+//! such a gate before a port of a server that is not ours.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -7,10 +9,63 @@ use std::time::{Duration, Instant};
 
 use highwater_sys::capability::{self, Capability};
 
-use super::Counts;
+use super::{Counts, KernelGate, iptables, nft};
+use crate::admission::GateChoice;
 
 /// How old a count may be. Reading one takes milliseconds of the tools' processor time.
 const COUNT_AGE: Duration = Duration::from_secs(1);
+
+/// A firewall rule that refuses connections to a port, whoever listens there, while there are more
+/// than a fixed number. Idle ones count too. Gone when dropped, and when the process dies.
+///
+/// ```no_run
+/// use highwater::server::{Ceiling, GateChoice};
+///
+/// let mut ceiling = Ceiling::open(GateChoice::Nft, ([0, 0, 0, 0], 80).into(), 500)?;
+/// println!("{} refused", ceiling.refused()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Ceiling(Box<dyn KernelGate>);
+
+impl Ceiling {
+    /// Refuses connections to `address` beyond `limit`, in this thread's network namespace. An
+    /// unspecified address is every one of its family (nftables: `[::]` is IPv4's as well).
+    ///
+    /// [`GateChoice::Auto`] is [`GateChoice::Nft`].
+    ///
+    /// # Errors
+    /// What is missing, and the remedy. `Unsupported` for [`GateChoice::Ebpf`], which is no ceiling:
+    /// see [`highwater_sys::bpf::PortGate`].
+    pub fn open(choice: GateChoice, address: SocketAddr, limit: u32) -> io::Result<Ceiling> {
+        let gate: Box<dyn KernelGate> = match choice {
+            GateChoice::Auto | GateChoice::Nft => Box::new(nft::Nft::open(address, limit)?),
+            GateChoice::Iptables => Box::new(iptables::Iptables::open(address, limit)?),
+            GateChoice::Ebpf => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "ebpf is no fixed ceiling"));
+            }
+        };
+        Ok(Ceiling(gate))
+    }
+
+    /// `nft` or `iptables`.
+    pub fn mechanism(&self) -> &'static str {
+        self.0.mechanism().name()
+    }
+
+    /// Connection attempts refused so far, about a second old at most.
+    ///
+    /// # Errors
+    /// The tool failed, or somebody removed the rule.
+    pub fn refused(&mut self) -> io::Result<u64> {
+        Ok(self.0.counts()?.reset)
+    }
+}
+
+impl fmt::Debug for Ceiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ceiling").field(&self.mechanism()).finish()
+    }
+}
 
 /// A command that may change the network as this process may, although it is another program.
 pub(super) fn tool(name: &str) -> Command {

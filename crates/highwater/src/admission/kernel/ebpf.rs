@@ -19,6 +19,11 @@ impl Occupancy {
     pub(crate) fn add(&self, delta: i64) {
         self.0.add_taken(delta);
     }
+
+    /// How much work is under way, from the moment that a connection is let in.
+    pub(crate) fn taken(&self) -> u32 {
+        u32::try_from(self.0.taken().max(0)).unwrap_or(u32::MAX)
+    }
 }
 
 #[derive(Debug)]

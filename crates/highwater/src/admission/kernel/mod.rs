@@ -23,13 +23,14 @@ mod iptables;
 mod nft;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use highwater_core::time::Instant;
 use highwater_sys::Listener;
 
 use super::GateChoice;
 
+pub use ceiling::Ceiling;
 pub(crate) use ebpf::Occupancy;
 
 /// What refuses connections.
@@ -144,19 +145,17 @@ pub(crate) fn open(
     }
 }
 
-/// Opens a gate that needs no listener of ours: by iptables if that was asked for, else by nftables.
-///
-/// # Errors
-/// It cannot be had: why, and what to change.
-pub(super) fn ceiling(
-    choice: GateChoice,
-    address: SocketAddr,
-    limit: u32,
-) -> io::Result<Box<dyn KernelGate>> {
-    Ok(match choice {
-        GateChoice::Iptables => Box::new(iptables::Iptables::open(address, limit)?),
-        _ => Box::new(nft::Nft::open(address, limit)?),
-    })
+/// Which gate a server would have here if it were left to choose, and why: one is made before a port
+/// of loopback, and removed again.
+pub fn gate_here() -> (&'static str, String) {
+    let tried = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1).and_then(|listener| {
+        let address = listener.local_addr()?;
+        open(GateChoice::Auto, address, &[listener], 1).map_err(io::Error::other)
+    });
+    match tried {
+        Ok(Opened { mechanism, reason, .. }) => (mechanism.name(), reason),
+        Err(error) => (Mechanism::Accept.name(), error.to_string()),
+    }
 }
 
 /// The first of `mechanisms` that opens, or none; with what stood against those before it.

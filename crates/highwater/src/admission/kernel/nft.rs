@@ -66,19 +66,22 @@ impl Nft {
         }
     }
 
-    /// How many connections the rule has refused. Fails also if anything failed before.
+    /// How many connections the rule has refused. Fails also if a command before this did.
     fn refused(&mut self) -> io::Result<u64> {
         let ask = format!("list counter inet {} refused\n", self.table);
         self.tell(&ask)?;
         let mut said = String::new();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            if let Some(packets) = packets(&line).filter(|_| !said.contains("Error")) {
+            if let Some(packets) = packets(&line) {
                 return Ok(packets);
             }
             said.push_str(&line);
             said.push('\n');
+            if line.contains("Error") {
+                return Err(ceiling::refused("nft", &said));
+            }
         }
-        Err(ceiling::refused("nft", &said))
+        Err(ceiling::refused("nft", &format!("{said}no answer in {PATIENCE:?}")))
     }
 }
 
@@ -140,7 +143,11 @@ impl KernelGate for Nft {
 
     fn counts(&mut self) -> io::Result<Counts> {
         let mut counted = std::mem::take(&mut self.counted);
-        let counts = counted.or_read(|| self.refused());
+        let counts = counted.or_read(|| {
+            // What is left of an answer that failed, or came too late.
+            while self.lines.try_recv().is_ok() {}
+            self.refused()
+        });
         self.counted = counted;
         counts
     }

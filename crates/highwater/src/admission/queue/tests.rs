@@ -16,22 +16,17 @@ fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Verdict)> {
     queue.pop(at(now), true).map(|(entry, verdict)| (entry.item, verdict))
 }
 
-/// A queue that has been standing for longer than the interval, and its next number.
+/// A queue that has been standing for longer than the interval and has just become empty, and when.
 fn overloaded() -> (Queue<u32>, u64) {
     let mut queue = Queue::new(TARGET);
-    for n in 0..100 {
-        queue.push(Class::Normal, entry(n, u64::from(n)));
-    }
+    (0..100).for_each(|n| queue.push(Class::Normal, entry(n, u64::from(n))));
     let mut now = 20;
     while !queue.is_overloaded() {
         take(&mut queue, now).expect("there is more than is taken");
         now += 10;
     }
     assert_eq!(now, 20 + 100 + 10, "overload is noticed after the interval");
-    while !queue.is_empty() {
-        take(&mut queue, now);
-    }
-    queue.overloaded = true;
+    while take(&mut queue, now).is_some() {}
     (queue, now)
 }
 
@@ -51,7 +46,7 @@ fn a_burst_is_no_overload() {
 fn newest_first_while_overloaded() {
     let (mut queue, now) = overloaded();
     for n in 0..4 {
-        queue.classes[Class::Normal as usize].push_back(entry(n, now + 5 * u64::from(n)));
+        queue.push(Class::Normal, entry(n, now + 5 * u64::from(n)));
     }
     let now = now + 16;
     let refused = |n| Some((n, Verdict::Refuse(Reason::Delay)));
@@ -60,8 +55,29 @@ fn newest_first_while_overloaded() {
     assert_eq!(take(&mut queue, now), refused(1));
     assert_eq!(take(&mut queue, now), started(3));
     assert_eq!(take(&mut queue, now), started(2));
-    assert!(queue.is_overloaded());
     assert_eq!(take(&mut queue, now), None);
+}
+
+/// Purpose: overload is over when nobody has waited too long for the interval, not the first time that
+/// nobody waits: between two bursts the crowd has not gone home.
+#[test]
+fn overload_ends_after_the_interval() {
+    let (mut queue, empty_since) = overloaded();
+    for now in [empty_since + 50, empty_since + 99] {
+        queue.push(Class::Normal, entry(1, now));
+        assert!(queue.is_overloaded());
+        assert_eq!(take(&mut queue, now + 1), Some((1, Verdict::Start)));
+    }
+    queue.push(Class::Normal, entry(2, empty_since + 150));
+    assert!(!queue.is_overloaded());
+    // One that has to be refused begins the interval anew.
+    let (mut queue, empty_since) = overloaded();
+    queue.push(Class::Normal, entry(1, empty_since + 60));
+    assert_eq!(take(&mut queue, empty_since + 80), Some((1, Verdict::Refuse(Reason::Delay))));
+    queue.push(Class::Normal, entry(2, empty_since + 179));
+    assert!(queue.is_overloaded());
+    take(&mut queue, empty_since + 180);
+    queue.push(Class::Normal, entry(3, empty_since + 181));
     assert!(!queue.is_overloaded());
 }
 
@@ -70,11 +86,11 @@ fn newest_first_while_overloaded() {
 fn the_target_is_inclusive() {
     for (waited, verdict) in [(9, Verdict::Start), (10, Verdict::Start)] {
         let (mut queue, now) = overloaded();
-        queue.classes[Class::Normal as usize].push_back(entry(1, now));
+        queue.push(Class::Normal, entry(1, now));
         assert_eq!(take(&mut queue, now + waited), Some((1, verdict)), "{waited}");
     }
     let (mut queue, now) = overloaded();
-    queue.classes[Class::Normal as usize].push_back(entry(1, now));
+    queue.push(Class::Normal, entry(1, now));
     assert_eq!(take(&mut queue, now + 11), Some((1, Verdict::Refuse(Reason::Delay))));
 }
 
@@ -107,13 +123,13 @@ fn classes_are_strict() {
     let (mut queue, now) = overloaded();
     for (n, class) in [Class::Low, Class::Normal, Class::High, Class::Vital].into_iter().enumerate()
     {
-        queue.classes[class as usize].push_back(entry(n as u32, now));
+        queue.push(class, entry(n as u32, now));
     }
     let refused = |n, reason| Some((n, Verdict::Refuse(reason)));
+    assert_eq!(take(&mut queue, now + 20), Some((3, Verdict::Start)));
     assert_eq!(take(&mut queue, now + 20), refused(0, Reason::Priority));
     assert_eq!(take(&mut queue, now + 20), refused(1, Reason::Priority));
     assert_eq!(take(&mut queue, now + 20), refused(2, Reason::Delay));
-    assert_eq!(take(&mut queue, now + 20), Some((3, Verdict::Start)));
 }
 
 /// Purpose: refusing never takes the place of serving, however many there are to be refused.
@@ -121,7 +137,7 @@ fn classes_are_strict() {
 fn refusals_are_bounded() {
     let (mut queue, now) = overloaded();
     for n in 0..200 {
-        queue.classes[Class::Normal as usize].push_back(entry(n, now));
+        queue.push(Class::Normal, entry(n, now));
     }
     let mut in_a_row = 0;
     while let Some((_, verdict)) = take(&mut queue, now + 50) {
@@ -135,29 +151,44 @@ fn refusals_are_bounded() {
 #[derive(Default)]
 struct Model {
     waiting: Vec<(Class, Entry<u32>)>,
-    /// Since when each look found somebody too old.
-    too_old_since: Option<u64>,
+    /// Whenever somebody looked: was somebody too old?
+    looks: Vec<(u64, bool)>,
     overloaded: bool,
     refused: u32,
 }
 
 impl Model {
     fn pop(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Verdict)> {
+        self.look(now);
+        let popped = self.take(now, may_refuse);
+        if self.waiting.is_empty() {
+            self.look(now);
+        }
+        popped
+    }
+
+    /// The state is the contrary of what it was, once all looks for 100 ms said so.
+    fn look(&mut self, now: u64) {
+        let too_old = |(class, entry): &(Class, Entry<u32>)| {
+            *class != Class::Vital && at(now) - entry.ready > TARGET
+        };
+        self.looks.push((now, self.waiting.iter().any(too_old)));
+        let contrary = |(_, found): &&(u64, bool)| *found != self.overloaded;
+        let first = self.looks.iter().rev().take_while(contrary).last();
+        if first.is_some_and(|(since, _)| now >= since + 100) {
+            self.overloaded = !self.overloaded;
+        }
+    }
+
+    fn take(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Verdict)> {
         let age = |entry: &Entry<u32>| at(now) - entry.ready;
         let sheddable = |class: &Class| *class != Class::Vital;
-        let others = self.waiting.iter().filter(|(class, _)| sheddable(class));
-        match others.map(|(_, entry)| age(entry)).max() {
-            None => (self.too_old_since, self.overloaded) = (None, false),
-            Some(oldest) if oldest <= TARGET => self.too_old_since = None,
-            Some(_) => {
-                let since = *self.too_old_since.get_or_insert(now);
-                self.overloaded |= now >= since + 100;
-            }
-        }
         let sheds = self.overloaded && may_refuse;
         let overdue = |(class, entry): &&(Class, Entry<u32>)| {
             sheds && self.refused < REFUSALS_MAX && sheddable(class) && age(entry) > TARGET
         };
+        let vital = self.waiting.iter().any(|(class, _)| !sheddable(class));
+        let overdue = |waiting: &&(Class, Entry<u32>)| !vital && overdue(waiting);
         // The lowest class, and of it the oldest; items are numbered in the order of their coming.
         let key = |(class, entry): &&(Class, Entry<u32>)| {
             (std::cmp::Reverse(*class), entry.ready, entry.item)
@@ -185,8 +216,7 @@ impl Model {
         };
         self.refused = match verdict {
             Verdict::Start => 0,
-            Verdict::Refuse(_) if refuse => self.refused + 1,
-            Verdict::Refuse(_) => self.refused,
+            Verdict::Refuse(_) => self.refused + 1,
         };
         Some((item, verdict))
     }
@@ -214,7 +244,7 @@ fn agrees_with_its_definition() {
                 };
                 let entry = Entry { item: came, ready: at(now - late), deadline };
                 if model.waiting.is_empty() {
-                    (model.too_old_since, model.overloaded) = (None, false);
+                    model.look(now - late);
                 }
                 model.waiting.push((class, entry));
                 queue.push(class, entry);
