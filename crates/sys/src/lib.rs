@@ -26,6 +26,7 @@ pub mod clock;
 pub mod cpu;
 pub mod dial;
 pub mod epoll;
+mod inet_diag;
 pub mod limits;
 mod probe;
 pub mod signal;
@@ -37,6 +38,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
+pub use inet_diag::{Connections, InetDiag};
 pub use probe::{Capabilities, Transport, probe};
 pub use socket::{Listener, Overflows};
 pub use wake::Waker;

@@ -33,12 +33,12 @@ use self::backlog::Backlogs;
 use self::controller::{Control, Controller, Entrance};
 use self::gate::{Bound, WorkerGate};
 use self::kernel::KernelGate;
-use self::signal::Signal;
 use crate::log;
 use crate::metrics::Metrics;
 
 pub(crate) use self::controller::Admission;
 pub use self::kernel::{Ceiling, gate_here};
+pub use self::signal::Signal;
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
