@@ -10,8 +10,11 @@ set -euo pipefail
 readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
-promtool            prometheus       the metrics must be what Prometheus accepts
+promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
 python3             python3          the measurements are driven by it
+ip                  iproute2         the kernel's gates are tried in network namespaces of their own
+nft                 nftables         one of those gates
+iptables            iptables         another
 curl                curl             the services are asked by a client that is not ours
 '
 

@@ -53,18 +53,18 @@ def smoothed(series, window_s):
 
 
 def converged_after(series, since, until, target, within=WITHIN):
-    """Seconds from `since` until the series is at least `(1 - within) * target` and stays there up to `until`; None if it
-    never does. Points are (second, value)."""
+    """Seconds from `since` to the first point that is within `within` of the target, if the mean from there to `until` is
+    as well; None if there is none. Points are (second, value). A passing dip does not undo convergence, a wrong level
+    does; how much it swings is another question."""
     points = [(at, value) for at, value in series if since <= at < until]
-    if not points:
-        return None
-    settled = None
-    for at, value in points:
-        if value >= (1 - within) * target:
-            settled = at if settled is None else settled
-        else:
-            settled = None
-    return None if settled is None else settled - since
+    enough = (1 - within) * target
+    # From the end, so that the mean of what follows each point is at hand.
+    first, total = None, 0.0
+    for count, (at, value) in enumerate(reversed(points), 1):
+        total += value
+        if value >= enough and total / count >= enough:
+            first = at
+    return None if first is None else first - since
 
 
 def oscillation(series, since, until):

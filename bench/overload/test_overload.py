@@ -59,11 +59,15 @@ class OverTime(unittest.TestCase):
 
     def test_within_five_percent_and_not_a_hair_below(self):
         self.assertEqual(law.converged_after([(0, 95), (1, 95)], 0, 2, 100), 0)
-        self.assertIsNone(law.converged_after([(0, 95), (1, 94.9)], 0, 2, 100))
+        self.assertIsNone(law.converged_after([(0, 94.9), (1, 94.9)], 0, 2, 100))
 
-    def test_a_relapse_begins_anew(self):
-        relapse = [(0, 100), (1, 100), (2, 50), (3, 100)]
-        self.assertEqual(law.converged_after(relapse, 0, 4, 100), 3)
+    def test_a_dip_passes_but_a_wrong_level_does_not(self):
+        dip = [(n, 50 if n == 5 else 100) for n in range(20)]
+        self.assertEqual(law.converged_after(dip, 0, 20, 100), 0)
+        lucky = [(n, 100 if n == 2 else 80) for n in range(20)]
+        self.assertIsNone(law.converged_after(lucky, 0, 20, 100))
+        settles_late = [(n, 100 if n == 2 or n >= 10 else 0) for n in range(20)]
+        self.assertEqual(law.converged_after(settles_late, 0, 20, 100), 10)
 
     def test_oscillation(self):
         square = [(n, 90 if n % 20 < 10 else 110) for n in range(100)]

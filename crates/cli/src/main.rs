@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod guard;
 mod load;
 mod progress;
 mod sim;
@@ -15,7 +16,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "highwater",
     version,
-    after_help = "Examples:\n  highwater doctor\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
+    after_help = "Examples:\n  highwater doctor\n  highwater load http://127.0.0.1:8080/\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -25,6 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Doctor(doctor::Args),
+    Guard(guard::Args),
     Load(Box<load::Args>),
     Sim(sim::Args),
 }
@@ -32,6 +34,7 @@ enum Verb {
 fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Guard(args) => guard::run(&args),
         Verb::Load(args) => load::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }

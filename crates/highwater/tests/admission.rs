@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use highwater::server::{Shed, TransportChoice};
+use highwater::testing::Setup;
 use highwater::{Error, Handler, Path, Priority, Router, Running, Server, ServerConfig, blocking};
 
 /// No step takes this long unless something hangs.
@@ -402,5 +403,25 @@ on_both_transports! {
         let expected = ["low", "high", "high", "normal", "normal", "low", "low", "high"];
         assert_eq!(order[1..], expected);
         server.stop().expect("it stops");
+    }
+}
+
+/// Purpose: nobody waits for an answer longer than its client does, nor longer than the server lets a
+/// client ask for; and what the client does not mean does not count.
+#[test]
+fn clients_bound_async_handlers() {
+    let never = || async { std::future::pending::<&'static str>().await };
+    let router = || Router::new().get("/", never.timeout(Duration::from_secs(30)));
+    let settings = ServerConfig { deadline_max: Duration::from_secs(5), ..ServerConfig::default() };
+    let client = Setup::new(router()).config(settings).start();
+    for (said, seconds) in [("0.25", 0.25), ("7", 5.0), ("soon", 30.0)] {
+        let mut connection = client.connect();
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nRequest-Timeout: {said}\r\n\r\n");
+        connection.send(request);
+        client.advance(Duration::from_secs_f64(seconds - 0.1));
+        assert!(connection.heard().is_empty(), "{said}");
+        client.advance(Duration::from_secs_f64(0.2));
+        let heard = String::from_utf8_lossy(connection.heard()).into_owned();
+        assert!(heard.starts_with("HTTP/1.1 503") && heard.contains("\"timeout\""), "{heard}");
     }
 }

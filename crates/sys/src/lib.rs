@@ -26,6 +26,7 @@ pub mod clock;
 pub mod cpu;
 pub mod dial;
 pub mod epoll;
+mod inet_diag;
 pub mod limits;
 mod probe;
 pub mod signal;
@@ -37,8 +38,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
+pub use inet_diag::{Connections, InetDiag};
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::Listener;
+pub use socket::{Listener, Overflows};
 pub use wake::Waker;
 
 /// What a driver of this crate is made with.

@@ -5,6 +5,7 @@ use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use highwater_core::driver::AcceptError;
 
@@ -16,7 +17,8 @@ use crate::call::check;
 /// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it.
 #[derive(Debug)]
 pub struct Listener {
-    fd: OwnedFd,
+    /// Shared with nobody for longer than a system call takes ([`Overflows`]).
+    fd: Arc<OwnedFd>,
     backlog: u32,
     /// A gate's program looks at what arrives here, and connections inherit it.
     filtered: AtomicBool,
@@ -38,7 +40,7 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd, backlog, filtered: AtomicBool::new(false) })
+            Ok(Listener { fd: Arc::new(fd), backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -54,7 +56,8 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener { fd, backlog: self.backlog, filtered: AtomicBool::new(false) })
+            let (fd, backlog) = (Arc::new(fd), self.backlog);
+            Ok(Listener { fd, backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -94,6 +97,11 @@ impl Listener {
         listen(&self.fd, backlog)
     }
 
+    /// What tells how many connections its backlog had no room for. Does not keep it open.
+    pub fn overflows(&self) -> Overflows {
+        Overflows(Arc::downgrade(&self.fd))
+    }
+
     /// Has `program` look at every packet that arrives here, and decide.
     pub(crate) fn attach_filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd();
@@ -128,13 +136,45 @@ impl AsFd for Listener {
     }
 }
 
+/// How many attempts to connect a listener's backlog had no room for: the kernel drops them and tells
+/// nobody else.
+#[derive(Clone, Debug)]
+pub struct Overflows(Weak<OwnedFd>);
+
+impl Overflows {
+    /// So many since the listener was made, counted round at 2³². An attempt that is repeated, by
+    /// default after a second, counts again, and so does what a gate's program dropped. `None` once
+    /// the listener is closed, or if the kernel does not say.
+    pub fn count(&self) -> Option<u32> {
+        // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last that there is.
+        const DROPS: usize = 8;
+        let fd = self.0.upgrade()?;
+        let mut memory = [0_u32; DROPS + 1];
+        let mut len = mem::size_of_val(&memory) as libc::socklen_t;
+        let place = memory.as_mut_ptr().cast();
+        // SAFETY: `memory` and `len` are valid for writes, and `len` says how much there is room for.
+        let result = unsafe {
+            libc::getsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                place,
+                &raw mut len,
+            )
+        };
+        check(result).ok()?;
+        (len as usize == mem::size_of_val(&memory)).then_some(memory[DROPS])
+    }
+}
+
 /// Adopts a listening socket that somebody else made, for example a service manager.
 ///
 /// It needs `SO_REUSEPORT` for [`another`](Listener::another) to work.
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener { fd: listener.into(), backlog: 4096, filtered: AtomicBool::new(false) }
+        let fd = Arc::new(listener.into());
+        Listener { fd, backlog: 4096, filtered: AtomicBool::new(false) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Expectations come from what the gate promises and from counting connections on both sides, not
 //! from the programs. Where a namespace cannot be made, the tests say so and pass.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
@@ -29,20 +29,26 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         return;
     }
     let test = move || {
-        enter_own_namespace();
-        test();
+        if enter_own_namespace() {
+            test();
+        } else {
+            eprintln!("\n*** SKIPPED: this sandbox allows no network namespaces ***\n");
+        }
     };
     if let Err(panic) = std::thread::spawn(test).join() {
         std::panic::resume_unwind(panic);
     }
 }
 
-fn enter_own_namespace() {
+/// Whether this thread is in a namespace of its own now.
+fn enter_own_namespace() -> bool {
     // SAFETY: takes no pointers, and concerns this thread only.
-    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return false;
+    }
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip(8)");
     assert!(up.success());
+    true
 }
 
 /// `count` listeners on one address, and the gate before them.
@@ -201,7 +207,7 @@ fn neighbours_are_unaffected() {
         assert_eq!(gate.words().counts(), Counts::default());
         // In another namespace there is no gate, whatever the port.
         std::thread::spawn(move || {
-            enter_own_namespace();
+            assert!(enter_own_namespace());
             let elsewhere = TcpListener::bind(address).unwrap();
             connect(elsewhere.local_addr().unwrap()).unwrap();
         })
@@ -401,6 +407,53 @@ fn needs_no_privilege_once_attached() {
         assert_silent(address);
         gate.words().set_limit(2);
         connect(address).unwrap();
+    });
+}
+
+/// Purpose: the same before nginx, in whose processes nothing is changed.
+#[test]
+fn a_port_gate_stands_before_nginx() {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || {
+        let directory =
+            std::env::temp_dir().join(format!("highwater-nginx-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = directory.display();
+        let configuration = format!(
+            "daemon off; pid {at}/pid; error_log {at}/error; events {{}} http {{ access_log off; \
+             server {{ listen 8099; location / {{ return 200 'hi'; }} }} }}"
+        );
+        let file = directory.join("nginx.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let Ok(mut nginx) = Command::new("nginx").arg("-c").arg(&file).spawn() else {
+            eprintln!("\n*** SKIPPED: nginx is not installed ***\n");
+            return;
+        };
+        let address: SocketAddr = "127.0.0.1:8099".parse().unwrap();
+        eventually("nginx listens", || connect(address).is_ok());
+        let gate = PortGate::attach(address.port(), Some(&cgroup), 3).unwrap();
+        let clients: Vec<_> = (0..3).map(|_| connect(address).unwrap()).collect();
+        assert_refused(address);
+        drop(clients);
+        eventually("all places are free", || gate.words().taken() == 0);
+        for _ in 0..100 {
+            let mut client = connect(address).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            drop(client);
+            eventually("its place is free", || gate.words().taken() == 0);
+        }
+        assert_eq!(gate.words().lives(), (103, 103));
+        // SIGKILL would leave its workers behind.
+        let pid = nginx.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        nginx.wait().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     });
 }
 

@@ -152,8 +152,10 @@ impl<D: Dial> Client<D> {
 
     /// Sends what is due at `now`, and gives up what has taken too long.
     pub(crate) fn begin(&mut self, now: Instant) {
+        self.core.expire(now);
+        // What was given up makes room before anything is dialed.
+        self.command();
         let core = &mut self.core;
-        core.expire(now);
         core.demand.advance(now, core.plan.give_up, &mut core.tally);
         for _ in 0..BATCH_MAX {
             if !self.core.demand.has_waiting() || !self.begin_next(now) {
@@ -375,7 +377,7 @@ impl Core {
         match connection.state {
             State::Free => {}
             State::Lingering | State::Idle => self.free(index),
-            State::Connecting | State::Busy => self.broken(index, now, outcome(failure)),
+            State::Connecting | State::Busy => self.broken(index, now, failure.into()),
         }
     }
 
@@ -487,12 +489,5 @@ impl Core {
     }
 }
 
-fn outcome(failure: Failure) -> Outcome {
-    match failure {
-        Failure::Refused => Outcome::Refused,
-        Failure::Reset => Outcome::Reset,
-        Failure::TimedOut => Outcome::TimedOut,
-        Failure::Ports => Outcome::NoPort,
-        Failure::Other(errno) => Outcome::Failed(errno),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
+use highwater_sys::dial::Failure;
 
 use super::demand::Due;
 
@@ -31,6 +32,18 @@ pub(crate) enum Outcome {
     NoPort,
     /// This machine failed to connect or send in another way, by the error's number.
     Failed(i32),
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Outcome {
+        match failure {
+            Failure::Refused => Outcome::Refused,
+            Failure::Reset => Outcome::Reset,
+            Failure::TimedOut => Outcome::TimedOut,
+            Failure::Ports => Outcome::NoPort,
+            Failure::Other(errno) => Outcome::Failed(errno),
+        }
+    }
 }
 
 /// Requests by how they ended.

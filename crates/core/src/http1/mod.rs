@@ -15,6 +15,7 @@ mod deadline;
 mod deadline_field;
 mod encode;
 mod error;
+mod facts;
 mod head;
 mod limits;
 mod parse;

@@ -5,8 +5,8 @@
 
 use alloc::vec::Vec;
 
-use super::deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 use super::error::Reject;
+use super::facts::Facts;
 use super::head::{Head, Headers, Method, Span, Version};
 use super::limits::Limits;
 
@@ -307,7 +307,7 @@ fn is_authority_form(target: &[u8]) -> bool {
 
 /// `uri-host [ ":" port ]` (RFC 9110 §7.2), without the comma that RFC 3986 would allow in a name:
 /// it is how two merged `Host` fields look.
-fn is_host(value: &[u8]) -> bool {
+pub(super) fn is_host(value: &[u8]) -> bool {
     let (name_ok, rest) = match value.strip_prefix(b"[") {
         Some(literal) => {
             let Some(end) = literal.iter().position(|&b| b == b']') else {
@@ -408,120 +408,6 @@ fn field(bytes: &[u8], at: usize, room: usize) -> Result<Option<(Span, usize)>, 
         value_len: (raw.len() - lead - tail) as u32,
     };
     Ok(Some((span, at + end + 2)))
-}
-
-/// What the fields said so far that framing and persistence depend on.
-struct Facts {
-    version: Version,
-    content_length: Option<u64>,
-    chunked: bool,
-    host: bool,
-    close: bool,
-    keep_alive: bool,
-    expect_continue: bool,
-    expect_other: bool,
-    names_deadline: bool,
-}
-
-impl Default for Facts {
-    fn default() -> Self {
-        Facts {
-            version: Version::Http11,
-            content_length: None,
-            chunked: false,
-            host: false,
-            close: false,
-            keep_alive: false,
-            expect_continue: false,
-            expect_other: false,
-            names_deadline: false,
-        }
-    }
-}
-
-impl Facts {
-    #[inline]
-    fn note(&mut self, bytes: &[u8], span: &Span) -> Result<(), Reject> {
-        let name = &bytes[span.name as usize..][..span.name_len as usize];
-        let value = &bytes[span.value as usize..][..span.value_len as usize];
-        match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
-            10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.connection(value);
-                Ok(())
-            }
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
-            6 if name.eq_ignore_ascii_case(b"expect") => {
-                let known = value.eq_ignore_ascii_case(b"100-continue");
-                self.expect_continue |= known;
-                self.expect_other |= !known;
-                Ok(())
-            }
-            15 if name.eq_ignore_ascii_case(REQUEST_TIMEOUT) => {
-                self.names_deadline = true;
-                Ok(())
-            }
-            18 if name.eq_ignore_ascii_case(REQUEST_DEADLINE) => {
-                self.names_deadline = true;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn host(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.host || !is_host(value) {
-            return Err(Reject::Host);
-        }
-        self.host = true;
-        Ok(())
-    }
-
-    fn connection(&mut self, value: &[u8]) {
-        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-        }
-    }
-
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
-        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        if !digits || self.content_length.is_some() {
-            return Err(Reject::ContentLength);
-        }
-        let length = value
-            .iter()
-            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
-        self.content_length = Some(length.ok_or(Reject::ContentLength)?);
-        Ok(())
-    }
-
-    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.chunked
-            || self.version == Version::Http10
-            || !value.eq_ignore_ascii_case(b"chunked")
-        {
-            return Err(Reject::TransferEncoding);
-        }
-        self.chunked = true;
-        Ok(())
-    }
-
-    /// What only the whole section can tell.
-    #[inline]
-    fn finish(&self) -> Result<(), Reject> {
-        if self.chunked && self.content_length.is_some() {
-            return Err(Reject::TwoFramings);
-        }
-        if !self.host && self.version == Version::Http11 {
-            return Err(Reject::Host);
-        }
-        if self.expect_other {
-            return Err(Reject::Expectation);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

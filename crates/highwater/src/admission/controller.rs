@@ -26,6 +26,7 @@ use std::{io, time};
 use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
+use super::backlog::Backlogs;
 use super::gate::Bound;
 use super::kernel::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
 use super::signal::Signal;
@@ -73,6 +74,8 @@ pub(crate) struct Standing {
     pub(crate) sample: Sample,
     /// What the kernel's gate has done so far.
     pub(crate) counts: Counts,
+    /// Attempts to connect that found no room in a listener's backlog, so far.
+    pub(crate) overflowed: u64,
     /// CPU time spent on refusing so far: counted refusals times what one costs.
     pub(crate) shed_cpu: Duration,
     /// The share of the serving cores that went into refusing, in the last sample.
@@ -114,7 +117,7 @@ impl Admission {
             in_flight: standing.sample.in_flight,
             reset: standing.counts.reset,
             dropped: standing.counts.dropped,
-            overflowed: 0,
+            overflowed: standing.overflowed,
             shed_cpu_seconds: standing.shed_cpu.as_secs_f64(),
         }
     }
@@ -124,11 +127,20 @@ impl Admission {
     }
 }
 
+/// What keeps connections out before a worker sees them.
+pub(crate) struct Entrance {
+    /// What refuses them in the kernel, if anything does.
+    pub(crate) gate: Option<Box<dyn KernelGate>>,
+    /// Where they wait to be accepted.
+    pub(crate) backlogs: Backlogs,
+}
+
 /// Turns counters into limits.
 pub(crate) struct Controller {
     admission: Arc<Admission>,
     limit: Box<dyn Limit>,
     gate: Option<Box<dyn KernelGate>>,
+    backlogs: Backlogs,
     /// The word that the gate counts in.
     occupancy: Option<Occupancy>,
     signal: Signal,
@@ -148,7 +160,7 @@ impl Controller {
     pub(crate) fn new(
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
-        gate: Option<Box<dyn KernelGate>>,
+        Entrance { gate, backlogs }: Entrance,
         signal: Signal,
         metrics: &Metrics,
         workers: usize,
@@ -159,6 +171,7 @@ impl Controller {
             admission,
             limit,
             gate,
+            backlogs,
             occupancy,
             signal,
             metrics: metrics.clone(),
@@ -182,7 +195,10 @@ impl Controller {
             dropped: counts.dropped.saturating_sub(self.standing.counts.dropped),
         };
         let by_workers = sample.refused;
-        sample.refused += refused.reset + refused.dropped;
+        let overflowed = self.backlogs.overflowed() - self.standing.overflowed;
+        self.standing.overflowed += overflowed;
+        self.standing.shed_cpu += cost::of_overflows(overflowed);
+        sample.refused += refused.reset + refused.dropped + overflowed;
         if let Some(occupancy) = &self.occupancy {
             // Those that were let in and that no worker has seen yet take up the limit, too.
             let taken = occupancy.taken();

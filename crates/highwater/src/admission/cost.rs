@@ -18,6 +18,8 @@ const RESET_NFT: Duration = Duration::from_nanos(20_600);
 const RESET_IPTABLES: Duration = Duration::from_nanos(16_900);
 /// A silent drop by a BPF program on the listening socket: 8.0 and 9.5 µs.
 const DROP: Duration = Duration::from_nanos(8_800);
+/// An attempt that finds the listener's backlog full.
+const OVERFLOW: Duration = Duration::from_nanos(14_100);
 /// A 503 after parsing, on a connection of its own, with all that opening and closing it takes.
 const ANSWER: Duration = Duration::from_nanos(94_300);
 
@@ -32,6 +34,10 @@ pub(super) fn of_resets(mechanism: Mechanism, count: u64) -> Duration {
 
 pub(super) fn of_drops(count: u64) -> Duration {
     times(DROP, count)
+}
+
+pub(super) fn of_overflows(count: u64) -> Duration {
+    times(OVERFLOW, count)
 }
 
 pub(super) fn of_answers(count: u64) -> Duration {

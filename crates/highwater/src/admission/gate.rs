@@ -149,7 +149,7 @@ impl WorkerGate {
     }
 
     /// This worker's part of the limit: at least one.
-    fn share(&self) -> u32 {
+    pub(crate) fn share(&self) -> u32 {
         let limit = self.bound.limit();
         let rest = u32::from(self.index < limit % self.workers);
         (limit / self.workers + rest).max(1)

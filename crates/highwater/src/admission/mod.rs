@@ -5,6 +5,7 @@
 //!  kernel/      connections, before they exist           one per server, if we may
 //!  queue        requests: which are served, which refused
 //!  controller   how many that is                         a thread: samples → core's Limit → the gates
+//!  backlog      what the kernel dropped for want of room, while nobody accepted
 //!  cost         what refusing costs
 //!  signal       how much more is asked than can be done, for those who add machines
 //! ```
@@ -12,6 +13,7 @@
 //! Invariants: with the default settings nothing is refused before work really queues; whatever the
 //! machine refuses us, something is left that works, and the log says what and why.
 
+mod backlog;
 mod controller;
 mod cost;
 pub(crate) mod gate;
@@ -27,15 +29,16 @@ use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, LIMIT_MAX, Li
 use highwater_sys::Listener;
 use highwater_sys::capability::{self, Capability};
 
-use self::controller::{Control, Controller};
+use self::backlog::Backlogs;
+use self::controller::{Control, Controller, Entrance};
 use self::gate::{Bound, WorkerGate};
 use self::kernel::KernelGate;
-use self::signal::Signal;
 use crate::log;
 use crate::metrics::Metrics;
 
 pub(crate) use self::controller::Admission;
 pub use self::kernel::{Ceiling, gate_here};
+pub use self::signal::Signal;
 
 /// How excess work is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +205,7 @@ pub(crate) struct Opening {
     admission: Arc<Admission>,
     bound: Arc<Bound>,
     limit: Box<dyn Limit>,
-    gate: Option<Box<dyn KernelGate>>,
+    entrance: Entrance,
     queue_target: std::time::Duration,
     workers: usize,
 }
@@ -238,20 +241,29 @@ impl Opening {
         }
         let bound = Bound::new(limit.limit());
         let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
-        let (queue_target, workers) = (wanted.queue_target, wanted.workers);
-        Ok(Opening { admission: Arc::new(admission), bound, limit, gate, queue_target, workers })
-    }
-
-    /// Whether something in the kernel refuses connections.
-    pub(crate) fn has_gate(&self) -> bool {
-        self.gate.is_some()
+        // What a gate's program drops counts as an overflow too, and is known from the gate itself.
+        let drops = gate.as_ref().is_some_and(|gate| gate.is_adjustable());
+        let backlogs = Backlogs::of(if drops { &[] } else { listeners });
+        Ok(Opening {
+            admission: Arc::new(admission),
+            bound,
+            limit,
+            entrance: Entrance { gate, backlogs },
+            queue_target: wanted.queue_target,
+            workers: wanted.workers,
+        })
     }
 
     /// The side of worker `index`.
     pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
-        let occupancy = self.gate.as_ref().and_then(|gate| gate.occupancy());
+        let occupancy = self.entrance.gate.as_ref().and_then(|gate| gate.occupancy());
         let place = (index as u32, self.workers as u32);
         WorkerGate::new(self.admission.shed, &self.bound, place, metrics.worker(index), occupancy)
+    }
+
+    /// Whether connections are refused in the kernel.
+    pub(crate) fn has_kernel_gate(&self) -> bool {
+        self.entrance.gate.is_some()
     }
 
     /// Begins to look at the counters. `wake` makes every worker look at the limit.
@@ -260,7 +272,7 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
-        let follows = self.gate.as_ref().is_some_and(|gate| gate.is_adjustable());
+        let follows = self.entrance.gate.as_ref().is_some_and(|gate| gate.is_adjustable());
         metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
         let told = Arc::clone(&admission);
         metrics.admission(move || told.scaling());
@@ -268,7 +280,7 @@ impl Opening {
         let controller = Controller::new(
             self.admission,
             self.limit,
-            self.gate,
+            self.entrance,
             signal,
             metrics,
             self.workers,

@@ -85,7 +85,7 @@ const RATE_SAMPLES_MAX: usize = 32;
 
 /// Turns samples into [`Signals`].
 #[derive(Debug)]
-pub(crate) struct Signal {
+pub struct Signal {
     /// The wait beyond which a queue counts as standing.
     queue_target: Duration,
     smoothed: Smoothed,
@@ -103,7 +103,7 @@ pub(crate) struct Signal {
 impl Signal {
     /// `queue_target` is the least wait over a sample that an unhurried server does not show:
     /// `--queue-target`.
-    pub(crate) fn new(queue_target: Duration) -> Self {
+    pub fn new(queue_target: Duration) -> Self {
         Signal {
             queue_target,
             smoothed: Smoothed::idle(),
@@ -129,7 +129,7 @@ impl Signal {
     }
 
     /// Takes in what happened since the last sample, while `limit` was in force.
-    pub(crate) fn on_sample(&mut self, sample: &Sample, limit: u32) -> Signals {
+    pub fn on_sample(&mut self, sample: &Sample, limit: u32) -> Signals {
         let span = sample.span.as_secs_f64();
         let occupied = self.occupied(sample, limit);
         let growth = f64::from(sample.in_flight) - f64::from(self.in_flight);

@@ -96,9 +96,10 @@ impl Error {
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
     }
 
-    /// 503 `timeout`: the handler did not answer within the time its route allows.
+    /// 503 `timeout`: the handler did not answer within the time that its route or its client allows.
+    /// (504 would blame a server behind us, RFC 9110 §15.6.5; there need not be one.)
     pub(crate) fn timed_out() -> Self {
-        let message = "the answer took longer than this route allows";
+        let message = "the answer took longer than this route, or its client, allows";
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message)
     }
 

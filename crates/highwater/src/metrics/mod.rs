@@ -37,7 +37,8 @@ pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetri
 pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
-pub(crate) use self::scaling::{Scaling, Signals};
+pub(crate) use self::scaling::Scaling;
+pub use self::scaling::Signals;
 pub(crate) use self::totals::Totals;
 
 /// All metrics of one server and its application. Cheap to clone.

@@ -9,20 +9,20 @@ use std::fmt::Write;
 
 /// What an autoscaler, an operator or an alert goes by. All of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Signals {
+pub struct Signals {
     /// Work offered over work that can be done, smoothed, counting every attempt. Not capped at 1.
-    pub(crate) demand_ratio: f64,
+    pub demand_ratio: f64,
     /// The same on the assumption that refused clients try again, so that a part of the attempts is
     /// no demand of its own.
-    pub(crate) demand_ratio_min: f64,
+    pub demand_ratio_min: f64,
     /// Whether this server was asked for more than it can do, and has not been calm since.
-    pub(crate) needs_scaleout: bool,
+    pub needs_scaleout: bool,
     /// In flight over the limit, 0 to 1.
-    pub(crate) saturation_ratio: f64,
+    pub saturation_ratio: f64,
     /// How many more connections with work the limit leaves room for.
-    pub(crate) headroom: u32,
+    pub headroom: u32,
     /// Turned away per second, over the last second.
-    pub(crate) rejection_rate: f64,
+    pub rejection_rate: f64,
 }
 
 /// Admission at one moment.

@@ -32,6 +32,9 @@ pub(super) const BACKLOG: u32 = 4096;
 /// beyond, which is the cheapest refusal that needs no privilege. A guess: 16 to 64 were tried.
 const BACKLOG_MIN: u32 = 16;
 
+/// For how long after the gate was shut those who are accepted may have waited too long outside.
+const DOUBT: Duration = Duration::from_secs(2);
+
 /// How long a shut gate is left alone: whoever moves the limit does not knock.
 const GATE_LOOK: Duration = Duration::from_millis(100);
 
@@ -53,6 +56,7 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         debug_assert!(!slot.alive, "an id is used again only after Closed");
         slot.open(now, peer);
+        slot.suspect = now < self.suspect_until;
         if self.draining {
             slot.connection.drain(now);
         }
@@ -139,10 +143,15 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// The listen queue follows the limit, in steps of two: it is a system call each time.
+    /// The listen queue follows the limit, in steps of two: it is a system call each time. It does
+    /// not follow the gate: were it long for the moments in which that is open, it would fill in one of
+    /// them and stand, and everybody in it be served too late.
     fn fit_backlog(&mut self) {
         let Worker { driver, state } = self;
         let Some(share) = state.gate.share_of_accepting() else { return };
+        if state.gate.room() == Some(0) {
+            state.suspect_until = state.now + DOUBT;
+        }
         let wanted = share.clamp(BACKLOG_MIN, BACKLOG);
         let before = state.backlog;
         let far = wanted <= before / 2 || wanted / 2 >= before || wanted == BACKLOG;

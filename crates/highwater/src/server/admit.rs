@@ -196,7 +196,7 @@ impl<C: Clock> State<C> {
             return true; // No request can come of it.
         }
         at_hand.ready = at_hand.next_ready;
-        if queue.is_empty() && pace.has_time(clock.now()) {
+        if queue.is_empty() && !slot.suspect && pace.has_time(clock.now()) {
             return true;
         }
         if slot.queued {
@@ -290,9 +290,9 @@ impl<D: Driver> Worker<D> {
             looked_at += 1;
             let overdue = state.now - entry.ready > state.queue.target();
             let slot = &mut state.slots[id.index()];
-            if overdue
+            let suspect = std::mem::take(&mut slot.suspect);
+            if (suspect || overdue && state.queue.is_overloaded())
                 && may_refuse
-                && state.queue.is_overloaded()
                 && !slot.sending
                 && !slot.connection.has_output()
                 && (slot.connection.is_eof() || driver.is_hung_up(id))

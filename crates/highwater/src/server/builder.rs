@@ -138,7 +138,7 @@ impl Server {
                 kind: chosen.kind,
                 listener,
                 pool: pool.clone(),
-                gives_up_rights: opening.has_gate(),
+                gives_up_rights: opening.has_kernel_gate(),
                 parts: WorkerParts {
                     app: app.clone(),
                     limits: config.limits.clone(),

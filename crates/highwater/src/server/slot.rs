@@ -67,6 +67,9 @@ pub(super) struct Slot {
     pub(super) task_deadline: Instant,
     /// When the timer wheel will fire for this connection; `MAX` if it will not.
     pub(super) timer_at: Instant,
+    /// Accepted from a listen queue in which it may have waited for long: whether its client is still
+    /// there is looked at before its first request is served.
+    pub(super) suspect: bool,
     /// Input waits in the queue of requests.
     pub(super) queued: bool,
     /// When the first input came that is not yet counted as ready, and when the last: while one
@@ -102,6 +105,7 @@ impl Slot {
             deadline: Instant::MAX,
             task_deadline: Instant::MAX,
             timer_at: Instant::MAX,
+            suspect: false,
             queued: false,
             next_ready: Instant::MAX,
             last_ready: Instant::MAX,

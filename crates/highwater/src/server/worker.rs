@@ -110,6 +110,8 @@ pub(super) struct State<C> {
     pub(super) was_full: bool,
     /// How long the listen queue may become.
     pub(super) backlog: u32,
+    /// Until then, whoever is accepted may have waited outside for long.
+    pub(super) suspect_until: Instant,
     /// The kernel ran out of descriptors: close what is idle.
     pub(super) evict: bool,
     pub(super) evict_after: Instant,
@@ -165,6 +167,7 @@ impl<D: Driver> Worker<D> {
             connections: 0,
             was_full: false,
             backlog: BACKLOG,
+            suspect_until: Instant::ZERO,
             evict: false,
             evict_after: Instant::ZERO,
             evict_due: Instant::MAX,
@@ -286,7 +289,9 @@ impl<C: Clock> State<C> {
         if self.stale {
             self.stale = false;
             self.now = self.clock.now();
-            self.pace.begin(self.now, !self.queue.is_empty());
+            // Those who come from a listen queue that stands are looked at one by one.
+            let doubt = self.now < self.suspect_until;
+            self.pace.begin(self.now, doubt || !self.queue.is_empty());
             self.at_hand = AtHand::at_once(self.now);
             self.ledger.begin(self.now);
             if self.now >= self.date_until {

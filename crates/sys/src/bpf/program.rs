@@ -136,15 +136,16 @@ pub(super) fn connection_events(map: i32, port: u16, namespace: u64) -> Program 
     a.copy(R6, R1);
     a.load(Width::U32, R2, R6, event::LOCAL_PORT);
     a.jump_if(R2, If::NotEqual, i32::from(port), done);
+    // A control group may reach over several network namespaces, and a program of another gate may
+    // have asked for the changes of a connection there.
+    a.call(event::NAMESPACE_COOKIE);
+    a.set_wide(R2, namespace);
+    a.jump_if_differs(R0, R2, done);
     a.load(Width::U32, R2, R6, event::WHAT);
     a.jump_if(R2, If::Equal, event::ACCEPTED, begin);
     a.jump_if(R2, If::Equal, event::STATE_CHANGED, changed);
     a.jump(done);
     a.place(begin);
-    // A control group may reach over several network namespaces.
-    a.call(event::NAMESPACE_COOKIE);
-    a.set_wide(R2, namespace);
-    a.jump_if_differs(R0, R2, done);
     a.copy(R1, R6);
     a.set(R2, event::TELL_STATES);
     a.call(event::SET_FLAGS);
@@ -357,13 +358,13 @@ mod tests {
             "  0: r6 = r1
   1: r2 = *(u32 *)(r6 +68)
   2: if w2 != 0x1f90 goto 28
-  3: r2 = *(u32 *)(r6 +0)
-  4: if w2 == 0x5 goto 7
-  5: if w2 == 0xa goto 20
-  6: goto 28
-  7: call 122
-  8: r2 = 0x100000002
- 10: if r0 != r2 goto 28
+  3: call 122
+  4: r2 = 0x100000002
+  6: if r0 != r2 goto 28
+  7: r2 = *(u32 *)(r6 +0)
+  8: if w2 == 0x5 goto 11
+  9: if w2 == 0xa goto 20
+ 10: goto 28
  11: r1 = r6
  12: r2 = 4
  13: call 59

@@ -98,7 +98,7 @@ impl Stage {
         let controller = Controller::new(
             Arc::new(admission),
             Box::new(puppet.clone()),
-            Some(Box::new(wicket.clone())),
+            Entrance { gate: Some(Box::new(wicket.clone())), backlogs: Backlogs::default() },
             Signal::new(Duration::from_millis(10)),
             &metrics,
             1,

@@ -3,12 +3,17 @@
 //! Each test runs itself again, as a process that is in a namespace of its own and has lost all
 //! capabilities but those named. Where that is not allowed, it says so and passes.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant as Clock};
 
 use super::*;
+
+/// Tells whoever runs the tests, through what the test harness holds back.
+macro_rules! say {
+    ($($words:tt)*) => { writeln!(io::stderr(), $($words)*).expect("standard error is open") };
+}
 
 /// Set in the process that really tests.
 const INSIDE: &str = "HIGHWATER_TEST_IN_NAMESPACE";
@@ -37,7 +42,7 @@ fn isolated(test: &str, capabilities: &str) -> bool {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("\n*** SKIPPED: unshare cannot be run: {error} ***\n");
+            say!("\n*** SKIPPED: unshare cannot be run: {error} ***\n");
             return false;
         }
     };
@@ -47,12 +52,14 @@ fn isolated(test: &str, capabilities: &str) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     if said.contains("unshare failed") {
-        eprintln!("\n*** SKIPPED: network namespaces need root: {said} ***\n");
+        say!("\n*** SKIPPED: network namespaces need root: {said} ***\n");
         return false;
     }
     assert!(output.status.success(), "{said}");
     assert!(said.contains("1 passed"), "the test of that name ran: {said}");
-    eprintln!("{said}");
+    if said.contains("SKIPPED") {
+        say!("{said}");
+    }
     false
 }
 
@@ -65,7 +72,7 @@ fn is_here(mechanism: Mechanism) -> bool {
         Mechanism::Ebpf | Mechanism::Accept => Ok(()),
     };
     if let Err(error) = &tried {
-        eprintln!("\n*** SKIPPED: {} does not work here: {error} ***\n", mechanism.name());
+        say!("\n*** SKIPPED: {} does not work here: {error} ***\n", mechanism.name());
     }
     tried.is_ok()
 }
@@ -182,7 +189,6 @@ fn without_privilege_it_is_accept() {
     ] {
         let error = open(choice, address, &listeners, 2).err().expect("it cannot be had");
         assert!(error.contains("cannot be had") && error.contains(remedy), "{error}");
-        eprintln!("{error}");
     }
     connect(address).expect("nothing is in the way");
 }
@@ -223,7 +229,7 @@ fn die_with(which: &str, rules: (&str, &[&str])) {
     victim.wait().unwrap();
     let killed = Clock::now();
     eventually("the rule is gone", || !listed());
-    eprintln!("{which}: gone {:?} after the kill", killed.elapsed());
+    say!("{which}: gone {:?} after the kill", killed.elapsed());
 }
 
 /// Purpose: `kill -9` leaves no table behind.

@@ -163,6 +163,24 @@ fn hung_up() {
     assert!(stage.network().link(gone).was_reset);
 }
 
+/// Purpose: a client that hung up in the listen queue, where nobody sees how long it waited, is not
+/// served once the gate opens. Serving such clients is what a server does that answers nobody in time.
+#[test]
+fn hung_up_before_it_was_accepted() {
+    let mut stage = Stage::with(Shed::Accept, 1);
+    let first = connect(&mut stage.worker); // Until it has asked and heard, nobody else gets in.
+    stage.turn_after(0);
+    let gone = stage.ask("/do/gone");
+    let there = stage.ask("/do/there");
+    stage.network().finish(gone);
+    stage.turn_after(300);
+    stage.network().say(first, b"GET /do/first HTTP/1.1\r\nHost: h\r\n\r\n");
+    (0..20).for_each(|_| stage.turn_after(1));
+    stage.settle();
+    assert_eq!(stage.begun(), ["first", "there"]);
+    assert_eq!([first, gone, there].map(|link| stage.status(link)), [Some(200), None, Some(200)]);
+}
+
 /// Purpose: what must never be shed is begun at once, whoever waits, and however long it did.
 #[test]
 fn vital() {

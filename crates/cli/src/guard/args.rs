@@ -1,0 +1,307 @@
+//! What can be asked of a guard, and what cannot?
+//!
+//! Everything an operator types is checked here, before anything is opened: each refusal names the
+//! setting, the value and the remedy, and exits 2 as everywhere else.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use highwater::server::args::{duration, number, one_of};
+use highwater::server::{GateChoice, Limiter};
+use highwater_core::limit::LIMIT_MAX;
+use ureq::http::Uri;
+
+use super::source::Source;
+use super::text::Selector;
+
+/// Connections at once.
+const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
+/// Oftener, and asking would be a load of its own; more seldom, and the limit lags behind any surge.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+
+/// Hold any server's peak: refuse, in the kernel, the connections it could not serve in time.
+///
+/// Needs no change to the server and no restart. Run it where the server listens: on its machine, or in
+/// its container's network namespace. The limit is found from what the kernel counts, or from the
+/// server's metrics if it is told where they are.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    highwater guard --port 80\n  \
+    highwater guard --port 3000 --metrics http://127.0.0.1:3000/metrics\n  \
+    highwater guard --port 80 --prometheus http://127.0.0.1:9090 \\\n    \
+        --query 'sum(rate(nginx_http_requests_total[5s]))'\n  \
+    highwater guard --port 80 --limit 200 --mechanism nft")]
+pub(crate) struct Args {
+    /// The port that the server listens on
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = number(1..=u16::MAX))]
+    pub(crate) port: u16,
+
+    /// The address that it listens on [default: every one]
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+
+    /// Metrics of the server or its exporter, in the Prometheus text format
+    #[arg(long, value_name = "URL", value_parser = url, conflicts_with = "prometheus")]
+    metrics: Option<Uri>,
+
+    /// The counter of completed requests among them [default: the first known one]
+    #[arg(long, value_name = "NAME", requires = "metrics")]
+    metric: Option<Selector>,
+
+    /// A Prometheus server to ask instead
+    #[arg(long, value_name = "URL", value_parser = url, requires = "query")]
+    prometheus: Option<Uri>,
+
+    /// What to ask it: one number, completed requests a second
+    #[arg(long, value_name = "PROMQL", requires = "prometheus")]
+    query: Option<String>,
+
+    /// How often to ask
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration(INTERVAL))]
+    pub(crate) interval: Duration,
+
+    /// What refuses connections
+    #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = mechanism())]
+    pub(crate) mechanism: GateChoice,
+
+    /// Most connections at once; auto lets --limiter find it
+    #[arg(long, value_name = "auto|N", default_value = "auto", allow_negative_numbers = true, value_parser = limit_or_auto)]
+    limit: Limited,
+
+    /// What finds the limit [default: gradient, or fixed with a --limit]
+    #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter())]
+    limiter: Option<Limiter>,
+
+    /// The limit until the first measurement
+    #[arg(long, value_name = "N", default_value = "256", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_start: u32,
+
+    /// The limit is never found to be less
+    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_min: u32,
+
+    /// The limit is never found to be more
+    #[arg(long, value_name = "N", default_value = "16384", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_max: u32,
+
+    /// How long connections may wait in the server before it counts as overloaded
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(TARGET))]
+    pub(crate) queue_target: Duration,
+
+    /// The server's control group [default: the root, which sees every connection]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Where to serve the guard's own metrics
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Measure and say what the limit would be, and refuse nobody
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Print a JSON object a second instead of a line for people
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `--limit`: a number, or found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limited {
+    Auto,
+    To(u32),
+}
+
+/// How the limit is come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limits {
+    /// The operator knows it.
+    Fixed(u32),
+    /// It is found between two bounds.
+    Found { by: Limiter, start: u32, min: u32, max: u32 },
+}
+
+impl Limits {
+    /// The limit before anything has been measured.
+    pub(crate) fn start(self) -> u32 {
+        match self {
+            Limits::Fixed(limit) | Limits::Found { start: limit, .. } => limit,
+        }
+    }
+}
+
+impl Args {
+    /// How the limit is come by.
+    ///
+    /// # Errors
+    /// The settings contradict each other.
+    pub(crate) fn limits(&self) -> Result<Limits, clap::Error> {
+        let (start, min, max) = (self.limit_start, self.limit_min, self.limit_max);
+        match (self.limit, self.limiter) {
+            (Limited::To(limit), None | Some(Limiter::Fixed)) => Ok(Limits::Fixed(limit)),
+            (Limited::To(_), Some(other)) => Err(contradiction(format!(
+                "--limiter {}: finds the limit itself; leave --limit at auto, or use fixed",
+                other.name()
+            ))),
+            (Limited::Auto, Some(Limiter::Fixed)) => Err(contradiction(
+                "--limiter fixed: does not find a limit; add --limit N".to_owned(),
+            )),
+            (Limited::Auto, by) if min <= start && start <= max => {
+                Ok(Limits::Found { by: by.unwrap_or(Limiter::Gradient), start, min, max })
+            }
+            (Limited::Auto, _) => Err(contradiction(format!(
+                "--limit-start {start}: not between --limit-min {min} and --limit-max {max}; use one \
+                 that is"
+            ))),
+        }
+    }
+
+    /// What tells how many requests are completed, if anything but the kernel does.
+    ///
+    /// # Errors
+    /// The query makes no URL, or there is nothing to measure by.
+    pub(crate) fn source(&self) -> Result<Option<Source>, clap::Error> {
+        if let (Some(base), Some(query)) = (&self.prometheus, &self.query) {
+            return Source::query(base, query).map(Some).map_err(contradiction);
+        }
+        match &self.metrics {
+            Some(url) => Ok(Some(Source::Page { url: url.clone(), metric: self.metric.clone() })),
+            None if self.dry_run => Err(contradiction(
+                "--dry-run: without a gate nobody counts what is completed; add --metrics URL, or \
+                 --prometheus URL and --query PROMQL"
+                    .to_owned(),
+            )),
+            None => Ok(None),
+        }
+    }
+}
+
+fn contradiction(text: String) -> clap::Error {
+    clap::Error::raw(ErrorKind::ArgumentConflict, text + "\n")
+}
+
+fn url(text: &str) -> Result<Uri, String> {
+    let remedy = "use one like http://127.0.0.1:9100/metrics";
+    let url: Uri = text.parse().map_err(|error| format!("no URL ({error}); {remedy}"))?;
+    let is_http = matches!(url.scheme_str(), Some("http" | "https"));
+    if is_http && url.host().is_some_and(|host| !host.is_empty()) {
+        Ok(url)
+    } else {
+        Err(format!("no http or https URL; {remedy}"))
+    }
+}
+
+fn mechanism() -> impl Fn(&str) -> Result<GateChoice, String> + Clone + Send + Sync + 'static {
+    one_of(&[
+        ("auto", GateChoice::Auto),
+        ("ebpf", GateChoice::Ebpf),
+        ("nft", GateChoice::Nft),
+        ("iptables", GateChoice::Iptables),
+    ])
+}
+
+fn limiter() -> impl Fn(&str) -> Result<Limiter, String> + Clone + Send + Sync + 'static {
+    one_of(&[
+        ("fixed", Limiter::Fixed),
+        ("hill-climb", Limiter::HillClimb),
+        ("gradient", Limiter::Gradient),
+        ("aimd", Limiter::Aimd),
+    ])
+}
+
+fn limit_or_auto(text: &str) -> Result<Limited, String> {
+    if text == "auto" {
+        return Ok(Limited::Auto);
+    }
+    number(LIMIT)(text).map(Limited::To).map_err(|error| format!("{error}, or auto"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(flags: &str) -> Result<Args, clap::Error> {
+        let words = ["guard", "--port", "80"].into_iter().chain(flags.split_whitespace());
+        Command::try_parse_from(words).map(|command| command.args)
+    }
+
+    fn limits(flags: &str) -> Result<Limits, clap::Error> {
+        parse(flags)?.limits()
+    }
+
+    /// Purpose: without a word the limit is found between sane bounds, and with a number nothing is
+    /// found.
+    #[test]
+    fn limits_are_given_or_found() {
+        let by = Limiter::Gradient;
+        let found = Limits::Found { by, start: 256, min: 8, max: 16384 };
+        assert_eq!(limits("").expect("defaults"), found);
+        assert_eq!(limits("--limit 7").expect("a number"), Limits::Fixed(7));
+        assert_eq!(limits("--limit 7 --limiter fixed").expect("both"), Limits::Fixed(7));
+        let exact = "--limiter aimd --limit-start 5 --limit-min 5 --limit-max 5";
+        let by = Limiter::Aimd;
+        assert_eq!(limits(exact).expect("one"), Limits::Found { by, start: 5, min: 5, max: 5 });
+    }
+
+    /// Purpose: an absurd or contradictory setting is refused with what to write instead.
+    #[test]
+    fn what_cannot_be_is_refused_with_the_remedy() {
+        for (flags, remedy) in [
+            ("--limit 0", "use 1 to 1048576, or auto"),
+            ("--limit -5", "use 1 to 1048576, or auto"),
+            ("--limit 1048577", "use 1 to 1048576, or auto"),
+            ("--limit 1e3", "use 1 to 1048576, or auto"),
+            ("--limit-min 0", "use 1 to 1048576"),
+            ("--limit-max -1", "use 1 to 1048576"),
+            ("--limit-min 300", "not between --limit-min 300 and --limit-max 16384"),
+            ("--limit-max 255", "not between --limit-min 8 and --limit-max 255"),
+            ("--limit 5 --limiter aimd", "leave --limit at auto, or use fixed"),
+            ("--limiter fixed", "add --limit N"),
+            ("--interval 99ms", "100ms"),
+            ("--mechanism magic", "use auto, ebpf, nft or iptables"),
+            ("--metrics ftp://a/", "http://127.0.0.1:9100/metrics"),
+            ("--metrics nonsense", "http://127.0.0.1:9100/metrics"),
+            ("--metrics http://a/ --metric a{", "name{label=\"value\"}"),
+            ("--metric a", "--metrics"),
+            ("--query a", "--prometheus"),
+            ("--prometheus http://a/", "--query"),
+            ("--prometheus http://a/ --query a --metrics http://b/", "cannot be used with"),
+        ] {
+            let error = limits(flags).expect_err(flags);
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            assert!(text.contains(remedy), "{flags}: {text}");
+        }
+    }
+
+    /// Purpose: the source that is asked is the one that was named.
+    #[test]
+    fn sources_are_what_was_named() {
+        let source = |flags| parse(flags).expect("sane").source().expect("sane");
+        assert_eq!(source(""), None);
+        let page = |metric: Option<&str>| Source::Page {
+            url: "http://a/m".parse().expect("a URL"),
+            metric: metric.map(|metric| metric.parse().expect("a selector")),
+        };
+        assert_eq!(source("--metrics http://a/m"), Some(page(None)));
+        assert_eq!(
+            source("--metrics http://a/m --metric x{y=\"1\"}"),
+            Some(page(Some("x{y=\"1\"}")))
+        );
+        let asked = source("--prometheus https://p/ --query up");
+        let url = "https://p/api/v1/query?query=up".parse().expect("a URL");
+        assert_eq!(asked, Some(Source::Query { url }));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is the guard doing, in one line?
+//!
+//! For people on a terminal a line that moves; into a file or a journal one every ten seconds; with
+//! `--json` an object a second, for machines.
+//!
+//! Nobody listening is no reason to stop guarding: what cannot be written is left out.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use highwater_core::time::Instant;
+use serde_json::json;
+
+use super::report::Report;
+
+/// How often, for whom.
+const TERMINAL: Duration = Duration::from_millis(250);
+const JOURNAL: Duration = Duration::from_secs(10);
+const MACHINE: Duration = Duration::from_secs(1);
+
+/// The longest line that is drawn over itself; a longer one would scroll. In characters.
+const COLUMNS: usize = 79;
+
+/// Writes a line now and then.
+#[derive(Debug)]
+pub(crate) struct Line {
+    form: Form,
+    due: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Terminal,
+    Journal,
+    Machine,
+}
+
+impl Line {
+    pub(crate) fn new(is_json: bool, now: Instant) -> Self {
+        let form = match (is_json, io::stdout().is_terminal()) {
+            (true, _) => Form::Machine,
+            (false, true) => Form::Terminal,
+            (false, false) => Form::Journal,
+        };
+        Line { form, due: now }
+    }
+
+    /// Writes the line if it is time.
+    pub(crate) fn show(&mut self, now: Instant, report: &Report) {
+        if now < self.due {
+            return;
+        }
+        let (period, line) = match self.form {
+            Form::Terminal => (TERMINAL, format!("\r\x1b[K{:.*}", COLUMNS, text(report))),
+            Form::Journal => (JOURNAL, text(report) + "\n"),
+            Form::Machine => (MACHINE, json(report) + "\n"),
+        };
+        self.due = now + period;
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+    }
+
+    /// Makes room for something else: the line that moves is begun anew below it.
+    pub(crate) fn make_room(&mut self) {
+        if self.form == Form::Terminal {
+            let _ = io::stdout().lock().write_all(b"\r\x1b[K");
+        }
+    }
+}
+
+/// A quantity, or that it is not known.
+fn known(value: Option<impl std::fmt::Display>) -> String {
+    value.map_or_else(|| "?".to_owned(), |value| value.to_string())
+}
+
+fn text(report: &Report) -> String {
+    let rate = |rate: f64| format!("{rate:.0}/s");
+    format!(
+        "limit {} · in flight {} · in {} · refused {} · done {} · waits {} · source {}",
+        report.limit,
+        known(report.in_flight),
+        rate(report.rates.admitted),
+        rate(report.rates.refused),
+        known(report.rates.completed.map(rate)),
+        known(report.waited.map(|waited| format!("{} ms", waited.as_millis()))),
+        report.source.name(),
+    )
+}
+
+pub(crate) fn json(report: &Report) -> String {
+    let round = |value: f64| (value * 10.0).round() / 10.0;
+    json!({
+        "limit": report.limit,
+        "in_flight": report.in_flight,
+        "admitted_total": report.counted.admitted,
+        "refused_total": report.counted.refused,
+        "completed_total": report.counted.completed,
+        "admitted_per_s": round(report.rates.admitted),
+        "refused_per_s": round(report.rates.refused),
+        "completed_per_s": report.rates.completed.map(round),
+        "queue_delay_ms": report.waited.map(|waited| round(waited.as_secs_f64() * 1e3)),
+        "saturation_ratio": report.signals.saturation_ratio,
+        "demand_ratio": report.signals.demand_ratio,
+        "needs_scaleout": report.signals.needs_scaleout,
+        "source": report.source.name(),
+        "source_detail": report.source.to_string(),
+        "mechanism": report.mechanism,
+        "limiter": report.limiter,
+    })
+    .to_string()
+}

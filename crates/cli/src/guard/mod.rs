@@ -1,0 +1,186 @@
+//! `highwater guard`: how does a server that is not ours hold its peak?
+//!
+//! A sidecar. It attaches a gate in the kernel in front of a port (`gate.rs`), finds the limit from
+//! what the kernel counts and what the server's metrics say (`policy.rs`), and tells what it does
+//! (`line.rs`, `page.rs`). The server is not changed, not restarted, and does not know.
+//!
+//! ```text
+//!  args ─▶ source ─(thread)─▶ reading ─┐
+//!          gate.counted() ─▶ window ───┼─▶ policy ─▶ gate.set_limit()
+//!                                      └─▶ report ─▶ line, page
+//! ```
+//!
+//! Invariants: one turn of the loop every [`TURN`], whatever the source does; the gate is gone when
+//! the process is, however it ends; nothing else in the system is changed.
+
+mod args;
+mod drift;
+mod gate;
+mod line;
+mod meter;
+mod page;
+mod policy;
+mod queue;
+mod reading;
+mod report;
+mod source;
+mod text;
+mod window;
+
+use std::process::ExitCode;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use highwater::log;
+use highwater::server::{Limiter, Running, Signals};
+use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Limit};
+use highwater_sys::{clock, cpu};
+
+pub(crate) use self::args::Args;
+use self::args::Limits;
+use self::gate::Gate;
+use self::line::Line;
+use self::policy::{Policy, State};
+use self::report::Reporter;
+use self::source::Answer;
+
+/// How often the guard counts, and moves the limit if it is to be moved. Ten times what moves it needs,
+/// for an even mean of what is in flight.
+const TURN: Duration = Duration::from_millis(25);
+
+/// Guards until a signal says to stop.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let checked = args.limits().and_then(|limits| Ok((limits, args.source()?)));
+    let (limits, source) = checked.unwrap_or_else(|error| error.exit());
+    // Before any thread starts, so that all of them inherit the mask.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("signals cannot be blocked: {error}")),
+    };
+    let guard = match Guard::start(args, limits, source) {
+        Ok(guard) => guard,
+        Err(error) => return fail(&error),
+    };
+    let ended = guard.until_signal(&signals);
+    log::flush();
+    ended.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stderr, reason = "this is how a command says why it ends")]
+fn fail(error: &str) -> ExitCode {
+    log::flush();
+    eprintln!("highwater guard: {error}");
+    ExitCode::FAILURE
+}
+
+/// A guard at work.
+struct Guard {
+    gate: Gate,
+    policy: Policy,
+    answers: Option<Receiver<Answer>>,
+    reporter: Reporter,
+    line: Line,
+    page: Option<(page::Shared, Running)>,
+}
+
+impl Guard {
+    fn start(args: &Args, limits: Limits, source: Option<source::Source>) -> Result<Guard, String> {
+        let now = clock::monotonic();
+        let gate = Gate::open(args, limits.start())?;
+        let limits = gate.grant(limits);
+        let interval = source.is_some().then_some(args.interval);
+        let policy = Policy::new(limiter(limits, args.queue_target), bounds(limits), interval, now);
+        let (mechanism, reason) = gate.chosen();
+        let reporter =
+            Reporter::new((mechanism, reason.to_owned()), &policy, args.queue_target, now);
+        let page = match args.listen {
+            Some(listen) => {
+                let shared = Arc::new(Mutex::new(reporter.report().clone()));
+                let running = page::serve(listen, &shared).map_err(|error| error.to_string())?;
+                Some((shared, running))
+            }
+            None => None,
+        };
+        log::info!(
+            "guarding",
+            port = args.port,
+            mechanism = mechanism,
+            reason = reason,
+            limit = policy.limit(),
+            limiter = policy.limiter(),
+            metrics = page.as_ref().map(|(_, running)| running.address()),
+        );
+        if source.as_ref().is_some_and(|source| source.port() == Some(args.port)) {
+            log::warn!(
+                "the source is behind the gate, and will be refused when it matters",
+                port = args.port,
+                remedy = "serve metrics on a port of their own",
+            );
+        }
+        let answers = source.map(|source| source::watch(source, args.interval));
+        let answers = answers.transpose().map_err(|error| format!("no further thread: {error}"))?;
+        let line = Line::new(args.json, now);
+        Ok(Guard { gate, policy, answers, reporter, line, page })
+    }
+
+    fn until_signal(mut self, signals: &Signals) -> Result<(), String> {
+        loop {
+            let signal = signals.wait_timeout(TURN).map_err(|error| error.to_string())?;
+            self.turn();
+            if let Some(signal) = signal {
+                self.line.make_room();
+                log::info!("the gate is removed", signal = %signal);
+                return Ok(());
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = clock::monotonic();
+        let counted = self.gate.counted(now);
+        let answers = self.answers.iter().flat_map(Receiver::try_iter);
+        if self.policy.on_turn(now, counted, answers) {
+            self.line.make_room();
+            tell(self.policy.state(), self.policy.limit());
+        }
+        self.gate.set_limit(self.policy.limit());
+        let report = self.reporter.on_turn(now, counted, &self.policy);
+        self.line.show(now, report);
+        if let Some((shared, _)) = &self.page {
+            shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+        }
+    }
+}
+
+/// Says once what has become of the source.
+fn tell(state: &State, limit: u32) {
+    if let State::Bad(trouble) = state {
+        log::warn!("the source is in trouble, the limit stays", trouble = %trouble, limit = limit);
+    } else {
+        log::info!("the source answers", state = %state, limit = limit);
+    }
+}
+
+/// Start, least and most of a limit.
+fn bounds(limits: Limits) -> (u32, u32, u32) {
+    match limits {
+        Limits::Fixed(limit) => (limit, limit, limit),
+        Limits::Found { start, min, max, .. } => (start, min, max),
+    }
+}
+
+fn limiter(limits: Limits, target: Duration) -> Box<dyn Limit> {
+    let Limits::Found { by, start, max, .. } = limits else {
+        return Box::new(Fixed::new(limits.start()));
+    };
+    match by {
+        Limiter::Fixed => Box::new(Fixed::new(start)),
+        Limiter::HillClimb => Box::new(HillClimb::new(max)),
+        Limiter::Aimd => Box::new(Aimd::new(max, target)),
+        Limiter::Gradient => {
+            let spare = u32::try_from(cpu::allowed().map_or(1, |cores| cores.len())).unwrap_or(1);
+            Box::new(Gradient::new(Aim { target, start, limit_max: max, spare }))
+        }
+    }
+}

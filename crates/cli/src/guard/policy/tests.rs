@@ -1,0 +1,332 @@
+//! The policy against sources that fail in every way, with a limit that would open the gate wide at
+//! the first chance.
+
+use proptest::prelude::*;
+
+use super::super::window::WINDOW_MAX;
+use super::*;
+
+/// Doubles with every sample it is given: whatever moves it shows.
+#[derive(Debug)]
+struct Eager {
+    limit: u32,
+    samples: std::sync::Arc<std::sync::Mutex<Vec<Sample>>>,
+}
+
+impl Limit for Eager {
+    fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
+        self.samples.lock().expect("no panic").push(*sample);
+        self.limit = self.limit.saturating_mul(2);
+        self.limit
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn name(&self) -> &'static str {
+        "eager"
+    }
+}
+
+/// A guarded server, in time of its own.
+struct Scene {
+    policy: Policy,
+    now: Instant,
+    counted: Counted,
+    samples: std::sync::Arc<std::sync::Mutex<Vec<Sample>>>,
+    /// What the operator was told, in order.
+    told: Vec<String>,
+}
+
+const TURN: Duration = Duration::from_millis(100);
+const BOUNDS: (u32, u32, u32) = (64, 8, 1000);
+
+impl Scene {
+    fn new(interval: Option<Duration>) -> Self {
+        let samples = std::sync::Arc::default();
+        let limit = Eager { limit: BOUNDS.0, samples: std::sync::Arc::clone(&samples) };
+        let now = Instant::from_nanos(1_000_000_000_000);
+        let policy = Policy::new(Box::new(limit), BOUNDS, interval, now);
+        let counted = Counted { completed: Some(0), in_flight: Some(0), ..Counted::default() };
+        Scene { policy, now, counted, samples, told: Vec::new() }
+    }
+
+    fn sourced() -> Self {
+        Scene::new(Some(Duration::from_secs(1)))
+    }
+
+    /// A tenth of a second in which so many connections are closed and so many are open.
+    fn turn(&mut self, closed: u64, in_flight: u32, said: Option<Result<Reading, Trouble>>) -> u32 {
+        self.now += TURN;
+        self.counted.completed = self.counted.completed.map(|before| before + closed);
+        self.counted.in_flight = self.counted.in_flight.map(|_| in_flight);
+        let answer = said.map(|said| Answer { at: self.now, said });
+        if self.policy.on_turn(self.now, self.counted, answer) {
+            self.told.push(self.policy.state().name().to_owned());
+        }
+        self.policy.limit()
+    }
+
+    /// A second under load, at the end of which the source says this.
+    fn second(&mut self, said: Result<Reading, Trouble>) -> u32 {
+        for _ in 0..9 {
+            self.turn(20, 10, None);
+        }
+        self.turn(20, 10, Some(said))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        self.samples.lock().expect("no panic").clone()
+    }
+}
+
+fn totals(completed: f64) -> Result<Reading, Trouble> {
+    let counter = "http_requests_total".to_owned();
+    let (good, latency, queue_delay, taken_ms) = (None, None, None, None);
+    Ok(Reading::Totals(Totals { counter, completed, good, latency, queue_delay, taken_ms }))
+}
+
+fn every_trouble() -> Vec<Trouble> {
+    let why = String::new;
+    vec![
+        Trouble::Silent(why()),
+        Trouble::Wrong(why()),
+        Trouble::Missing(why()),
+        Trouble::Stale(why()),
+        Trouble::Absurd(why()),
+    ]
+}
+
+/// Purpose: without a source the kernel's counts make the samples: what was in flight, and what was
+/// closed.
+#[test]
+fn the_kernels_counts_suffice() {
+    let mut scene = Scene::new(None);
+    for _ in 0..3 {
+        scene.turn(20, 10, None);
+    }
+    let sample = *scene.samples().last().expect("some");
+    assert_eq!((sample.span, sample.completed, sample.in_flight), (TURN, 20, 10));
+    assert_eq!(sample.in_flight_max, 10);
+    assert_eq!(scene.policy.state(), &State::Kernel);
+    assert!(scene.told.is_empty());
+}
+
+/// Purpose: an idle server, or one that serves one request now and then, gives no samples of bursts,
+/// and no endless ones either.
+#[test]
+fn windows_are_neither_tiny_nor_endless() {
+    let mut scene = Scene::new(None);
+    for _ in 0..100 {
+        scene.turn(0, 0, None);
+    }
+    assert!(scene.samples().is_empty());
+    for _ in 0..100 {
+        scene.turn(1, 1, None);
+    }
+    let spans: Vec<Duration> = scene.samples().iter().map(|sample| sample.span).collect();
+    assert_eq!(spans.len(), 10);
+    assert!(spans.iter().all(|span| *span == WINDOW_MAX), "{spans:?}");
+}
+
+/// Purpose: a server that is stuck, and refuses more and more, is not given more and more.
+#[test]
+fn a_stuck_server_gets_no_more() {
+    let mut scene = Scene::new(None);
+    for _ in 0..100 {
+        scene.counted.refused += 500;
+        assert_eq!(scene.turn(0, BOUNDS.0, None), BOUNDS.0);
+    }
+}
+
+/// Purpose: a source's counter is what was completed, over the time in which it moved; its goodput and
+/// queue delay are used if it has them.
+#[test]
+fn a_source_is_followed() {
+    let mut scene = Scene::sourced();
+    let ours = |completed: f64| {
+        let Ok(Reading::Totals(totals)) = totals(completed) else { unreachable!("made so") };
+        let queue_delay = Some(Timed { seconds: completed / 100.0, count: completed });
+        Ok(Reading::Totals(Totals { good: Some(completed / 2.0), queue_delay, ..totals }))
+    };
+    assert_eq!(scene.second(ours(0.0)), 64, "one answer says nothing about rates");
+    assert_eq!(scene.second(ours(1000.0)), 128);
+    let sample = scene.samples()[0];
+    assert_eq!((sample.completed, sample.good, sample.in_flight), (1000, 500, 10));
+    assert_eq!(sample.queue_delay_mean, Duration::from_millis(10));
+    assert_eq!(scene.told, ["ok"]);
+}
+
+/// Purpose: an exporter that is refreshed more seldom than it is asked gives samples over the time
+/// between its movements, not of zeros and bursts.
+#[test]
+fn a_slow_exporter_is_no_burst() {
+    let mut scene = Scene::sourced();
+    for second in 0..16 {
+        scene.second(totals(f64::from(second / 3) * 600.0));
+    }
+    let rates: Vec<f64> = scene
+        .samples()
+        .iter()
+        .skip(1)
+        .map(|sample| sample.completed as f64 / sample.span.as_secs_f64())
+        .collect();
+    assert_eq!(rates, [200.0; 4]);
+}
+
+/// Purpose: a source that never answers leaves the start limit, whatever it says, and the operator is
+/// told once.
+#[test]
+fn before_the_first_answer_the_start_limit_holds() {
+    for trouble in every_trouble() {
+        let mut scene = Scene::sourced();
+        for _ in 0..20 {
+            assert_eq!(scene.second(Err(trouble.clone())), BOUNDS.0);
+        }
+        assert_eq!(scene.told, [trouble.name()]);
+    }
+    let mut scene = Scene::sourced();
+    for _ in 0..100 {
+        assert_eq!(scene.turn(20, 10, None), BOUNDS.0);
+    }
+    assert_eq!(scene.told, ["silent"], "one that says nothing at all");
+}
+
+/// Purpose: whatever goes wrong, the last safe limit is kept, told once, and what lies across the
+/// trouble is never taken for a rate.
+#[test]
+fn trouble_keeps_the_last_safe_limit() {
+    for trouble in every_trouble() {
+        let mut scene = Scene::sourced();
+        scene.second(totals(0.0));
+        assert_eq!(scene.second(totals(200.0)), 128);
+        for _ in 0..10 {
+            assert_eq!(scene.second(Err(trouble.clone())), 128);
+        }
+        assert_eq!(scene.second(totals(5000.0)), 128, "the first good answer only begins anew");
+        assert_eq!(scene.second(totals(5200.0)), 256);
+        assert_eq!(scene.samples().last().expect("some").completed, 200);
+        assert_eq!(scene.told, ["ok", trouble.name(), "ok"]);
+    }
+}
+
+/// Purpose: a restarted server is no negative rate, and a counter of another name no jump.
+#[test]
+fn a_counter_that_goes_back_begins_anew() {
+    let mut scene = Scene::sourced();
+    scene.second(totals(1_000_000.0));
+    scene.second(totals(1_000_200.0));
+    assert_eq!(scene.second(totals(50.0)), 128);
+    assert_eq!(scene.second(totals(250.0)), 128);
+    assert_eq!(scene.second(totals(450.0)), 256);
+    assert_eq!(scene.told, ["ok", "reset", "ok"]);
+
+    let Ok(Reading::Totals(other)) = totals(9e9) else { unreachable!("made so") };
+    let other = Totals { counter: "other_total".to_owned(), ..other };
+    assert_eq!(scene.second(Ok(Reading::Totals(other))), 256);
+    assert_eq!(scene.policy.state().name(), "reset");
+}
+
+/// Purpose: a counter that stands still while connections come and go is somebody else's, or a cached
+/// page; one that stands still while nothing happens is right.
+#[test]
+fn a_counter_that_stands_still_is_stale() {
+    let mut scene = Scene::sourced();
+    scene.second(totals(100.0));
+    scene.second(totals(300.0));
+    for _ in 0..10 {
+        assert_eq!(scene.second(totals(300.0)), 128);
+    }
+    assert_eq!(scene.told, ["ok", "stale"]);
+    scene.second(totals(500.0));
+    assert_eq!(scene.second(totals(700.0)), 256);
+
+    for turn in 0..600 {
+        scene.turn(0, 0, (turn % 10 == 0).then(|| totals(700.0)));
+    }
+    assert_eq!(scene.told, ["ok", "stale", "ok"]);
+    // The quiet minute is not part of the rate that follows.
+    scene.second(totals(900.0));
+    let sample = *scene.samples().last().expect("some");
+    assert!(sample.span <= Duration::from_secs(2), "{sample:?}");
+}
+
+/// Purpose: numbers that no server reaches move nothing; a rate from a query is used as it is.
+#[test]
+fn rates_are_judged() {
+    let mut scene = Scene::sourced();
+    scene.second(totals(0.0));
+    assert_eq!(scene.second(totals(1e15)), BOUNDS.0);
+    assert_eq!(scene.told, ["ok", "absurd"]);
+
+    let mut scene = Scene::sourced();
+    assert_eq!(scene.second(Ok(Reading::Rate(2e9))), BOUNDS.0);
+    assert_eq!(scene.second(Ok(Reading::Rate(200.0))), BOUNDS.0);
+    assert_eq!(scene.second(Ok(Reading::Rate(200.0))), 128);
+    assert_eq!(scene.samples().last().expect("some").completed, 200);
+    for _ in 0..10 {
+        assert_eq!(scene.second(Ok(Reading::Rate(0.0))), 128);
+    }
+    assert_eq!(scene.told, ["absurd", "ok", "stale"]);
+}
+
+/// Purpose: how long requests waited is what was seen over the whole of a sample, and what a server
+/// measures is added to it.
+#[test]
+fn waits_are_averaged() {
+    let mut scene = Scene::sourced();
+    let timed = |completed: f64| {
+        let Ok(Reading::Totals(totals)) = totals(completed) else { unreachable!("made so") };
+        let latency = Some(Timed { seconds: completed / 20.0, count: completed });
+        Ok(Reading::Totals(Totals { latency, ..totals }))
+    };
+    scene.second(timed(0.0));
+    for waited_ms in [20, 40] {
+        scene.counted.waited = Some(Duration::from_millis(waited_ms));
+        scene.turn(20, 10, None);
+    }
+    scene.counted.waited = None;
+    scene.second(timed(200.0));
+    let sample = scene.samples()[0];
+    assert_eq!(sample.queue_delay_min, Duration::from_millis(20));
+    assert_eq!(sample.queue_delay_mean, Duration::from_millis(30));
+    assert_eq!(sample.latency_mean, Duration::from_millis(30 + 50));
+}
+
+fn any_said() -> impl Strategy<Value = Option<Result<Reading, Trouble>>> {
+    let number = prop_oneof![0.0..1e6, Just(0.0), Just(1e300), Just(f64::MAX), Just(5e-324)];
+    let trouble = prop::sample::select(every_trouble());
+    prop_oneof![
+        3 => Just(None),
+        3 => number.clone().prop_map(|completed| Some(totals(completed))),
+        1 => number.prop_map(|rate| Some(Ok(Reading::Rate(rate)))),
+        1 => trouble.prop_map(|trouble| Some(Err(trouble))),
+    ]
+}
+
+proptest! {
+    /// Purpose: whatever a source says and the kernel counts, the limit stays within its bounds, moves
+    /// only while the source is good, and nothing overflows.
+    #[test]
+    fn no_story_opens_the_gate(
+        story in prop::collection::vec((0_u64..1000, 0_u32..2000, any_said()), 1..200),
+        counts in any::<bool>(),
+    ) {
+        let mut scene = Scene::sourced();
+        if !counts {
+            scene.counted = Counted::default();
+        }
+        let mut before = BOUNDS.0;
+        for (closed, in_flight, said) in story {
+            let limit = scene.turn(closed, in_flight, said);
+            prop_assert!((BOUNDS.1..=BOUNDS.2).contains(&limit));
+            let is_good = matches!(scene.policy.state(), State::Good(_));
+            prop_assert!(is_good || limit == before, "moved in {:?}", scene.policy.state());
+            before = limit;
+        }
+        for pair in scene.told.windows(2) {
+            prop_assert_ne!(&pair[0], &pair[1]);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! How is a source asked?
+//!
+//! A thread asks it, one question at a time, and hands on what it says or what is wrong with it. The
+//! guard never waits for a source: its own turns go on while one is slow.
+//!
+//! Bounded: [`TIMEOUT`] for the whole of an exchange, [`BODY_BYTES_MAX`] for an answer, no redirect
+//! followed, nothing remembered. A proxy is not used: a source is the guarded server's neighbour.
+
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io, thread};
+
+use highwater_core::time::Instant;
+use highwater_sys::clock;
+use ureq::Agent;
+use ureq::http::{StatusCode, Uri};
+
+use super::reading::{self, Reading, Trouble};
+use super::text::Selector;
+
+/// How long a source may take, from connecting to the last byte. Longer, and the answer would be
+/// about a past that no longer helps.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest answer that is read; a large Kubernetes exporter's page is about 1 MiB.
+pub(crate) const BODY_BYTES_MAX: u64 = 4 << 20;
+
+/// A sample that its page says is older than this says nothing about the present.
+const AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Where to ask, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A page in the Prometheus text format, and the counter of completed requests on it.
+    Page { url: Uri, metric: Option<Selector> },
+    /// Prometheus's API, and a query whose result is one rate.
+    Query { url: Uri },
+}
+
+impl Source {
+    /// A question to the Prometheus server at `base`.
+    pub(crate) fn query(base: &Uri, query: &str) -> Result<Source, String> {
+        let base = base.to_string();
+        let url = format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), encoded(query));
+        let url = url.parse().map_err(|error| format!("the query makes no URL: {error}"))?;
+        Ok(Source::Query { url })
+    }
+
+    /// The port of a page of metrics.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Source::Page { url, .. } => url.port_u16().or(match url.scheme_str() {
+                Some("https") => Some(443),
+                _ => Some(80),
+            }),
+            Source::Query { .. } => None,
+        }
+    }
+
+    fn url(&self) -> &Uri {
+        let (Source::Page { url, .. } | Source::Query { url }) = self;
+        url
+    }
+}
+
+/// A query, for a URL's query string: everything but letters and digits as `%` and two digits.
+fn encoded(query: &str) -> String {
+    let mut text = String::with_capacity(query.len() * 3);
+    for byte in query.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// What a source said, and when it had said it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) at: Instant,
+    pub(crate) said: Result<Reading, Trouble>,
+}
+
+/// Asks `source` every `interval`, the first time at once, for as long as anybody listens.
+///
+/// # Errors
+/// The system starts no further thread.
+pub(crate) fn watch(source: Source, interval: Duration) -> io::Result<Receiver<Answer>> {
+    // One answer waits at most; the guard's turns are far shorter than any interval.
+    let (tell, told) = mpsc::sync_channel(1);
+    let agent = agent();
+    thread::Builder::new().name("guard-source".to_owned()).spawn(move || {
+        loop {
+            let began = clock::monotonic();
+            let said = ask(&agent, &source);
+            let at = clock::monotonic();
+            if tell.send(Answer { at, said }).is_err() {
+                return;
+            }
+            thread::sleep(interval.saturating_sub(at - began));
+        }
+    })?;
+    Ok(told)
+}
+
+fn agent() -> Agent {
+    Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .user_agent(concat!("highwater-guard/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .into()
+}
+
+fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
+    let (status, text) = fetch(agent, source.url())?;
+    let refused = || Err(Trouble::Silent(format!("{} answered {status}", source.url())));
+    match source {
+        // Prometheus answers 4xx and 5xx with what is wrong with the query.
+        Source::Query { .. } if status == StatusCode::OK || text.starts_with('{') => {
+            reading::query(&text)
+        }
+        Source::Page { metric, .. } if status == StatusCode::OK => {
+            let read = reading::page(&text, metric.as_ref())?;
+            check_age(&read, unix_ms())?;
+            Ok(read)
+        }
+        Source::Query { .. } | Source::Page { .. } => refused(),
+    }
+}
+
+fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Trouble> {
+    let silent = |error: &dyn fmt::Display| Trouble::Silent(format!("{url}: {error}"));
+    let accept = "text/plain;version=0.0.4, application/json;q=0.9";
+    let request = agent.get(url).header("Accept", accept);
+    let mut response = request.call().map_err(|error| silent(&error))?;
+    let status = response.status();
+    let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
+    let body = body.map_err(|error| match error {
+        ureq::Error::BodyExceedsLimit(_) => {
+            Trouble::Wrong(format!("{url}: the answer is longer than {BODY_BYTES_MAX} bytes"))
+        }
+        error => silent(&error),
+    })?;
+    let text = String::from_utf8(body)
+        .map_err(|_| Trouble::Wrong(format!("{url}: the answer is not UTF-8")))?;
+    Ok((status, text))
+}
+
+/// Refuses what its page dates into the past.
+fn check_age(reading: &Reading, now_ms: i64) -> Result<(), Trouble> {
+    let Reading::Totals(totals) = reading else { return Ok(()) };
+    let age_ms = totals.taken_ms.map_or(0, |taken_ms| now_ms.saturating_sub(taken_ms));
+    if i128::from(age_ms) <= AGE_MAX.as_millis() as i128 {
+        return Ok(());
+    }
+    Err(Trouble::Stale(format!("{} was taken {} s ago", totals.counter, age_ms / 1000)))
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Purpose: a query reaches Prometheus as it was written, whatever characters it has.
+    #[test]
+    fn queries_are_encoded() {
+        let base: Uri = "http://localhost:9090/prom/".parse().expect("a URL");
+        let Ok(source) = Source::query(&base, "sum(rate(a{b=\"ü\"}[1m]))") else {
+            panic!("a URL")
+        };
+        let expected = "http://localhost:9090/prom/api/v1/query?query=\
+                        sum%28rate%28a%7Bb%3D%22%C3%BC%22%7D%5B1m%5D%29%29";
+        assert_eq!(source.url().to_string(), expected);
+    }
+
+    /// Purpose: an exporter that repeats an old answer with its date is not taken for the present, one
+    /// whose clock is ahead is.
+    #[test]
+    fn old_samples_are_refused() {
+        let read = |taken: &str| reading::page(&format!("http_requests_total 5{taken}"), None);
+        for (taken, is_old) in
+            [("", false), (" 1000000", false), (" 2000000", false), (" 969999", true)]
+        {
+            let reading = read(taken).expect("a page");
+            assert_eq!(check_age(&reading, 1_000_000).is_err(), is_old, "{taken}");
+        }
+    }
+
+    /// Answers one connection with `answer` and closes it; says where.
+    fn serve(answer: Vec<u8>) -> Uri {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            let mut request = [0; 4096];
+            let _ = client.read(&mut request);
+            // A client that has read enough is gone.
+            let _ = client.write_all(&answer);
+        });
+        format!("http://{address}/metrics").parse().expect("a URL")
+    }
+
+    fn answer(status: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), body].concat()
+    }
+
+    /// Purpose: everything a source can do instead of answering is told by its name, over a real
+    /// connection, and a good answer is read.
+    #[test]
+    fn sources_are_asked_over_http() {
+        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let huge = vec![b'#'; usize::try_from(BODY_BYTES_MAX).expect("small") + 1];
+        for (url, name) in [
+            (format!("http://{nobody}/").parse().expect("a URL"), "silent"),
+            (serve(Vec::new()), "silent"),
+            (serve(answer("500 Oops", b"http_requests_total 5\n")), "silent"),
+            (serve(answer("302 Found", b"")), "silent"),
+            (serve(answer("200 OK", b"<html></html>")), "wrong"),
+            (serve(answer("200 OK", b"http_requests_total \xff")), "wrong"),
+            (serve(answer("200 OK", &huge)), "wrong"),
+            (serve(answer("200 OK", b"")), "missing"),
+            (serve(answer("200 OK", b"http_requests_total 5 0\n")), "stale"),
+        ] {
+            let trouble = ask(&agent(), &Source::Page { url, metric: None }).expect_err(name);
+            assert_eq!(trouble.name(), name, "{trouble}");
+        }
+        let url = serve(answer("200 OK", b"http_requests_total 5\n"));
+        ask(&agent(), &Source::Page { url, metric: None }).expect("a page");
+        let body = br#"{"status":"error","error":"bad query"}"#;
+        let url = serve(answer("400 Bad Request", body));
+        let trouble = ask(&agent(), &Source::Query { url }).expect_err("refused");
+        assert_eq!(trouble.to_string(), "wrong: bad query");
+    }
+}

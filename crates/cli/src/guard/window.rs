@@ -1,0 +1,151 @@
+//! What happened since a sample was last made, and what is a sample of it?
+//!
+//! Pure: the kernel's counts in, turn by turn, a [`Sample`] out.
+
+use std::time::Duration;
+
+use highwater_core::limit::Sample;
+use highwater_core::time::Instant;
+
+/// A sample without a source covers at least this, so that a burst is not taken for a rate.
+const WINDOW_MIN: Duration = Duration::from_millis(100);
+
+/// And at least so many completions, unless that takes [`WINDOW_MAX`]: fewer say little.
+const WINDOW_COMPLETED_MIN: u64 = 20;
+
+pub(crate) const WINDOW_MAX: Duration = Duration::from_secs(1);
+
+/// What the kernel has counted since the guard began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Connections that were let in.
+    pub(crate) admitted: u64,
+    /// Connections that were refused.
+    pub(crate) refused: u64,
+    /// Connections that were closed; `None` if this mechanism cannot tell.
+    pub(crate) completed: Option<u64>,
+    /// Connections at this moment; `None` if that is not known.
+    pub(crate) in_flight: Option<u32>,
+    /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
+    pub(crate) waited: Option<Duration>,
+}
+
+/// What the kernel counted since a sample was last made.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) began: Instant,
+    /// The last turn.
+    turned: Instant,
+    first: Option<Counted>,
+    last: Counted,
+    /// Connections times seconds.
+    occupied: f64,
+    in_flight_max: u32,
+    waits: Waits,
+}
+
+/// What was seen of waiting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// At the last look of the window before: what there is to go by until the next.
+    before: Duration,
+    last: Duration,
+    least: Option<Duration>,
+    sum: Duration,
+    looks: u32,
+}
+
+impl Waits {
+    fn add(&mut self, waited: Duration) {
+        self.last = waited;
+        self.least = Some(self.least.map_or(waited, |least| least.min(waited)));
+        self.sum = self.sum.saturating_add(waited);
+        self.looks += 1;
+    }
+
+    fn mean(&self) -> Duration {
+        self.sum.checked_div(self.looks).unwrap_or(self.before)
+    }
+}
+
+impl Window {
+    pub(crate) fn new(now: Instant) -> Self {
+        Window {
+            began: now,
+            turned: now,
+            first: None,
+            last: Counted::default(),
+            occupied: 0.0,
+            in_flight_max: 0,
+            waits: Waits::default(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, now: Instant, counted: Counted) {
+        let turn = now.saturating_since(self.turned).as_secs_f64();
+        let (before, after) = (self.last.in_flight.unwrap_or(0), counted.in_flight.unwrap_or(0));
+        // Between two turns it is taken to have changed evenly.
+        self.occupied += turn * (f64::from(before) + f64::from(after)) / 2.0;
+        self.in_flight_max = self.in_flight_max.max(after);
+        self.first.get_or_insert(counted);
+        if let Some(waited) = counted.waited {
+            self.waits.add(waited);
+        }
+        (self.turned, self.last) = (now, counted);
+    }
+
+    /// Begins anew where the last turn ended.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        let last = self.last;
+        let in_flight_max = last.in_flight.unwrap_or(0);
+        let before = if self.waits.looks > 0 { self.waits.last } else { self.waits.before };
+        let waits = Waits { before, ..Waits::default() };
+        *self = Window { first: Some(last), last, in_flight_max, waits, ..Window::new(now) };
+    }
+
+    /// Connections closed.
+    pub(crate) fn completed(&self) -> u64 {
+        let first = self.first.and_then(|first| first.completed).unwrap_or(0);
+        self.last.completed.unwrap_or(0).saturating_sub(first)
+    }
+
+    /// Connections let in.
+    pub(crate) fn admitted(&self) -> u64 {
+        self.last.admitted.saturating_sub(self.first.map_or(0, |first| first.admitted))
+    }
+
+    /// Connections refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.last.refused.saturating_sub(self.first.map_or(0, |first| first.refused))
+    }
+
+    /// Whether nobody came or went.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.completed() == 0 && self.refused() == 0
+    }
+
+    /// Whether it says enough to make a sample of, by itself.
+    pub(crate) fn is_ripe(&self, now: Instant) -> bool {
+        let span = now.saturating_since(self.began);
+        let is_full = span >= WINDOW_MIN && self.completed() >= WINDOW_COMPLETED_MIN;
+        self.last.completed.is_some() && (is_full || span >= WINDOW_MAX)
+    }
+
+    /// A sample of what happened, in which `completed` requests were.
+    pub(crate) fn sample(&self, now: Instant, completed: f64) -> Sample {
+        let span = now.saturating_since(self.began);
+        // Casts of floats saturate, and NaN becomes 0.
+        let in_flight = self.occupied / span.as_secs_f64();
+        Sample {
+            span,
+            completed: completed.round() as u64,
+            good: completed.round() as u64,
+            refused: self.refused(),
+            in_flight: in_flight.round() as u32,
+            in_flight_max: self.in_flight_max,
+            queue_delay_min: self.waits.least.unwrap_or(self.waits.before),
+            queue_delay_mean: self.waits.mean(),
+            ..Sample::default()
+        }
+    }
+}

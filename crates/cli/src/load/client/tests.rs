@@ -1,0 +1,388 @@
+//! The client in a world where time is a number: what it tallies is compared with what a model of the
+//! server says, to the nanosecond.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use highwater_core::prng::Prng;
+use proptest::prelude::*;
+
+use super::super::schedule::{Arrivals, Schedule};
+use super::super::tally::Counts;
+use super::*;
+
+const START: Instant = Instant::from_nanos(1_000_000_000);
+const REQUEST: usize = 10;
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const BUSY: &[u8] = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n";
+const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+
+/// What a server does with a connection attempt or with a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Does {
+    Say(&'static [u8]),
+    End,
+    Fail(Failure),
+    Nothing,
+}
+
+/// A server: when it reacts to what comes at an instant, and how, in order.
+type Server = Box<dyn FnMut(Instant, What) -> Vec<(Instant, Does)>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Connect,
+    Request,
+}
+
+#[derive(Clone, Copy)]
+struct Conn {
+    open: bool,
+    connected: bool,
+    life: u64,
+}
+
+/// A dialer whose server is a function, and which holds its caller to the contract.
+struct Fake {
+    now: Rc<Cell<Instant>>,
+    server: Server,
+    connections: Vec<Conn>,
+    /// By instant, then in order: which connection, in which of its lives, and what.
+    events: BTreeMap<(Instant, u64), (u32, u64, What, Does)>,
+    count: u64,
+    most_open: Rc<Cell<usize>>,
+}
+
+impl Fake {
+    fn react(&mut self, index: u32, what: What) {
+        let life = self.connections[index as usize].life;
+        for (at, does) in (self.server)(self.now.get(), what) {
+            self.count += 1;
+            self.events.insert((at, self.count), (index, life, what, does));
+        }
+    }
+}
+
+impl Dial for Fake {
+    fn connect(&mut self) -> io::Result<ConnId> {
+        let free = self.connections.iter().position(|conn| !conn.open);
+        let index = free.unwrap_or(self.connections.len());
+        self.count += 1;
+        let conn = Conn { open: true, connected: false, life: self.count };
+        if index == self.connections.len() {
+            self.connections.push(conn);
+        }
+        self.connections[index] = conn;
+        let open = self.connections.iter().filter(|conn| conn.open).count();
+        self.most_open.set(self.most_open.get().max(open));
+        self.react(index as u32, What::Connect);
+        Ok(ConnId(index as u32))
+    }
+
+    fn send(&mut self, id: ConnId, message: usize, len: usize) {
+        let conn = self.connections[id.index()];
+        assert!(conn.open && conn.connected && message == 0);
+        assert!(len > 0 && len.is_multiple_of(REQUEST));
+        for _ in 0..len / REQUEST {
+            self.react(id.0, What::Request);
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        assert!(self.connections[id.index()].open, "{id:?} is closed twice");
+        self.connections[id.index()].open = false;
+    }
+
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
+        let until = match wait {
+            Wait::No => self.now.get(),
+            Wait::Until(until) => until,
+            Wait::Forever => panic!("the client always has something to look up for"),
+        };
+        let Some((&(at, _), _)) = self.events.first_key_value() else {
+            self.now.set(until.max(self.now.get()));
+            return Ok(());
+        };
+        self.now.set(at.min(until).max(self.now.get()));
+        while let Some(entry) = self.events.first_entry()
+            && entry.key().0 <= self.now.get()
+        {
+            let (index, life, what, does) = entry.remove();
+            let (id, conn) = (ConnId(index), &mut self.connections[index as usize]);
+            if !conn.open || conn.life != life {
+                continue;
+            }
+            match (does, what) {
+                (Does::Say(_), What::Connect) => {
+                    conn.connected = true;
+                    on_event(Event::Connected(id));
+                }
+                (Does::Say(bytes), What::Request) => on_event(Event::Received(id, bytes)),
+                (Does::End, _) => on_event(Event::Eof(id)),
+                (Does::Fail(failure), _) => {
+                    conn.open = false;
+                    on_event(Event::Failed(id, failure));
+                }
+                (Does::Nothing, _) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a test varies.
+struct Case {
+    plan: Plan,
+    demand: Demand,
+    deadline: Option<Duration>,
+    measured: Duration,
+}
+
+fn case(connections: usize, demand: Demand) -> Case {
+    let plan = Plan {
+        connections,
+        pipeline: 1,
+        requests_per_connection: u64::MAX,
+        give_up: Duration::from_secs(5),
+        request_sizes: vec![REQUEST],
+        bodiless: false,
+    };
+    Case { plan, demand, deadline: None, measured: Duration::from_secs(1) }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn uniform(rate: f64) -> Demand {
+    Demand::open(Schedule::new(Arrivals::Uniform, rate, START, 0.0, 0))
+}
+
+/// Runs until every measured request has ended; says what was tallied, and how many connections there
+/// were at most at one time.
+fn run(case: Case, server: Server) -> (Tally, usize) {
+    let (now, most_open) = (Rc::new(Cell::new(START)), Rc::new(Cell::new(0)));
+    let dialer = Fake {
+        now: now.clone(),
+        server,
+        connections: Vec::new(),
+        events: BTreeMap::new(),
+        count: 0,
+        most_open: most_open.clone(),
+    };
+    let span = Span { start: START, from: START, to: START + case.measured, step: ms(100) };
+    let mut client = Client::new(dialer, case.plan, case.demand, span, case.deadline);
+    for _ in 0..1_000_000 {
+        if client.is_decided(now.get()) {
+            return (client.finish(), most_open.get());
+        }
+        client.begin(now.get());
+        client.poll(now.get(), now.get() + ms(100), || now.get()).expect("the fake never fails");
+    }
+    panic!("the requests never end: {:?}", client.tally().counts);
+}
+
+/// A server with one thread: requests in the order they come, the `n`-th takes `service(n)`.
+fn one_at_a_time(service: impl Fn(u64) -> Duration + 'static) -> Server {
+    let (mut free_at, mut count) = (START, 0);
+    Box::new(move |now, what| match what {
+        What::Connect => vec![(now, Does::Say(b""))],
+        What::Request => {
+            free_at = free_at.max(now) + service(count);
+            count += 1;
+            vec![(free_at, Does::Say(OK))]
+        }
+    })
+}
+
+/// Purpose: in an open loop a stall is charged to every request it delays, also to those that could
+/// not even be sent: latencies are those of a queue fed by the schedule (Lindley's recursion).
+#[test]
+fn open_loop_has_no_coordinated_omission() {
+    let service = |n: u64| ms(if n == 50 { 400 } else { 1 });
+    let (tally, connections) = run(case(1, uniform(200.0)), one_at_a_time(service));
+    assert_eq!(connections, 1);
+    let mut free_at = Duration::ZERO;
+    let latencies = (0..200).map(|n| {
+        let due = ms(5 * n);
+        free_at = free_at.max(due) + service(n);
+        free_at - due
+    });
+    let expected: Vec<u128> = latencies.map(|latency| latency.as_nanos()).collect();
+    assert_eq!((tally.counts.sent, tally.counts.ok, tally.asked), (200, 200, 200));
+    assert_eq!(tally.latency.sum(), expected.iter().sum::<u128>());
+    assert_eq!(u128::from(tally.latency.max().unwrap()), *expected.iter().max().unwrap());
+    // Ninety-nine requests were due while it stalled or caught up; a closed loop would show one.
+    let waited = expected.iter().filter(|latency| **latency > ms(1).as_nanos()).count() as u64;
+    assert!(waited >= 80);
+    assert_eq!(tally.waited, waited - 1, "all but the one that stalled waited for the connection");
+}
+
+/// Purpose: a closed loop has as many requests under way as users, no more and no fewer: Little's law
+/// says the rate and the latency.
+#[test]
+fn closed_loop_obeys_little() {
+    let (tally, connections) = run(case(10, Demand::closed(10, ms(50))), one_at_a_time(|_| ms(1)));
+    assert_eq!(connections, 10);
+    // Ten at once, then one each time one is answered; those sent after the second are not measured.
+    assert_eq!(tally.counts.ok, 10 + 999);
+    assert_eq!(tally.latency.max(), Some(ms(10).as_nanos() as u64));
+    assert_eq!(tally.latency.sum(), (1..10).chain([10; 1000]).map(|n| ms(n).as_nanos()).sum());
+}
+
+/// Purpose: a request that gets no answer is given up at its deadline, is no goodput, and leaves no
+/// connection behind; one that is answered later is late.
+#[test]
+fn deadline() {
+    let silent: Server = Box::new(|now, what| match what {
+        What::Connect => vec![(now, Does::Say(b""))],
+        What::Request => Vec::new(),
+    });
+    let mut storm = case(1000, uniform(100.0));
+    (storm.plan.give_up, storm.deadline) = (ms(200), Some(ms(200)));
+    let (tally, connections) = run(storm, silent);
+    let Counts { sent, timeouts, good, .. } = tally.counts;
+    assert_eq!((sent, timeouts, good), (100, 100, 0));
+    // Two tenths of a second at a hundred a second, and what a tick of the timing wheel adds.
+    assert!((20..=22).contains(&connections), "{connections}");
+
+    let mut late = case(1000, uniform(100.0));
+    late.deadline = Some(ms(5));
+    let slow = |n: u64| ms(if n.is_multiple_of(2) { 3 } else { 6 });
+    let (tally, _) = run(late, one_at_a_time(slow));
+    assert_eq!((tally.counts.ok, tally.counts.good), (100, 50));
+}
+
+/// Purpose: requests that expire in line are unsent, not timed out, and lower the sent rate.
+#[test]
+fn unsent() {
+    let silent: Server = Box::new(|now, what| match what {
+        What::Connect => vec![(now, Does::Say(b""))],
+        What::Request => Vec::new(),
+    });
+    let mut narrow = case(1, uniform(1000.0));
+    narrow.plan.give_up = ms(500);
+    let (tally, connections) = run(narrow, silent);
+    assert_eq!((connections, tally.asked), (1, 1000));
+    assert_eq!(tally.counts.sent + tally.unsent, 1000);
+    assert_eq!(tally.counts.timeouts, tally.counts.sent);
+    // While one is given up, a tick of the timing wheel late, those behind it expire.
+    assert!(tally.unsent >= 500, "{}", tally.unsent);
+}
+
+/// Purpose: a user that is refused pauses, by a refused connection as by a 503.
+#[test]
+fn backoff() {
+    let refused: Server = Box::new(|now, _| vec![(now, Does::Fail(Failure::Refused))]);
+    let (tally, _) = run(case(4, Demand::closed(4, ms(50))), refused);
+    assert_eq!((tally.counts.sent, tally.counts.refused), (80, 80));
+    let busy: Server = Box::new(|now, _| vec![(now, Does::Say(BUSY))]);
+    let (tally, connections) = run(case(4, Demand::closed(4, ms(50))), busy);
+    assert_eq!((tally.counts.non_2xx, tally.statuses[503 - 100]), (80, 80));
+    assert_eq!(connections, 4);
+}
+
+/// Purpose: batches are as deep as asked for, and a connection carries as many requests as asked for.
+#[test]
+fn pipelined_with_a_last_request() {
+    let mut case = case(1, Demand::closed(1, ms(50)));
+    (case.plan.pipeline, case.plan.requests_per_connection) = (4, 10);
+    let connects = Rc::new(Cell::new(0));
+    let counter = connects.clone();
+    let mut batches = Vec::new();
+    let server: Server = Box::new(move |now, what| {
+        match what {
+            What::Connect => {
+                assert!(batches.is_empty() || batches == [4, 4, 2], "{batches:?}");
+                batches.clear();
+                counter.set(counter.get() + 1);
+            }
+            // Requests of one batch come at one instant.
+            What::Request => match batches.last_mut() {
+                Some(count) if *count < 4 => *count += 1,
+                _ => batches.push(1),
+            },
+        }
+        vec![(now + ms(1), Does::Say(OK))]
+    });
+    let (tally, connections) = run(case, server);
+    assert_eq!(connections, 1);
+    assert_eq!(tally.counts.ok, tally.counts.sent);
+    assert!(tally.counts.ok.abs_diff(connects.get() * 10) <= 10);
+}
+
+/// Purpose: a server that closes after each answer is left to do so, and closing does not count as one
+/// of the connections that are allowed.
+#[test]
+fn server_closes() {
+    let server: Server = Box::new(|now, what| match what {
+        What::Connect => vec![(now, Does::Say(b""))],
+        What::Request => vec![(now + ms(1), Does::Say(CLOSING)), (now + ms(20), Does::End)],
+    });
+    let (tally, connections) = run(case(1, uniform(500.0)), server);
+    assert_eq!((tally.counts.ok, tally.counts.errors()), (500, 0));
+    assert_eq!(tally.waited, 0);
+    assert!((9..=11).contains(&connections), "{connections}");
+}
+
+/// A server that does anything: what, and after how long, is decided by `random`.
+fn anything(mut random: Prng) -> Server {
+    Box::new(move |now, what| {
+        let mut reactions = Vec::new();
+        let at = now + Duration::from_micros(random.below(30_000));
+        let does = match (random.below(20), what) {
+            (0, _) => Does::Fail(Failure::Refused),
+            (1, _) => Does::Fail(Failure::Reset),
+            (2, _) => Does::Nothing,
+            (3, What::Request) => Does::End,
+            (4, What::Request) => Does::Say(b"garbage\r\n\r\n"),
+            (5, What::Request) => Does::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nextra"),
+            (6, What::Request) => Does::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"),
+            (7, What::Request) => Does::Say(b"HTTP/1.1 200 OK\r\n\r\nto the end"),
+            (8, What::Request) => Does::Say(BUSY),
+            (9, What::Request) => Does::Say(CLOSING),
+            (10, What::Request) => Does::Say(b"HTTP/1.1 200"),
+            _ => Does::Say(OK),
+        };
+        reactions.push((at, does));
+        if random.chance(1, 8) && what == What::Request {
+            reactions.push((at + Duration::from_micros(random.below(5_000)), Does::End));
+        }
+        reactions
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Purpose: whatever a server does, every request that was sent ends once, in one way; the dialer's
+    /// contract is kept (the fake asserts it); and connections stay within their bound.
+    #[test]
+    fn every_request_ends_once(
+        seed in any::<u64>(),
+        open in any::<bool>(),
+        connections in 1..20_usize,
+        pipeline in 1..5_usize,
+        per_connection in prop_oneof![Just(u64::MAX), 1..8_u64],
+    ) {
+        let demand =
+            if open { uniform(2000.0) } else { Demand::closed(connections, Duration::from_micros(700)) };
+        let mut case = case(connections, demand);
+        case.measured = ms(300);
+        case.deadline = Some(ms(15));
+        case.plan.give_up = ms(60);
+        case.plan.pipeline = if open { 1 } else { pipeline };
+        case.plan.requests_per_connection = per_connection;
+        let (tally, most_open) = run(case, anything(Prng::from_seed(seed)));
+        let counts = tally.counts;
+        let ends = counts.ok + counts.non_2xx + counts.refused + counts.timeouts + counts.errors();
+        prop_assert_eq!(ends, counts.sent);
+        prop_assert_eq!(tally.asked, counts.sent + tally.unsent);
+        prop_assert_eq!(tally.latency.count(), counts.ok);
+        prop_assert_eq!(tally.statuses.iter().sum::<u64>(), counts.ok + counts.non_2xx);
+        prop_assert!(counts.good <= counts.ok);
+        prop_assert!(most_open <= connections + LINGERING_MAX);
+        prop_assert!(!open || tally.asked == 600, "{}", tally.asked);
+    }
+}

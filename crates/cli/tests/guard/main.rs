@@ -1,0 +1,244 @@
+//! Does `highwater guard` hold the peak of servers that are not ours, and leave nothing behind?
+//!
+//! Everything here runs the real command against real servers, each test in a network namespace of its
+//! own. Where that needs a privilege or a program that is missing, the test says so and passes.
+#![forbid(unsafe_code)]
+
+mod scene;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use scene::{Guard, Load, eventually, in_namespace, skip_without};
+
+/// Where the guarded server of each test listens; the namespace is the test's own.
+const PORT: u16 = 8080;
+
+/// Where it tells about itself: not behind the gate, or it could not when it matters.
+const METRICS: u16 = 8081;
+
+/// A gate with a limit, which is the only thing about the overload tests that needs a privilege.
+const GATE_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
+
+fn highwater() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_highwater"))
+}
+
+/// Purpose: what cannot be is refused before anything is opened: with exit 2, the setting, the value
+/// and the range.
+#[test]
+fn absurd_settings_are_refused() {
+    for (flags, said) in [
+        (&["--port", "80", "--limit", "0"][..], "use 1 to 1048576, or auto"),
+        (&["--port", "80", "--limit", "-1"], "use 1 to 1048576, or auto"),
+        (&["--port", "80", "--limit", "99999999"], "use 1 to 1048576, or auto"),
+        (&["--port", "0"], "use 1 to 65535"),
+        (&["--port", "80", "--limit-min", "9", "--limit-start", "8"], "--limit-min 9"),
+        (&["--port", "80", "--dry-run"], "--metrics"),
+        (&[], "--port"),
+    ] {
+        let output = highwater().arg("guard").args(flags).output().expect("it is built");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
+        assert!(text.contains(said), "{flags:?}: {text}");
+    }
+}
+
+/// Purpose: without any privilege there is no gate, and the operator learns which are needed and how
+/// to grant them; a mechanism that was asked for by name is named.
+#[test]
+fn without_privilege_it_says_what_it_needs() {
+    in_namespace("without_privilege_it_says_what_it_needs", || {
+        for mechanism in ["auto", "ebpf", "nft", "iptables"] {
+            let output = Command::new("setpriv")
+                .args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all", "--"])
+                .arg(env!("CARGO_BIN_EXE_highwater"))
+                .args(["guard", "--port", "80", "--limit", "5", "--mechanism", mechanism])
+                .output()
+                .expect("setpriv is here");
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{mechanism}: {text}");
+            assert!(text.contains("CAP_"), "{mechanism}: {text}");
+        }
+    });
+}
+
+/// Purpose: each privilege by itself gives the gate that it suffices for, and the log says why not a
+/// better one.
+#[test]
+fn each_privilege_suffices_for_a_gate() {
+    in_namespace("each_privilege_suffices_for_a_gate", || {
+        for (capabilities, mechanism, reason) in [
+            ("+bpf,+net_admin", "ebpf", "counts"),
+            ("+bpf", "ebpf", "CAP_NET_ADMIN"),
+            ("+net_admin", "nft", "CAP_BPF"),
+        ] {
+            if mechanism == "nft" && skip_without("nft") {
+                continue;
+            }
+            let Some(mut guard) = Guard::try_start_as(capabilities, PORT, &["--limit", "2"]) else {
+                continue;
+            };
+            let line = guard.next_line();
+            assert_eq!(line["mechanism"], mechanism, "{capabilities}: {}", guard.said());
+            assert!(guard.said().contains(reason), "{capabilities}: {}", guard.said());
+
+            let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+            let connect = || TcpStream::connect(("127.0.0.1", PORT));
+            let held = [connect().expect("room"), connect().expect("room")];
+            connect().expect_err("it is over the limit");
+            drop((held, listener.accept(), listener.accept()));
+            assert!(eventually(|| connect().is_ok()), "{capabilities}: it never opened again");
+            assert_eq!(guard.stop(), Some(0));
+        }
+    });
+}
+
+/// Answers every request with what `says` says at that moment.
+fn exporter(says: mpsc::Receiver<String>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        let mut body = String::new();
+        for client in listener.incoming() {
+            let mut client = client.expect("a client");
+            let _ = client.read(&mut [0; 4096]);
+            body = says.try_iter().last().unwrap_or(body);
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+            let _ = write!(client, "{head} {}\r\n\r\n{body}", body.len());
+        }
+    });
+    port
+}
+
+/// Purpose: whatever a source says in its life, the command keeps running and keeps the limit, and
+/// tells each change once. Refuses nobody, so it needs no privilege.
+#[test]
+fn a_source_in_trouble_moves_nothing() {
+    let (say, says) = mpsc::channel();
+    let url = format!("http://127.0.0.1:{}/metrics", exporter(says));
+    let port =
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let flags = ["--metrics", &url, "--interval", "100ms", "--dry-run", "--limit-start", "77"];
+    say.send("<html>".to_owned()).expect("it listens");
+    let mut guard = Guard::start(port, &flags);
+    for (page, said) in [
+        ("<html>", "wrong:"),
+        ("up 1\n", "missing:"),
+        ("http_requests_total 5 1000\n", "stale:"),
+        ("http_requests_total 100\n", "the source answers"),
+        ("http_requests_total 5\n", "reset:"),
+        ("http_requests_total 1e300\n", "absurd:"),
+    ] {
+        say.send(page.to_owned()).expect("it listens");
+        assert!(eventually(|| guard.said().contains(said)), "{page}: {}", guard.said());
+        assert_eq!(guard.next_line()["limit"], 77, "{page}");
+    }
+    assert_eq!(guard.stop(), Some(0));
+}
+
+/// Purpose: the gate is there from the first moment, admits the limit and not one more, lets the next
+/// in when one goes, and is gone when the guard is, in whatever way it ends.
+#[test]
+fn the_gate_opens_and_vanishes() {
+    in_namespace("the_gate_opens_and_vanishes", || {
+        let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+        let connect = || TcpStream::connect(("127.0.0.1", PORT));
+        for signal in ["TERM", "INT", "KILL"] {
+            let Some(mut guard) = Guard::try_start(PORT, &["--limit", "3"], GATE_NEEDS) else {
+                return;
+            };
+            let mut held: Vec<(TcpStream, TcpStream)> = Vec::new();
+            for _ in 0..3 {
+                let client = connect().expect("it is under the limit");
+                held.push((client, listener.accept().expect("it waits").0));
+            }
+            connect().expect_err("it is over the limit");
+            held.pop();
+            assert!(eventually(|| connect().is_ok()), "one went, so one may come");
+
+            guard.signal(signal);
+            let vanished = eventually(|| (0..10).all(|_| connect().is_ok()));
+            assert!(vanished, "after SIG{signal}");
+            let expected = (signal != "KILL").then_some(0);
+            assert_eq!(guard.wait(), expected, "after SIG{signal}");
+            while listener_is_busy(&listener) {}
+        }
+    });
+}
+
+/// Takes one connection out of the backlog; whether there was one.
+fn listener_is_busy(listener: &TcpListener) -> bool {
+    listener.set_nonblocking(true).expect("a socket");
+    let is_busy = listener.accept().is_ok();
+    listener.set_nonblocking(false).expect("a socket");
+    is_busy
+}
+
+/// Purpose: a server that knows nothing of us, far beyond its capacity, keeps answering in time,
+/// with a limit that nobody chose, found from what the kernel sees alone.
+#[test]
+fn a_python_server_holds_its_peak() {
+    in_namespace("a_python_server_holds_its_peak", || {
+        if skip_without("python3") {
+            return;
+        }
+        let _server = scene::python(PORT);
+        let Some(mut guard) = Guard::try_start(PORT, &[], GATE_NEEDS) else { return };
+        let load = Load { port: PORT, path: "/", rate: 3000, seconds: 4, header: None };
+        let result = load.run();
+        let line = guard.line_until(|line| line["refused_total"].as_u64() > Some(0));
+        println!("with the guard: {result}\n{line}");
+        assert!(line["limit"].as_u64() < Some(256), "it came down: {line}");
+        assert!(result["ok"].as_u64() > Some(0), "{result}");
+        assert_eq!(line["source"], "kernel");
+        assert_eq!(guard.stop(), Some(0));
+    });
+}
+
+/// Purpose: nginx with a real Prometheus that scrapes it: the limit follows the query, and a Prometheus
+/// that dies leaves the gate where it was.
+#[test]
+fn nginx_is_guarded_by_a_query() {
+    in_namespace("nginx_is_guarded_by_a_query", || {
+        if skip_without("nginx") || skip_without("prometheus") {
+            return;
+        }
+        let _nginx = scene::nginx(PORT, METRICS);
+        let mut prometheus = scene::prometheus(9090, METRICS);
+        let query = "sum(rate(nginx_http_requests_total[5s]))";
+        let flags = [
+            "--prometheus",
+            "http://127.0.0.1:9090",
+            "--query",
+            query,
+            "--interval",
+            "500ms",
+            "--limit-start",
+            "32",
+        ];
+        let Some(mut guard) = Guard::try_start(PORT, &flags, GATE_NEEDS) else { return };
+        let load = Load {
+            port: PORT,
+            path: "/text",
+            rate: 3000,
+            seconds: 6,
+            header: Some("Accept-Encoding: gzip"),
+        };
+        let result = load.run();
+        let line = guard.line_until(|line| line["source"] == "ok");
+        println!("with the guard: {result}\n{line}");
+        assert!(result["ok"].as_u64() > Some(0), "{result}");
+
+        prometheus.kill();
+        let line = guard.line_until(|line| line["source"] == "silent");
+        let limit = line["limit"].clone();
+        thread::sleep(Duration::from_millis(300)); // Some more turns, in none of which it moves.
+        assert_eq!(guard.next_line()["limit"], limit);
+        assert_eq!(guard.stop(), Some(0));
+    });
+}

@@ -1,0 +1,327 @@
+//! `highwater load` as it is called, against servers that misbehave and against our own.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroUsize;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use highwater::{Router, Server, ServerConfig};
+use serde_json::Value;
+
+/// A server of one thread per connection, until the process ends.
+fn serve(on_connection: fn(TcpStream)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || on_connection(stream));
+        }
+    });
+    address
+}
+
+/// Reads one request without a body. False at the end of the connection.
+fn read_request(stream: &mut TcpStream) -> bool {
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => request.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Says `answer` to each request.
+fn answer(mut stream: TcpStream, answer: &str) {
+    while read_request(&mut stream) && stream.write_all(answer.as_bytes()).is_ok() {}
+}
+
+fn highwater(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_highwater"))
+        .arg("load")
+        .args(arguments)
+        .output()
+        .expect("the binary under test was built")
+}
+
+/// The JSON of a short run, and its exit status.
+fn load(address: SocketAddr, arguments: &[&str]) -> (Value, i32) {
+    let url = format!("http://{address}/path");
+    let fixed = [&url, "--json", "--warmup", "0s", "--duration", "300ms"];
+    let output = highwater(&[&fixed[..], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json = serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
+    });
+    (json, output.status.code().expect("not killed"))
+}
+
+fn count(json: &Value, field: &str) -> u64 {
+    json[field].as_u64().unwrap_or_else(|| panic!("{field} in {json}"))
+}
+
+/// That every request of a run ended in the one way called `field`, on every transport.
+fn all_end_as(field: &str, address: SocketAddr, arguments: &[&str], status: i32) -> Value {
+    let mut last = Value::Null;
+    for transport in ["auto", "epoll"] {
+        let (json, code) = load(address, &[arguments, &["--transport", transport]].concat());
+        assert_eq!(code, status, "{json}");
+        assert!(count(&json, "sent") > 0, "{json}");
+        for end in ["ok", "non_2xx", "refused", "timeouts", "resets", "truncated", "malformed"] {
+            let expected = if end == field { count(&json, "sent") } else { 0 };
+            assert_eq!(count(&json, end), expected, "{end} of {json}");
+        }
+        last = json;
+    }
+    last
+}
+
+/// Purpose: answers of every framing are whole answers.
+#[test]
+fn answers_are_counted() {
+    for (server, extra) in [
+        (serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")), &[][..]),
+        (serve(|s| answer(s, "HTTP/1.1 204 No Content\r\n\r\n")), &["--pipeline", "7"]),
+        (
+            serve(|s| {
+                answer(
+                    s,
+                    "HTTP/1.1 103 Hint\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+                )
+            }),
+            &["--requests-per-connection", "5"],
+        ),
+        (
+            serve(|mut stream| {
+                read_request(&mut stream);
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nto the end");
+            }),
+            &["--connections", "4", "--close"],
+        ),
+        (
+            serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")),
+            &["--method", "HEAD", "--rate", "200"],
+        ),
+    ] {
+        all_end_as("ok", server, extra, 0);
+    }
+}
+
+/// Purpose: other statuses are counted by number, and are no goodput.
+#[test]
+fn other_statuses() {
+    let server = serve(|s| answer(s, "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"));
+    let json = all_end_as("non_2xx", server, &["--deadline", "2s"], 0);
+    assert_eq!(count(&json["statuses"], "503"), count(&json, "sent"));
+    assert_eq!(json["goodput_per_s"], 0.0);
+}
+
+/// Purpose: a port where nobody listens is a refusal, and exit status 1 says that nothing was loaded.
+#[test]
+fn refused() {
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    all_end_as("refused", closed.expect("loopback has a free port"), &[], 1);
+}
+
+/// Purpose: a server that breaks connections off is told from one that ends them too early.
+#[test]
+fn reset_and_truncated() {
+    let resets = serve(|stream| {
+        // With the request unread, the kernel resets.
+        let _ = stream.peek(&mut [0]);
+    });
+    all_end_as("resets", resets, &[], 0);
+    let truncates = serve(|mut stream| {
+        read_request(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfive!");
+    });
+    all_end_as("truncated", truncates, &[], 0);
+}
+
+/// Purpose: what is not HTTP is malformed, and the report says how.
+#[test]
+fn malformed() {
+    let lies = serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok"));
+    let json = all_end_as("malformed", lies, &[], 0);
+    assert_eq!(json["malformation"], "Content-Length is no number");
+    let talks_on =
+        serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nmore than two"));
+    let json = all_end_as("ok", talks_on, &[], 0);
+    assert_eq!(json["malformation"], "bytes after the end of an answer");
+}
+
+/// Purpose: a server that stalls costs each request its deadline, and the run still ends.
+#[test]
+fn stalled() {
+    let stalls = serve(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    for extra in [&["--rate", "300", "--close"][..], &["--connections", "8"]] {
+        all_end_as("timeouts", stalls, &[extra, &["--deadline", "50ms"]].concat(), 0);
+    }
+}
+
+/// Purpose: in an open loop, a stall of a server is charged to every request that was due meanwhile. It
+/// stalls for half a second from the first of 120 that are due within 300 ms: the one at 150 ms cannot
+/// have been answered in less than 350, and half of them were due earlier, however slow this machine is.
+#[test]
+fn no_coordinated_omission() {
+    let stalls_once = serve(|mut stream| {
+        read_request(&mut stream);
+        std::thread::sleep(Duration::from_millis(500));
+        let mut more = true;
+        while more {
+            let sent = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            more = sent.is_ok() && read_request(&mut stream);
+        }
+    });
+    let (json, _) = load(stalls_once, &["--rate", "400", "--connections", "1"]);
+    assert_eq!(count(&json, "ok"), 120);
+    assert!(json["p50_us"].as_f64() >= Some(350_000.0), "{json}");
+    assert!(json["max_us"].as_f64() >= Some(500_000.0), "{json}");
+    assert!(count(&json, "waited") > 0, "{json}");
+}
+
+/// Purpose: our own server answers all of it, in both loops and over both transports; the figures add
+/// up, and so does the series.
+#[test]
+fn our_own_server() {
+    fn hello() -> &'static str {
+        "Hello, World!"
+    }
+    let config = ServerConfig {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        metrics: None,
+        workers: NonZeroUsize::new(1),
+        ..ServerConfig::default()
+    };
+    let router = Router::new().get("/path", hello);
+    let mut server = Server::new(router).config(config).start().expect("loopback has a free port");
+    for extra in [
+        &["--rate", "2000", "--arrivals", "poisson"][..],
+        &["--rate", "500", "--close", "--source", "127.0.0.2-127.0.0.4"],
+        &["--connections", "20", "--pipeline", "8", "--threads", "2"],
+        &["--connections", "20", "--close", "--deadline", "5s"],
+        &["--requests-per-connection", "3", "--header", "X-A: b", "--header", "host: other"],
+    ] {
+        let json = all_end_as("ok", server.address(), extra, 0);
+        assert_eq!(count(&json["statuses"], "200"), count(&json, "ok"));
+        assert_eq!(count(&json, "good"), count(&json, "ok"));
+        let series = json["series"].as_array().expect("a series is a list");
+        let of_series: u64 = series.iter().map(|point| count(point, "ok")).sum();
+        assert!(of_series >= count(&json, "ok"), "{json}");
+        let times = ["p50_us", "p90_us", "p99_us", "p999_us", "p9999_us", "max_us"];
+        let times: Vec<f64> = times.iter().filter_map(|name| json[name].as_f64()).collect();
+        assert!(times.len() == 6 && times[0] > 0.0 && times.is_sorted(), "{json}");
+    }
+    server.stop().expect("it was running");
+}
+
+/// Purpose: the request is what was asked for, byte by byte (RFC 9112 §3), and several URLs take turns.
+#[test]
+fn requests_as_asked() {
+    static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let listens = serve(|mut stream| {
+        let mut request = vec![0; 4096];
+        while let Ok(len @ 1..) = stream.read(&mut request) {
+            let text = String::from_utf8_lossy(&request[..len]).into_owned();
+            HEARD.lock().expect("no panic").push(text);
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+        }
+    });
+    let second = format!("http://{listens}?q=%20#fragment");
+    let flags = [
+        "-X",
+        "PATCH",
+        "-H",
+        "A:b ",
+        "--body",
+        "{}",
+        "--connections",
+        "1",
+        "--requests-per-connection",
+    ];
+    let (json, _) = load(listens, &[&[second.as_str()], &flags[..], &["2"]].concat());
+    assert!(count(&json, "ok") > 2);
+    let rest = format!("HTTP/1.1\r\nA: b\r\nHost: {listens}\r\nContent-Length: 2\r\n\r\n{{}}");
+    let heard = HEARD.lock().expect("no panic");
+    assert_eq!(heard[0], format!("PATCH /path {rest}"));
+    assert_eq!(heard[1], format!("PATCH /?q=%20 {rest}"));
+    assert_eq!(heard[2], heard[0]);
+}
+
+/// Purpose: people get a table, and the client says when the figures are about itself.
+#[test]
+fn summary() {
+    let silent = serve(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let url = format!("http://{silent}/");
+    let short = [&url, "--warmup", "0s", "--duration", "300ms", "--timeout", "100ms"];
+    let narrow = ["--rate", "500", "--connections", "1", "--strict"];
+    let output = highwater(&[&short[..], &narrow].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("timed out"), "{text}");
+    assert!(text.contains("waited for one of 1 connections; raise --connections"), "{text}");
+    let fine = serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"));
+    let url = format!("http://{fine}/");
+    let output = highwater(&[&url, "--warmup", "0s", "--duration", "300ms"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("ok (2xx)") && text.contains("p99.99"), "{text}");
+    assert!(output.stderr.is_empty(), "the live line is for terminals only");
+}
+
+/// Purpose: each wrong flag exits with 2 and says what to write instead.
+#[test]
+fn wrong_flags() {
+    let url = "http://127.0.0.1:1/";
+    for (arguments, said) in [
+        (&["https://127.0.0.1/"][..], "https is not supported"),
+        (&["ftp://127.0.0.1/"], "write http://HOST[:PORT]/PATH"),
+        (&["http://127.0.0.1:0/"], "names no host or port"),
+        (&["http://127.0.0.1:65536/"], "the port is no number up to 65535"),
+        (&["http://u:p@127.0.0.1/"], "--header 'Authorization"),
+        (&["http://127.0.0.1/a b"], "percent-encoded"),
+        (&[url, "http://127.0.0.2:1/"], "the same host and port"),
+        (&[url, "--connections", "0"], "1..=100000"),
+        (&[url, "--connections", "100001"], "1..=100000"),
+        (&[url, "--rate", "0"], "0.001 to 10000000"),
+        (&[url, "--rate", "10000001"], "0.001 to 10000000"),
+        (&[url, "--rate", "NaN"], "0.001 to 10000000"),
+        (&[url, "--duration", "10"], "write 10s"),
+        (&[url, "--duration", "0s"], "less than 1ms"),
+        (&[url, "--duration", "25h"], "more than 24h"),
+        (&[url, "--deadline", "0ms"], "less than 1ms"),
+        (&[url, "--timeout", "0ms"], "less than 1ms"),
+        (&[url, "--series", "1ms"], "less than 10ms"),
+        (&[url, "--series", "10ms", "--duration", "1h"], "more than 100000 points"),
+        (&[url, "--threads", "0"], "1..=64"),
+        (&[url, "--threads", "2", "--connections", "1"], "a thread needs a connection"),
+        (&[url, "--pipeline", "1025"], "1..=1024"),
+        (&[url, "--pipeline", "2", "--rate", "5"], "cannot be used with"),
+        (&[url, "--pipeline", "2", "--close"], "cannot be used with"),
+        (&[url, "--arrivals", "poisson"], "--rate"),
+        (&[url, "--arrivals", "often", "--rate", "5"], "[possible values: uniform, poisson]"),
+        (&[url, "--method", "G ET"], "write GET or POST"),
+        (&[url, "--header", "no colon"], "write 'Name: value'"),
+        (&[url, "--header", "A: b\r\nC: d"], "write 'Name: value'"),
+        (&[url, "--header", "Content-Length: 3"], "written by itself"),
+        (&[url, "--body", "a", "--body-file", "b"], "cannot be used with"),
+        (&[url, "--body-file", "/no/such/file"], "--body-file /no/such/file"),
+        (&[url, "--source", "10.0.0.9-10.0.0.1"], "lower address first"),
+        (&[url, "--source", "10.0.0.0-10.1.0.0"], "shorter range"),
+        (&[url, "--source", "10.0.0.1-::1"], "both IPv6"),
+        (&[url, "--source", "::1"], "family of --source"),
+        (&[], "<URL>"),
+    ] {
+        let output = highwater(arguments);
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {problem}");
+        assert!(problem.contains(said), "{arguments:?}: {problem}");
+    }
+}
