@@ -1,185 +1,184 @@
 //! Limits against modelled servers: an experiment that can be repeated, number by number.
 //!
-//! `cargo test -p highwater-core --test limits -- --nocapture` prints the tables.
+//! `cargo test -p highwater-core --test limits -- --nocapture --test-threads 1` prints the tables.
+//! What is compared is goodput by the clients' clocks, against the best fixed limit, found by a sweep
+//! in the same model with the same arrivals.
 #![forbid(unsafe_code)]
 
+mod complaints;
 mod model;
+mod properties;
 
 use std::time::Duration;
 
-use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Limit};
+use highwater_core::limit::{Aim, Fixed, Gradient, HillClimb, Limit};
 
 use self::model::{MS, Queue, Refuse, Scene, Service, Tenth, World, rate};
 
-const SWEPT: [u32; 18] =
-    [1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 64, 128, 160, 180, 256, 512, 1024, 4096];
+/// Limits that are swept.
+const SWEPT: [u32; 14] = [1, 2, 4, 8, 12, 16, 32, 64, 128, 160, 180, 256, 512, 1024];
 
-const SEEDS: u64 = 6;
+/// Runs that a figure is the mean of.
+const SEEDS: u64 = 3;
 
-fn gradient(scene: &Scene) -> Gradient {
+pub(crate) fn gradient(scene: &Scene) -> Gradient {
     let start = if scene.sighted { 4096 } else { 64 };
     let target = Duration::from_millis(10);
     Gradient::new(Aim { target, limit_max: 1 << 20, start, spare: scene.cores as u32 })
 }
 
-/// Goodput from `from` on, under a constant load.
-fn steady(scene: Scene, limit: &mut dyn Limit, load: f64, from: f64, to: f64) -> Vec<Tenth> {
+/// Twelve seconds under a constant load, in times of what can be served.
+pub(crate) fn steady(scene: Scene, limit: &mut dyn Limit, load: f64) -> Vec<Tenth> {
     let mut world = World::new(scene, limit);
-    world.run(to, load * scene.capacity());
-    let _ = from;
+    world.run(12.0, load * scene.capacity());
     world.tenths
 }
 
-/// The best fixed limit, and what it yields.
-fn best(scene: Scene, load: f64) -> (u32, f64) {
-    let goodput = |limit: u32| {
-        let of_seed = |seed| {
-            let tenths = steady(Scene { seed, ..scene }, &mut Fixed::new(limit), load, 2.0, 12.0);
-            rate(&tenths, 2.0, 12.0, |tenth| tenth.good)
-        };
-        (limit, (1..=SEEDS).map(of_seed).sum::<f64>() / SEEDS as f64)
+/// Goodput per second from `from` on, as the mean over the seeds.
+fn goodput(scene: Scene, load: f64, from: f64, limit: impl Fn() -> Box<dyn Limit>) -> f64 {
+    let of_seed = |seed| {
+        let tenths = steady(Scene { seed, ..scene }, &mut *limit(), load);
+        rate(&tenths, from, 12.0, |tenth| tenth.good)
     };
-    SWEPT.into_iter().map(goodput).max_by(|a, b| a.1.total_cmp(&b.1)).expect("some were swept")
+    (1..=SEEDS).map(of_seed).sum::<f64>() / SEEDS as f64
 }
 
+/// The best fixed limit, and what it yields.
+fn best(scene: Scene, load: f64, from: f64) -> (u32, f64) {
+    let yields = |limit| (limit, goodput(scene, load, from, || Box::new(Fixed::new(limit))));
+    SWEPT.into_iter().map(yields).max_by(|a, b| a.1.total_cmp(&b.1)).expect("some were swept")
+}
+
+/// Purpose: two seconds after a start, whatever the load and the kind of work, the limit yields what
+/// the best fixed one does, less 5 %; where requests cost so differently that no average is steady
+/// within a second, less 12 %, and behind a back end that queues where nobody sees it, six seconds
+/// after the start.
 #[test]
-fn explore() {
+fn it_finds_the_best_limit() {
     let plain = Scene::plain();
+    let quick = Scene { service: Service::Constant(0.1 * MS), ..plain };
+    let database = |slots| Scene { backend: Some((Service::Constant(50.0 * MS), slots)), ..quick };
+    let bimodal = Service::Bimodal(0.5 * MS, 20.0 * MS, 0.05);
     let scenes = [
-        ("constant", plain),
-        ("constant, drop", Scene { refuse: Refuse::Drop, ..plain }),
-        ("constant, codel", Scene { queue: Queue::Codel(10.0 * MS), ..plain }),
-        ("bimodal", Scene { service: Service::Bimodal(0.5 * MS, 20.0 * MS, 0.05), ..plain }),
-        ("pareto 1.5", Scene { service: Service::Pareto(1.1 * MS, 1.5), ..plain }),
-        ("pareto 2.1", Scene { service: Service::Pareto(1.1 * MS, 2.1), ..plain }),
-        ("4 cores", Scene { cores: 4, ..plain }),
-        ("retries", Scene { tries: 5, ..plain }),
-        ("20 ms deadline", Scene { deadline: 20.0 * MS, ..plain }),
-        ("6 ms deadline", Scene { deadline: 6.0 * MS, ..plain }),
-        (
-            "io",
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
-                ..plain
-            },
-        ),
-        (
-            "io codel",
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                queue: Queue::Codel(10.0 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
-                ..plain
-            },
-        ),
-        (
-            "knee 64",
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 64)),
-                ..plain
-            },
-        ),
-        (
-            "knee 64 pareto",
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                backend: Some((Service::Pareto(50.0 * MS, 2.1), 64)),
-                ..plain
-            },
-        ),
-        (
-            "knee 64 blind",
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                sighted: false,
-                backend: Some((Service::Constant(50.0 * MS), 64)),
-                ..plain
-            },
-        ),
-        ("blind", Scene { sighted: false, ..plain }),
+        ("constant", plain, 2.0, 0.95),
+        ("constant, silent drop", Scene { refuse: Refuse::Drop, ..plain }, 2.0, 0.95),
+        ("constant, queue drops", Scene { queue: Queue::Codel(10.0 * MS), ..plain }, 2.0, 0.95),
+        ("four cores", Scene { cores: 4, ..plain }, 2.0, 0.95),
+        ("20 ms deadline", Scene { deadline: 20.0 * MS, ..plain }, 2.0, 0.95),
+        ("clients try 5 times", Scene { tries: 5, ..plain }, 2.0, 0.95),
+        ("bimodal 0.5/20 ms", Scene { service: bimodal, ..plain }, 2.0, 0.88),
+        ("Pareto 2.1", Scene { service: Service::Pareto(1.1 * MS, 2.1), ..plain }, 2.0, 0.88),
+        ("Pareto 1.5", Scene { service: Service::Pareto(1.1 * MS, 1.5), ..plain }, 2.0, 0.88),
+        ("awaits 50 ms", database(1 << 20), 2.0, 0.95),
+        ("back end of 64", database(64), 6.0, 0.85),
+        ("back end of 64, blind", Scene { sighted: false, ..database(64) }, 6.0, 0.85),
+        ("constant, blind", Scene { sighted: false, ..plain }, 6.0, 0.95),
     ];
     println!(
-        "{:18} {:>5} {:>6} {:>9} {:>9} {:>7} {:>7} {:>7}",
-        "scene", "load", "best L", "goodput", "gradient", "ratio", "limit", "0-2s"
+        "\n{:22} {:>4} {:>7} {:>9} {:>9} {:>6}",
+        "work", "load", "best", "yields", "found", "ratio"
     );
-    for (name, scene) in scenes {
+    for (name, scene, from, ratio_min) in scenes {
         for load in [0.8, 1.2, 2.0, 5.0, 10.0] {
-            if name.starts_with("io") && load > 2.0 {
+            // Beyond these, refusing takes more than there is: no limit helps.
+            if load > 2.0 && name == "awaits 50 ms" || load > 5.0 && scene.tries > 1 {
                 continue;
             }
-            let (limit, goodput) = best(scene, load);
-            let mut own = gradient(&scene);
-            let (mut found, mut early) = (0.0, 0.0);
-            for seed in 1..=SEEDS {
-                own = gradient(&scene);
-                let tenths = steady(Scene { seed, ..scene }, &mut own, load, 2.0, 12.0);
-                found += rate(&tenths, 2.0, 12.0, |tenth| tenth.good) / SEEDS as f64;
-                early += rate(&tenths, 0.0, 2.0, |tenth| tenth.good) / SEEDS as f64;
-            }
-            println!(
-                "{name:18} {load:5} {limit:6} {goodput:9.0} {found:9.0} {:7.3} {:7} {early:7.0}",
-                found / goodput,
-                own.limit(),
-            );
+            let (limit, yields) = best(scene, load, from);
+            let found = goodput(scene, load, from, || Box::new(gradient(&scene)));
+            let ratio = found / yields;
+            println!("{name:22} {load:4} {limit:7} {yields:9.0} {found:9.0} {ratio:6.3}");
+            assert!(ratio >= ratio_min, "{name} at {load}: {found} of {yields}");
         }
     }
-    let _ = (Aimd::new(1, Duration::ZERO), HillClimb::new(1));
 }
 
+/// Purpose: throughput hides the cliff that goodput falls off; a limiter that climbs on throughput
+/// stands behind it for ever, and this one in front.
 #[test]
-fn trace() {
-    let plain = Scene::plain();
-    let (scene, load) = match std::env::var("CASE").as_deref() {
-        Ok("knee") => (
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 64)),
-                ..plain
-            },
-            5.0,
-        ),
-        Ok("kneeblind") => (
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                sighted: false,
-                backend: Some((Service::Constant(50.0 * MS), 64)),
-                ..plain
-            },
-            10.0,
-        ),
-        Ok("retries") => (Scene { tries: 5, ..plain }, 10.0),
-        Ok("io2") => (
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
-                ..plain
-            },
-            2.0,
-        ),
-        Ok("iocodel") => (
-            Scene {
-                service: Service::Constant(0.1 * MS),
-                queue: Queue::Codel(10.0 * MS),
-                backend: Some((Service::Constant(50.0 * MS), 1 << 20)),
-                ..plain
-            },
-            1.2,
-        ),
-        Ok("codel") => (Scene { queue: Queue::Codel(10.0 * MS), ..plain }, 10.0),
-        _ => (Scene { deadline: 6.0 * MS, ..plain }, 10.0),
+fn it_does_not_settle_where_goodput_is_zero() {
+    let (scene, load) = (Scene::plain(), 5.0);
+    println!("\n{:>10} {:>11} {:>9}", "limit", "throughput", "goodput");
+    let mut throughputs = Vec::new();
+    let mut show = |name: &str, limit: &mut dyn Limit| {
+        let mut world = World::new(scene, limit);
+        world.run(60.0, load * scene.capacity());
+        let done = rate(&world.tenths, 50.0, 60.0, |tenth| tenth.completed);
+        let good = rate(&world.tenths, 50.0, 60.0, |tenth| tenth.good);
+        println!("{name:>10} {done:11.0} {good:9.0}");
+        throughputs.push(done);
+        good
     };
-    let mut own = gradient(&scene);
-    let tenths = steady(scene, &mut own, load, 0.0, 12.0);
-    for (i, t) in tenths.iter().enumerate().take(60) {
-        println!(
-            "{:4.1} limit {:6} good {:4} done {:4} refused {:5}",
-            i as f64 / 10.0,
-            t.limit,
-            t.good,
-            t.completed,
-            t.refused
-        );
+    for limit in [2, 8, 32, 128, 160, 180, 256, 1024] {
+        let good = show(&limit.to_string(), &mut Fixed::new(limit));
+        // 1.1 ms each, and as much again as refusing the others takes from the core: 1.18 ms.
+        assert!(if limit < 165 { good > 840.0 } else { limit < 185 || good == 0.0 }, "{limit}");
     }
+    let climbed = show("hill-climb", &mut HillClimb::new(u32::MAX));
+    assert_eq!(climbed, 0.0, "it starts at 800, and never has a reason to go down to 160");
+    for start in [1, 64, 1024, 1 << 20] {
+        let target = Duration::from_millis(10);
+        let aim = Aim { target, limit_max: 1 << 20, start, spare: 1 };
+        assert!(show(&format!("from {start}"), &mut Gradient::new(aim)) > 840.0);
+    }
+    let least = throughputs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = throughputs.iter().copied().fold(0.0, f64::max);
+    assert!(least > most * 0.9, "throughput is flat: {least} to {most}");
+}
+
+/// Purpose: one second after the load has risen tenfold, and after the capacity has halved, goodput is
+/// within 5 % of what the best fixed limit yields.
+#[test]
+fn it_follows_a_step_within_a_second() {
+    println!("\n{:24} {:>9} {:>9}", "step", "best", "found");
+    for (name, queue) in [("queue", Queue::Codel(10.0 * MS)), ("no queue of its own", Queue::Plain)]
+    {
+        let scene = Scene { queue, ..Scene::plain() };
+        let after = |limit: &mut dyn Limit| {
+            let mut world = World::new(scene, limit);
+            world.run(10.0, 2.0 * scene.capacity());
+            world.run(5.0, 0.5 * scene.capacity());
+            world.run(10.0, 5.0 * scene.capacity());
+            let risen = rate(&world.tenths, 16.0, 25.0, |tenth| tenth.good);
+            world.slow_down(2.0);
+            world.run(10.0, 2.5 * scene.capacity());
+            (risen, rate(&world.tenths, 26.0, 35.0, |tenth| tenth.good))
+        };
+        let fixed = SWEPT.map(|limit| after(&mut Fixed::new(limit)));
+        let best = |of: fn(&(f64, f64)) -> f64| fixed.iter().map(of).fold(0.0, f64::max);
+        let (risen, halved) = after(&mut gradient(&scene));
+        for (step, found, best) in
+            [("tenfold", risen, best(|both| both.0)), ("half as fast", halved, best(|both| both.1))]
+        {
+            println!("{:24} {best:9.0} {found:9.0}", format!("{step}, {name}"));
+            assert!(found >= best * 0.95, "{step}, {name}: {found} of {best}");
+        }
+    }
+}
+
+/// Purpose: an hour of the same overload looks the same from beginning to end.
+#[test]
+fn it_does_not_oscillate_for_an_hour() {
+    let scene = Scene::plain();
+    let mut limit = gradient(&scene);
+    let mut world = World::new(scene, &mut limit);
+    world.run(3600.0, 2.0 * scene.capacity());
+    let seconds: Vec<f64> = (5..3600)
+        .map(|s| rate(&world.tenths, f64::from(s), f64::from(s + 1), |t| t.good))
+        .collect();
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let worst = seconds.iter().map(|second| (second / mean - 1.0).abs()).fold(0.0, f64::max);
+    let limits = world.tenths[50..].chunks(10).map(|second| {
+        second.iter().map(|tenth| f64::from(tenth.limit)).sum::<f64>() / second.len() as f64
+    });
+    let limits: Vec<f64> = limits.collect();
+    let mean_limit = limits.iter().sum::<f64>() / limits.len() as f64;
+    let swing = limits.iter().map(|limit| (limit / mean_limit - 1.0).abs()).fold(0.0, f64::max);
+    println!(
+        "\nan hour: goodput {mean:.0}/s, worst second off by {:.1} %; limit {mean_limit:.1}, off by {:.1} %",
+        worst * 100.0,
+        swing * 100.0
+    );
+    assert!(worst < 0.10, "goodput of a second was off by {worst}");
+    assert!(swing < 0.30, "the limit of a second was off by {swing}");
 }

@@ -12,12 +12,12 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
 
-pub const MS: f64 = 1e-3;
-pub const US: f64 = 1e-6;
+pub(crate) const MS: f64 = 1e-3;
+pub(crate) const US: f64 = 1e-6;
 
 /// How long a request takes a core, or the back end, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub enum Service {
+pub(crate) enum Service {
     Constant(f64),
     /// Most are quick, some are slow: the two times, and the share of the slow ones.
     Bimodal(f64, f64, f64),
@@ -45,7 +45,7 @@ impl Service {
         }
     }
 
-    pub fn mean(self) -> f64 {
+    pub(crate) fn mean(self) -> f64 {
         match self {
             Service::Constant(time) | Service::Pareto(time, _) => time,
             Service::Bimodal(quick, slow, share) => quick * (1.0 - share) + slow * share,
@@ -55,7 +55,7 @@ impl Service {
 
 /// What happens to those beyond the limit, and what it costs the core.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Refuse {
+pub(crate) enum Refuse {
     /// The client is told, and tries again at once if it does that.
     Reset,
     /// The client hears nothing; its kernel tries again after 1 s.
@@ -72,7 +72,7 @@ impl Refuse {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Queue {
+pub(crate) enum Queue {
     /// First come, first served, whoever is still listening.
     Plain,
     /// While the least wait of a tenth of a second is above the target: newest first, and a 503 for
@@ -84,26 +84,26 @@ pub enum Queue {
 const ANSWER_COST: f64 = 94.0 * US;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Scene {
-    pub seed: u64,
+pub(crate) struct Scene {
+    pub(crate) seed: u64,
     /// Time on a core, with no waiting in it.
-    pub service: Service,
-    pub cores: usize,
+    pub(crate) service: Service,
+    pub(crate) cores: usize,
     /// Time spent waiting for something else after that, and how many of those may go on at once;
     /// the others queue there, unseen.
-    pub backend: Option<(Service, usize)>,
-    pub deadline: f64,
-    pub refuse: Refuse,
-    pub queue: Queue,
+    pub(crate) backend: Option<(Service, usize)>,
+    pub(crate) deadline: f64,
+    pub(crate) refuse: Refuse,
+    pub(crate) queue: Queue,
     /// Attempts that a client makes in all, 20 ms apart, while it is being refused.
-    pub tries: u32,
+    pub(crate) tries: u32,
     /// Whether queue delay, latency and lateness are known to the limit; if not, only counts are.
-    pub sighted: bool,
+    pub(crate) sighted: bool,
 }
 
 impl Scene {
     /// One core, 1.1 ms a request, 200 ms deadline, an open loop: as the real experiment.
-    pub fn plain() -> Scene {
+    pub(crate) fn plain() -> Scene {
         Scene {
             seed: 1,
             service: Service::Constant(1.1 * MS),
@@ -118,7 +118,7 @@ impl Scene {
     }
 
     /// Requests a second that the cores and the back end could serve if nobody had to be refused.
-    pub fn capacity(&self) -> f64 {
+    pub(crate) fn capacity(&self) -> f64 {
         let cores = self.cores as f64 / self.service.mean();
         match self.backend {
             Some((service, slots)) => cores.min(slots as f64 / service.mean()),
@@ -141,14 +141,14 @@ type Key = Reverse<(u64, u64)>;
 
 /// A second of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tenth {
-    pub good: u64,
-    pub completed: u64,
-    pub limit: u32,
-    pub refused: u64,
+pub(crate) struct Tenth {
+    pub(crate) good: u64,
+    pub(crate) completed: u64,
+    pub(crate) limit: u32,
+    pub(crate) refused: u64,
 }
 
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     scene: Scene,
     prng: Prng,
     limit: &'a mut dyn Limit,
@@ -173,7 +173,7 @@ pub struct World<'a> {
     good: u64,
     look: Counters,
     before_in_flight: u32,
-    pub tenths: Vec<Tenth>,
+    pub(crate) tenths: Vec<Tenth>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +210,7 @@ impl Default for Counters {
 const TICK: f64 = 0.1;
 
 impl<'a> World<'a> {
-    pub fn new(scene: Scene, limit: &'a mut dyn Limit) -> World<'a> {
+    pub(crate) fn new(scene: Scene, limit: &'a mut dyn Limit) -> World<'a> {
         World {
             prng: Prng::from_seed(scene.seed),
             cores: vec![None; scene.cores],
@@ -239,12 +239,12 @@ impl<'a> World<'a> {
     }
 
     /// From now on everything takes the cores, or the back end, `factor` times as long.
-    pub fn slow_down(&mut self, factor: f64) {
+    pub(crate) fn slow_down(&mut self, factor: f64) {
         self.speed = 1.0 / factor;
     }
 
     /// Lets `seconds` pass with `rate` new requests a second.
-    pub fn run(&mut self, seconds: f64, rate: f64) {
+    pub(crate) fn run(&mut self, seconds: f64, rate: f64) {
         let end = self.now + seconds;
         let mut arrival = self.now + self.gap(rate);
         loop {
@@ -453,7 +453,7 @@ impl<'a> World<'a> {
 }
 
 /// Per second, over the tenths from `from` to `to` seconds.
-pub fn rate(tenths: &[Tenth], from: f64, to: f64, of: impl Fn(&Tenth) -> u64) -> f64 {
+pub(crate) fn rate(tenths: &[Tenth], from: f64, to: f64, of: impl Fn(&Tenth) -> u64) -> f64 {
     let span = &tenths[(from * 10.0) as usize..(to * 10.0) as usize];
     span.iter().map(of).sum::<u64>() as f64 / (to - from)
 }

@@ -106,6 +106,8 @@ pub struct Gradient {
     service: Smooth,
     /// Connections that have work in name only: their client has not sent its request yet.
     silent: f64,
+    /// Latency has been told: where it is not, none was.
+    sighted: bool,
     /// Where the queue began to stand the last time; there growth becomes careful.
     threshold: f64,
     /// Samples in a row with a standing queue.
@@ -128,6 +130,7 @@ impl Gradient {
             rate: Smooth::default(),
             service: Smooth::default(),
             silent: 0.0,
+            sighted: false,
             threshold: f64::INFINITY,
             stood: 0,
             knee: Knee::default(),
@@ -136,6 +139,7 @@ impl Gradient {
 
     fn decide(&mut self, sample: &Sample) {
         let look = Look::at(sample, self.limit());
+        self.sighted |= look.knows_latency;
         let is_dropping = look.dropped_share > LATE_FEW;
         let target = self.slack.bound();
         let is_standing = self.has_stood(look.wait_min, target);
@@ -152,7 +156,10 @@ impl Gradient {
             self.rate.forget();
             self.service.forget();
             let settled = self.slack.has_settled(&look);
-            let bound = if settled { self.knee.step(&look, self.limit, target) } else { None };
+            // Long waits of clients, or of handlers, say nothing about how many there may be.
+            let is_silent = look.rate < 1.0 && self.sighted;
+            let judged = settled && !is_silent;
+            let bound = if judged { self.knee.step(&look, self.limit, target) } else { None };
             bound.unwrap_or_else(|| self.at_ease(&look))
         };
         // A limit that nobody reached is not what made anybody wait; what there was is.

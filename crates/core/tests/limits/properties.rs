@@ -1,0 +1,64 @@
+//! What holds for every limit, whatever it is told.
+
+use std::time::Duration;
+
+use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Limit, Sample};
+use highwater_core::time::Instant;
+use proptest::prelude::*;
+
+fn all(limit_max: u32) -> Vec<Box<dyn Limit>> {
+    let target = Duration::from_millis(10);
+    vec![
+        Box::new(Fixed::new(limit_max)),
+        Box::new(HillClimb::new(limit_max)),
+        Box::new(Aimd::new(limit_max, target)),
+        Box::new(Gradient::new(Aim { target, limit_max, start: 1024, spare: 1 })),
+    ]
+}
+
+/// Anything: also what contradicts itself.
+fn sample() -> impl Strategy<Value = Sample> {
+    let count = || prop_oneof![Just(0), 0..200_u64, any::<u32>().prop_map(u64::from)];
+    let time = || prop_oneof![Just(0), 0..50_000_000_u64, 0..u64::from(u32::MAX) * 100];
+    (
+        (time(), count(), count(), count(), count()),
+        (any::<u32>(), any::<u32>(), time(), time(), time(), -1.0..2.0_f32),
+    )
+        .prop_map(|((span, completed, good, refused, dropped), rest)| {
+            let (in_flight, in_flight_max, min, mean, latency, busy) = rest;
+            Sample {
+                span: Duration::from_nanos(span),
+                completed,
+                good,
+                refused,
+                dropped,
+                in_flight,
+                in_flight_max,
+                queue_delay_min: Duration::from_nanos(min),
+                queue_delay_mean: Duration::from_nanos(mean),
+                latency_mean: Duration::from_nanos(latency),
+                busy,
+            }
+        })
+}
+
+proptest! {
+    /// Purpose: no sample, however absurd, closes a server for good or lifts its bound; and what was
+    /// decided can be decided again from the same samples.
+    #[test]
+    fn limits_keep_their_bounds(
+        samples in prop::collection::vec(sample(), 1..80),
+        limit_max in prop_oneof![0..3_u32, 1..5000_u32, Just(u32::MAX)],
+    ) {
+        for (mut limit, mut twin) in all(limit_max).into_iter().zip(all(limit_max)) {
+            let mut now = Instant::ZERO;
+            for sample in &samples {
+                now += sample.span;
+                let said = limit.on_sample(now, sample);
+                prop_assert_eq!(said, limit.limit());
+                prop_assert_eq!(said, twin.on_sample(now, sample));
+                prop_assert!(said >= 1 && said <= limit_max.max(1), "{}: {}", limit.name(), said);
+            }
+        }
+    }
+}
