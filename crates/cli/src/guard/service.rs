@@ -62,12 +62,16 @@ impl Service {
         let smoothed = self.smoothed.map_or(stay, |before| before + weight * (stay - before));
         self.smoothed = Some(smoothed);
         let forgotten = if is_free { 1.0 + FORGOTTEN * span } else { 1.0 };
-        let mut lowest = self.lowest.map_or(smoothed, |lowest| smoothed.min(lowest * forgotten));
         self.at_least = is_least.then(|| self.at_least.unwrap_or(now));
         if self.at_least.is_some_and(|since| now.saturating_since(since) >= AT_LEAST) {
-            lowest = smoothed;
+            self.lowest = Some(smoothed);
+        } else if let Some(lowest) = self.lowest {
+            self.lowest = Some(smoothed.min(lowest * forgotten));
+        } else if is_free {
+            self.lowest = Some(smoothed);
         }
-        self.lowest = Some(lowest);
+        // Whoever has only seen a server overloaded knows nothing of its service.
+        let Some(lowest) = self.lowest else { return Duration::ZERO };
         if lowest > STAY_MAX {
             return Duration::ZERO;
         }
@@ -130,6 +134,17 @@ mod tests {
         run(&mut service, &mut now, 10, 10, (true, false));
         assert_eq!(run(&mut service, &mut now, 4, 100, (false, true)), Duration::from_millis(85));
         assert_eq!(run(&mut service, &mut now, 10, 100, (false, true)), Duration::ZERO);
+    }
+
+    /// Purpose: how long connections stay in an overload that was there from the beginning is not what
+    /// they stay when nobody waits.
+    #[test]
+    fn an_overload_teaches_no_service() {
+        let (mut service, mut now) = (Service::default(), Instant::ZERO);
+        assert_eq!(run(&mut service, &mut now, 10, 400, (false, false)), Duration::ZERO);
+        assert_eq!(service.lowest, None);
+        run(&mut service, &mut now, 10, 2, (true, false));
+        assert!(run(&mut service, &mut now, 1, 400, (false, false)) > Duration::from_millis(390));
     }
 
     /// Purpose: clients that keep connections for minutes, and more of them by and by, are no overload.
