@@ -6,12 +6,16 @@ SHELL := /bin/bash
 # How much of each; override on the command line: make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
+# What the overload experiments are told besides: make stress OVERLOAD=--quick
+OVERLOAD ?=
+# They make network namespaces, which only root may.
+as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
 NIGHTLY ?= nightly
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the release binaries into target/release
@@ -40,6 +44,21 @@ bench-peers: ## Measure against every peer, about ten minutes; the record goes t
 	bench/build.sh
 	cargo build --release --locked -p highwater-arena
 	bench/run.py --name peers
+
+.PHONY: stress
+stress: ## Escalate to ten times capacity, by what turns the excess away: half an hour, as root; OVERLOAD=--quick for two minutes
+	cargo build --release --locked -p highwater-arena -p highwater-cli
+	$(as_root) bench/overload/stress.py $(if $(OVERLOAD),$(OVERLOAD),--name stress)
+
+.PHONY: adaptive-bench
+adaptive-bench: ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+	cargo build --release --locked -p highwater-arena -p highwater-cli
+	$(as_root) bench/overload/adaptive.py $(if $(OVERLOAD),$(OVERLOAD),--name adaptive)
+
+.PHONY: scaling-bench
+scaling-bench: ## When the server asks for another one beside it: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+	cargo build --release --locked -p highwater-arena -p highwater-cli
+	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
 
 .PHONY: sim
 sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed

@@ -25,8 +25,15 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
 const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
-const MODULES: &[&[&str]] =
-    &[&["log", "machine"], &["cache", "metrics"], &["app"], &["server"], &["sim"], &["testing"]];
+const MODULES: &[&[&str]] = &[
+    &["log", "machine"],
+    &["cache", "metrics"],
+    &["app"],
+    &["admission"],
+    &["server"],
+    &["sim"],
+    &["testing"],
+];
 
 /// The one crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "highwater-sys";

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use highwater::machine::{self, Machine};
+use highwater::server;
 
-/// Say which transport will be used and why, what limits there are, and what to change.
+/// Say which transport and which gate will be used and why, what limits there are, and what to
+/// change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  highwater doctor\n  highwater doctor --json")]
 pub(crate) struct Args {
@@ -15,19 +17,57 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let machine = machine::look();
+    let gate = Gate::here();
     if args.json {
-        json(&machine)
+        json(&machine, &gate)
     } else {
-        text(&machine)
+        text(&machine, &gate)
     }
     ExitCode::SUCCESS
 }
 
+/// What a server would refuse connections with.
+struct Gate {
+    mechanism: &'static str,
+    reason: String,
+}
+
+impl Gate {
+    fn here() -> Gate {
+        let (mechanism, reason) = server::gate_here();
+        Gate { mechanism, reason }
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        match self.mechanism {
+            "ebpf" => None,
+            "nft" => Some(
+                "the gate is a fixed ceiling, and excess within it waits instead of being refused: \
+                 grant CAP_BPF for one that follows the limit (setcap cap_bpf+ep on the program, \
+                 AmbientCapabilities=CAP_BPF in systemd, --cap-add BPF in a container)",
+            ),
+            _ => Some(
+                "connections beyond the limit wait instead of being refused in the kernel: grant \
+                 CAP_BPF (setcap cap_bpf+ep on the program, AmbientCapabilities=CAP_BPF in \
+                 systemd, --cap-add BPF in a container)",
+            ),
+        }
+    }
+}
+
+/// What to change, about the machine and about the gate.
+fn advice(machine: &Machine, gate: &Gate) -> Vec<String> {
+    let mut advice = machine.advice();
+    advice.extend(gate.advice().map(str::to_owned));
+    advice
+}
+
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
-fn text(machine: &Machine) {
+fn text(machine: &Machine, gate: &Gate) {
     println!("highwater {}", env!("CARGO_PKG_VERSION"));
     println!("kernel       {}", machine.kernel);
     println!("transport    {} ({})", machine.transport, machine.transport_reason);
+    println!("gate         {} ({})", gate.mechanism, gate.reason);
     let cores: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
     println!(
         "cores        {} allowed ({}), {} workers by default",
@@ -41,7 +81,7 @@ fn text(machine: &Machine) {
         "backlog      {} (net.core.somaxconn)",
         machine.somaxconn.map_or("unknown".into(), |n| n.to_string())
     );
-    let advice = machine.advice();
+    let advice = advice(machine, gate);
     if advice.is_empty() {
         println!("\nNothing to change.");
     }
@@ -51,24 +91,21 @@ fn text(machine: &Machine) {
 }
 
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
-fn json(machine: &Machine) {
-    let quoted = |text: &str| format!("\"{}\"", text.escape_default());
-    let cores: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
-    let advice: Vec<String> = machine.advice().iter().map(|line| quoted(line)).collect();
-    println!(
-        "{{\"version\":{},\"kernel\":{},\"transport\":{},\"transport_reason\":{},\"cores\":[{}],\
-         \"workers\":{},\"descriptors_soft\":{},\"descriptors_hard\":{},\"connections_max\":{},\
-         \"somaxconn\":{},\"advice\":[{}]}}",
-        quoted(env!("CARGO_PKG_VERSION")),
-        quoted(&machine.kernel),
-        quoted(&machine.transport),
-        quoted(&machine.transport_reason),
-        cores.join(","),
-        machine.workers,
-        machine.descriptors_soft,
-        machine.descriptors_hard,
-        machine.connections_max,
-        machine.somaxconn.map_or("null".into(), |n| n.to_string()),
-        advice.join(","),
-    );
+fn json(machine: &Machine, gate: &Gate) {
+    let found = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "kernel": machine.kernel,
+        "transport": machine.transport,
+        "transport_reason": machine.transport_reason,
+        "gate": gate.mechanism,
+        "gate_reason": gate.reason,
+        "cores": machine.cores,
+        "workers": machine.workers,
+        "descriptors_soft": machine.descriptors_soft,
+        "descriptors_hard": machine.descriptors_hard,
+        "connections_max": machine.connections_max,
+        "somaxconn": machine.somaxconn,
+        "advice": advice(machine, gate),
+    });
+    println!("{found}");
 }

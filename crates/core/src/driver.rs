@@ -12,12 +12,14 @@
 //!   when the kernel holds no buffer and no operation of that connection any more.
 //! * R4 Ids are small and dense (a slot index): a worker may use them to index a `Vec`.
 //! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written.
-//! * R6 Commands (`send`, `read`, `close`, `accept`) never call back; what they cause is reported by
+//! * R6 Commands (`send`, `read`, `close`, `accept`, …) never call back; what they cause is reported by
 //!   a later `poll`. A command naming a closed id is a bug in the worker.
 //! * R7 `poll` waits no longer than told, and not at all when an event is ready or a `Waker` of this
 //!   driver was used. It may return without any event.
+//! * R8 After [`Accepting::Few`] no more come than it said, and after [`Accepting::Paused`] none, but
+//!   for those that the kernel had already taken from the listen queue under a larger bound.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first.
-//! * O2 Commands are given between polls, not from inside the callback.
+//! * O2 Commands and questions are given between polls, not from inside the callback.
 //! * O3 After `close(id)` no further command names `id`; after a send with [`Then::Close`] only
 //!   `close(id)` may, to cut that send off.
 
@@ -141,8 +143,12 @@ pub enum Wait {
 /// Whether connections are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepting {
-    /// Yes.
+    /// Yes, as many as come.
     On,
+    /// So many more, then none until told otherwise, as if by [`Accepting::Paused`]. What this
+    /// counts is every [`Event::Accepted`] after the command, so that whoever knows how much room
+    /// there is never gets one too many.
+    Few(u32),
     /// Not now: they wait in the listen queue.
     Paused,
     /// Never again: what already waits in the listen queue is still accepted, then the listener is
@@ -172,8 +178,16 @@ pub trait Driver {
     /// Closes, abandoning a send in flight. Answered by [`Event::Closed`].
     fn close(&mut self, id: ConnId, how: Close);
 
-    /// Says whether connections are accepted. A new driver accepts.
+    /// Says whether connections are accepted. A new driver accepts none before it is told to.
     fn accept(&mut self, accepting: Accepting);
+
+    /// How many connections may wait to be accepted from now on; the kernel drops further attempts,
+    /// so that clients try again a second later. Those that wait already go on waiting.
+    fn backlog(&mut self, backlog: u32);
+
+    /// Whether the peer has finished sending or is gone, even if bytes it sent before are still
+    /// unread. Asks the kernel: to be asked only about work that may no longer be worth doing.
+    fn is_hung_up(&mut self, id: ConnId) -> bool;
 
     /// The clock by which this driver's time-outs run. In the simulator it is part of the simulation.
     fn clock(&self) -> Self::Clock;

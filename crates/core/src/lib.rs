@@ -14,6 +14,7 @@ pub mod driver;
 pub mod histogram;
 pub mod http1;
 pub mod http_date;
+pub mod limit;
 pub mod percent;
 pub mod prng;
 pub mod route;

@@ -83,6 +83,9 @@ pub trait Clock: Clone {
 
     /// The wall clock.
     fn unix_time(&self) -> UnixSeconds;
+
+    /// The wall clock, in milliseconds since 1970-01-01T00:00:00Z: for what clients say in these.
+    fn unix_millis(&self) -> u64;
 }
 
 /// Seconds since 1970-01-01T00:00:00Z, as the `Date` header needs them (no leap seconds).

@@ -71,6 +71,7 @@
 //! is an [`Error`], and [`Router::errors`] is the one place that gives it a shape.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod app;
 pub mod cache;
 pub mod log;

@@ -35,9 +35,10 @@ use highwater_core::driver::{Driver, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::runtime::LocalRuntime;
 
+use crate::admission::gate::WorkerGate;
 use crate::app::{Router, set_pool};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Full, Inbox, Pool, ServerConfig, Worker, WorkerParts};
+use crate::server::{Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 use crate::sim::{Heard, Network, Reader, SimDriver, Stage, Trace, Weather};
 
 /// How long an answer may take: of the simulated time, and of the real time that a runtime takes.
@@ -95,6 +96,10 @@ impl Setup {
             limits: config.limits,
             connections_max: config.connections_max.unwrap_or(u32::MAX),
             metrics,
+            gate: WorkerGate::open(),
+            queue_target: config.queue_target,
+            deadline_max: config.deadline_max,
+            think_max: THINK_MAX,
         };
         let network = Network::new(seed, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
@@ -499,7 +504,8 @@ impl Server {
             if has_jobs {
                 self.pool.run_deferred();
             }
-            let quiet = events == 0 && !has_mail && !has_jobs && self.inbox.park(None);
+            let is_idle = events == 0 && !self.worker.has_backlog();
+            let quiet = is_idle && !has_mail && !has_jobs && self.inbox.park(None);
             quiet_turns = if quiet { quiet_turns + 1 } else { 0 };
         }
     }

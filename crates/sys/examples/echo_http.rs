@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use highwater_core::driver::{ConnId, Event, Output, Reading, Then, Wait};
+use highwater_core::driver::{Accepting, ConnId, Event, Output, Reading, Then, Wait};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu};
@@ -51,6 +51,7 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
     let mut connections: Vec<Connection> = Vec::new();
     let mut pool: Vec<Vec<u8>> = Vec::new();
     let mut todo: Vec<ConnId> = Vec::new();
+    driver.accept(Accepting::On);
     loop {
         driver.poll(Wait::Forever, &mut |event| match event {
             Event::Accepted(id, _) => {

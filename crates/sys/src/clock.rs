@@ -16,6 +16,11 @@ impl Clock for SystemClock {
     fn unix_time(&self) -> UnixSeconds {
         realtime()
     }
+
+    fn unix_millis(&self) -> u64 {
+        let time = read(libc::CLOCK_REALTIME);
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + time.tv_nsec as u64 / 1_000_000
+    }
 }
 
 /// `CLOCK_MONOTONIC`: nanoseconds since the system started, unaffected by changes of the date.

@@ -19,7 +19,9 @@ compile_error!(
     "highwater-sys speaks to the Linux kernel; other systems use the portable transport"
 );
 
+pub mod bpf;
 mod call;
+pub mod capability;
 pub mod clock;
 pub mod cpu;
 pub mod dial;
@@ -36,7 +38,7 @@ use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::Listener;
+pub use socket::{Listener, Overflows};
 pub use wake::Waker;
 
 /// What a driver of this crate is made with.

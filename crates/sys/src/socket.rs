@@ -4,6 +4,8 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use highwater_core::driver::AcceptError;
 
@@ -15,8 +17,11 @@ use crate::call::check;
 /// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it.
 #[derive(Debug)]
 pub struct Listener {
-    fd: OwnedFd,
+    /// Shared with nobody for longer than a system call takes ([`Overflows`]).
+    fd: Arc<OwnedFd>,
     backlog: u32,
+    /// A gate's program looks at what arrives here, and connections inherit it.
+    filtered: AtomicBool,
 }
 
 impl Listener {
@@ -35,7 +40,7 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd, backlog })
+            Ok(Listener { fd: Arc::new(fd), backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -51,7 +56,8 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            Ok(Listener { fd, backlog: self.backlog })
+            let (fd, backlog) = (Arc::new(fd), self.backlog);
+            Ok(Listener { fd, backlog, filtered: AtomicBool::new(false) })
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -81,6 +87,40 @@ impl Listener {
         Ok((fd, addr.decode()))
     }
 
+    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind). Those that
+    /// wait already stay, however many they are.
+    ///
+    /// # Errors
+    /// Whatever `listen(2)` reports.
+    pub fn set_backlog(&mut self, backlog: u32) -> io::Result<()> {
+        self.backlog = backlog;
+        listen(&self.fd, backlog)
+    }
+
+    /// What tells how many connections its backlog had no room for. Does not keep it open.
+    pub fn overflows(&self) -> Overflows {
+        Overflows(Arc::downgrade(&self.fd))
+    }
+
+    /// Has `program` look at every packet that arrives here, and decide.
+    pub(crate) fn attach_filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd();
+        let fd = self.fd.as_raw_fd();
+        set_socket_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)?;
+        self.filtered.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Takes from a connection accepted here what is meant for listeners only: a filter would cost
+    /// each of its packets time.
+    #[inline]
+    pub(crate) fn unfilter(&self, connection: RawFd) {
+        if self.filtered.load(Relaxed) {
+            // Fails only if there is none any more.
+            let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
+        }
+    }
+
     /// Whether accepting waits for a connection.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         let on = i32::from(nonblocking);
@@ -96,13 +136,45 @@ impl AsFd for Listener {
     }
 }
 
+/// How many attempts to connect a listener's backlog had no room for: the kernel drops them and tells
+/// nobody else.
+#[derive(Clone, Debug)]
+pub struct Overflows(Weak<OwnedFd>);
+
+impl Overflows {
+    /// So many since the listener was made, counted round at 2³². An attempt that is repeated, by
+    /// default after a second, counts again, and so does what a gate's program dropped. `None` once
+    /// the listener is closed, or if the kernel does not say.
+    pub fn count(&self) -> Option<u32> {
+        // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last that there is.
+        const DROPS: usize = 8;
+        let fd = self.0.upgrade()?;
+        let mut memory = [0_u32; DROPS + 1];
+        let mut len = mem::size_of_val(&memory) as libc::socklen_t;
+        let place = memory.as_mut_ptr().cast();
+        // SAFETY: `memory` and `len` are valid for writes, and `len` says how much there is room for.
+        let result = unsafe {
+            libc::getsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                place,
+                &raw mut len,
+            )
+        };
+        check(result).ok()?;
+        (len as usize == mem::size_of_val(&memory)).then_some(memory[DROPS])
+    }
+}
+
 /// Adopts a listening socket that somebody else made, for example a service manager.
 ///
 /// It needs `SO_REUSEPORT` for [`another`](Listener::another) to work.
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        Listener { fd: listener.into(), backlog: 4096 }
+        let fd = Arc::new(listener.into());
+        Listener { fd, backlog: 4096, filtered: AtomicBool::new(false) }
     }
 }
 
@@ -224,6 +296,15 @@ pub(crate) fn reset_on_close(fd: RawFd) {
 pub(crate) fn finish_sending(fd: RawFd) {
     // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will tell.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Whether the peer has finished sending or is gone. Unlike peeking at what there is to receive, this
+/// sees past bytes that are still unread.
+pub(crate) fn is_hung_up(fd: RawFd) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `asked` is one entry, valid for reads and writes until the call returns.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// Closes a descriptor that `fd`'s owner keeps as a number.

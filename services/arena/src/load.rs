@@ -1,5 +1,7 @@
 //! Routes whose cost can be chosen: `/work` burns the worker's CPU, `/sleep` only waits.
 
+use std::hint::black_box;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use highwater::{Error, Query, Router};
@@ -20,19 +22,48 @@ struct Sleep {
     ms: u64,
 }
 
-/// Adds `/work` and `/sleep`.
+/// Adds `/work` and `/sleep`. Takes a few milliseconds: `/work` has to know how fast this CPU is.
 pub fn routes(router: Router) -> Router {
+    steps_per_us();
     router.get("/work", work).get("/sleep", sleep)
 }
 
-/// Burns `us` microseconds on the worker: the service time of an overload experiment.
+/// Burns `us` microseconds of CPU on the worker: the service time of an overload experiment.
+///
+/// It counts steps and does not watch the clock: a clock goes on while the kernel interrupts the handler to refuse a
+/// connection, so refusing would seem to cost nothing at all.
 fn work(Query(Work { us }): Query<Work>) -> Result<&'static str, Error> {
-    let duration = checked("us", Duration::from_micros(us))?;
-    let begun = Instant::now();
-    while begun.elapsed() < duration {
-        std::hint::spin_loop();
-    }
+    checked("us", Duration::from_micros(us))?;
+    burn(us * steps_per_us());
     Ok("done")
+}
+
+/// How many steps of [`burn`] take this CPU a microsecond when nothing interrupts it: the quickest of several tries.
+fn steps_per_us() -> u64 {
+    static MEASURED: OnceLock<u64> = OnceLock::new();
+    const TRIES: u32 = 20;
+    const STEPS: u64 = 100_000;
+    *MEASURED.get_or_init(|| {
+        let quickest = (0..TRIES)
+            .map(|_| {
+                let begun = Instant::now();
+                burn(STEPS);
+                begun.elapsed()
+            })
+            .min()
+            .unwrap_or_default();
+        (STEPS * 1_000 / quickest.as_nanos().max(1) as u64).max(1)
+    })
+}
+
+/// Each step of a linear congruential generator (Knuth's MMIX constants) needs the one before it, so a CPU cannot run them side by side.
+fn burn(steps: u64) {
+    let mut state = steps;
+    for _ in 0..steps {
+        state = black_box(
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407),
+        );
+    }
 }
 
 async fn sleep(Query(Sleep { ms }): Query<Sleep>) -> Result<&'static str, Error> {

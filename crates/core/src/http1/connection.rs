@@ -133,6 +133,8 @@ pub struct Connection {
     /// The peer waits for a 100 before it sends the body.
     pub(super) continue_owed: bool,
     pub(super) body_paused: bool,
+    /// A request that has come waits for its turn.
+    pub(super) held: bool,
     pub(super) draining: bool,
     /// Some bytes of the next head have come.
     pub(super) head_begun: bool,
@@ -210,6 +212,7 @@ impl Connection {
             version: Version::Http11,
             continue_owed: false,
             body_paused: false,
+            held: false,
             draining: false,
             head_begun: false,
             eof: false,

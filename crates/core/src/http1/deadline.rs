@@ -35,6 +35,8 @@ impl Connection {
             (_, Ending::Lingering) if sending => Instant::MAX,
             (_, Ending::Lingering) => self.since + limits.linger_timeout,
             (_, Ending::Close | Ending::Linger) => Instant::MAX,
+            // It is ours to go on; the peer has done its part.
+            _ if self.held => Instant::MAX,
             (Input::Head, _) if self.reply != Reply::None => Instant::MAX,
             (Input::Head, _) if self.head_begun => self.since + limits.header_timeout,
             (Input::Head | Input::Discarding(_), _) if sending => Instant::MAX,

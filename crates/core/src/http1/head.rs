@@ -157,6 +157,7 @@ pub struct Head<'a> {
     pub(crate) path_on: &'a [u8],
     pub(crate) path_len: usize,
     pub(crate) version: Version,
+    pub(crate) names_deadline: bool,
     pub(crate) headers: Headers<'a>,
 }
 

@@ -8,9 +8,11 @@
 //! nowhere: what the grammar does not allow is answered with a status the client can see, and the
 //! connection is closed.
 
+mod admission;
 mod body;
 mod connection;
 mod deadline;
+mod deadline_field;
 mod encode;
 mod error;
 mod head;

@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use super::deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 use super::error::Reject;
 use super::head::{Head, Headers, Method, Span, Version};
 use super::limits::Limits;
@@ -26,6 +27,7 @@ pub(super) struct Parsed {
     /// The peer wants the connection closed after the answer.
     pub(super) close: bool,
     pub(super) expect_continue: bool,
+    names_deadline: bool,
 }
 
 /// How the body that follows a head is delimited (RFC 9112 §6.3).
@@ -53,6 +55,7 @@ impl Parsed {
             path_on: &bytes[path..target_end],
             path_len,
             version: self.version,
+            names_deadline: self.names_deadline,
             headers: Headers { bytes, spans },
         }
     }
@@ -168,6 +171,7 @@ pub(super) fn parse(
         },
         close: facts.close || (line.version == Version::Http10 && !facts.keep_alive),
         expect_continue: facts.expect_continue && line.version == Version::Http11,
+        names_deadline: facts.names_deadline,
     }))
 }
 
@@ -416,6 +420,7 @@ struct Facts {
     keep_alive: bool,
     expect_continue: bool,
     expect_other: bool,
+    names_deadline: bool,
 }
 
 impl Default for Facts {
@@ -429,6 +434,7 @@ impl Default for Facts {
             keep_alive: false,
             expect_continue: false,
             expect_other: false,
+            names_deadline: false,
         }
     }
 }
@@ -450,6 +456,14 @@ impl Facts {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expect_continue |= known;
                 self.expect_other |= !known;
+                Ok(())
+            }
+            15 if name.eq_ignore_ascii_case(REQUEST_TIMEOUT) => {
+                self.names_deadline = true;
+                Ok(())
+            }
+            18 if name.eq_ignore_ascii_case(REQUEST_DEADLINE) => {
+                self.names_deadline = true;
                 Ok(())
             }
             _ => Ok(()),

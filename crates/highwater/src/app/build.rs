@@ -9,10 +9,11 @@ use highwater_core::http1;
 use highwater_core::route;
 use http::{HeaderValue, Method};
 
-use super::dispatch::{
-    Allowed, App, Endpoint, EndpointInfo, Methods, PathId, Scope, ScopeId, Shared,
-};
+use super::concurrency::Concurrency;
+use super::dispatch::{Allowed, App, Endpoint, Methods, PathId, Scope, ScopeId, Shared};
+use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
+use super::refusal::Refusals;
 use super::router::{Route, Router};
 
 /// How many endpoints, paths and nested routers an application can have, each: what fits in 16 bits,
@@ -42,7 +43,8 @@ impl fmt::Display for BuildError {
 impl StdError for BuildError {}
 
 pub(super) fn build(router: Router) -> Result<App, BuildError> {
-    let mut build = Build::default();
+    let priority_field = router.priority_field.as_deref().map(Box::from);
+    let mut build = Build { priority_field, ..Build::default() };
     build.add_router(router, "", &Scope::default());
     build.finish()
 }
@@ -56,6 +58,7 @@ struct Build {
     scopes: Vec<Scope>,
     endpoints: Vec<(Route, ScopeId)>,
     wants_peer: bool,
+    priority_field: Option<Box<str>>,
     problems: Vec<String>,
 }
 
@@ -174,6 +177,11 @@ impl Build {
                  take it in one argument"
             ));
         }
+        if description.options.concurrency_max == Some(0) {
+            self.problems.push(format!(
+                "{place}: concurrency_limit(0) would refuse every request; write 1 or more"
+            ));
+        }
         let own = description.problems.iter().map(|problem| format!("{place}: {problem}"));
         self.problems.extend(own);
         if route.methods.as_ref().is_some_and(Vec::is_empty) {
@@ -215,6 +223,9 @@ impl Build {
             kind: route.description.kind,
             body: body_use(&route),
             body_max: route.description.options.body_max,
+            priority: route.description.options.priority,
+            is_vital: route.description.options.is_vital,
+            concurrency: route.description.options.concurrency_max.map(Concurrency::new),
             handler: route.handler,
         });
         Ok(App::new(Shared {
@@ -224,8 +235,10 @@ impl Build {
             infos,
             allowed,
             allowed_anywhere: allow(&anywhere),
+            refusals: self.scopes.iter().map(Refusals::new).collect(),
             scopes: self.scopes,
             wants_peer,
+            priority_field: self.priority_field,
         }))
     }
 }
@@ -296,5 +309,8 @@ fn info(route: &Route) -> EndpointInfo {
         timeout: options.timeout,
         detached: options.detached,
         body: body_use(route),
+        priority: options.priority,
+        concurrency_max: options.concurrency_max,
+        is_vital: options.is_vital,
     }
 }

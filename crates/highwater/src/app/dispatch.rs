@@ -24,18 +24,21 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use highwater_core::http1::{BodyPlan, Head, Limits, Method, Reject};
 use highwater_core::route::{self, Params};
 use http::{HeaderValue, StatusCode, header};
 
+use super::concurrency::Concurrency;
+use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::exit::{Exit, guarded};
 use super::extract::BodyUse;
 use super::fixed::FixedResponse;
 use super::handler::{Dispatch, Kind};
 use super::middleware::{Layer, MiddlewareRequest, Next};
+use super::priority::Priority;
+use super::refusal::Refusals;
 use super::request::{Incoming, Request};
 use super::response::{IntoResponse, Response};
 
@@ -43,8 +46,12 @@ use super::response::{IntoResponse, Response};
 /// [`Router::build`](super::Router::build); cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
 pub struct App {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
+
+/// How a body is planned that nobody reads: as a stream without bound, so that the connection drops it
+/// as it comes.
+pub(crate) const UNWANTED_BODY: BodyPlan = BodyPlan::Streamed(u64::MAX);
 
 /// What a head was found to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +101,10 @@ pub(crate) struct Shared {
     pub(super) allowed_anywhere: HeaderValue,
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
+    /// By scope.
+    pub(super) refusals: Vec<Refusals>,
+    /// The field by which clients say how important their requests are.
+    pub(super) priority_field: Option<Box<str>>,
 }
 
 /// The endpoints of a path by method.
@@ -123,6 +134,17 @@ pub(super) struct Scope {
     pub(super) renderer: Option<Arc<Renderer>>,
 }
 
+impl Scope {
+    /// Gives an error in `response` its shape, if there is one without.
+    #[inline]
+    pub(super) fn render(&self, response: Response) -> Response {
+        response.render(|error| match &self.renderer {
+            Some(renderer) => guarded(|| renderer(error)).unwrap_or_else(|_| error.render()),
+            None => error.render(),
+        })
+    }
+}
+
 pub(super) type BeforeHook = dyn Fn(&Request<'_>) -> Result<(), Error> + Send + Sync;
 pub(super) type AfterHook = dyn Fn(&Request<'_>, &mut Response) + Send + Sync;
 pub(super) type Renderer = dyn Fn(&Error) -> Response + Send + Sync;
@@ -134,55 +156,10 @@ pub(super) struct Endpoint {
     pub(super) kind: Kind,
     pub(super) body: BodyUse,
     pub(super) body_max: Option<u64>,
-}
-
-/// What is known of an endpoint before any request comes.
-#[derive(Clone, Debug)]
-pub struct EndpointInfo {
-    pub(super) methods: Box<str>,
-    pub(super) pattern: Box<str>,
-    pub(super) name: Box<str>,
-    pub(super) kind: Kind,
-    pub(super) timeout: Option<Duration>,
-    pub(super) detached: bool,
-    pub(super) body: BodyUse,
-}
-
-impl EndpointInfo {
-    /// The methods it was registered for, separated by commas; `*` for all.
-    pub fn methods(&self) -> &str {
-        &self.methods
-    }
-
-    /// The path it was registered for, prefixes included.
-    pub fn pattern(&self) -> &str {
-        &self.pattern
-    }
-
-    /// Its name in metrics: the one it was given, else its pattern.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How its handler is run.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// How long it may take to answer; `None` if it has no bound of its own.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Whether its handler runs to its end even if the peer has gone.
-    pub fn is_detached(&self) -> bool {
-        self.detached
-    }
-
-    /// How it takes a request's body.
-    pub fn body(&self) -> BodyUse {
-        self.body
-    }
+    pub(super) priority: Priority,
+    /// Served whatever happens.
+    pub(super) is_vital: bool,
+    pub(super) concurrency: Option<Arc<Concurrency>>,
 }
 
 impl App {
@@ -207,17 +184,16 @@ impl App {
         }
     }
 
-    /// How the target wants the request's body. What nobody reads is planned as a stream without
-    /// bound, so that the connection drops it as it comes.
+    /// How the target wants the request's body.
     #[inline]
     pub(crate) fn plan(&self, target: Target, limits: &Limits) -> BodyPlan {
         let Target::Endpoint(index) = target else {
-            return BodyPlan::Streamed(u64::MAX);
+            return UNWANTED_BODY;
         };
         let endpoint = &self.shared.endpoints[usize::from(index)];
         let max = endpoint.body_max.unwrap_or(limits.body_max);
         match endpoint.body {
-            BodyUse::None => BodyPlan::Streamed(u64::MAX),
+            BodyUse::None => UNWANTED_BODY,
             BodyUse::Whole => BodyPlan::Whole(max),
             BodyUse::Streamed => BodyPlan::Streamed(max),
         }
@@ -242,7 +218,7 @@ impl App {
         }
         match self.shared.run(scope, &request) {
             Outcome::Ready(response) if response.is_error() => {
-                Outcome::Ready(self.shared.render(scope, response))
+                Outcome::Ready(scope.render(response))
             }
             outcome => outcome,
         }
@@ -262,7 +238,7 @@ impl App {
     /// shape of the application's errors.
     pub(crate) fn fail(&self, target: Option<Target>, error: Error) -> Response {
         let scope = target.map_or(&self.shared.scopes[0], |target| self.shared.scope(target));
-        self.shared.render(scope, error.into_response())
+        scope.render(error.into_response())
     }
 
     /// Whether anything of it is async, and wants a runtime around it.
@@ -314,7 +290,7 @@ impl Shared {
         }
     }
 
-    fn endpoint(&self, target: Target) -> Option<&Endpoint> {
+    pub(super) fn endpoint(&self, target: Target) -> Option<&Endpoint> {
         match target {
             Target::Endpoint(index) => Some(&self.endpoints[usize::from(index)]),
             _ => None,
@@ -323,15 +299,19 @@ impl Shared {
 
     #[inline]
     pub(super) fn scope(&self, target: Target) -> &Scope {
-        let id = match target {
+        &self.scopes[usize::from(self.scope_id(target))]
+    }
+
+    #[inline]
+    pub(super) fn scope_id(&self, target: Target) -> ScopeId {
+        match target {
             Target::Endpoint(index) => self.endpoints[usize::from(index)].scope,
             Target::NotFound(scope) | Target::NotImplemented(scope) => scope,
             Target::NotAllowed(path) | Target::Options(path) => {
                 self.allowed[usize::from(path)].scope
             }
             Target::OptionsAll => 0,
-        };
-        &self.scopes[usize::from(id)]
+        }
     }
 
     pub(super) fn pattern(&self, target: Target) -> Option<&str> {
@@ -424,15 +404,6 @@ impl Shared {
         }
     }
 
-    /// Gives an error in `response` its shape, if there is one without.
-    #[inline]
-    pub(super) fn render(&self, scope: &Scope, response: Response) -> Response {
-        response.render(|error| match &scope.renderer {
-            Some(renderer) => guarded(|| renderer(error)).unwrap_or_else(|_| error.render()),
-            None => error.render(),
-        })
-    }
-
     /// The way out: an error gets its shape, then hooks have the last word.
     #[inline]
     pub(super) fn finish(
@@ -441,7 +412,7 @@ impl Shared {
         response: Response,
         request: &Request<'_>,
     ) -> Response {
-        let response = self.render(scope, response);
+        let response = scope.render(response);
         if scope.after.is_empty() { response } else { self.run_after(scope, response, request) }
     }
 
@@ -453,7 +424,7 @@ impl Shared {
         });
         match ran {
             Ok(()) => response,
-            Err(error) => self.render(scope, error.into_response()),
+            Err(error) => scope.render(error.into_response()),
         }
     }
 }

@@ -1,11 +1,13 @@
-//! A handler with options.
+//! A handler with options, and what is known of an endpoint before any request comes.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::dispatch::Outcome;
-use super::handler::{Description, Handler};
+use super::extract::BodyUse;
+use super::handler::{Description, Handler, Kind};
+use super::priority::Priority;
 use super::request::Request;
 
 /// What may be set for one endpoint.
@@ -15,6 +17,9 @@ pub(super) struct Options {
     pub(super) name: Option<String>,
     pub(super) timeout: Option<Duration>,
     pub(super) detached: bool,
+    pub(super) priority: Priority,
+    pub(super) concurrency_max: Option<u32>,
+    pub(super) is_vital: bool,
 }
 
 /// A handler with options, made by the methods of [`Handler`].
@@ -56,6 +61,27 @@ impl<H, M> Endpoint<H, M> {
         self.options.detached = true;
         self
     }
+
+    /// As [`Handler::priority`].
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// As [`Handler::concurrency_limit`].
+    #[must_use]
+    pub fn concurrency_limit(mut self, max: u32) -> Self {
+        self.options.concurrency_max = Some(max);
+        self
+    }
+
+    /// As [`Handler::never_shed`].
+    #[must_use]
+    pub fn never_shed(mut self) -> Self {
+        self.options.is_vital = true;
+        self
+    }
 }
 
 /// Marks [`Endpoint`] as a handler.
@@ -78,5 +104,72 @@ impl<M: 'static, H: Handler<M>> Handler<ViaEndpoint<M>> for Endpoint<H, M> {
 impl<H, M> fmt::Debug for Endpoint<H, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What is known of an endpoint before any request comes.
+#[derive(Clone, Debug)]
+pub struct EndpointInfo {
+    pub(super) methods: Box<str>,
+    pub(super) pattern: Box<str>,
+    pub(super) name: Box<str>,
+    pub(super) kind: Kind,
+    pub(super) timeout: Option<Duration>,
+    pub(super) detached: bool,
+    pub(super) body: BodyUse,
+    pub(super) priority: Priority,
+    pub(super) concurrency_max: Option<u32>,
+    pub(super) is_vital: bool,
+}
+
+impl EndpointInfo {
+    /// The methods it was registered for, separated by commas; `*` for all.
+    pub fn methods(&self) -> &str {
+        &self.methods
+    }
+
+    /// The path it was registered for, prefixes included.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Its name in metrics: the one it was given, else its pattern.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How its handler is run.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How long it may take to answer; `None` if it has no bound of its own.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Whether its handler runs to its end even if the peer has gone.
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// How it takes a request's body.
+    pub fn body(&self) -> BodyUse {
+        self.body
+    }
+
+    /// How important its requests are.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// How many of its requests are answered at once, at most; `None` for any number.
+    pub fn concurrency_max(&self) -> Option<u32> {
+        self.concurrency_max
+    }
+
+    /// Whether its requests are served however much work there is.
+    pub fn is_never_shed(&self) -> bool {
+        self.is_vital
     }
 }

@@ -61,7 +61,7 @@ impl Exit {
         let response = answer.unwrap_or_else(IntoResponse::into_response);
         let scope = self.app.scope(self.target);
         let Some(kept) = self.kept else {
-            return self.app.render(scope, response);
+            return scope.render(response);
         };
         let request = Request {
             head: HeadRef::Owned(&kept.head),

@@ -6,7 +6,7 @@ use super::body::Repr;
 use super::dispatch::Outcome;
 use super::handler::{Description, Handler, Kind};
 use super::request::Request;
-use super::response::IntoResponse;
+use super::response::{IntoResponse, Response};
 
 /// An endpoint that always gives the same response; see [`fixed`].
 #[derive(Clone, Debug)]
@@ -24,6 +24,26 @@ pub struct FixedResponse {
 }
 
 impl FixedResponse {
+    /// Encodes `response`, which has its final shape. Content that is not there yet is left out.
+    pub(super) fn new(mut response: Response) -> Self {
+        let mut fields = Vec::new();
+        for (name, value) in response.headers() {
+            fields.extend_from_slice(name.as_bytes());
+            fields.extend_from_slice(b": ");
+            fields.extend_from_slice(value);
+            fields.extend_from_slice(b"\r\n");
+        }
+        let body = match response.take_body().into_repr() {
+            Repr::Empty | Repr::Stream(..) | Repr::Upgrade(_) => Bytes::new(),
+            Repr::Static(bytes) => Bytes::from_static(bytes),
+            Repr::Owned(bytes) => Bytes::from(bytes),
+            Repr::Pooled(bytes) => Bytes::copy_from_slice(&bytes),
+            Repr::Shared(bytes) => bytes,
+        };
+        let status = response.status().as_u16();
+        FixedResponse { status, fields: fields.into_boxed_slice(), body }
+    }
+
     /// The status code.
     pub(crate) fn status(&self) -> u16 {
         self.status
@@ -55,25 +75,9 @@ impl FixedResponse {
 ///
 /// Its content cannot be a stream; [`Router::build`](super::Router::build) refuses that.
 pub fn fixed(response: impl IntoResponse) -> Fixed {
-    let mut response = response.into_response().render(|error| error.render());
-    let mut fields = Vec::new();
-    for (name, value) in response.headers() {
-        fields.extend_from_slice(name.as_bytes());
-        fields.extend_from_slice(b": ");
-        fields.extend_from_slice(value);
-        fields.extend_from_slice(b"\r\n");
-    }
-    let (body, is_stream) = match response.take_body().into_repr() {
-        Repr::Empty => (Bytes::new(), false),
-        Repr::Static(bytes) => (Bytes::from_static(bytes), false),
-        Repr::Owned(bytes) => (Bytes::from(bytes), false),
-        Repr::Pooled(bytes) => (Bytes::copy_from_slice(&bytes), false),
-        Repr::Shared(bytes) => (bytes, false),
-        Repr::Stream(..) | Repr::Upgrade(_) => (Bytes::new(), true),
-    };
-    let status = response.status().as_u16();
-    let response = FixedResponse { status, fields: fields.into_boxed_slice(), body };
-    Fixed { response, is_stream }
+    let response = response.into_response().render(|error| error.render());
+    let is_stream = matches!(response.body().repr(), Repr::Stream(..) | Repr::Upgrade(_));
+    Fixed { response: FixedResponse::new(response), is_stream }
 }
 
 /// Marks [`Fixed`] as a handler.

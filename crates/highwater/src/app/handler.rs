@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, Options};
 use super::error::Error;
 use super::exit::{Exit, guarded, guarded_future};
 use super::extract::{BodyUse, FromRequest, Requirements};
+use super::priority::Priority;
 use super::request::Request;
 use super::response::IntoResponse;
 
@@ -123,6 +124,25 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// dropped at its next `.await`.
     fn detached(self) -> Endpoint<Self, M> {
         Endpoint::new(self).detached()
+    }
+
+    /// Says how important the endpoint's requests are while requests wait for their turn. The client
+    /// may say otherwise where [`Router::priority_field`](super::Router::priority_field) lets it.
+    fn priority(self, priority: Priority) -> Endpoint<Self, M> {
+        Endpoint::new(self).priority(priority)
+    }
+
+    /// Answers at most `max` requests of the endpoint at once, over all workers; a further one is
+    /// answered 503. A request counts until its response's head is made (streamed content does not),
+    /// or until the work on it is over: a blocking handler whose request has timed out still counts.
+    fn concurrency_limit(self, max: u32) -> Endpoint<Self, M> {
+        Endpoint::new(self).concurrency_limit(max)
+    }
+
+    /// Serves the endpoint's requests before all others, and however much work there is: for health
+    /// checks, which must say how a server is that has no time for anything else. It must be quick.
+    fn never_shed(self) -> Endpoint<Self, M> {
+        Endpoint::new(self).never_shed()
     }
 }
 

@@ -186,11 +186,11 @@ impl Next {
         }
         let outcome = guarded(|| answer(&app, target, request));
         match outcome.unwrap_or_else(|error| Outcome::Ready(error.into_response())) {
-            Outcome::Ready(response) => app.render(app.scope(target), response),
+            Outcome::Ready(response) => app.scope(target).render(response),
             Outcome::Later(future) => future.await,
             Outcome::Offload(job) => match offload(job).await {
                 Ok(response) => response,
-                Err(error) => app.render(app.scope(target), error.into_response()),
+                Err(error) => app.scope(target).render(error.into_response()),
             },
             Outcome::Fixed(_) => unreachable!("fixed responses bypass middleware"),
         }

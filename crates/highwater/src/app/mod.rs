@@ -14,8 +14,10 @@
     reason = "the worker uses the rest; drop this with its arrival"
 )]
 
+mod admit;
 mod body;
 mod build;
+mod concurrency;
 mod dispatch;
 mod endpoint;
 mod error;
@@ -27,6 +29,8 @@ mod head;
 mod into_response;
 mod middleware;
 mod offload;
+mod priority;
+mod refusal;
 mod request;
 mod response;
 mod router;
@@ -35,8 +39,8 @@ mod tests;
 
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
-pub use dispatch::{App, EndpointInfo};
-pub use endpoint::Endpoint;
+pub use dispatch::App;
+pub use endpoint::{Endpoint, EndpointInfo};
 pub use error::{BoxError, Error};
 pub use extract::{
     BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
@@ -47,12 +51,14 @@ pub use extract::{Form, Json, Path, Query};
 pub use fixed::{Fixed, fixed};
 pub use handler::{Blocking, Handler, Kind, blocking};
 pub use middleware::{MiddlewareRequest, Next};
+pub use priority::Priority;
 pub use request::{Headers, Request};
 pub use response::{Html, IntoResponse, Redirect, Response};
 pub use router::Router;
 
 pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel};
-pub(crate) use dispatch::{Job, Outcome, Target};
+pub(crate) use concurrency::Permit;
+pub(crate) use dispatch::{Job, Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;
 pub(crate) use offload::{Submit, Task, set_pool};
 pub(crate) use request::{Incoming, RequestBody};

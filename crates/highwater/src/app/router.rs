@@ -84,6 +84,7 @@ pub struct Router {
     pub(super) middleware: Vec<Arc<Layer>>,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) wants_peer: bool,
+    pub(super) priority_field: Option<String>,
 }
 
 /// A route as it was registered.
@@ -273,6 +274,16 @@ impl Router {
     #[must_use]
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
+        self
+    }
+
+    /// Lets clients say how important their requests are, in the header field `name`: `high`, `normal`
+    /// or `low`, or an urgency as in `u=1` (RFC 9218; 0 to 2 are high, 3 is normal, 4 to 7 are low).
+    /// It goes before the priority of the route. Only of the outermost router, and only for clients
+    /// that can be trusted not to call everything urgent: by default, none can.
+    #[must_use]
+    pub fn priority_field(mut self, name: impl Into<String>) -> Self {
+        self.priority_field = Some(name.into());
         self
     }
 

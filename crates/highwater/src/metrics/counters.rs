@@ -133,13 +133,25 @@ pub enum Rejection {
     AcceptOther,
     /// A connection was closed, or accepting paused, at `--connections-max`.
     AcceptConnectionsMax,
+    /// A request waited in the worker's queue for longer than an overloaded server lets it.
+    QueueDelay,
+    /// A request's own deadline passed before its turn came.
+    QueueDeadline,
+    /// A request's client had hung up before its turn came. Nobody is answered.
+    QueueHungUp,
+    /// A request was refused at its route's limit.
+    RequestLimit,
+    /// A request was refused in favour of more important ones.
+    RequestPriority,
+    /// A request was refused after parsing, by `--shed app`.
+    RequestApp,
     /// A request was refused by the protocol engine.
     Request(Reject),
 }
 
 impl Rejection {
     /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
-    pub(super) const LABELS: [(&str, &str); 11] = [
+    pub(super) const LABELS: [(&str, &str); 17] = [
         ("accept", "descriptors"),
         ("accept", "memory"),
         ("accept", "other"),
@@ -151,6 +163,12 @@ impl Rejection {
         ("request", "expectation_failed"),
         ("request", "header_too_large"),
         ("request", "version_not_supported"),
+        ("queue", "delay"),
+        ("queue", "deadline"),
+        ("queue", "hung_up"),
+        ("request", "limit"),
+        ("request", "priority"),
+        ("request", "app"),
     ];
 
     const fn index(self) -> usize {
@@ -159,6 +177,12 @@ impl Rejection {
             Rejection::AcceptMemory => 1,
             Rejection::AcceptOther => 2,
             Rejection::AcceptConnectionsMax => 3,
+            Rejection::QueueDelay => 11,
+            Rejection::QueueDeadline => 12,
+            Rejection::QueueHungUp => 13,
+            Rejection::RequestLimit => 14,
+            Rejection::RequestPriority => 15,
+            Rejection::RequestApp => 16,
             Rejection::Request(reject) => match reject.status() {
                 408 => 5,
                 413 => 6,
@@ -171,7 +195,17 @@ impl Rejection {
         }
     }
 
-    /// The value of the label `layer`: `accept` or `request`.
+    /// Work that was ready and is turned away for there being too much of it.
+    const SHED: [Rejection; 6] = [
+        Rejection::QueueDelay,
+        Rejection::QueueDeadline,
+        Rejection::QueueHungUp,
+        Rejection::RequestLimit,
+        Rejection::RequestPriority,
+        Rejection::RequestApp,
+    ];
+
+    /// The value of the label `layer`: `accept`, `queue` or `request`.
     pub const fn layer(self) -> &'static str {
         Rejection::LABELS[self.index()].0
     }
@@ -187,6 +221,54 @@ pub(super) const STATUS_MIN: u16 = 100;
 pub(super) const STATUS_MAX: u16 = 599;
 const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
 
+/// How long requests waited between being ready and being started: a histogram, and its least since
+/// somebody last asked.
+#[derive(Debug)]
+pub struct QueueDelay {
+    /// Not cumulative; bounds as [`DURATION_BOUNDS`].
+    pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
+    /// Their sum.
+    pub(crate) nanos: Tally,
+    /// The least since [`QueueDelay::take_min`]; `u64::MAX` if there was none.
+    nanos_min: AtomicU64,
+}
+
+impl Default for QueueDelay {
+    fn default() -> Self {
+        QueueDelay {
+            buckets: Default::default(),
+            nanos: Tally::default(),
+            nanos_min: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl QueueDelay {
+    /// Records that `count` requests waited `nanos` each. For requests that were served at once,
+    /// one call for all those of a turn will do.
+    #[inline]
+    pub fn record(&self, nanos: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.buckets[bucket(nanos)].add(count);
+        self.nanos.add(count.saturating_mul(nanos));
+        if nanos < self.nanos_min.load(Relaxed) {
+            self.nanos_min.store(nanos, Relaxed);
+        }
+    }
+
+    /// How many were recorded.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().map(Tally::get).sum()
+    }
+
+    /// The least since this was last asked, in nanoseconds. For one asker.
+    pub(crate) fn take_min(&self) -> Option<u64> {
+        Some(self.nanos_min.swap(u64::MAX, Relaxed)).filter(|&nanos| nanos != u64::MAX)
+    }
+}
+
 /// One worker's counters. Written by that worker alone, read by anybody.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -199,6 +281,17 @@ pub struct WorkerMetrics {
     pub connections: Tally,
     /// Connections open now.
     pub connections_active: Tally,
+    /// Requests answered within their deadline and with no failure of ours: 2xx to 4xx, refusals
+    /// not among them.
+    pub good: Tally,
+    /// Time from readiness to answer, summed over requests that were not refused, in nanoseconds.
+    pub latency_nanos: Tally,
+    /// How long requests waited for their turn.
+    pub queue_delay: QueueDelay,
+    /// Connections with work now.
+    pub(crate) in_flight: Tally,
+    /// The most of them at once since [`WorkerMetrics::take_in_flight_max`].
+    in_flight_max: AtomicU32,
     pub(super) turns: Tally,
     pub(super) events: Tally,
     pub(super) busy_nanos: Tally,
@@ -221,6 +314,11 @@ impl WorkerMetrics {
             bytes_written: Tally::default(),
             connections: Tally::default(),
             connections_active: Tally::default(),
+            good: Tally::default(),
+            latency_nanos: Tally::default(),
+            queue_delay: QueueDelay::default(),
+            in_flight: Tally::default(),
+            in_flight_max: AtomicU32::new(0),
             turns: Tally::default(),
             events: Tally::default(),
             busy_nanos: Tally::default(),
@@ -294,6 +392,40 @@ impl WorkerMetrics {
     #[inline]
     pub fn rejected(&self, rejection: Rejection) {
         self.rejections[rejection.index()].add(1);
+    }
+
+    /// Says how many connections have work.
+    #[inline]
+    pub(crate) fn set_in_flight(&self, count: u32) {
+        self.in_flight.set(u64::from(count));
+        if count > self.in_flight_max.load(Relaxed) {
+            self.in_flight_max.store(count, Relaxed);
+        }
+    }
+
+    /// The most connections with work at once since this was last asked. For one asker; a peak that
+    /// falls into the very moment of asking may be reported twice, or as what there is now.
+    pub(crate) fn take_in_flight_max(&self) -> u32 {
+        let now = u32::try_from(self.in_flight.get()).unwrap_or(u32::MAX);
+        self.in_flight_max.swap(now, Relaxed).max(now)
+    }
+
+    /// Work turned away so far for there being too much of it.
+    pub(crate) fn shed(&self) -> u64 {
+        Rejection::SHED.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
+    }
+
+    /// Of those, the ones that had been waiting in the queue.
+    pub(crate) fn dropped(&self) -> u64 {
+        let queue = [Rejection::QueueDelay, Rejection::QueueDeadline, Rejection::QueueHungUp];
+        queue.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
+    }
+
+    /// Requests answered so far that were not turned away.
+    pub(crate) fn completed(&self) -> u64 {
+        // Nobody was there to be answered.
+        let unanswered = self.rejections[Rejection::QueueHungUp.index()].get();
+        (self.requests() + unanswered).saturating_sub(self.shed())
     }
 
     /// Counts a connection that was ended, or a request that was refused, for being slow.
@@ -390,6 +522,16 @@ mod tests {
         }
         assert_eq!(Rejection::AcceptDescriptors.layer(), "accept");
         assert_eq!(Rejection::AcceptConnectionsMax.reason(), "connections_max");
+        let shed = Rejection::SHED.map(|rejection| (rejection.layer(), rejection.reason()));
+        let expected = [
+            ("queue", "delay"),
+            ("queue", "deadline"),
+            ("queue", "hung_up"),
+            ("request", "limit"),
+            ("request", "priority"),
+            ("request", "app"),
+        ];
+        assert_eq!(shed, expected);
     }
 
     /// Purpose: a request without a route, or with a status no RFC knows, is counted and not lost.
@@ -424,5 +566,33 @@ mod tests {
         assert_eq!((second.buckets[1].get(), second.buckets[13].get()), (1, 1));
         assert_eq!(second.nanos.get(), 20_000_060_000);
         assert_eq!(unmatched.buckets[1].get(), 1);
+    }
+
+    /// Purpose: what is turned away is not counted as served, and a client that hung up was never
+    /// answered, so it must not be subtracted from the answers.
+    #[test]
+    fn completed_is_what_was_not_turned_away() {
+        let worker = WorkerMetrics::new(1);
+        for _ in 0..5 {
+            worker.request(0, 200);
+        }
+        worker.request(0, 503);
+        worker.rejected(Rejection::QueueDelay);
+        worker.rejected(Rejection::QueueHungUp);
+        assert_eq!((worker.completed(), worker.shed()), (5, 2));
+    }
+
+    /// Purpose: the least delay is that since the last question, whatever there was before.
+    #[test]
+    fn the_least_delay_is_forgotten_once_told() {
+        let delay = QueueDelay::default();
+        assert_eq!(delay.take_min(), None);
+        delay.record(70_000, 3);
+        delay.record(20_000, 1);
+        delay.record(10_000, 0);
+        assert_eq!((delay.take_min(), delay.take_min()), (Some(20_000), None));
+        assert_eq!((delay.count(), delay.nanos.get()), (4, 230_000));
+        delay.record(90_000, 1);
+        assert_eq!(delay.take_min(), Some(90_000));
     }
 }

@@ -10,10 +10,10 @@ use highwater_core::time::Instant;
 use super::counters::{Endpoint, Rejection, STATUS_MIN, Tally, Timeout, WorkerMetrics};
 use super::exposition::{Kind, Page};
 use super::process::Process;
-use super::{DURATION_BOUNDS, Inner, Rates, Server};
+use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 24] = [
+pub(super) const NAMES: [&str; 38] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -25,6 +25,20 @@ pub(super) const NAMES: [&str; 24] = [
     "http_bytes_written_total",
     "http_connections_total",
     "http_connections_active",
+    "http_connections_in_flight",
+    "http_goodput_total",
+    "http_queue_delay_seconds",
+    "http_scaling_connection_limit",
+    "http_scaling_connection_headroom",
+    "http_scaling_saturation_ratio",
+    "http_scaling_demand_ratio",
+    "http_scaling_demand_ratio_min",
+    "http_scaling_needs_scaleout",
+    "http_scaling_rejection_rate",
+    "http_scaling_total_rejections",
+    "http_shed_cpu_seconds_total",
+    "highwater_gate_info",
+    "highwater_limiter_info",
     "http_uptime_seconds",
     "highwater_build_info",
     "highwater_transport_info",
@@ -45,9 +59,13 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
     let mut page = Page::default();
     if let Some(server) = metrics.server.get() {
         let rates = metrics.rates();
+        let admission = metrics.admission.get().map(|admission| (admission.0)());
         requests(&mut page, server, &rates);
-        refusals(&mut page, server);
+        refusals(&mut page, server, &admission.unwrap_or_default());
         connections(&mut page, server);
+        if let Some(admission) = admission {
+            scaling(&mut page, server, &admission);
+        }
         let uptime = (now - server.since).as_secs_f64();
         page.single("http_uptime_seconds", "Time since the server began.", Kind::Gauge, uptime);
         workers(&mut page, server, &rates);
@@ -59,7 +77,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
 }
 
 impl Server {
-    fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &Tally) -> u64 {
+    pub(super) fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &Tally) -> u64 {
         self.workers.iter().map(|worker| counter(worker).get()).sum()
     }
 
@@ -86,6 +104,11 @@ fn requests(page: &mut Page, server: &Server, rates: &Rates) {
     let help = "Requests answered per second over the last second.";
     page.single("http_requests_per_second", help, Kind::Gauge, rates.requests_per_second);
     durations(page, server);
+    let help = "Requests answered within their deadline and without a failure of ours: 2xx to 4xx, \
+                refusals not among them.";
+    let good = server.sum(|worker| &worker.good);
+    page.single("http_goodput_total", help, Kind::Counter, good);
+    queue_delay(page, server);
     let mut family = page.family("http_responses_total", "Answers, by status code.", Kind::Counter);
     let slots = server.workers.first().map_or(0, |worker| worker.statuses().len());
     for slot in 0..slots {
@@ -102,8 +125,7 @@ fn durations(page: &mut Page, server: &Server) {
     let help = "Time from a request's reception to its answer's hand-over to the kernel.";
     let mut family = page.family("http_request_duration_seconds", help, Kind::Histogram);
     for (name, indices) in &server.endpoints {
-        let bounds = DURATION_BOUNDS.iter().map(|&nanos| seconds(nanos)).chain([f64::INFINITY]);
-        let buckets = bounds.enumerate().map(|(index, bound)| {
+        let buckets = bounds().enumerate().map(|(index, bound)| {
             (bound, server.sum_endpoints(indices, |endpoint| &endpoint.buckets[index]))
         });
         let nanos = server.sum_endpoints(indices, |endpoint| &endpoint.nanos);
@@ -111,11 +133,33 @@ fn durations(page: &mut Page, server: &Server) {
     }
 }
 
-fn refusals(page: &mut Page, server: &Server) {
+fn queue_delay(page: &mut Page, server: &Server) {
+    let help = "Time that requests waited between being ready and being started.";
+    let buckets = bounds()
+        .enumerate()
+        .map(|(index, bound)| (bound, server.sum(|worker| &worker.queue_delay.buckets[index])));
+    let nanos = server.sum(|worker| &worker.queue_delay.nanos);
+    let mut family = page.family("http_queue_delay_seconds", help, Kind::Histogram);
+    family.histogram(&[], buckets, seconds(nanos));
+}
+
+/// Upper bounds of the buckets, in seconds.
+fn bounds() -> impl Iterator<Item = f64> {
+    DURATION_BOUNDS.iter().map(|&nanos| seconds(nanos)).chain([f64::INFINITY])
+}
+
+fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
     let help = "What was refused or put off, by the layer that did and why.";
     let mut family = page.family("http_rejections_total", help, Kind::Counter);
     for (index, (layer, reason)) in Rejection::LABELS.into_iter().enumerate() {
         let count = server.sum(|worker| &worker.rejections[index]);
+        family.sample(&[("layer", layer), ("reason", reason)], count);
+    }
+    for (layer, reason, count) in [
+        ("kernel", "reset", scaling.reset),
+        ("kernel", "drop", scaling.dropped),
+        ("accept", "backlog", scaling.overflowed),
+    ] {
         family.sample(&[("layer", layer), ("reason", reason)], count);
     }
     let help = "Connections ended and requests refused for being slow, by what was awaited.";
@@ -135,6 +179,40 @@ fn connections(page: &mut Page, server: &Server) {
     counter("http_connections_total", "Connections accepted.", accepted);
     let active = server.sum(|worker| &worker.connections_active);
     page.single("http_connections_active", "Connections open now.", Kind::Gauge, active);
+    let help = "Connections with work: accepted, or with a request begun, and not yet answered.";
+    let in_flight = server.sum(|worker| &worker.in_flight);
+    page.single("http_connections_in_flight", help, Kind::Gauge, in_flight);
+}
+
+/// Everything that was turned away for there being too much of it, by whatever layer.
+pub(super) fn total_rejections(server: &Server, scaling: &Scaling) -> u64 {
+    let by_workers: u64 = server.workers.iter().map(|worker| worker.shed()).sum();
+    by_workers + scaling.refused_connections()
+}
+
+fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
+    let signals = &scaling.signals;
+    let mut gauge = |name, help, value: f64| page.single(name, help, Kind::Gauge, value);
+    let help = "Connections that may have work at once.";
+    gauge("http_scaling_connection_limit", help, scaling.limit.into());
+    let help = "How many more connections with work the limit leaves room for.";
+    gauge("http_scaling_connection_headroom", help, signals.headroom.into());
+    let help = "Connections with work, of those that may have, 0 to 1.";
+    gauge("http_scaling_saturation_ratio", help, signals.saturation_ratio);
+    let help = "Work offered over work that can be done, counting every attempt; not capped at 1.";
+    gauge("http_scaling_demand_ratio", help, signals.demand_ratio);
+    let help = "The demand ratio if whoever is refused tries three times.";
+    gauge("http_scaling_demand_ratio_min", help, signals.demand_ratio_min);
+    let help = "1 from when more was asked than can be done until it has been calm for a minute.";
+    gauge("http_scaling_needs_scaleout", help, f64::from(u8::from(signals.needs_scaleout)));
+    let help = "Connections and requests turned away per second over the last second.";
+    gauge("http_scaling_rejection_rate", help, signals.rejection_rate);
+    let help = "Connections and requests turned away for there being too many.";
+    let name = "http_scaling_total_rejections";
+    page.single(name, help, Kind::Untyped, total_rejections(server, scaling));
+    let help = "CPU time spent on turning connections and requests away.";
+    let name = "http_shed_cpu_seconds_total";
+    page.single(name, help, Kind::Counter, scaling.shed_cpu_seconds);
 }
 
 fn workers(page: &mut Page, server: &Server, rates: &Rates) {
@@ -168,6 +246,14 @@ fn build(page: &mut Page, metrics: &Inner) {
             [("transport", transport.name.as_str()), ("reason", transport.reason.as_str())];
         let help = "How bytes are moved, and why that way; always 1.";
         page.family("highwater_transport_info", help, Kind::Gauge).sample(&labels, 1_u64);
+    }
+    if let Some(gate) = metrics.gate.get() {
+        let labels = [("mechanism", gate.mechanism.as_str()), ("reason", gate.reason.as_str())];
+        let help = "What keeps excess work out, and why that; always 1.";
+        page.family("highwater_gate_info", help, Kind::Gauge).sample(&labels, 1_u64);
+        let labels = [("limiter", gate.limiter.as_str())];
+        let help = "What finds how many connections may have work; always 1.";
+        page.family("highwater_limiter_info", help, Kind::Gauge).sample(&labels, 1_u64);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Workers count (`counters.rs`), a sampler turns counts into rates (`sampler.rs`), the application
 //! adds its own (`registry.rs`), and a scrape of the metrics port writes all of it down
-//! (`families.rs`, `process.rs`, in the format of `exposition.rs`). `port.rs` serves it, together with
+//! (`families.rs`, `scaling.rs`, `process.rs`, in the format of `exposition.rs`). `port.rs` serves it, together with
 //! what `readiness.rs` decides.
 //!
 //! ```text
@@ -21,11 +21,13 @@ mod process;
 mod readiness;
 mod registry;
 mod sampler;
+mod scaling;
+mod totals;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::{io, time};
+use std::{fmt, io, time};
 
 use highwater_core::time::Instant;
 
@@ -35,6 +37,8 @@ pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetri
 pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
+pub(crate) use self::scaling::{Scaling, Signals};
+pub(crate) use self::totals::Totals;
 
 /// All metrics of one server and its application. Cheap to clone.
 ///
@@ -58,6 +62,8 @@ struct Inner {
     registry: registry::Registry,
     server: OnceLock<Server>,
     transport: OnceLock<Transport>,
+    gate: OnceLock<Gate>,
+    admission: OnceLock<Admission>,
     sampled: Mutex<Sampled>,
 }
 
@@ -74,6 +80,23 @@ struct Server {
 struct Transport {
     name: String,
     reason: String,
+}
+
+/// Who keeps excess work out.
+#[derive(Debug)]
+struct Gate {
+    mechanism: String,
+    reason: String,
+    limiter: String,
+}
+
+/// Asked with every scrape.
+struct Admission(Box<dyn Fn() -> Scaling + Send + Sync>);
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)().fmt(f)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +122,8 @@ impl Metrics {
             registry: registry::Registry::default(),
             server: OnceLock::new(),
             transport: OnceLock::new(),
+            gate: OnceLock::new(),
+            admission: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -185,6 +210,29 @@ impl Metrics {
     pub fn transport(&self, name: &str, reason: &str) {
         let transport = Transport { name: name.to_owned(), reason: reason.to_owned() };
         let _ = self.0.transport.set(transport);
+    }
+
+    /// Says what keeps excess work out and why that, and what finds the limit. The first word counts.
+    pub(crate) fn gate(&self, mechanism: &str, reason: &str, limiter: &str) {
+        let _ = self.0.gate.set(Gate {
+            mechanism: mechanism.to_owned(),
+            reason: reason.to_owned(),
+            limiter: limiter.to_owned(),
+        });
+    }
+
+    /// Names who knows about admission: `read` is called with every scrape and must not wait. The
+    /// first word counts.
+    pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
+        let _ = self.0.admission.set(Admission(Box::new(read)));
+    }
+
+    /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.
+    pub(crate) fn scaling(&self) -> Option<String> {
+        let (server, admission) = (self.0.server.get()?, self.0.admission.get()?);
+        let scaling = (admission.0)();
+        let total = families::total_rejections(server, &scaling);
+        Some(scaling.json(total, self.0.rates().requests_per_second))
     }
 
     /// Starts the thread that the rates come from. It lives until the [`Sampler`] is dropped.

@@ -48,7 +48,7 @@ impl Busy {
     /// Each measure misses something: turns do not see the kernel's work for the worker while it
     /// polls, CPU time does not see a handler that blocks. Both are lower bounds, so the greater one
     /// is the better answer.
-    fn ratio_since(self, before: Busy, span: Duration) -> f64 {
+    pub(super) fn ratio_since(self, before: Busy, span: Duration) -> f64 {
         let turn = self.turn_nanos.saturating_sub(before.turn_nanos);
         let cpu = match (self.cpu_nanos, before.cpu_nanos) {
             (Some(now), Some(before)) => now.saturating_sub(before),

@@ -14,6 +14,23 @@ fn busy_server() -> Metrics {
     let metrics = Metrics::new();
     metrics.begin(&["/search", "/users/{id}", "/users/{id}", "a \"quoted\\\" name\n"], 2);
     metrics.transport("epoll", "io_uring: not permitted (EPERM)");
+    metrics.gate("accept", "bpf: not permitted (EPERM)", "gradient");
+    metrics.admission(|| Scaling {
+        signals: Signals {
+            demand_ratio: 2.5,
+            demand_ratio_min: 1.5,
+            needs_scaleout: true,
+            saturation_ratio: 0.75,
+            headroom: 4,
+            rejection_rate: 150.5,
+        },
+        limit: 16,
+        in_flight: 12,
+        reset: 100,
+        dropped: 20,
+        overflowed: 3,
+        shed_cpu_seconds: 0.25,
+    });
     for index in 0..2 {
         let worker = metrics.worker(index);
         worker.runs_here();
@@ -29,6 +46,10 @@ fn busy_server() -> Metrics {
         worker.duration(WorkerMetrics::UNMATCHED, 300_000);
         worker.reject(Reject::UriTooLong);
         worker.rejected(Rejection::AcceptDescriptors);
+        worker.rejected(Rejection::QueueDelay);
+        worker.good.add(4);
+        worker.queue_delay.record(2_000_000, 3);
+        worker.set_in_flight(6);
         worker.timeout(Timeout::Idle);
         worker.turn(Duration::from_micros(80), 6);
     }
@@ -150,6 +171,52 @@ fn the_page_says_what_was_counted() {
     assert_eq!(bucket("+Inf"), 4.0);
     assert_eq!(page.value("http_request_duration_seconds_count", &[users]), 4.0);
     assert_eq!(page.value("http_request_duration_seconds_sum", &[users]), 0.000_24);
+}
+
+/// Purpose: the names that autoscalers and dashboards go by say what admission says, and refusals
+/// add up over workers, listener and kernel; a request refused for being malformed is not among
+/// them, since no machine more would have served it.
+#[test]
+fn the_page_says_what_admission_says() {
+    let metrics = busy_server();
+    let page = parse(&metrics.page());
+    for (name, value) in [
+        ("http_scaling_connection_limit", 16.0),
+        ("http_scaling_connection_headroom", 4.0),
+        ("http_scaling_saturation_ratio", 0.75),
+        ("http_scaling_demand_ratio", 2.5),
+        ("http_scaling_demand_ratio_min", 1.5),
+        ("http_scaling_needs_scaleout", 1.0),
+        ("http_scaling_rejection_rate", 150.5),
+        ("http_scaling_total_rejections", 125.0),
+        ("http_shed_cpu_seconds_total", 0.25),
+        ("http_goodput_total", 8.0),
+        ("http_connections_in_flight", 12.0),
+        ("http_queue_delay_seconds_count", 6.0),
+        ("http_queue_delay_seconds_sum", 0.012),
+    ] {
+        assert_eq!(page.value(name, &[]), value, "{name}");
+    }
+    for (layer, reason, count) in [
+        ("kernel", "reset", 100.0),
+        ("kernel", "drop", 20.0),
+        ("accept", "backlog", 3.0),
+        ("queue", "delay", 2.0),
+    ] {
+        let labels = [("layer", layer), ("reason", reason)];
+        assert_eq!(page.value("http_rejections_total", &labels), count);
+    }
+    let bucket = |le| page.value("http_queue_delay_seconds_bucket", &[("le", le)]);
+    assert_eq!((bucket("0.001"), bucket("0.0025")), (0.0, 6.0));
+    let labels = [("mechanism", "accept"), ("reason", "bpf: not permitted (EPERM)")];
+    assert_eq!(page.value("highwater_gate_info", &labels), 1.0);
+    assert_eq!(page.value("highwater_limiter_info", &[("limiter", "gradient")]), 1.0);
+    let json = metrics.scaling().expect("a server admits");
+    assert!(
+        json.starts_with("{\"demand_ratio\":2.5,") && json.contains("rejections\":125,"),
+        "{json}"
+    );
+    assert_eq!(Metrics::new().scaling(), None);
 }
 
 /// Purpose: the list of the server's own names is complete, so that no application's metric can

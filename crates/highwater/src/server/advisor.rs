@@ -112,6 +112,10 @@ mod tests {
         fn unix_time(&self) -> UnixSeconds {
             UnixSeconds(0)
         }
+
+        fn unix_millis(&self) -> u64 {
+            0
+        }
     }
 
     /// Purpose: a handler that blocks again and again is named once, with its longest call; one that

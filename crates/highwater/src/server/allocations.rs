@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use highwater_core::driver::Wait;
@@ -12,7 +13,8 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener};
 
-use super::{Inbox, Pool, Worker, WorkerParts};
+use super::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
+use crate::admission::gate::WorkerGate;
 use crate::app::{Path, Router};
 use crate::metrics::WorkerMetrics;
 
@@ -28,11 +30,17 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         .get("/plaintext", || "Hello, World!")
         .get("/users/{id}", |Path(id): Path<u64>| if id == 7 { "seven" } else { "another" });
     let app = router.build().expect("the routes do not conflict");
+    let config = ServerConfig::default();
     let parts = WorkerParts {
         limits: Limits::default(),
         connections_max: 100,
         metrics: Arc::new(WorkerMetrics::new(app.endpoints().len())),
         app,
+        gate: WorkerGate::open(),
+        queue_target: config.queue_target,
+        deadline_max: config.deadline_max,
+        // A machine that pauses this thread must not make a request wait for its turn.
+        think_max: Duration::MAX,
     };
     let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::new(1, 1));
     let mut client = TcpStream::connect(address).expect("it listens");

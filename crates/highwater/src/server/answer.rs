@@ -32,15 +32,9 @@ const UPGRADED_FEED_SIZE_MAX: usize = 64 * 1024;
 impl<C: Clock> State<C> {
     /// Gives the reply that the connection owes. Content that is not there yet follows.
     pub(super) fn answer(&mut self, id: ConnId, response: &mut Response) {
-        let State { slots, responder, metrics, now, answered, .. } = self;
+        let State { slots, responder, metrics, now, ledger, .. } = self;
         let slot = &mut slots[id.index()];
-        metrics.request(slot.endpoint, response.status().as_u16());
-        if slot.started == *now {
-            answered.push(slot.endpoint);
-        } else {
-            let waited = *now - slot.started;
-            metrics.duration(slot.endpoint, u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
-        }
+        ledger.answered(metrics, slot, response.status().as_u16());
         let rest = responder.response(&mut slot.connection, *now, response);
         self.follow(id, rest);
     }
@@ -135,10 +129,9 @@ impl<C: Clock> State<C> {
     fn arm_task(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
-        slot.task_deadline = match endpoint.and_then(EndpointInfo::timeout) {
-            Some(timeout) => self.now + timeout,
-            None => Instant::MAX,
-        };
+        let routed = endpoint.and_then(EndpointInfo::timeout).map(|timeout| self.now + timeout);
+        // Nobody waits for an answer any longer than its client does.
+        slot.task_deadline = routed.unwrap_or(Instant::MAX).min(slot.deadline);
     }
 
     pub(super) fn waker(&mut self, id: ConnId) -> Waker {
@@ -171,7 +164,7 @@ impl<C: Clock> State<C> {
         self.done = done;
     }
 
-    fn lookup(&self, token: Token) -> Option<ConnId> {
+    pub(super) fn lookup(&self, token: Token) -> Option<ConnId> {
         let slot = self.slots.get(token.index())?;
         let current = slot.alive && !slot.closing && slot.token(token.index()) == token;
         current.then_some(ConnId(token.index() as u32))

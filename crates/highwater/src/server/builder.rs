@@ -3,38 +3,32 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
-use highwater_sys::epoll::Epoll;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::uring::Uring;
-use highwater_sys::{DriverConfig, External, Listener, cpu, limits};
+use highwater_sys::{Listener, cpu, limits};
 
+use super::accept::BACKLOG;
+use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
-use super::inbox::Inbox;
-use super::pool::{Full, Pool};
+use super::crew::{Crew, Post};
+use super::pool::Pool;
 use super::port;
-use super::run::{self, Phase};
+use super::run::Phase;
 use super::transport::{self, Kind};
-use super::worker::{Worker, WorkerParts};
-use crate::app::{self, App, BuildError, EndpointInfo, Router};
+use super::worker::WorkerParts;
+use crate::admission::gate::WorkerGate;
+use crate::admission::{AtWork, Opening, Wanted};
+use crate::app::{App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 
 /// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
 const POOL_THREADS_MAX: usize = 32;
 const POOL_QUEUE_MAX: usize = 1024;
-
-/// After the drain deadline, how long cut connections may take to be reported closed.
-const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// How long a port may still be taken when we start. The kernel takes a process with an io_uring
 /// apart in the background: one that was killed has been seen to hold its port for some
@@ -133,6 +127,8 @@ impl Server {
             listeners.push(another);
         }
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
+        let wanted = wanted(&config, connections_max, workers);
+        let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
         let mut crew = Crew::new(Arc::clone(&phase));
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -142,16 +138,22 @@ impl Server {
                 kind: chosen.kind,
                 listener,
                 pool: pool.clone(),
+                gives_up_rights: opening.has_kernel_gate(),
                 parts: WorkerParts {
                     app: app.clone(),
                     limits: config.limits.clone(),
                     connections_max: (connections_max / workers as u32).max(1),
                     metrics: metrics.worker(index),
+                    gate: opening.worker(index, &metrics),
+                    queue_target: config.queue_target,
+                    deadline_max: config.deadline_max,
+                    think_max: THINK_MAX,
                 },
             })?;
         }
+        let admission = opening.start(&metrics, crew.alarm()).map_err(ServerError::Worker)?;
         let observer = match config.metrics {
-            Some(wanted) => Some(Observer::start(wanted, &metrics, &readiness)?),
+            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
             None => None,
         };
         log::info!(
@@ -169,6 +171,7 @@ impl Server {
             observer,
             readiness,
             pool,
+            admission,
             _sampler: sampler,
         })
     }
@@ -178,6 +181,18 @@ impl Server {
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+}
+
+fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
+    Wanted {
+        shed: config.shed,
+        gate: config.gate,
+        connection_limit: config.connection_limit,
+        limiter: config.limiter,
+        queue_target: config.queue_target,
+        connections_max,
+        workers,
+    }
 }
 
 fn endpoint_names(app: &App) -> Vec<&str> {
@@ -207,124 +222,6 @@ fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
     }
 }
 
-/// A worker's place: what it needs to begin on its own thread.
-struct Post {
-    name: String,
-    core: Option<usize>,
-    kind: Kind,
-    listener: Listener,
-    pool: Pool,
-    parts: WorkerParts,
-}
-
-/// The worker threads of one listening address.
-struct Crew {
-    phase: Arc<Phase>,
-    members: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
-}
-
-impl Crew {
-    fn new(phase: Arc<Phase>) -> Self {
-        Crew { phase, members: Vec::new() }
-    }
-
-    /// Starts a worker and waits until it accepts.
-    fn hire(&mut self, post: Post) -> Result<(), ServerError> {
-        let (ready, started) = mpsc::sync_channel(1);
-        let phase = Arc::clone(&self.phase);
-        let spawned = thread::Builder::new().name(post.name.clone()).spawn(move || {
-            if let Some(core) = post.core {
-                // Pinning is an optimization: a container may forbid it.
-                let _ = cpu::pin_thread(core);
-            }
-            let config =
-                DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
-            match post.kind {
-                Kind::Uring => {
-                    work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-                Kind::Epoll => {
-                    work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-            }
-        });
-        let thread = spawned.map_err(ServerError::Worker)?;
-        match started.recv() {
-            Ok(inbox) => {
-                self.members.push((inbox, thread));
-                Ok(())
-            }
-            Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
-                Ok(Err(error)) => error,
-                _ => io::Error::other("a worker ended before it began"),
-            })),
-        }
-    }
-
-    fn ring(&self) {
-        for (inbox, _) in &self.members {
-            inbox.nudge();
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.members.iter().any(|(_, thread)| thread.is_finished())
-    }
-
-    /// Drains, then cuts at the deadline.
-    fn stop(&mut self, timeout: Duration) -> io::Result<()> {
-        self.phase.drain();
-        self.ring();
-        if !self.wait(Instant::now() + timeout) {
-            self.phase.cut();
-            self.ring();
-            self.wait(Instant::now() + CUT_GRACE);
-        }
-        let mut outcome = Ok(());
-        for (_, thread) in self.members.drain(..).filter(|(_, thread)| thread.is_finished()) {
-            let ended =
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            outcome = outcome.and(ended);
-        }
-        outcome
-    }
-
-    fn wait(&self, until: Instant) -> bool {
-        while !self.members.iter().all(|(_, thread)| thread.is_finished()) {
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        true
-    }
-}
-
-/// A worker's life, on its own thread.
-fn work<D: External>(
-    driver: io::Result<D>,
-    parts: WorkerParts,
-    pool: Pool,
-    phase: &Phase,
-    ready: &mpsc::SyncSender<Arc<Inbox>>,
-) -> io::Result<()> {
-    let driver = driver?;
-    let waker = driver.waker();
-    let inbox = Inbox::new(Box::new(move || waker.wake()));
-    let needs_runtime = parts.app.needs_runtime();
-    parts.metrics.runs_here();
-    let on_pool = pool.clone();
-    app::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
-    let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
-    let begun = ready.send(Arc::clone(&inbox));
-    debug_assert!(begun.is_ok(), "the crew waits for this");
-    if needs_runtime {
-        run::in_tokio(&mut worker, &inbox, phase)
-    } else {
-        run::in_driver(&mut worker, &inbox, phase)
-    }
-}
-
 /// The metrics port: a worker of its own, which no overload of the others can reach.
 struct Observer {
     address: SocketAddr,
@@ -334,6 +231,7 @@ struct Observer {
 impl Observer {
     fn start(
         wanted: SocketAddr,
+        config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
     ) -> Result<Self, ServerError> {
@@ -350,11 +248,16 @@ impl Observer {
             kind: Kind::Epoll,
             listener,
             pool: Pool::new(1, 1),
+            gives_up_rights: true,
             parts: WorkerParts {
                 app,
                 limits: Limits::default(),
                 connections_max: 64,
                 metrics: own.worker(0),
+                gate: WorkerGate::open(),
+                queue_target: config.queue_target,
+                deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
             },
         })?;
         Ok(Observer { address, crew })
@@ -369,6 +272,7 @@ pub struct Running {
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
+    admission: AtWork,
     _sampler: Sampler,
 }
 
@@ -404,6 +308,7 @@ impl Running {
     /// # Errors
     /// A worker's driver failed.
     pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
+        self.admission.give_up_rights();
         loop {
             match signals.wait_timeout(Duration::from_millis(500)) {
                 Ok(Some(signal)) => {
@@ -460,6 +365,8 @@ pub enum ServerError {
     Bind(SocketAddr, io::Error),
     /// The transport asked for cannot be had; says which and why.
     Transport(String),
+    /// Excess work cannot be turned away as asked; says why, and what to do instead.
+    Admission(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),
     /// Signals could not be set up.
@@ -482,7 +389,7 @@ impl fmt::Display for ServerError {
             ServerError::Build(error) => write!(f, "{error}"),
             // It names the address and the remedy.
             ServerError::Bind(_, error) => write!(f, "{error}"),
-            ServerError::Transport(reason) => f.write_str(reason),
+            ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
         }

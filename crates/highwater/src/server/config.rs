@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use highwater_core::http1;
 
+use crate::admission::{GateChoice, Limiter, Shed};
 use crate::log::LogFormat;
 
 /// How bytes move between kernel and worker.
@@ -51,6 +52,23 @@ pub struct ServerConfig {
     /// Most connections open at once, over all workers; `None` for what the descriptors allow.
     /// `--connections-max`.
     pub connections_max: Option<u32>,
+    /// How excess work is turned away; `None` for the best that the machine allows: in the kernel,
+    /// else by not accepting. `--shed`.
+    pub shed: Option<Shed>,
+    /// Which mechanism of the kernel. `--gate`, auto.
+    pub gate: GateChoice,
+    /// Most connections with work at once, over all workers; `None` to let `limiter` find it.
+    /// 1 to 1 048 576; `--connection-limit`, auto.
+    pub connection_limit: Option<u32>,
+    /// What finds the limit; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
+    /// [`Limiter::Gradient`]. `--limiter`.
+    pub limiter: Option<Limiter>,
+    /// How long requests may wait for their turn before the server counts as overloaded.
+    /// `--queue-target`, 10 ms.
+    pub queue_target: Duration,
+    /// The longest deadline that a client may ask for; a longer one counts as this.
+    /// `--deadline-max`, 60 s.
+    pub deadline_max: Duration,
     /// The bounds of each connection.
     pub limits: http1::Limits,
     /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
@@ -70,6 +88,12 @@ impl Default for ServerConfig {
             transport: TransportChoice::Auto,
             pin: Pin::Auto,
             connections_max: None,
+            shed: None,
+            gate: GateChoice::Auto,
+            connection_limit: None,
+            limiter: None,
+            queue_target: Duration::from_millis(10),
+            deadline_max: Duration::from_secs(60),
             limits: http1::Limits::default(),
             drain_timeout: Duration::from_secs(10),
             log: LogFormat::Text,

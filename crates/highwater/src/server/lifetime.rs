@@ -1,44 +1,14 @@
 //! How connections begin, are kept in time, and end.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use highwater_core::driver::{AcceptError, Accepting, Close, ConnId, Driver};
+use highwater_core::driver::{Accepting, Close, ConnId, Driver};
 use highwater_core::http1::{Expired, Reject};
 use highwater_core::time::{Clock, Instant};
 
-use super::slot::Slot;
 use super::worker::{State, Worker};
 use crate::app::{BodyError, Error};
-use crate::metrics::{Rejection, Timeout};
-
-/// How long accepting rests after the kernel ran out of something, unless a connection ends first.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-
-/// A connection must have been idle for so long before it is closed to make room for another.
-const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
-
-/// One in so many connections is closed at a time to make room.
-const EVICTION_SHARE: u32 = 64;
+use crate::metrics::Timeout;
 
 impl<C: Clock> State<C> {
-    pub(super) fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
-        if self.slots.len() <= id.index() {
-            self.slots.resize_with(id.index() + 1, Slot::vacant);
-        }
-        let now = self.now;
-        let slot = &mut self.slots[id.index()];
-        debug_assert!(!slot.alive, "an id is used again only after Closed");
-        slot.open(now, peer);
-        if self.draining {
-            slot.connection.drain(now);
-        }
-        self.connections += 1;
-        self.metrics.connections.add(1);
-        self.metrics.connections_active.set(u64::from(self.connections));
-        self.touch(id);
-    }
-
     pub(super) fn sent(&mut self, id: ConnId, buffer: Vec<u8>) {
         self.responder.recycle(buffer);
         let slot = &mut self.slots[id.index()];
@@ -74,9 +44,10 @@ impl<C: Clock> State<C> {
         {
             self.orphans.adopt(token, future, waker);
         }
-        let awaited = slot.awaits;
+        let (awaited, worked) = (slot.awaits, slot.has_work);
         slot.vacate();
         self.awaiting -= u32::from(awaited);
+        self.in_flight -= u32::from(worked);
         self.connections -= 1;
         self.metrics.connections_active.set(u64::from(self.connections));
         if self.accept_retry != Instant::MAX {
@@ -84,24 +55,12 @@ impl<C: Clock> State<C> {
         }
     }
 
-    pub(super) fn accept_failed(&mut self, error: AcceptError) {
-        self.metrics.accept_failed(error);
-        self.accepting = Accepting::Paused;
-        self.accept_retry = self.now + ACCEPT_BACKOFF;
-        self.evict = true;
-    }
-
-    /// Whether another connection may be accepted. One that waited in the listen queue when a drain
-    /// began always may.
-    pub(super) fn has_room(&self) -> bool {
-        self.draining || self.connections < self.connections_max
-    }
-
     /// Makes sure that the wheel fires no later than the connection's next deadline.
     #[inline]
     pub(super) fn arm(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         let deadline = slot.connection.deadline(&self.responder.limits).min(slot.task_deadline);
+        let deadline = deadline.min(slot.fresh_until());
         if deadline < slot.timer_at {
             slot.timer_at = deadline;
             self.wheel.insert(deadline, slot.token(id.index()).0);
@@ -177,69 +136,6 @@ impl<C: Clock> State<C> {
 }
 
 impl<D: Driver> Worker<D> {
-    /// Starts or stops accepting as the number of connections and the kernel allow.
-    pub(super) fn flush_accepting(&mut self) {
-        let state = &mut self.state;
-        if state.accepting == Accepting::Closed {
-            return;
-        }
-        let full = !state.has_room();
-        // Taken in any case: by the next turn there may be room again.
-        let out_of_something = std::mem::take(&mut state.evict);
-        if full || out_of_something {
-            self.evict();
-        }
-        let state = &mut self.state;
-        let retry = state.now >= state.accept_retry;
-        // While draining, what is to be tried again is to empty the listen queue for ever.
-        let open = if state.draining { Accepting::Closed } else { Accepting::On };
-        let wanted = match state.accept_retry {
-            Instant::MAX if full => Accepting::Paused,
-            Instant::MAX => open,
-            _ if retry && !full => open,
-            _ => Accepting::Paused,
-        };
-        if wanted != state.accepting {
-            if full {
-                state.metrics.rejected(Rejection::AcceptConnectionsMax);
-            }
-            state.accepting = wanted;
-            if wanted == open {
-                state.accept_retry = Instant::MAX;
-            }
-            self.driver.accept(wanted);
-        }
-    }
-
-    /// Closes the connections that have been idle longest, to make room for new ones.
-    fn evict(&mut self) {
-        let state = &mut self.state;
-        let Some(before) = state.now.checked_sub(EVICTION_AGE_MIN) else { return };
-        if state.now < state.evict_after {
-            return; // Looking at all connections with each refused one would cost too much.
-        }
-        state.evict_after = state.now + ACCEPT_BACKOFF;
-        state.evict_due = Instant::MAX;
-        let mut idle: Vec<(Instant, ConnId)> = Vec::new();
-        for (index, slot) in state.slots.iter().enumerate() {
-            if slot.alive
-                && !slot.closing
-                && let Some(since) = slot.connection.idle_since()
-            {
-                if since <= before {
-                    idle.push((since, ConnId(index as u32)));
-                } else {
-                    state.evict_due = state.evict_due.min(since + EVICTION_AGE_MIN);
-                }
-            }
-        }
-        let count = (state.connections / EVICTION_SHARE).max(1) as usize;
-        idle.sort_unstable();
-        for &(_, id) in idle.iter().take(count) {
-            self.close(id, Close::Fin);
-        }
-    }
-
     /// Stops accepting, and lets every connection end with the answer it owes.
     pub(crate) fn drain(&mut self) {
         let state = &mut self.state;

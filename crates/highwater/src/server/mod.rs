@@ -15,6 +15,8 @@
 //!
 //! Everything of a connection happens on the one thread that accepted it.
 
+mod accept;
+mod admit;
 mod advisor;
 #[cfg(test)]
 mod allocations;
@@ -23,23 +25,30 @@ mod answer;
 pub mod args;
 mod builder;
 mod config;
+mod crew;
+#[cfg(test)]
+mod gated;
 mod inbox;
 mod inspect;
+mod ledger;
 mod lifetime;
 mod orphans;
 mod pool;
 mod port;
 mod respond;
 mod run;
+mod serve;
 mod slot;
 mod transport;
 mod worker;
 
+pub use crate::admission::{Ceiling, GateChoice, Limiter, Shed, gate_here};
 pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};
 pub use highwater_sys::signal::{Signal, Signals};
 
+pub(crate) use admit::THINK_MAX;
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};

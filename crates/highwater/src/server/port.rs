@@ -1,6 +1,7 @@
 //! What does the metrics port serve?
 //!
-//! `/metrics` for Prometheus; `/livez` and `/readyz` for whoever starts, stops and balances servers.
+//! `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for autoscalers that ask a
+//! server itself; `/livez` and `/readyz` for whoever starts, stops and balances servers.
 //! They are an application like any other, on a listener and a worker of their own, so that neither
 //! overload nor a drain of the main port keeps them from answering.
 
@@ -12,9 +13,14 @@ use crate::metrics::{CONTENT_TYPE, Metrics, Readiness};
 /// The application of the metrics port.
 pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
     let (metrics, readiness) = (metrics.clone(), readiness.clone());
+    let scaling = metrics.clone();
     Router::new()
         .get("/metrics", move || {
             fresh(StatusCode::OK, metrics.page()).with_content_type(CONTENT_TYPE)
+        })
+        .get("/scaling", move || match scaling.scaling() {
+            Some(json) => fresh(StatusCode::OK, json).with_content_type("application/json"),
+            None => fresh(StatusCode::SERVICE_UNAVAILABLE, "nothing is admitted here".to_owned()),
         })
         .get("/livez", || fresh(StatusCode::OK, "ok".to_owned()))
         .get("/readyz", move || match readiness.verdict() {
@@ -36,6 +42,7 @@ mod tests {
 
     use super::*;
     use crate::app::{App, Incoming, Outcome, RequestBody};
+    use crate::metrics::Scaling;
 
     /// Status, media type and content of the answer to `GET path`.
     fn get(app: &App, path: &str) -> (u16, String, String) {
@@ -70,6 +77,12 @@ mod tests {
         let (status, media_type, page) = get(&app, "/metrics");
         assert_eq!((status, &*media_type), (200, "text/plain; version=0.0.4; charset=utf-8"));
         assert!(page.contains("\nhttp_requests_total 0\n"), "{page}");
+
+        assert_eq!(get(&app, "/scaling").0, 503);
+        metrics.admission(Scaling::default);
+        let (status, media_type, json) = get(&app, "/scaling");
+        assert_eq!((status, &*media_type), (200, "application/json"));
+        assert!(json.starts_with("{\"demand_ratio\":0,"), "{json}");
 
         let plain = "text/plain; charset=utf-8".to_owned();
         assert_eq!(get(&app, "/livez"), (200, plain.clone(), "ok".to_owned()));

@@ -114,7 +114,7 @@ pub(crate) fn in_tokio<D: Driver<Error = io::Error> + External>(
                 continue;
             }
             let events = worker.turn(Wait::No)?;
-            if events > 0 || hurry {
+            if events > 0 || hurry || worker.has_backlog() {
                 tokio::task::yield_now().await;
             } else {
                 wait(worker, inbox, &readiness).await?;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::Waker;
+use std::time::Duration;
 
 use highwater_core::driver::{Close, Reading};
 use highwater_core::http1::Connection;
@@ -11,6 +12,10 @@ use highwater_core::time::Instant;
 
 use super::inbox::Token;
 use crate::app::{BodyFeed, ByteStream, Response, Target};
+
+/// For how long a connection without a request counts as work after it was accepted. Its request is
+/// most likely on its way; but clients that connect and say nothing must not shut the gate for others.
+pub(super) const FRESH_MAX: Duration = Duration::from_millis(100);
 
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
@@ -56,10 +61,24 @@ pub(super) struct Slot {
     pub(super) waker: Option<Waker>,
     /// When the request at hand was found.
     pub(super) started: Instant,
+    /// From when on the client no longer wants the answer; `MAX` if it did not say.
+    pub(super) deadline: Instant,
     /// When the handler must have answered.
     pub(super) task_deadline: Instant,
     /// When the timer wheel will fire for this connection; `MAX` if it will not.
     pub(super) timer_at: Instant,
+    /// Accepted from a listen queue in which it may have waited for long: whether its client is still
+    /// there is looked at before its first request is served.
+    pub(super) suspect: bool,
+    /// Input waits in the queue of requests.
+    pub(super) queued: bool,
+    /// When the first input came that is not yet counted as ready, and when the last: while one
+    /// request waits, others may come behind it. `MAX` if none has.
+    next_ready: Instant,
+    last_ready: Instant,
+    /// Counted among the connections with work.
+    pub(super) has_work: bool,
+    accepted: Instant,
 }
 
 impl Slot {
@@ -83,8 +102,15 @@ impl Slot {
             peer: None,
             waker: None,
             started: Instant::ZERO,
+            deadline: Instant::MAX,
             task_deadline: Instant::MAX,
             timer_at: Instant::MAX,
+            suspect: false,
+            queued: false,
+            next_ready: Instant::MAX,
+            last_ready: Instant::MAX,
+            has_work: false,
+            accepted: Instant::ZERO,
         }
     }
 
@@ -94,6 +120,7 @@ impl Slot {
             alive: true,
             generation: self.generation,
             peer,
+            accepted: now,
             ..Slot::vacant()
         };
     }
@@ -101,6 +128,44 @@ impl Slot {
     /// Drops everything but the generation, which moves on so that old tokens name nothing.
     pub(super) fn vacate(&mut self) {
         *self = Slot { generation: self.generation.wrapping_add(1), ..Slot::vacant() };
+    }
+
+    /// Whether the connection is owed something by us: see `gate.rs`.
+    #[inline]
+    pub(super) fn works(&self, now: Instant) -> bool {
+        let begun = self.queued || self.connection.is_reply_owed();
+        self.alive && !self.closing && (begun || self.is_fresh() && now < self.accepted + FRESH_MAX)
+    }
+
+    /// Input came while the connection's request was waiting.
+    pub(super) fn note_more(&mut self, now: Instant) {
+        self.next_ready = self.next_ready.min(now);
+        self.last_ready = now;
+    }
+
+    /// The request that was waiting has its turn; it was ready at `ready`. Returns when what is behind it
+    /// was ready: that is known of the first and the last of it only, and in between counts as last.
+    pub(super) fn take_next_ready(&mut self, ready: Instant) -> Instant {
+        if self.next_ready == Instant::MAX {
+            return ready;
+        }
+        let more = self.last_ready > self.next_ready;
+        let after = if more { self.last_ready } else { Instant::MAX };
+        std::mem::replace(&mut self.next_ready, after)
+    }
+
+    /// Whether it was accepted for a request that has not come yet.
+    fn is_fresh(&self) -> bool {
+        self.target.is_none()
+    }
+
+    /// When it will have been fresh for so long that it no longer counts as work; `MAX` if it does not.
+    #[inline]
+    pub(super) fn fresh_until(&self) -> Instant {
+        match self.has_work && self.is_fresh() {
+            true => self.accepted + FRESH_MAX,
+            false => Instant::MAX,
+        }
     }
 
     pub(super) fn token(&self, index: usize) -> Token {

@@ -10,31 +10,29 @@
 //! The same loop runs over io_uring, epoll and the simulator. It reads the clock twice a turn, never
 //! waits anywhere but in the driver, and allocates nothing for a request that is answered at once.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then, Wait};
 use highwater_core::http_date;
-use highwater_core::http1::{Body, Limits, Next, Reject, Scratch};
+use highwater_core::http1::{Limits, Scratch};
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
 
+use super::admit::{AtHand, Pace};
 use super::advisor::Advisor;
-use super::answer::Pending;
 use super::inbox::{Done, Inbox, Token};
+use super::ledger::Ledger;
 use super::orphans::Orphans;
 use super::pool::Pool;
-use super::respond::{Responder, Rest};
+use super::respond::Responder;
 use super::slot::Slot;
-use crate::app::{self, App, BodyError, Incoming, Outcome, RequestBody, Target};
+use crate::admission::gate::WorkerGate;
+use crate::admission::queue::Queue;
+use crate::app::App;
 use crate::log;
 use crate::metrics::WorkerMetrics;
-
-/// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
-const FEED_SIZE_MAX: usize = 64 * 1024;
 
 /// How long a `Date` is used before the wall clock is read again. It has seconds; this is enough.
 const DATE_AGE_MAX: Duration = Duration::from_millis(50);
@@ -49,6 +47,13 @@ pub(crate) struct WorkerParts {
     pub(crate) connections_max: u32,
     /// Where it counts.
     pub(crate) metrics: Arc<WorkerMetrics>,
+    /// Its side of the gate.
+    pub(crate) gate: WorkerGate,
+    /// How long requests may wait for their turn, and the longest deadline a client may ask for.
+    pub(crate) queue_target: Duration,
+    pub(crate) deadline_max: Duration,
+    /// How long it thinks before it looks at the kernel again.
+    pub(crate) think_max: Duration,
 }
 
 /// Serves an application over one driver, on one thread.
@@ -72,8 +77,8 @@ pub(super) struct State<C> {
     stale: bool,
     pub(super) slots: Vec<Slot>,
     touched: Vec<ConnId>,
-    scratch: Scratch,
-    params: Params,
+    pub(super) scratch: Scratch,
+    pub(super) params: Params,
     /// The index under which requests are counted that no endpoint took.
     pub(super) unmatched: u16,
     pub(super) inbox: Arc<Inbox>,
@@ -85,12 +90,26 @@ pub(super) struct State<C> {
     pub(super) jobs: u64,
     pub(super) wheel: Wheel,
     pub(super) advisor: Advisor,
-    /// Endpoints answered in this turn, whose durations are recorded when it ends.
-    pub(super) answered: Vec<u16>,
+    pub(super) ledger: Ledger,
+    pub(super) gate: WorkerGate,
+    /// Connections with a request that waits for its turn.
+    pub(super) queue: Queue<Token>,
+    pub(super) pace: Pace,
+    pub(super) at_hand: AtHand,
+    pub(super) deadline_max: Duration,
+    /// Requests refused so far.
+    pub(super) refusals: u32,
+    /// Connections with work.
+    pub(super) in_flight: u32,
     pub(super) accepting: Accepting,
     /// Accepting failed; try again then.
     pub(super) accept_retry: Instant,
     pub(super) connections: u32,
+    /// There was no room for another connection at the end of the last turn.
+    pub(super) was_full: bool,
+    /// The listen queue is short, and stays so until then.
+    pub(super) short_backlog: bool,
+    pub(super) short_until: Instant,
     /// The kernel ran out of descriptors: close what is idle.
     pub(super) evict: bool,
     pub(super) evict_after: Instant,
@@ -104,7 +123,7 @@ pub(super) struct State<C> {
 }
 
 impl<D: Driver> Worker<D> {
-    /// A worker over `driver`, which already accepts. `inbox` must wake that driver; `pool` runs the
+    /// A worker over `driver`, which accepts from now on. `inbox` must wake that driver; `pool` runs the
     /// blocking handlers.
     pub(crate) fn new(driver: D, parts: WorkerParts, inbox: Arc<Inbox>, pool: Pool) -> Self {
         let clock = driver.clock();
@@ -133,10 +152,20 @@ impl<D: Driver> Worker<D> {
             jobs: 0,
             wheel: Wheel::new(now),
             advisor: Advisor::default(),
-            answered: Vec::new(),
-            accepting: Accepting::On,
+            ledger: Ledger::default(),
+            gate: parts.gate,
+            queue: Queue::new(parts.queue_target),
+            pace: Pace::new(parts.think_max),
+            at_hand: AtHand::at_once(now),
+            deadline_max: parts.deadline_max,
+            refusals: 0,
+            in_flight: 0,
+            accepting: Accepting::Paused,
             accept_retry: Instant::MAX,
             connections: 0,
+            was_full: false,
+            short_backlog: false,
+            short_until: Instant::ZERO,
             evict: false,
             evict_after: Instant::ZERO,
             evict_due: Instant::MAX,
@@ -145,7 +174,9 @@ impl<D: Driver> Worker<D> {
             awaiting: 0,
             events: 0,
         };
-        Worker { driver, state }
+        let mut worker = Worker { driver, state };
+        worker.flush_accepting();
+        worker
     }
 
     /// The driver.
@@ -164,7 +195,8 @@ impl<D: Driver> Worker<D> {
         self.driver.poll(wait, &mut |event| state.on_event(event))?;
         state.freshen();
         state.run_tasks();
-        state.expire();
+        self.run_queue();
+        self.state.expire();
         self.flush();
         self.state.end_turn();
         Ok(self.state.events)
@@ -173,14 +205,11 @@ impl<D: Driver> Worker<D> {
     /// Until when the worker may wait: until a deadline may be due.
     pub(crate) fn patience(&self) -> Wait {
         let state = &self.state;
+        if self.has_backlog() {
+            return Wait::No;
+        }
         let wheel = state.wheel.next().unwrap_or(Instant::MAX);
-        let retry = match state.accepting {
-            Accepting::Paused if state.has_room() => state.accept_retry,
-            // Somebody may be waiting for room, and somebody idle be about to make some.
-            Accepting::Paused => state.evict_due.max(state.evict_after),
-            _ => Instant::MAX,
-        };
-        match wheel.min(retry) {
+        match wheel.min(state.accepting_due()) {
             Instant::MAX => Wait::Forever,
             due => Wait::Until(due),
         }
@@ -204,10 +233,12 @@ impl<D: Driver> Worker<D> {
         }
         touched.clear();
         self.state.touched = touched;
+        self.state.gate.settle(self.state.in_flight);
         self.flush_accepting();
     }
 
     fn flush_one(&mut self, id: ConnId) {
+        self.state.count_work(id);
         let slot = &mut self.state.slots[id.index()];
         slot.touched = false;
         if !slot.alive || slot.closing || self.finish(id) {
@@ -256,6 +287,10 @@ impl<C: Clock> State<C> {
         if self.stale {
             self.stale = false;
             self.now = self.clock.now();
+            // Those who come from a listen queue that stands are looked at one by one.
+            self.pace.begin(self.now, !self.queue.is_empty() || self.short_backlog);
+            self.at_hand = AtHand::at_once(self.now);
+            self.ledger.begin(self.now);
             if self.now >= self.date_until {
                 self.date_until = self.now + DATE_AGE_MAX;
                 let today = self.clock.unix_time();
@@ -269,12 +304,9 @@ impl<C: Clock> State<C> {
 
     fn end_turn(&mut self) {
         let end = self.clock.now();
-        let spent = end - self.now;
-        if !self.answered.is_empty() {
-            let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
-            self.metrics.durations(&self.answered, nanos);
-            self.answered.clear();
-        }
+        let spent = end - self.ledger.began();
+        self.ledger.settle(&self.metrics, end);
+        self.pace.end(end);
         self.metrics.turn(spent, self.events);
         self.advisor.end_turn(spent);
         if let Some(advice) = self.advisor.take_advice() {
@@ -285,6 +317,17 @@ impl<C: Clock> State<C> {
                 took_us = u64::try_from(advice.longest.as_micros()).unwrap_or(u64::MAX),
                 instead = "wrap it in blocking(…), or make it an async fn that awaits",
             );
+        }
+    }
+
+    /// Keeps count of the connections with work.
+    #[inline]
+    fn count_work(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        let works = slot.works(self.now);
+        if works != slot.has_work {
+            slot.has_work = works;
+            self.in_flight = if works { self.in_flight + 1 } else { self.in_flight - 1 };
         }
     }
 
@@ -315,156 +358,5 @@ impl<C: Clock> State<C> {
             Event::Closed(id) => self.closed(id),
             Event::AcceptFailed(error) => self.accept_failed(error),
         }
-    }
-
-    /// The fast path borrows the driver's buffer; only what is incomplete is ever copied.
-    /// (Where a connection is encrypted, this is where its plaintext will come from.)
-    fn receive(&mut self, id: ConnId, bytes: &[u8]) {
-        self.metrics.bytes_read.add(bytes.len() as u64);
-        let slot = &mut self.slots[id.index()];
-        if slot.reading == Reading::Once {
-            slot.reading = Reading::Stop; // The one delivery that was armed has been made.
-        }
-        let mut carry = slot.connection.take_carry();
-        if carry.is_empty() {
-            let mut input = bytes;
-            self.serve_caught(id, &mut input);
-            self.slots[id.index()].connection.stash(input);
-        } else {
-            carry.extend_from_slice(bytes);
-            self.serve_owned(id, carry);
-        }
-        self.touch(id);
-    }
-
-    /// Looks again at input that could not be used before.
-    pub(super) fn serve_carry(&mut self, id: ConnId) {
-        let carry = self.slots[id.index()].connection.take_carry();
-        self.serve_owned(id, carry);
-        self.touch(id);
-    }
-
-    fn serve_owned(&mut self, id: ConnId, carry: Vec<u8>) {
-        let mut input = carry.as_slice();
-        self.serve_caught(id, &mut input);
-        let rest_len = input.len();
-        self.slots[id.index()].connection.stash_owned(carry, rest_len);
-    }
-
-    /// Serves, and keeps the panic of a handler from taking the worker with it. The boundary is here,
-    /// around all requests of a delivery, because crossing it costs each response a move.
-    fn serve_caught(&mut self, id: ConnId, input: &mut &[u8]) {
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(id, input))) {
-            let slot = &mut self.slots[id.index()];
-            if !slot.connection.is_reply_owed() {
-                resume_unwind(panic); // Not a handler's: a defect of ours, better seen than hidden.
-            }
-            let mut response = self.app.panicked(slot.target, panic);
-            self.answer(id, &mut response);
-        }
-    }
-
-    /// parse → route → extract → handle → encode, for every complete request in `input`.
-    fn serve(&mut self, id: ConnId, input: &mut &[u8]) {
-        loop {
-            let mut found = None;
-            let State { app, slots, scratch, params, responder, now, .. } = self;
-            let slot = &mut slots[id.index()];
-            let token = slot.token(id.index());
-            let Slot { connection, feed, waker, peer, .. } = slot;
-            let next = connection.next(input, scratch, &responder.limits, *now, |head| {
-                let target = app.find(head, params);
-                found = Some(target);
-                app.plan(target, &responder.limits)
-            });
-            let request = match next {
-                Next::Request(request) => request,
-                Next::Wait => return,
-                Next::Body(piece) | Next::Raw(piece) => {
-                    if let Some(feed) = feed {
-                        feed.push(Bytes::copy_from_slice(piece));
-                        connection.pause_body(!feed.has_room(), *now);
-                    }
-                    continue;
-                }
-                Next::BodyEnd | Next::RawEnd => {
-                    if let Some(feed) = feed.take() {
-                        feed.finish();
-                    }
-                    continue;
-                }
-                Next::BodyFailed(reject) => {
-                    if let Some(feed) = feed.take() {
-                        feed.fail(BodyError::from(reject));
-                    }
-                    continue;
-                }
-                Next::Reject(reject) => {
-                    self.refuse(id, reject);
-                    continue;
-                }
-            };
-            let target = found.unwrap_or_else(|| app.find(&request.head, params));
-            let endpoint = match target {
-                Target::Endpoint(endpoint) => endpoint,
-                _ => self.unmatched,
-            };
-            let body = match request.body {
-                Body::Whole(bytes) => RequestBody::Whole(bytes),
-                // Nobody reads it: the connection drops it as it comes.
-                Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
-                Body::Streamed => {
-                    let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
-                    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
-                    *feed = Some(sender);
-                    RequestBody::Stream(stream)
-                }
-            };
-            slot.target = Some(target);
-            slot.endpoint = endpoint;
-            slot.started = *now;
-            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
-            let mut outcome =
-                self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
-            // By reference: a response is a hundred bytes, and moving them shows in the figures.
-            let rest = match &mut outcome {
-                Outcome::Ready(response) => {
-                    self.metrics.request(endpoint, response.status().as_u16());
-                    responder.response(&mut slot.connection, *now, response)
-                }
-                Outcome::Fixed(fixed) => {
-                    self.metrics.request(endpoint, fixed.status());
-                    responder.fixed(&mut slot.connection, *now, fixed);
-                    Rest::None
-                }
-                Outcome::Later(_) | Outcome::Offload(_) => {
-                    let wait = match outcome {
-                        Outcome::Later(future) => Pending::Later(future),
-                        Outcome::Offload(job) => Pending::Offload(job),
-                        _ => unreachable!("matched above"),
-                    };
-                    if self.wait_for(id, wait) {
-                        continue;
-                    }
-                    return;
-                }
-            };
-            self.answered.push(endpoint);
-            if !matches!(rest, Rest::None) {
-                drop(outcome);
-                self.follow(id, rest);
-            }
-        }
-    }
-
-    /// Answers input that is no valid request, or came too slowly.
-    pub(super) fn refuse(&mut self, id: ConnId, reject: Reject) {
-        self.metrics.reject(reject);
-        let slot = &mut self.slots[id.index()];
-        slot.target = None;
-        slot.endpoint = self.unmatched;
-        slot.started = self.now;
-        let mut response = self.app.reject(reject);
-        self.answer(id, &mut response);
     }
 }

@@ -69,7 +69,8 @@ pub(super) fn app(ledger: Arc<Ledger>) -> App {
         .get("/never", never)
         .get("/tardy", never.timeout(ROUTE_TIMEOUT))
         .get("/detached", detached.detached())
-        .get("/upgrade", upgrade)
+        // Refused, what its clients say next would no longer be HTTP.
+        .get("/upgrade", upgrade.never_shed())
         .post("/echo", echo)
         .post("/small", echo.body_max(SMALL_BODY_MAX))
         .post("/length", length)

@@ -13,6 +13,10 @@ use super::witness::{Around, SURPLUS_MAX, Watch};
 /// takes is two turns a piece of an answer.
 const UNANSWERED_MAX: u32 = 40;
 
+/// The same where the worker starts one request a turn: those of all clients go before it, and under
+/// overload it has to wait until it is refused.
+const DEFERRED_MAX: u32 = 2000;
+
 /// Turns within which input is read that nothing holds up.
 const UNHEARD_MAX: u32 = 20;
 
@@ -51,7 +55,7 @@ impl Watch {
         around: &Around<'_>,
     ) -> Option<(Instant, &'static str)> {
         let (facts, limits) = (&link.facts, around.limits);
-        let last_act = facts.delivered_at.max(facts.sent_at);
+        let last_act = facts.delivered_at.max(facts.sent_at).max(around.backlogged_at);
         if link.is_sending() {
             return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
         }
@@ -82,7 +86,7 @@ impl Watch {
             }
             // It may have come with the request before it, and is looked at after that is answered.
             (None, start) => {
-                let since = start.or(times.start)?.max(facts.sent_at);
+                let since = start.or(times.start)?.max(facts.sent_at).max(around.backlogged_at);
                 Some((since + limits.header_timeout, "a head"))
             }
             // Its handler has to be told, and takes a few turns to answer.
@@ -129,7 +133,7 @@ impl Watch {
         });
         let waits = !busy && (asked || asks || self.reader.is_inside());
         self.unanswered = if waits { self.unanswered + 1 } else { 0 };
-        if self.unanswered > UNANSWERED_MAX {
+        if self.unanswered > if around.defers { DEFERRED_MAX } else { UNANSWERED_MAX } {
             return Err(format!("request {at} is not answered"));
         }
         // What comes behind a request that is not answered yet has to wait; little of it in memory.
@@ -140,7 +144,7 @@ impl Watch {
         }
         let unheard = !busy && link.is_held_back();
         self.unheard = if unheard { self.unheard + 1 } else { 0 };
-        if self.unheard > UNHEARD_MAX {
+        if self.unheard > if around.defers { DEFERRED_MAX } else { UNHEARD_MAX } {
             return Err("the client is not listened to".into());
         }
         Ok(())

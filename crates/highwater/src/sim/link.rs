@@ -133,6 +133,11 @@ impl Link {
         self.send.is_some()
     }
 
+    /// Whether the client will say no more.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        self.said_fin || self.has_left
+    }
+
     /// Bytes of memory that the send in flight holds.
     pub(crate) fn sending_capacity(&self) -> usize {
         self.send.as_ref().map_or(0, |send| send.output.bytes.capacity())

@@ -51,8 +51,12 @@ impl Clock for SimClock {
     }
 
     fn unix_time(&self) -> UnixSeconds {
+        UnixSeconds(self.unix_millis() / 1000)
+    }
+
+    fn unix_millis(&self) -> u64 {
         // 2026-01-01T00:00:00Z, and on.
-        UnixSeconds(1_767_225_600 + self.0.get().as_nanos() / 1_000_000_000)
+        1_767_225_600_000 + self.0.get().as_nanos() / 1_000_000
     }
 }
 
@@ -61,6 +65,8 @@ impl Clock for SimClock {
 pub(crate) struct Weather {
     /// A client's connection breaks, per act of a client.
     pub(crate) reset_one_in: u64,
+    /// How long a turn of the worker takes at most, in microseconds; one if zero.
+    pub(crate) turn_micros_max: u64,
     /// The machine stands still for up to `jump_max`, per poll.
     pub(crate) jump_one_in: u64,
     /// The longest standstill.
@@ -114,7 +120,7 @@ impl Network {
             links: Vec::new(),
             slots: Vec::new(),
             backlog: VecDeque::new(),
-            accepting: Accepting::On,
+            accepting: Accepting::Paused,
             accept_stopped: false,
             next_accept_fails: false,
             late_accepts: 0,
@@ -145,7 +151,11 @@ impl Network {
     }
 
     pub(crate) fn accepting(&self) -> Accepting {
-        if self.accept_stopped { Accepting::Paused } else { self.accepting }
+        match self.accepting {
+            _ if self.accept_stopped => Accepting::Paused,
+            Accepting::Few(0) => Accepting::Paused,
+            accepting => accepting,
+        }
     }
 
     /// The next accept fails, even one that was on its way when accepting paused.
@@ -269,6 +279,7 @@ impl Network {
         let may = match self.accepting {
             _ if self.accept_stopped => false,
             Accepting::On | Accepting::Closed => true,
+            Accepting::Few(left) => left > 0 || self.late_accepts > 0,
             Accepting::Paused => self.late_accepts > 0,
         };
         if !may || self.backlog.is_empty() {
@@ -284,6 +295,9 @@ impl Network {
             return true;
         }
         self.late_accepts = self.late_accepts.saturating_sub(1);
+        if let Accepting::Few(left) = &mut self.accepting {
+            *left = left.saturating_sub(1);
+        }
         self.accepted += 1;
         let at = self.backlog.pop_front().expect("it was seen above");
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
@@ -388,7 +402,9 @@ impl Driver for SimDriver {
         network.events = 0;
         network.accept_failed = false;
         if network.prng.is_some() {
-            let mut passes = Duration::from_micros(network.draw(50) as u64);
+            let mut passes = Duration::from_micros(
+                network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
+            );
             if network.chance(network.weather.jump_one_in) {
                 passes += network.weather.jump_max * network.draw(1000) as u32 / 1000;
                 network.trace.line(|| format!("the machine stands still for {passes:?}"));
@@ -463,11 +479,28 @@ impl Driver for SimDriver {
         if network.accepting == Accepting::Closed {
             assert!(accepting == Accepting::Closed, "the listener is closed for ever");
         }
-        network.accepting = accepting;
-        network.late_accepts = match (&mut network.prng, accepting) {
-            (Some(prng), Accepting::Paused) => prng.below(3),
+        // Where a larger bound is replaced by a smaller one, some may have been on their way.
+        let bound = |accepting| match accepting {
+            Accepting::On | Accepting::Closed => u64::MAX,
+            Accepting::Few(left) => u64::from(left),
+            Accepting::Paused => 0,
+        };
+        let before = bound(std::mem::replace(&mut network.accepting, accepting));
+        let before = before.max(network.late_accepts);
+        network.late_accepts = match &mut network.prng {
+            Some(prng) if before > bound(accepting) => prng.below(3).min(before),
             _ => 0,
         };
+    }
+
+    fn backlog(&mut self, backlog: u32) {
+        // A client that is dropped tries again, and so cannot be told from one that waits.
+        self.network.trace.line(|| format!("⇐ backlog {backlog}"));
+    }
+
+    fn is_hung_up(&mut self, id: ConnId) -> bool {
+        let link = self.network.open(id);
+        link.has_hung_up()
     }
 
     fn clock(&self) -> SimClock {

@@ -12,6 +12,8 @@ pub(super) struct Ending<'r> {
     pub(super) excuse: Option<Excuse>,
     /// The server was drained at some time: any answer may have been the last.
     pub(super) was_drained: bool,
+    /// Requests may be refused for having waited too long.
+    pub(super) sheds: bool,
 }
 
 /// Compares what a client has heard with what it must have heard.
@@ -32,7 +34,7 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
         let Some(request) = client.requests.get(at) else {
             return Err(format!("answer {at} to no request: {}", answer.status));
         };
-        check_answer(answer, &request.wanted, ending.was_drained)
+        check_answer(answer, &request.wanted, ending)
             .map_err(|what| format!("answer {at}: {what}"))?;
     }
     check_raw(client, ending)?;
@@ -68,10 +70,15 @@ fn is_silent_on_purpose(client: &Client) -> bool {
     client.requests.get(heard).is_some_and(|request| request.wanted.closes == Closes::Either)
 }
 
-fn check_answer(answer: &Heard, wanted: &Wanted, was_drained: bool) -> Result<(), String> {
+fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<(), String> {
     // The witness has looked at the clock already.
     let too_slow = answer.status == 408 && answer.closes;
-    if answer.status != wanted.status && !wanted.or.contains(&answer.status) && !too_slow {
+    let refused = answer.status == 503 && ending.sheds;
+    if answer.status != wanted.status
+        && !wanted.or.contains(&answer.status)
+        && !too_slow
+        && !refused
+    {
         return Err(format!("{} instead of {}", answer.status, wanted.status));
     }
     if answer.status != wanted.status {
@@ -82,7 +89,7 @@ fn check_answer(answer: &Heard, wanted: &Wanted, was_drained: bool) -> Result<()
     }
     match (wanted.closes, answer.closes) {
         (Closes::Yes, false) => Err("it should have been the last".into()),
-        (Closes::No, true) if !was_drained => Err("it should not have been the last".into()),
+        (Closes::No, true) if !ending.was_drained => Err("it should not have been the last".into()),
         _ => Ok(()),
     }
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 use highwater_core::driver::{Accepting, Driver, Wait};
 use highwater_core::http1::Limits;
 
+mod admission;
+
 use super::*;
+use crate::admission::gate::WorkerGate;
 use crate::app::{App, Router, fixed};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, Worker, WorkerParts};
+use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 fn pass(seed: u64) -> Report {
     match run(seed) {
@@ -47,7 +50,17 @@ fn worker(connections_max: u32) -> Worker<SimDriver> {
 
 fn worker_of(app: App, connections_max: u32) -> Worker<SimDriver> {
     let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
-    let parts = WorkerParts { app, limits: Limits::default(), connections_max, metrics };
+    let config = ServerConfig::default();
+    let parts = WorkerParts {
+        app,
+        limits: Limits::default(),
+        connections_max,
+        metrics,
+        gate: WorkerGate::open(),
+        queue_target: config.queue_target,
+        deadline_max: config.deadline_max,
+        think_max: THINK_MAX,
+    };
     let network = Network::new(None, Weather::default(), Trace::default());
     let inbox = Inbox::new(Box::new(|| {}));
     Worker::new(SimDriver { network }, parts, inbox, Pool::deferred(0))

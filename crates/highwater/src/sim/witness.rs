@@ -51,6 +51,12 @@ pub(super) struct Around<'r> {
     pub(super) pool_is_bounded: bool,
     /// No job waits for the pool, and none has run since the worker looked.
     pub(super) pool_is_quiet: bool,
+    /// When requests last waited for their turn: what is due may have counted from then only.
+    pub(super) backlogged_at: Instant,
+    /// The worker starts one request a turn.
+    pub(super) defers: bool,
+    /// Requests that have waited for longer may be refused.
+    pub(super) sheds_after: Option<Duration>,
 }
 
 /// Why a connection ended before everything was said.
@@ -68,6 +74,8 @@ pub(super) enum Excuse {
     Cut,
     /// The application broke its answer off.
     Broken,
+    /// The client had finished when its request's turn came.
+    HungUp,
 }
 
 /// When the parts of a request were delivered.
@@ -298,6 +306,7 @@ impl Watch {
                     Ok(Excuse::WriteStall)
                 }
                 () if broken => Ok(Excuse::Broken),
+                () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
             };
         }
@@ -393,6 +402,10 @@ fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<
 fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
     let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
+    let is_vital = request.wanted.raw.is_some();
+    if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
+        return Ok(());
+    }
     let right = match request.hold {
         Hold::Quick | Hold::Never => false,
         Hold::Pool => around.pool_is_bounded,

@@ -18,8 +18,10 @@ use super::oracle::{self, Ending};
 use super::script;
 use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Watch};
+use crate::admission::Shed;
+use crate::admission::gate::{Bound, WorkerGate};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, Worker, WorkerParts};
+use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -29,6 +31,9 @@ const IDLE_TURNS_MAX: u32 = 20;
 
 /// A worker waits no longer than this, whatever it waits for.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a connection counts as having work before its first request has come.
+const FRESH_MAX: Duration = Duration::from_millis(100);
 
 /// How long accepting may rest although there is room: the worker's back-off after a failure.
 const ACCEPT_REST_MAX: Duration = Duration::from_millis(100);
@@ -48,6 +53,8 @@ pub(super) struct World {
     idle_turns: u32,
     /// Since when a client waits to be accepted although there is room.
     waiting_since: Option<Instant>,
+    /// When requests last waited for their turn.
+    backlogged_at: Instant,
     /// Since when one waits although an idle connection could make room.
     crowded_since: Option<Instant>,
 }
@@ -65,6 +72,12 @@ struct Plan {
     drain_at: Option<u32>,
     cut_at: Option<u32>,
     weather: Weather,
+    /// The worker has time for one request a turn: the others wait.
+    defers: bool,
+    shed: Shed,
+    /// Connections with work, at most.
+    limit: u32,
+    queue_target: Duration,
 }
 
 impl Plan {
@@ -95,6 +108,7 @@ impl Plan {
             jump_one_in: storm(pick(&[0, 20, 300])),
             jump_max: Duration::from_secs(pick(&[1, 20, 300])),
             accept_failure_one_in: storm(pick(&[0, 5])),
+            turn_micros_max: pick(&[50, 50, 10_000, 200_000]),
         };
         let drain_at = (storm(pick(&[1, 0, 0, 0])) > 0).then(|| pick(&[10, 100, 300, 1000]) as u32);
         let cut_after = pick(&[0, 5, 100, 2000]) as u32;
@@ -106,6 +120,11 @@ impl Plan {
             drain_at,
             cut_at: drain_at.map(|at| at + cut_after),
             weather,
+            defers: pick(&[0, 1]) > 0,
+            shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
+                [pick(&[0, 1, 2, 3]) as usize],
+            limit: pick(&[1, 2, 100]) as u32,
+            queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
         }
     }
 }
@@ -125,11 +144,16 @@ impl World {
         let ledger = Arc::new(Ledger::default());
         let app = app(Arc::clone(&ledger));
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let bound = Bound::new(plan.limit);
         let parts = WorkerParts {
             limits: plan.limits.clone(),
             connections_max: plan.connections_max,
             metrics: Arc::clone(&metrics),
             app,
+            gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
+            queue_target: plan.queue_target,
+            deadline_max: ServerConfig::default().deadline_max,
+            think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
         };
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred(plan.pool_max);
@@ -148,6 +172,7 @@ impl World {
             drained_at: None,
             idle_turns: 0,
             waiting_since: None,
+            backlogged_at: Instant::ZERO,
             crowded_since: None,
         }
     }
@@ -215,6 +240,7 @@ impl World {
         let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
         let may_wait = self.inbox.park(None);
         let timeout = if may_wait { patience } else { Duration::ZERO };
+        let had_backlog = self.worker.has_backlog();
         let wait = match timeout {
             Duration::ZERO => Wait::No,
             _ => Wait::Until(self.worker.driver().network.now() + timeout),
@@ -224,7 +250,10 @@ impl World {
             self.pool.run_deferred();
         }
         // Time that no deadline needed, and that no mail or event filled, was wasted.
-        let idle = may_wait && timeout.is_zero() && events == 0;
+        let idle = may_wait && timeout.is_zero() && events == 0 && !had_backlog;
+        if had_backlog || self.worker.has_backlog() {
+            self.backlogged_at = self.network().turn_at;
+        }
         self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
         match self.idle_turns > IDLE_TURNS_MAX {
             true => Err("the worker spins".into()),
@@ -241,6 +270,12 @@ impl World {
             return Err(format!("{connections} connections, {} known", self.worker.connections()));
         }
         let is_full = connections >= self.plan.connections_max;
+        if connections > self.plan.connections_max && self.drained_at.is_none() {
+            return Err(format!(
+                "{connections} connections, {} allowed",
+                self.plan.connections_max
+            ));
+        }
         let around = Around {
             limits: &self.plan.limits,
             now: network.turn_at,
@@ -249,6 +284,10 @@ impl World {
             is_short: is_full || network.accept_failed,
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.pool.queued() == 0,
+            backlogged_at: self.backlogged_at,
+            defers: self.plan.defers,
+            sheds_after: matches!(self.plan.shed, Shed::Accept | Shed::Kernel)
+                .then_some(self.plan.queue_target),
         };
         for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
             let link = network.link(client.link);
@@ -268,7 +307,9 @@ impl World {
         let network = &self.worker.driver().network;
         let now = network.turn_at;
         let is_open = self.drained_at.is_none() && network.waiting() > 0;
-        let rests = is_open && !is_full && network.accepting() == Accepting::Paused;
+        let is_shut = self.plan.shed == Shed::Accept && self.busy() >= self.plan.limit as usize;
+        let is_paused = network.accepting() == Accepting::Paused;
+        let rests = is_open && !is_full && !is_shut && is_paused;
         let since = if rests { Some(*self.waiting_since.get_or_insert(now)) } else { None };
         self.waiting_since = since;
         if since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
@@ -293,6 +334,18 @@ impl World {
         }
     }
 
+    /// Connections that may have work, as far as one can see.
+    fn busy(&self) -> usize {
+        let network = self.network();
+        let may_work = |(client, watch): &(&Client, &Watch)| {
+            let link = network.link(client.link);
+            let is_open = matches!(link.stage, Stage::Open(_));
+            let is_fresh = network.turn_at <= link.facts.accepted_at + FRESH_MAX + TICK;
+            is_open && (is_fresh || watch.idle_since(link, &client.requests).is_none())
+        };
+        self.clients.iter().zip(&self.watches).filter(may_work).count()
+    }
+
     /// All is at rest: the sums are done.
     fn settle(mut self) -> Result<Report, String> {
         if self.worker.busy() > 0 {
@@ -307,7 +360,8 @@ impl World {
         for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
-            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained })
+            let sheds = matches!(self.plan.shed, Shed::Accept | Shed::Kernel);
+            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
                 .map_err(|what| format!("client {at}: {what}"))?;
             report.clients += 1;
             report.answers += client.reader.answers().len();

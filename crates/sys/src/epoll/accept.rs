@@ -1,4 +1,7 @@
 //! Accepting: a level-triggered listener, paused by not watching it.
+//!
+//! What is told to accept again first tries, and watches the listener only if nobody waits: under
+//! overload, when there is room for one connection at a time, that saves two system calls for each.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -17,12 +20,13 @@ const ACCEPTS_MAX: usize = 64;
 pub(super) struct Acceptor {
     /// `None` once closed.
     listener: Option<Listener>,
+    /// Of `Few`, how many are left.
     wanted: Accepting,
     watched: bool,
+    /// The next poll tries to accept without being told by epoll.
+    untried: bool,
     /// `AcceptFailed` was reported; nothing is accepted until the worker says so.
     stopped: bool,
-    /// Watching failed when it was commanded; the next poll says so.
-    unwatchable: bool,
     peer_addresses: bool,
     connections_max: usize,
 }
@@ -32,13 +36,24 @@ impl Acceptor {
         listener.set_nonblocking(true)?;
         Ok(Acceptor {
             listener: Some(listener),
-            wanted: Accepting::On,
+            wanted: Accepting::Paused,
             watched: false,
+            untried: false,
             stopped: false,
-            unwatchable: false,
             peer_addresses: config.peer_addresses,
             connections_max: config.connections_max as usize,
         })
+    }
+
+    /// Whether another connection may be accepted.
+    fn wants_more(&self) -> bool {
+        !self.stopped && !matches!(self.wanted, Accepting::Paused | Accepting::Few(0))
+    }
+
+    fn count_one(&mut self) {
+        if let Accepting::Few(left) = &mut self.wanted {
+            *left = left.saturating_sub(1);
+        }
     }
 }
 
@@ -49,23 +64,19 @@ impl Epoll {
             self.acceptor.wanted = accepting;
         }
         self.acceptor.stopped = false;
-        if self.acceptor.wanted != Accepting::On {
+        if !self.acceptor.wants_more() || self.acceptor.wanted == Accepting::Closed {
             self.unwatch_listener();
-        } else if self.watch_listener().is_err() {
-            self.acceptor.unwatchable = true;
+        }
+        self.acceptor.untried = self.acceptor.wants_more() && !self.acceptor.watched;
+    }
+
+    pub(super) fn set_backlog(&mut self, backlog: u32) {
+        if let Some(listener) = &mut self.acceptor.listener {
+            listener.set_backlog(backlog).expect("it listens already");
         }
     }
 
-    /// Reports that epoll had no memory to watch the listener with. Returns whether it had not.
-    pub(super) fn report_unwatchable(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
-        let unwatchable = std::mem::take(&mut self.acceptor.unwatchable);
-        if unwatchable {
-            self.stop_accepting(AcceptError::Memory, on_event);
-        }
-        unwatchable
-    }
-
-    pub(super) fn watch_listener(&mut self) -> io::Result<()> {
+    fn watch_listener(&mut self) -> io::Result<()> {
         if let Some(listener) = &self.acceptor.listener
             && !self.acceptor.watched
         {
@@ -86,20 +97,26 @@ impl Epoll {
         }
     }
 
-    /// Accepts what waits, within bounds.
+    /// Accepts what waits, within bounds. A listener that is not watched is tried again by the next
+    /// poll, and watched once nobody waits.
     pub(super) fn accept_ready(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         for _ in 0..ACCEPTS_MAX {
-            if self.acceptor.stopped {
-                return;
+            if !self.acceptor.wants_more() {
+                return self.unwatch_listener();
             }
             let Some(listener) = &self.acceptor.listener else {
                 return;
             };
             match listener.accept(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) {
-                Ok((fd, peer)) => self.welcome(fd, peer, on_event),
+                Ok((fd, peer)) => {
+                    listener.unfilter(fd.as_raw_fd());
+                    self.welcome(fd, peer, on_event);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if self.acceptor.wanted == Accepting::Closed {
                         self.acceptor.listener = None;
+                    } else if self.watch_listener().is_err() {
+                        self.stop_accepting(AcceptError::Memory, on_event);
                     }
                     return;
                 }
@@ -111,6 +128,7 @@ impl Epoll {
                 }
             }
         }
+        self.acceptor.untried = self.acceptor.wants_more() && !self.acceptor.watched;
     }
 
     /// A new connection. Its request has most likely arrived with it: receiving at once saves a
@@ -121,6 +139,7 @@ impl Epoll {
         peer: Option<SocketAddr>,
         on_event: &mut impl FnMut(Event<'_>),
     ) {
+        self.acceptor.count_one();
         let index = self.slots.insert(fd.into_raw_fd());
         self.slots.at(index).set(READABLE);
         let peer = peer.filter(|_| self.acceptor.peer_addresses);
@@ -145,23 +164,17 @@ impl Epoll {
         on_event(Event::AcceptFailed(error));
     }
 
-    /// Whether the next poll has something to do about accepting that epoll does not tell.
-    pub(super) fn has_accepting_to_do(&self) -> bool {
-        self.acceptor.unwatchable || self.has_listener_to_drain()
+    /// Whether the next poll tries to accept without being told by epoll.
+    pub(super) fn is_accepting_untried(&self) -> bool {
+        self.acceptor.untried
     }
 
-    fn has_listener_to_drain(&self) -> bool {
-        let acceptor = &self.acceptor;
-        acceptor.wanted == Accepting::Closed && acceptor.listener.is_some() && !acceptor.stopped
-    }
-
-    /// Never to accept again: takes what waits in the listen queue, then closes the listener.
-    /// Returns whether anything was done.
-    pub(super) fn drain_listener(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
-        let drain = self.has_listener_to_drain();
-        if drain {
+    /// Tries to accept, if that is due. Returns whether it was.
+    pub(super) fn accept_untried(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        let untried = std::mem::take(&mut self.acceptor.untried);
+        if untried {
             self.accept_ready(on_event);
         }
-        drain
+        untried
     }
 }

@@ -67,7 +67,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Accepts from `listener`.
+    /// Accepts from `listener`, when told to.
     ///
     /// # Errors
     /// Lack of memory or descriptors.
@@ -76,7 +76,7 @@ impl Epoll {
         let waker = Waker::eventfd()?;
         // Never read, so it stays readable; but edge-triggered, so only a new wake is told.
         selector.add(waker.raw_fd(), libc::EPOLLIN as u32 | libc::EPOLLET as u32, Token::WAKE)?;
-        let mut driver = Epoll {
+        Ok(Epoll {
             selector,
             slots: Slots::new(),
             ready: Vec::new(),
@@ -85,9 +85,7 @@ impl Epoll {
             scratch: vec![0; RECEIVE_SIZE].into_boxed_slice(),
             acceptor: Acceptor::new(listener, config)?,
             waker,
-        };
-        driver.watch_listener()?;
-        Ok(driver)
+        })
     }
 }
 
@@ -319,13 +317,15 @@ impl Driver for Epoll {
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
         // Reports alone are a poll: asking epoll as well would cost a quiet server a system call
-        // per request. Not twice in a row, though, or one fast connection would starve the rest.
-        self.only_reported = reported && self.ready.is_empty() && !self.only_reported;
+        // per request. Not twice in a row, though, or one fast connection would starve the rest; and
+        // not for a worker that is too busy to wait, and looks up only to see what is new.
+        self.only_reported =
+            reported && wait != Wait::No && self.ready.is_empty() && !self.only_reported;
         if self.only_reported {
             return Ok(());
         }
-        let draining = self.drain_listener(on_event) | self.report_unwatchable(on_event);
-        let busy = reported || draining || !self.ready.is_empty();
+        let tried = self.accept_untried(on_event);
+        let busy = reported || tried || !self.ready.is_empty();
         let timeout = match wait {
             Wait::No => Some(Duration::ZERO),
             _ if busy => Some(Duration::ZERO),
@@ -404,6 +404,15 @@ impl Driver for Epoll {
         self.set_accepting(accepting);
     }
 
+    fn backlog(&mut self, backlog: u32) {
+        self.set_backlog(backlog);
+    }
+
+    fn is_hung_up(&mut self, id: ConnId) -> bool {
+        let slot = self.slots.at(id.0);
+        slot.is(EOF | HUNG_UP) || slot.fd == -1 || socket::is_hung_up(slot.fd)
+    }
+
     fn clock(&self) -> SystemClock {
         SystemClock
     }
@@ -417,7 +426,7 @@ impl External for Epoll {
     fn prepare_wait(&mut self) -> io::Result<bool> {
         let idle = self.reports.is_empty() && self.ready.is_empty();
         // An edge that came before the waiter looked again would not come twice.
-        Ok(idle && !self.has_accepting_to_do() && !self.selector.has_events()?)
+        Ok(idle && !self.is_accepting_untried() && !self.selector.has_events()?)
     }
 
     fn waker(&self) -> Waker {

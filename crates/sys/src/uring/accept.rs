@@ -1,4 +1,9 @@
-//! Accepting: one multishot operation, paused by cancelling it.
+//! Accepting: one multishot operation while there is no bound, else as many single ones as may still
+//! be accepted; changed by cancelling what is in flight.
+//!
+//! Single ones, because a multishot accept takes whatever waits in the listen queue before it can be
+//! told to stop. (Waiters of a listener are woken one by one. One that is cancelled after it was woken
+//! leaves its connection in the queue; whoever is armed next tries the queue first, and finds it.)
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
@@ -11,11 +16,18 @@ use super::{COMPLETIONS_MAX, Uring};
 use crate::socket::accept_failure;
 use crate::{DriverConfig, Listener, socket};
 
+/// Single accepts in flight at most: as many connections are accepted by one poll.
+const SINGLES_MAX: u32 = 64;
+
 pub(super) struct Acceptor {
     /// `None` once closed.
     listener: Option<Listener>,
+    /// Of `Few`, how many are left.
     wanted: Accepting,
-    armed: bool,
+    /// Operations in flight, and whether they are the multishot one.
+    armed: u32,
+    is_stream: bool,
+    /// They have been told to stop; more are armed when all of them have.
     cancelling: bool,
     /// `AcceptFailed` was reported; nothing is accepted until the worker says so.
     stopped: bool,
@@ -29,8 +41,9 @@ impl Acceptor {
         listener.set_nonblocking(false)?;
         Ok(Acceptor {
             listener: Some(listener),
-            wanted: Accepting::On,
-            armed: false,
+            wanted: Accepting::Paused,
+            armed: 0,
+            is_stream: false,
             cancelling: false,
             stopped: false,
             peer_addresses: config.peer_addresses,
@@ -39,7 +52,31 @@ impl Acceptor {
     }
 
     pub(super) fn is_armed(&self) -> bool {
-        self.armed
+        self.armed > 0
+    }
+
+    /// How many operations should be in flight, and whether it is the multishot one.
+    fn wanted_in_flight(&self) -> (u32, bool) {
+        match self.wanted {
+            _ if self.stopped || self.listener.is_none() => (0, false),
+            Accepting::On => (1, true),
+            Accepting::Few(left) => (left.min(SINGLES_MAX), false),
+            Accepting::Paused | Accepting::Closed => (0, false),
+        }
+    }
+
+    fn count_one(&mut self) {
+        if let Accepting::Few(left) = &mut self.wanted {
+            *left = left.saturating_sub(1);
+        }
+    }
+
+    /// Notes that an operation is over, unless more is to come of it.
+    fn note_completion(&mut self, entry: &cqueue::Entry) {
+        if !cqueue::more(entry.flags()) {
+            self.armed -= 1;
+            self.cancelling &= self.armed > 0;
+        }
     }
 
     /// A completion while the driver is being dropped.
@@ -47,9 +84,7 @@ impl Acceptor {
         if entry.result() >= 0 {
             socket::close(entry.result());
         }
-        if !cqueue::more(entry.flags()) {
-            self.armed = false;
-        }
+        self.note_completion(entry);
     }
 }
 
@@ -60,28 +95,35 @@ impl Uring {
             self.acceptor.wanted = accepting;
         }
         self.acceptor.stopped = false;
-        if self.acceptor.wanted == Accepting::On {
-            self.arm_accept();
-        } else {
-            self.cancel_accept();
+        self.arm_accept();
+    }
+
+    pub(super) fn set_backlog(&mut self, backlog: u32) {
+        if let Some(listener) = &mut self.acceptor.listener {
+            listener.set_backlog(backlog).expect("it listens already");
         }
     }
 
+    /// Brings what is in flight in line with what is wanted.
     pub(super) fn arm_accept(&mut self) {
         let acceptor = &mut self.acceptor;
-        if acceptor.armed || acceptor.stopped || acceptor.wanted != Accepting::On {
-            return;
+        if acceptor.cancelling {
+            return; // Looked at again when that is over.
         }
-        if let Some(listener) = &acceptor.listener {
-            self.ring.accept(listener.as_fd().as_raw_fd(), Token::ACCEPT);
-            acceptor.armed = true;
+        let (count, is_stream) = acceptor.wanted_in_flight();
+        if acceptor.armed > count || (acceptor.armed > 0 && acceptor.is_stream != is_stream) {
+            acceptor.cancelling = true;
+            return self.ring.cancel_each(Token::ACCEPT);
         }
-    }
-
-    fn cancel_accept(&mut self) {
-        if self.acceptor.armed && !self.acceptor.cancelling {
-            self.acceptor.cancelling = true;
-            self.ring.cancel(Token::ACCEPT);
+        let Some(listener) = &acceptor.listener else { return };
+        let fd = listener.as_fd().as_raw_fd();
+        acceptor.is_stream = is_stream;
+        while acceptor.armed < count {
+            acceptor.armed += 1;
+            match is_stream {
+                true => self.ring.accept_stream(fd, Token::ACCEPT),
+                false => self.ring.accept_once(fd, Token::ACCEPT),
+            }
         }
     }
 
@@ -90,13 +132,12 @@ impl Uring {
         entry: &cqueue::Entry,
         on_event: &mut impl FnMut(Event<'_>),
     ) {
-        if !cqueue::more(entry.flags()) {
-            self.acceptor.armed = false;
-            self.acceptor.cancelling = false;
-        }
+        self.acceptor.note_completion(entry);
         if entry.result() >= 0 {
             self.welcome(entry.result(), on_event);
-        } else if let Some(error) = accept_failure(-entry.result()) {
+        } else if let Some(error) = accept_failure(-entry.result())
+            && !self.acceptor.stopped
+        {
             self.stop_accepting(error, on_event);
         }
         self.arm_accept();
@@ -104,6 +145,10 @@ impl Uring {
 
     /// A new connection, with its first receive.
     fn welcome(&mut self, fd: RawFd, on_event: &mut impl FnMut(Event<'_>)) {
+        self.acceptor.count_one();
+        if let Some(listener) = &self.acceptor.listener {
+            listener.unfilter(fd);
+        }
         let index = self.slots.insert(fd);
         let token = self.slots.token(Operation::Receive, index);
         self.ring.receive_once(fd, token);
@@ -117,7 +162,7 @@ impl Uring {
 
     fn stop_accepting(&mut self, error: AcceptError, on_event: &mut impl FnMut(Event<'_>)) {
         self.acceptor.stopped = true;
-        self.cancel_accept();
+        self.arm_accept();
         on_event(Event::AcceptFailed(error));
     }
 
@@ -125,7 +170,7 @@ impl Uring {
         let acceptor = &self.acceptor;
         acceptor.wanted == Accepting::Closed
             && acceptor.listener.is_some()
-            && !acceptor.armed
+            && acceptor.armed == 0
             && !acceptor.stopped
     }
 

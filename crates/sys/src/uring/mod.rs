@@ -1,7 +1,7 @@
 //! The driver over io_uring: one ring per worker, one system call per poll.
 //!
 //! Shape (measured; the epoll driver costs 20 to 25 % more CPU per request when busy): multishot
-//! accept; a connection's first receive one-shot, so that a connection with one request never has
+//! accept (`accept.rs`: while there is no bound); a connection's first receive one-shot, so that a connection with one request never has
 //! to be cancelled, then multishot; receives into buffers provided to the kernel, lent to the
 //! callback without a copy; one plain send in flight per connection; a close linked behind the last
 //! send.
@@ -84,7 +84,7 @@ pub(crate) struct Refusal {
 }
 
 impl Uring {
-    /// Accepts from `listener`. To be called on the thread that will poll.
+    /// Accepts from `listener`, when told to. To be called on the thread that will poll.
     ///
     /// # Errors
     /// What [`probe`](crate::probe()) would have said, or lack of memory or descriptors.
@@ -110,7 +110,6 @@ impl Uring {
             parked: false,
         };
         driver.arm_wake();
-        driver.arm_accept();
         Ok(driver)
     }
 
@@ -429,6 +428,15 @@ impl Driver for Uring {
 
     fn accept(&mut self, accepting: Accepting) {
         self.set_accepting(accepting);
+    }
+
+    fn backlog(&mut self, backlog: u32) {
+        self.set_backlog(backlog);
+    }
+
+    fn is_hung_up(&mut self, id: ConnId) -> bool {
+        let slot = self.slots.at(id.0);
+        slot.is(EOF | ABANDONED) || slot.fd == -1 || socket::is_hung_up(slot.fd)
     }
 
     fn clock(&self) -> SystemClock {

@@ -166,9 +166,18 @@ impl Ring {
 
 /// Operations without memory of ours.
 impl Ring {
-    pub(super) fn accept(&mut self, listener: RawFd, token: Token) {
+    /// Accepts until cancelled.
+    pub(super) fn accept_stream(&mut self, listener: RawFd, token: Token) {
         let entry = opcode::AcceptMulti::new(Fd(listener)).flags(libc::SOCK_CLOEXEC).build();
         // SAFETY: points to nothing.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
+    /// Accepts once.
+    pub(super) fn accept_once(&mut self, listener: RawFd, token: Token) {
+        let (addr, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let entry = opcode::Accept::new(Fd(listener), addr, len).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: points to nothing: the peer's address is not asked for.
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
@@ -195,6 +204,17 @@ impl Ring {
     /// Cancels the operation called `target`, if it is still in flight.
     pub(super) fn cancel(&mut self, target: Token) {
         let entry = opcode::AsyncCancel::new(target.0)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(Token::CANCEL.0);
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry) }
+    }
+
+    /// Cancels every operation called `target` that is still in flight.
+    pub(super) fn cancel_each(&mut self, target: Token) {
+        let each = io_uring::types::CancelBuilder::user_data(target.0).all();
+        let entry = opcode::AsyncCancel2::new(each)
             .build()
             .flags(squeue::Flags::SKIP_SUCCESS)
             .user_data(Token::CANCEL.0);

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use highwater_core::driver::{AcceptError, ConnId, Event, Output, Reading, Then, Wait};
+use highwater_core::driver::{AcceptError, Accepting, ConnId, Event, Output, Reading, Then, Wait};
 use highwater_core::time::Clock;
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
@@ -118,8 +118,15 @@ impl<D: Subject> Rig<D> {
     pub fn with(config: &DriverConfig) -> Rig<D> {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 1024).unwrap();
         let addr = listener.local_addr().unwrap();
+        let mut driver = D::start(listener, config).unwrap();
+        driver.accept(Accepting::On);
+        Rig::of(driver, addr)
+    }
+
+    /// A rig around `driver`, which listens on `addr`.
+    pub fn of(driver: D, addr: SocketAddr) -> Rig<D> {
         Rig {
-            driver: D::start(listener, config).unwrap(),
+            driver,
             addr,
             log: Vec::new(),
             open: HashSet::new(),

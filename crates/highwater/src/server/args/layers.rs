@@ -23,6 +23,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
 use super::file::{self, Entry, File};
 use super::value::listed;
+use crate::admission::{self, Limiter};
 
 const PREFIX: &str = "HIGHWATER_";
 
@@ -65,6 +66,7 @@ pub fn try_parse_from<P: Parser>(
     let mut matches =
         bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
     layers.check_addresses(&mut bare, &matches)?;
+    layers.check_limiter(&mut bare, &matches)?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))
 }
 
@@ -293,6 +295,17 @@ impl Layers {
         let (name, other) = if is_default { ("listen", "metrics") } else { ("metrics", "listen") };
         let remedy = format!("the same as --{other}; use another port, or --metrics off");
         let message = told(name, &listen.to_string(), self.source(name), &remedy);
+        Err(command.error(ErrorKind::ValueValidation, message))
+    }
+
+    /// Either the operator knows the limit or an algorithm finds it.
+    fn check_limiter(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
+        let limiter = matches.try_get_one::<Limiter>("limiter").ok().flatten().copied();
+        let limit = matches.try_get_one::<Option<u32>>("connection_limit").ok().flatten();
+        let Some(limit) = limit.copied() else { return Ok(()) };
+        let Err(remedy) = admission::check_limiter(limiter, limit) else { return Ok(()) };
+        let name = limiter.map_or("fixed", Limiter::name);
+        let message = told("limiter", name, self.source("limiter"), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
 }

@@ -36,9 +36,13 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use highwater_core::http1::Limits;
+use highwater_core::limit::LIMIT_MAX;
 
-use self::value::{address, address_or_off, log_format, pin, transport};
+use self::value::{
+    address, address_or_off, gate, limiter, log_format, number_or_auto, pin, shed, transport,
+};
 use super::config::{Pin, ServerConfig, TransportChoice};
+use crate::admission::{GateChoice, Limiter, Shed};
 use crate::log::LogFormat;
 
 pub use self::layers::{parse, try_parse_from};
@@ -61,6 +65,11 @@ const RATE: RangeInclusive<u32> = 0..=(1 << 30);
 const WORKERS: RangeInclusive<usize> = 1..=1024;
 /// Sixteen times the kernel's default bound of descriptors in a process.
 const CONNECTIONS: RangeInclusive<u32> = 1..=(1 << 24);
+/// Connections with work at once.
+const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
+/// Below a millisecond, the scheduler's own hiccups would count as overload; above ten seconds
+/// nobody is left to be served in time.
+const QUEUE_TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// The settings that every service shares.
 ///
@@ -93,6 +102,31 @@ pub struct ServerArgs {
     /// Most connections open at once [default: what the descriptors allow]
     #[arg(long, value_name = "N", value_parser = number(CONNECTIONS))]
     pub connections_max: Option<u32>,
+
+    /// How excess is turned away [default: kernel if the machine allows it, else accept]
+    #[arg(long, value_name = "none|app|accept|kernel", value_parser = shed)]
+    pub shed: Option<Shed>,
+
+    /// Which mechanism of the kernel refuses connections, under --shed kernel
+    #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = gate)]
+    pub gate: GateChoice,
+
+    /// Most connections with work at once; auto lets --limiter find it
+    // A negative number is refused with the range, not taken for a flag.
+    #[arg(long, allow_negative_numbers = true, value_name = "N|auto", default_value = "auto", value_parser = number_or_auto(LIMIT))]
+    pub connection_limit: ::core::option::Option<u32>,
+
+    /// What finds the limit [default: gradient, or fixed with a --connection-limit]
+    #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter)]
+    pub limiter: Option<Limiter>,
+
+    /// How long requests may wait for their turn before the server counts as overloaded
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(QUEUE_TARGET))]
+    pub queue_target: Duration,
+
+    /// Longest deadline that a client may ask for; a longer one counts as this
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration(TIMEOUT))]
+    pub deadline_max: Duration,
 
     /// From the first byte of a request's head to its last; then 408
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(TIMEOUT))]
@@ -166,6 +200,12 @@ impl ServerArgs {
             transport: self.transport,
             pin: self.pin,
             connections_max: self.connections_max,
+            shed: self.shed,
+            gate: self.gate,
+            connection_limit: self.connection_limit,
+            limiter: self.limiter,
+            queue_target: self.queue_target,
+            deadline_max: self.deadline_max,
             limits: self.limits(),
             drain_timeout: self.drain_timeout,
             log: self.log,

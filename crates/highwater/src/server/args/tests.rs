@@ -99,7 +99,8 @@ fn defaults_agree_with_the_server() {
 #[test]
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
-                --connections-max 1000 --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
+                --connections-max 1000 --shed kernel --gate nft --connection-limit 64 \
+                --limiter fixed --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
@@ -110,6 +111,12 @@ fn every_flag_has_its_effect() {
         transport: TransportChoice::Uring,
         pin: Pin::Off,
         connections_max: Some(1000),
+        shed: Some(Shed::Kernel),
+        gate: GateChoice::Nft,
+        connection_limit: Some(64),
+        limiter: Some(Limiter::Fixed),
+        queue_target: Duration::from_millis(20),
+        deadline_max: Duration::from_secs(5),
         limits: Limits {
             header_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(2),
@@ -234,6 +241,7 @@ fn ranges_end_where_they_say() {
         ("--idle-timeout", "100ms", "99ms", "24h", "25h"),
         ("--workers", "1", "0", "1024", "1025"),
         ("--connections-max", "1", "0", "16777216", "16777217"),
+        ("--connection-limit", "1", "0", "1048576", "1048577"),
         ("--max-requests-per-connection", "1", "0", "4294967295", "4294967296"),
     ] {
         given(&[flag, low], &[]);
@@ -350,4 +358,28 @@ fn subcommands_are_left_alone() {
         .unwrap_or_else(|error| panic!("{error}"));
     let Some(Task::Other { delay }) = args.command else { panic!("a subcommand was given") };
     assert_eq!(delay.as_deref(), Some("1s"));
+}
+
+/// Purpose: a limit is either given or found; what is contradictory is told with the remedy.
+#[test]
+fn the_limiter_and_the_limit_must_agree() {
+    assert_eq!(
+        complaint(&["--limiter", "fixed"], &[("PROVIDER_URL", "x")]),
+        "--limiter \"fixed\" (from a flag): does not find a limit; add --connection-limit N"
+    );
+    assert_eq!(
+        complaint(
+            &["--connection-limit", "5"],
+            &[("PROVIDER_URL", "x"), ("HIGHWATER_LIMITER", "aimd")]
+        ),
+        "--limiter \"aimd\" (from variable HIGHWATER_LIMITER): finds the limit itself; leave \
+         --connection-limit at auto, or use fixed"
+    );
+    assert_eq!(
+        complaint(&["--connection-limit", "-5"], &[("PROVIDER_URL", "x")]),
+        "--connection-limit \"-5\" (from a flag): not a whole number; use 1 to 1048576, or auto"
+    );
+    given(&["--limiter", "gradient"], &[]);
+    given(&["--connection-limit", "5"], &[]);
+    assert_eq!(given(&["--connection-limit", "auto"], &[]).connection_limit, None);
 }

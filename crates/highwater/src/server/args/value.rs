@@ -10,6 +10,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use crate::admission::{GateChoice, Limiter, Shed};
 use crate::log::LogFormat;
 use crate::server::config::{Pin, TransportChoice};
 
@@ -104,6 +105,44 @@ pub(super) fn transport(text: &str) -> Result<TransportChoice, String> {
 
 pub(super) fn pin(text: &str) -> Result<Pin, String> {
     one_of(&[("auto", Pin::Auto), ("on", Pin::On), ("off", Pin::Off)])(text)
+}
+
+pub(super) fn shed(text: &str) -> Result<Shed, String> {
+    one_of(&[
+        ("none", Shed::None),
+        ("app", Shed::App),
+        ("accept", Shed::Accept),
+        ("kernel", Shed::Kernel),
+    ])(text)
+}
+
+pub(super) fn gate(text: &str) -> Result<GateChoice, String> {
+    one_of(&[
+        ("auto", GateChoice::Auto),
+        ("ebpf", GateChoice::Ebpf),
+        ("nft", GateChoice::Nft),
+        ("iptables", GateChoice::Iptables),
+    ])(text)
+}
+
+pub(super) fn limiter(text: &str) -> Result<Limiter, String> {
+    one_of(&[
+        ("fixed", Limiter::Fixed),
+        ("hill-climb", Limiter::HillClimb),
+        ("gradient", Limiter::Gradient),
+        ("aimd", Limiter::Aimd),
+    ])(text)
+}
+
+/// A number within `range`, or `None` for `auto`.
+pub(super) fn number_or_auto(
+    range: RangeInclusive<u32>,
+) -> impl Fn(&str) -> Result<Option<u32>, String> + Clone + Send + Sync + 'static {
+    let parse = number(range);
+    move |text| match text {
+        "auto" => Ok(None),
+        _ => parse(text).map(Some).map_err(|error| format!("{error}, or auto")),
+    }
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

@@ -1,0 +1,111 @@
+//! Until when does the client want its answer?
+//!
+//! Two fields are in use for this, neither of them standardized: `Request-Timeout`, in seconds from
+//! when the request arrives, with decimals if wanted; and `X-Request-Deadline`, in milliseconds since
+//! 1970-01-01T00:00:00Z. Both are advice. One that makes no sense is ignored, as is any field that is
+//! not understood: refusing the request for it would serve nobody. If several make sense, the earliest
+//! counts.
+//!
+//! Never here: what follows once the deadline has passed.
+
+use core::time::Duration;
+
+use super::head::Head;
+
+/// Names, in lower case.
+pub(super) const REQUEST_TIMEOUT: &[u8] = b"request-timeout";
+pub(super) const REQUEST_DEADLINE: &[u8] = b"x-request-deadline";
+
+impl Head<'_> {
+    /// Whether there is a field that may say until when the client wants its answer. Known from
+    /// parsing, so that asking costs nothing.
+    #[inline]
+    pub fn names_deadline(&self) -> bool {
+        self.names_deadline
+    }
+
+    /// How long the client is willing to wait from now, if it says so; zero if that time has passed.
+    /// `unix_millis` is the wall clock.
+    pub fn patience(&self, unix_millis: u64) -> Option<Duration> {
+        if !self.names_deadline {
+            return None;
+        }
+        let relative = self.headers.get_all("request-timeout").filter_map(seconds);
+        let absolute = self.headers.get_all("x-request-deadline").filter_map(number);
+        let left = absolute.map(|at| Duration::from_millis(at.saturating_sub(unix_millis)));
+        relative.chain(left).min()
+    }
+}
+
+/// `1*DIGIT [ "." 1*DIGIT ]` seconds, to the nanosecond.
+fn seconds(value: &[u8]) -> Option<Duration> {
+    let (whole, fraction) = match value.iter().position(|&byte| byte == b'.') {
+        Some(point) => (&value[..point], &value[point + 1..]),
+        None => (value, &b"0"[..]),
+    };
+    let whole = number(whole)?;
+    let all_digits = !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit);
+    let digits = fraction.iter().copied().chain(core::iter::repeat(b'0')).take(9);
+    let nanos = digits.fold(0, |sum: u32, digit| sum * 10 + u32::from(digit.wrapping_sub(b'0')));
+    all_digits.then(|| Duration::new(whole, nanos))
+}
+
+/// `1*DIGIT`; what does not fit is as good as the largest number that does.
+fn number(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    digits.then(|| value.iter().fold(0, add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BodyPlan, Connection, Limits, Next, Scratch};
+    use super::*;
+    use crate::time::Instant;
+
+    /// What a request with these field lines is taken to say at the wall time of 1000 ms.
+    fn patience(fields: &str) -> Option<Duration> {
+        let request = alloc::format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let mut input = request.as_bytes();
+        let mut connection = Connection::new(Instant::ZERO);
+        let (mut scratch, limits) = (Scratch::default(), Limits::default());
+        let plan = |_: &Head<'_>| BodyPlan::Whole(0);
+        match connection.next(&mut input, &mut scratch, &limits, Instant::ZERO, plan) {
+            Next::Request(request) => {
+                assert_eq!(request.head.names_deadline(), !fields.is_empty());
+                request.head.patience(1000)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Purpose: both fields are understood, whatever their case and precision.
+    #[test]
+    fn says_how_long() {
+        let millis = |millis| Some(Duration::from_millis(millis));
+        for (field, expected) in [
+            ("Request-Timeout: 2\r\n", millis(2000)),
+            ("request-timeout: 0.25\r\n", millis(250)),
+            ("REQUEST-TIMEOUT: 00.0010000000009\r\n", millis(1)),
+            ("Request-Timeout: 0\r\n", millis(0)),
+            ("X-Request-Deadline: 1500\r\n", millis(500)),
+            ("x-request-deadline: 999\r\n", millis(0)),
+            ("Request-Timeout: 99999999999999999999\r\n", Some(Duration::from_secs(u64::MAX))),
+            ("Request-Timeout: 9\r\nX-Request-Deadline: 1300\r\n", millis(300)),
+            ("Request-Timeout: 3\r\nRequest-Timeout: 2\r\n", millis(2000)),
+        ] {
+            assert_eq!(patience(field), expected, "{field:?}");
+        }
+    }
+
+    /// Purpose: what makes no sense is ignored, and does not hide what does.
+    #[test]
+    fn nonsense_is_ignored() {
+        assert_eq!(patience(""), None);
+        for value in ["", "soon", "-1", "+1", "1.", ".5", "1.5.5", "1,5", "1s", "1e3", "NaN"] {
+            assert_eq!(patience(&alloc::format!("Request-Timeout: {value}\r\n")), None, "{value}");
+            let beside = alloc::format!("X-Request-Deadline: {value}\r\nRequest-Timeout: 1\r\n");
+            assert_eq!(patience(&beside), Some(Duration::from_secs(1)), "{value}");
+        }
+    }
+}

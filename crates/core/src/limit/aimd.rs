@@ -1,0 +1,118 @@
+//! One more while all is well, a tenth less when it is not.
+//!
+//! The classic of congestion control (D. Chiu and R. Jain, "Analysis of the increase and decrease
+//! algorithms for congestion avoidance in computer networks", 1989), with the constants of Netflix's
+//! `AIMDLimit`: it needs nothing but a verdict, and pays with a saw-tooth of a tenth and with slow
+//! starts. Here for comparison, and for servers of which nothing else is known.
+//!
+//! Two things differ from that model. Requests that waited too long and were dropped count as much
+//! as late answers, and the limit grows in proportion to the time that passed, not once per sample:
+//! otherwise who samples more often would climb faster.
+
+use core::time::Duration;
+
+use super::{LIMIT_MAX, Limit, Sample};
+use crate::time::Instant;
+
+/// Where it starts, and the least it falls to; as Netflix's default.
+const START: f64 = 20.0;
+const FLOOR: f64 = 1.0;
+
+/// What is left of the limit after a bad sample; as Netflix's default.
+const DECREASE: f64 = 0.9;
+
+/// What is added per second while all is well: one for each tenth of a second, the usual span of a
+/// sample.
+const INCREASE_PER_SECOND: f64 = 10.0;
+
+/// The share of answers that may be late or dropped. Below it lies the noise of any network.
+const BAD_MAX: f64 = 0.05;
+
+/// Additive increase, multiplicative decrease.
+#[derive(Clone, Debug)]
+pub struct Aimd {
+    limit: f64,
+    limit_max: f64,
+    target: Duration,
+}
+
+impl Aimd {
+    /// A limit of at most `limit_max` (brought into 1 to [`LIMIT_MAX`]) that falls while requests
+    /// wait for longer than `target` on average, and when more than one in twenty is late.
+    pub fn new(limit_max: u32, target: Duration) -> Self {
+        let limit_max = f64::from(limit_max.clamp(1, LIMIT_MAX));
+        Aimd { limit: START.min(limit_max), limit_max, target }
+    }
+
+    fn is_bad(&self, sample: &Sample) -> bool {
+        let late = sample.completed.saturating_sub(sample.good) + sample.dropped;
+        let all = sample.completed + sample.dropped;
+        late as f64 > all as f64 * BAD_MAX || sample.queue_delay_mean > self.target
+    }
+}
+
+impl Limit for Aimd {
+    fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
+        if self.is_bad(sample) {
+            self.limit = (self.limit * DECREASE).max(FLOOR);
+        } else if sample.is_felt(self.limit()) {
+            // Growth without demand would end anywhere, and mean nothing.
+            let grown = self.limit + INCREASE_PER_SECOND * sample.span.as_secs_f64();
+            self.limit = grown.min(self.limit_max);
+        }
+        self.limit()
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit as u32
+    }
+
+    fn name(&self) -> &'static str {
+        "aimd"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(completed: u64, late: u64, in_flight: u32) -> Sample {
+        Sample {
+            span: Duration::from_millis(100),
+            completed,
+            good: completed - late,
+            in_flight,
+            in_flight_max: in_flight,
+            ..Sample::default()
+        }
+    }
+
+    /// Purpose: the two moves, each at the edge of its condition.
+    #[test]
+    fn it_adds_and_it_multiplies() {
+        let mut limit = Aimd::new(1000, Duration::from_millis(10));
+        let now = Instant::ZERO;
+        assert_eq!(limit.limit(), 20);
+        assert_eq!(limit.on_sample(now, &sample(100, 5, 20)), 21, "one in twenty is noise");
+        assert_eq!(limit.on_sample(now, &sample(100, 6, 20)), 18, "more than that is not");
+        assert_eq!(limit.on_sample(now, &sample(100, 0, 2)), 18, "no growth without demand");
+        let waited = Sample { queue_delay_mean: Duration::from_millis(11), ..sample(100, 0, 18) };
+        assert_eq!(limit.on_sample(now, &waited), 17);
+        let dropped = Sample { dropped: 10, ..sample(100, 0, 18) };
+        assert_eq!(limit.on_sample(now, &dropped), 15, "what was dropped was late");
+    }
+
+    /// Purpose: growth is per time, so that a slow sampler is no slow climber.
+    #[test]
+    fn growth_does_not_depend_on_the_pace_of_samples() {
+        let limit = Aimd::new(1000, Duration::from_millis(10));
+        let (mut often, mut seldom) = (limit.clone(), limit);
+        for _ in 0..10 {
+            let in_flight = often.limit();
+            often.on_sample(Instant::ZERO, &sample(100, 0, in_flight));
+        }
+        let whole = Sample { span: Duration::from_secs(1), ..sample(1000, 0, 20) };
+        seldom.on_sample(Instant::ZERO, &whole);
+        assert_eq!((often.limit(), seldom.limit()), (30, 30));
+    }
+}

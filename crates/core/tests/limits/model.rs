@@ -1,0 +1,459 @@
+//! A server, its clients and the gate between them, in events and without a wall clock.
+//!
+//! It is a model and nothing of Highwater: it knows the limits only through their trait, and its
+//! expectations follow from queueing theory. What it leaves out: the network (a connection is there
+//! at once), and memory.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use highwater_core::limit::{Limit, Sample};
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+
+pub const MS: f64 = 1e-3;
+pub const US: f64 = 1e-6;
+
+/// How long a request takes a core, or the back end, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Service {
+    Constant(f64),
+    /// Most are quick, some are slow: the two times, and the share of the slow ones.
+    Bimodal(f64, f64, f64),
+    /// Mean and shape. A shape of 1.5 has no variance: now and then one request holds the core for
+    /// as long as a thousand others.
+    Pareto(f64, f64),
+}
+
+impl Service {
+    fn draw(self, prng: &mut Prng) -> f64 {
+        match self {
+            Service::Constant(time) => time,
+            Service::Bimodal(quick, slow, share) => {
+                if prng.unit() < share {
+                    slow
+                } else {
+                    quick
+                }
+            }
+            Service::Pareto(mean, shape) => {
+                let least = mean * (shape - 1.0) / shape;
+                // The tail is cut at a thousand means: no handler computes for ever.
+                (least * (1.0 - prng.unit()).powf(-1.0 / shape)).min(mean * 1000.0)
+            }
+        }
+    }
+
+    pub fn mean(self) -> f64 {
+        match self {
+            Service::Constant(time) | Service::Pareto(time, _) => time,
+            Service::Bimodal(quick, slow, share) => quick * (1.0 - share) + slow * share,
+        }
+    }
+}
+
+/// What happens to those beyond the limit, and what it costs the core.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Refuse {
+    /// The client is told, and tries again at once if it does that.
+    Reset,
+    /// The client hears nothing; its kernel tries again after 1 s.
+    Drop,
+}
+
+impl Refuse {
+    fn cost(self) -> f64 {
+        match self {
+            Refuse::Reset => 16.4 * US,
+            Refuse::Drop => 8.8 * US,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Queue {
+    /// First come, first served, whoever is still listening.
+    Plain,
+    /// While the least wait of a tenth of a second is above the target: newest first, and a 503 for
+    /// whoever waited for longer than the target.
+    Codel(f64),
+}
+
+/// What a 503 costs, parsing and all.
+const ANSWER_COST: f64 = 94.0 * US;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    pub seed: u64,
+    /// Time on a core, with no waiting in it.
+    pub service: Service,
+    pub cores: usize,
+    /// Time spent waiting for something else after that, and how many of those may go on at once;
+    /// the others queue there, unseen.
+    pub backend: Option<(Service, usize)>,
+    pub deadline: f64,
+    pub refuse: Refuse,
+    pub queue: Queue,
+    /// Attempts that a client makes in all, 20 ms apart, while it is being refused.
+    pub tries: u32,
+    /// Whether queue delay, latency and lateness are known to the limit; if not, only counts are.
+    pub sighted: bool,
+}
+
+impl Scene {
+    /// One core, 1.1 ms a request, 200 ms deadline, an open loop: as the real experiment.
+    pub fn plain() -> Scene {
+        Scene {
+            seed: 1,
+            service: Service::Constant(1.1 * MS),
+            cores: 1,
+            backend: None,
+            deadline: 200.0 * MS,
+            refuse: Refuse::Reset,
+            queue: Queue::Plain,
+            tries: 1,
+            sighted: true,
+        }
+    }
+
+    /// Requests a second that the cores and the back end could serve if nobody had to be refused.
+    pub fn capacity(&self) -> f64 {
+        let cores = self.cores as f64 / self.service.mean();
+        match self.backend {
+            Some((service, slots)) => cores.min(slots as f64 / service.mean()),
+            None => cores,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// Of the first attempt.
+    sent: f64,
+    ready: f64,
+    started: f64,
+    tries_left: u32,
+}
+
+/// Times order as their bits do while they are not negative.
+type Key = Reverse<(u64, u64)>;
+
+/// A second of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tenth {
+    pub good: u64,
+    pub completed: u64,
+    pub limit: u32,
+    pub refused: u64,
+}
+
+pub struct World<'a> {
+    scene: Scene,
+    prng: Prng,
+    limit: &'a mut dyn Limit,
+    now: f64,
+    in_flight: u32,
+    waiting: VecDeque<Request>,
+    cores: Vec<Option<(f64, Request)>>,
+    /// Core time that refusing took and that no running request has been charged for yet.
+    stolen: f64,
+    in_backend: BinaryHeap<Key>,
+    backend_requests: Vec<Request>,
+    backend_free: Vec<usize>,
+    backend_queue: VecDeque<Request>,
+    retries: BinaryHeap<Key>,
+    retry_requests: Vec<Request>,
+    retry_free: Vec<usize>,
+    speed: f64,
+    least_wait: f64,
+    overloaded: bool,
+    codel_at: f64,
+    /// By the clients' clocks.
+    good: u64,
+    look: Counters,
+    before_in_flight: u32,
+    pub tenths: Vec<Tenth>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    completed: u64,
+    good: u64,
+    refused: u64,
+    dropped: u64,
+    in_flight_max: u32,
+    wait_sum: f64,
+    wait_min: f64,
+    waits: u64,
+    latency_sum: f64,
+    busy: f64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            completed: 0,
+            good: 0,
+            refused: 0,
+            dropped: 0,
+            in_flight_max: 0,
+            wait_sum: 0.0,
+            wait_min: f64::INFINITY,
+            waits: 0,
+            latency_sum: 0.0,
+            busy: 0.0,
+        }
+    }
+}
+
+const TICK: f64 = 0.1;
+
+impl<'a> World<'a> {
+    pub fn new(scene: Scene, limit: &'a mut dyn Limit) -> World<'a> {
+        World {
+            prng: Prng::from_seed(scene.seed),
+            cores: vec![None; scene.cores],
+            scene,
+            limit,
+            now: 0.0,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            stolen: 0.0,
+            in_backend: BinaryHeap::new(),
+            backend_requests: Vec::new(),
+            backend_free: Vec::new(),
+            backend_queue: VecDeque::new(),
+            retries: BinaryHeap::new(),
+            retry_requests: Vec::new(),
+            retry_free: Vec::new(),
+            speed: 1.0,
+            least_wait: f64::INFINITY,
+            overloaded: false,
+            codel_at: TICK,
+            good: 0,
+            look: Counters::default(),
+            before_in_flight: 0,
+            tenths: Vec::new(),
+        }
+    }
+
+    /// From now on everything takes the cores, or the back end, `factor` times as long.
+    pub fn slow_down(&mut self, factor: f64) {
+        self.speed = 1.0 / factor;
+    }
+
+    /// Lets `seconds` pass with `rate` new requests a second.
+    pub fn run(&mut self, seconds: f64, rate: f64) {
+        let end = self.now + seconds;
+        let mut arrival = self.now + self.gap(rate);
+        loop {
+            let tick = (self.tenths.len() + 1) as f64 * TICK;
+            let core = self.next_core();
+            let backend =
+                self.in_backend.peek().map_or(f64::INFINITY, |key| f64::from_bits(key.0.0));
+            let retry = self.retries.peek().map_or(f64::INFINITY, |key| f64::from_bits(key.0.0));
+            let done = core.map_or(f64::INFINITY, |(_, at)| at);
+            let next = tick.min(done).min(backend).min(retry).min(arrival);
+            if next > end {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            if next == tick {
+                self.tick();
+            } else if next == done {
+                self.leave_core(core.expect("it is due").0);
+            } else if next == backend {
+                self.leave_backend();
+            } else if next == retry {
+                let Reverse((_, index)) = self.retries.pop().expect("it is due");
+                self.retry_free.push(index as usize);
+                self.arrive(self.retry_requests[index as usize]);
+            } else {
+                let tries_left = self.scene.tries;
+                self.arrive(Request { sent: next, ready: next, started: next, tries_left });
+                arrival = next + self.gap(rate);
+            }
+        }
+    }
+
+    fn gap(&mut self, rate: f64) -> f64 {
+        -(1.0 - self.prng.unit()).ln() / rate
+    }
+
+    fn next_core(&self) -> Option<(usize, f64)> {
+        let busy = self.cores.iter().enumerate();
+        let due = busy.filter_map(|(core, job)| job.map(|(at, _)| (core, at)));
+        due.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    fn arrive(&mut self, mut request: Request) {
+        if self.in_flight >= self.limit.limit() {
+            self.refuse(request);
+            return;
+        }
+        self.in_flight += 1;
+        self.look.in_flight_max = self.look.in_flight_max.max(self.in_flight);
+        request.ready = self.now;
+        self.waiting.push_back(request);
+        self.start();
+    }
+
+    fn refuse(&mut self, mut request: Request) {
+        self.look.refused += 1;
+        self.steal(self.scene.refuse.cost());
+        request.tries_left -= 1;
+        let (pause, again) = match self.scene.refuse {
+            // The kernel repeats a SYN by itself, if its client still waits then.
+            Refuse::Drop => (1.0, self.now + 1.0 < request.sent + self.scene.deadline),
+            Refuse::Reset => (0.020, request.tries_left > 0),
+        };
+        if again {
+            request.tries_left = request.tries_left.max(1);
+            let index = self.retry_free.pop().unwrap_or(self.retry_requests.len());
+            if index == self.retry_requests.len() {
+                self.retry_requests.push(request);
+            }
+            self.retry_requests[index] = request;
+            self.retries.push(Reverse(((self.now + pause).to_bits(), index as u64)));
+        }
+    }
+
+    /// Takes core time from whoever is running, or from whoever runs next.
+    fn steal(&mut self, time: f64) {
+        match self.cores.iter_mut().flatten().next() {
+            Some((at, _)) => *at += time,
+            None => self.stolen = time,
+        }
+        self.look.busy += time;
+    }
+
+    fn start(&mut self) {
+        while let Some(core) = self.cores.iter().position(Option::is_none) {
+            let Some(mut request) = self.take() else { return };
+            request.started = self.now;
+            let wait = self.now - request.ready;
+            self.look.wait_sum += wait;
+            self.look.wait_min = self.look.wait_min.min(wait);
+            self.look.waits += 1;
+            let time = self.scene.service.draw(&mut self.prng) / self.speed;
+            self.look.busy += time;
+            let stolen = std::mem::take(&mut self.stolen);
+            self.cores[core] = Some((self.now + time + stolen, request));
+        }
+    }
+
+    /// The next request to be started, if there is one worth it.
+    fn take(&mut self) -> Option<Request> {
+        let Queue::Codel(target) = self.scene.queue else { return self.waiting.pop_front() };
+        if self.now >= self.codel_at {
+            self.overloaded = self.least_wait > target && self.least_wait.is_finite();
+            (self.least_wait, self.codel_at) = (f64::INFINITY, self.now + TICK);
+        }
+        if let Some(oldest) = self.waiting.front() {
+            // The oldest tells how long the queue is, whoever is served.
+            self.least_wait = self.least_wait.min(self.now - oldest.ready);
+        }
+        while self.overloaded
+            && let Some(oldest) = self.waiting.front()
+            && self.now - oldest.ready > target
+        {
+            self.waiting.pop_front();
+            self.in_flight -= 1;
+            self.look.refused += 1;
+            self.look.dropped += 1;
+            self.stolen += ANSWER_COST;
+            self.look.busy += ANSWER_COST;
+        }
+        if self.overloaded { self.waiting.pop_back() } else { self.waiting.pop_front() }
+    }
+
+    fn leave_core(&mut self, core: usize) {
+        let (_, request) = self.cores[core].take().expect("it was running");
+        match self.scene.backend {
+            None => self.answer(request),
+            Some((_, slots)) if self.in_backend.len() >= slots => {
+                self.backend_queue.push_back(request);
+            }
+            Some(_) => self.enter_backend(request),
+        }
+        self.start();
+    }
+
+    fn enter_backend(&mut self, request: Request) {
+        let (service, _) = self.scene.backend.expect("there is one");
+        let time = service.draw(&mut self.prng) / self.speed;
+        let index = self.backend_free.pop().unwrap_or(self.backend_requests.len());
+        if index == self.backend_requests.len() {
+            self.backend_requests.push(request);
+        }
+        self.backend_requests[index] = request;
+        self.in_backend.push(Reverse(((self.now + time).to_bits(), index as u64)));
+    }
+
+    fn leave_backend(&mut self) {
+        let Reverse((_, index)) = self.in_backend.pop().expect("it is due");
+        self.backend_free.push(index as usize);
+        self.answer(self.backend_requests[index as usize]);
+        if let Some(next) = self.backend_queue.pop_front() {
+            self.enter_backend(next);
+        }
+    }
+
+    fn answer(&mut self, request: Request) {
+        self.in_flight -= 1;
+        self.look.completed += 1;
+        // The server cannot know when its client first tried; whoever judges it does.
+        self.look.good += u64::from(self.now - request.ready <= self.scene.deadline);
+        self.good += u64::from(self.now - request.sent <= self.scene.deadline);
+        self.look.latency_sum += self.now - request.ready;
+    }
+
+    fn tick(&mut self) {
+        let look = std::mem::take(&mut self.look);
+        let mean = |sum: f64, count: u64| match count {
+            0 => Duration::ZERO,
+            _ => Duration::from_secs_f64(sum / count as f64),
+        };
+        let mut sample = Sample {
+            span: Duration::from_secs_f64(TICK),
+            completed: look.completed,
+            good: look.good,
+            refused: look.refused,
+            dropped: look.dropped,
+            in_flight: self.in_flight.midpoint(self.before_in_flight),
+            in_flight_max: look.in_flight_max.max(self.in_flight),
+            queue_delay_mean: mean(look.wait_sum, look.waits),
+            queue_delay_min: match look.waits {
+                0 => Duration::ZERO,
+                _ => Duration::from_secs_f64(look.wait_min),
+            },
+            latency_mean: mean(look.latency_sum, look.completed),
+            busy: (look.busy / TICK / self.scene.cores as f64).min(1.0) as f32,
+        };
+        if !self.scene.sighted {
+            sample = Sample {
+                good: sample.completed,
+                queue_delay_mean: Duration::ZERO,
+                queue_delay_min: Duration::ZERO,
+                latency_mean: Duration::ZERO,
+                busy: 0.0,
+                ..sample
+            };
+        }
+        self.before_in_flight = self.in_flight;
+        let now = Instant::from_nanos((self.now * 1e9) as u64);
+        let limit = self.limit.on_sample(now, &sample);
+        assert!(limit >= 1, "a limit of nothing");
+        let Counters { completed, refused, .. } = look;
+        let good = std::mem::take(&mut self.good);
+        self.tenths.push(Tenth { good, completed, limit, refused });
+    }
+}
+
+/// Per second, over the tenths from `from` to `to` seconds.
+pub fn rate(tenths: &[Tenth], from: f64, to: f64, of: impl Fn(&Tenth) -> u64) -> f64 {
+    let span = &tenths[(from * 10.0) as usize..(to * 10.0) as usize];
+    span.iter().map(of).sum::<u64>() as f64 / (to - from)
+}

@@ -1,0 +1,74 @@
+//! How many connections did not even get into a listener's backlog?
+//!
+//! A server that stops accepting at its limit refuses nobody itself: the backlog fills, and what finds
+//! it full the kernel drops. It counts them per listener, and this is where they are added up. Without
+//! them a server that is asked for ten times what it can do would look as if it were merely busy.
+//!
+//! Invariant: the total never falls, not even when a listener is closed.
+
+use highwater_sys::{Listener, Overflows};
+
+/// The backlogs of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Backlogs {
+    /// Each listener, with its count at the last look.
+    listeners: Vec<(Overflows, u32)>,
+    total: u64,
+}
+
+impl Backlogs {
+    /// Those of `listeners`, which stay their owners'.
+    pub(crate) fn of(listeners: &[Listener]) -> Self {
+        let watch = |listener: &Listener| {
+            let overflows = listener.overflows();
+            let count = overflows.count().unwrap_or(0);
+            (overflows, count)
+        };
+        Backlogs { listeners: listeners.iter().map(watch).collect(), total: 0 }
+    }
+
+    /// Attempts to connect that found no room, since this began to look.
+    pub(crate) fn overflowed(&mut self) -> u64 {
+        for (overflows, before) in &mut self.listeners {
+            if let Some(count) = overflows.count() {
+                // The kernel's counter goes round.
+                self.total += u64::from(count.wrapping_sub(*before));
+                *before = count;
+            }
+        }
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Purpose: what does not fit is counted, what does fit is not, over several listeners, and no
+    /// count is lost when one is closed.
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let first = Listener::bind(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
+        let address = first.local_addr().expect("it is bound");
+        let mut backlogs = Backlogs::of(std::slice::from_ref(&first));
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
+        // A backlog of one takes two, as Linux compares; nobody accepts.
+        let waiting = [connect(), connect()];
+        assert!(waiting.iter().all(Result::is_ok), "{waiting:?}");
+        assert_eq!(backlogs.overflowed(), 0);
+        let refused: Vec<_> = (0..5).map(|_| connect()).collect();
+        assert!(refused.iter().all(Result::is_err), "{refused:?}");
+        let until = Instant::now() + Duration::from_secs(10);
+        while backlogs.overflowed() < 5 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let counted = backlogs.overflowed();
+        assert!((5..20).contains(&counted), "{counted} of five, each sent again if that took long");
+        drop((first, waiting));
+        assert_eq!(backlogs.overflowed(), counted);
+        assert!(TcpStream::connect(address).is_err(), "looking must not keep a listener open");
+    }
+}

@@ -1,0 +1,266 @@
+//! The gates, in network namespaces that the tests make, with the privileges they leave.
+//!
+//! Each test runs itself again, as a process that is in a namespace of its own and has lost all
+//! capabilities but those named. Where that is not allowed, it says so and passes.
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant as Clock};
+
+use super::*;
+
+/// Tells whoever runs the tests, through what the test harness holds back.
+macro_rules! say {
+    ($($words:tt)*) => { writeln!(io::stderr(), $($words)*).expect("standard error is open") };
+}
+
+/// Set in the process that really tests.
+const INSIDE: &str = "HIGHWATER_TEST_IN_NAMESPACE";
+/// No step of a test takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+/// Lost none, for [`isolated`].
+const ALL: &str = "all";
+
+/// Whether this is the process that is to test: in a network namespace of its own, with only
+/// `capabilities` left. If not, starts that process, for the test of this name, and waits for it.
+fn isolated(test: &str, capabilities: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let keep = if capabilities == ALL { "+all".to_owned() } else { format!("-all{capabilities}") };
+    let name = format!("admission::kernel::tests::{test}");
+    let inner = format!(
+        "ip link set lo up && exec setpriv --inh-caps=-all --bounding-set={keep} \"$0\" \"$@\""
+    );
+    let output = Command::new("unshare")
+        .args(["--net", "--", "sh", "-c", &inner])
+        .arg(std::env::current_exe().expect("/proc is mounted"))
+        .args(["--exact", &name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            say!("\n*** SKIPPED: unshare cannot be run: {error} ***\n");
+            return false;
+        }
+    };
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    if said.contains("unshare failed") {
+        say!("\n*** SKIPPED: network namespaces need root: {said} ***\n");
+        return false;
+    }
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "the test of that name ran: {said}");
+    say!("{said}");
+    false
+}
+
+/// Whether a tool and the kernel's part of it are here. If not, says so.
+fn is_here(mechanism: Mechanism) -> bool {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let tried = match mechanism {
+        Mechanism::Nft => nft::Nft::open(address, 1).map(drop),
+        Mechanism::Iptables => iptables::Iptables::open(address, 1).map(drop),
+        Mechanism::Ebpf | Mechanism::Accept => Ok(()),
+    };
+    if let Err(error) = &tried {
+        say!("\n*** SKIPPED: {} does not work here: {error} ***\n", mechanism.name());
+    }
+    tried.is_ok()
+}
+
+fn listen(address: &str) -> (Vec<Listener>, SocketAddr) {
+    let listener = Listener::bind(address.parse().unwrap(), 64).unwrap();
+    let address = listener.local_addr().unwrap();
+    (vec![listener], address)
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, Duration::from_millis(400))
+}
+
+#[track_caller]
+fn assert_refused(address: SocketAddr) {
+    let error = connect(address).expect_err("the gate is closed");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Clock::now();
+    while !holds() {
+        assert!(start.elapsed() < HANG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn check_ceiling(choice: GateChoice, mechanism: Mechanism) {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (listeners, address) = listen(address);
+        let Opened { gate, mechanism: opened, .. } =
+            open(choice, address, &listeners, 2).expect("it is there");
+        assert_eq!(opened, mechanism);
+        let mut gate = gate.expect("it was asked for by name");
+        let clients = [connect(address).unwrap(), connect(address).unwrap()];
+        assert_refused(address);
+        eventually("the refusal is counted", || gate.counts().unwrap().reset == 1);
+        assert_eq!(gate.is_adjustable(), gate.set_limit(1).is_ok());
+        assert_eq!(gate.is_adjustable(), gate.occupancy().is_some());
+        assert_eq!(gate.is_adjustable(), gate.refuse_by(Refusal::Drop).unwrap());
+        assert!(gate.refuse_by(Refusal::Reset).unwrap());
+        // Gone with its owner.
+        drop(gate);
+        connect(address).unwrap();
+        drop(clients);
+    }
+}
+
+/// Purpose: the BPF gate admits the limit, refuses the next, and keeps the trait's promises.
+#[test]
+fn ebpf_is_a_gate() {
+    if isolated("ebpf_is_a_gate", ALL) {
+        check_ceiling(GateChoice::Ebpf, Mechanism::Ebpf);
+    }
+}
+
+/// Purpose: the same of nftables, whose limit is fixed.
+#[test]
+fn nft_is_a_ceiling() {
+    if isolated("nft_is_a_ceiling", ALL) && is_here(Mechanism::Nft) {
+        check_ceiling(GateChoice::Nft, Mechanism::Nft);
+    }
+}
+
+/// Purpose: the same of iptables; and it leaves no rule behind.
+#[test]
+fn iptables_is_a_ceiling() {
+    if isolated("iptables_is_a_ceiling", ALL) && is_here(Mechanism::Iptables) {
+        check_ceiling(GateChoice::Iptables, Mechanism::Iptables);
+        assert!(!ceiling::run("iptables", &["-S", "INPUT"]).unwrap().contains("highwater"));
+    }
+}
+
+/// Purpose: with CAP_BPF alone the best gate works.
+#[test]
+fn cap_bpf_is_enough_for_ebpf() {
+    if isolated("cap_bpf_is_enough_for_ebpf", ",+bpf") {
+        check_ceiling(GateChoice::Auto, Mechanism::Ebpf);
+    }
+}
+
+/// Purpose: with CAP_NET_ADMIN alone it is nftables, and the reason says what a better one needs.
+#[test]
+fn cap_net_admin_is_enough_for_nft() {
+    if !isolated("cap_net_admin_is_enough_for_nft", ",+net_admin") || !is_here(Mechanism::Nft) {
+        return;
+    }
+    let (listeners, address) = listen("127.0.0.1:0");
+    let opened = open(GateChoice::Auto, address, &listeners, 2).expect("auto never fails");
+    assert_eq!(opened.mechanism, Mechanism::Nft, "{}", opened.reason);
+    assert!(opened.reason.contains("CAP_BPF is missing: setcap cap_bpf+ep"), "{}", opened.reason);
+}
+
+/// Purpose: with nothing, nothing in the kernel refuses, the reason names each remedy, and what was
+/// asked for by name is an error with the same text.
+#[test]
+fn without_privilege_it_is_accept() {
+    if !isolated("without_privilege_it_is_accept", "") {
+        return;
+    }
+    let (listeners, address) = listen("127.0.0.1:0");
+    let opened = open(GateChoice::Auto, address, &listeners, 2).expect("auto never fails");
+    assert!(opened.gate.is_none() && opened.mechanism == Mechanism::Accept);
+    assert!(opened.reason.contains("setcap cap_bpf+ep"), "{}", opened.reason);
+    if !opened.reason.contains("nft is not installed") {
+        assert!(opened.reason.contains("setcap cap_net_admin+ep"), "{}", opened.reason);
+    }
+    for (choice, remedy) in [
+        (GateChoice::Ebpf, "setcap cap_bpf+ep"),
+        (GateChoice::Nft, "n"),
+        (GateChoice::Iptables, "n"),
+    ] {
+        let error = open(choice, address, &listeners, 2).err().expect("it cannot be had");
+        assert!(error.contains("cannot be had") && error.contains(remedy), "{error}");
+        say!("{error}");
+    }
+    connect(address).expect("nothing is in the way");
+}
+
+/// Purpose: a tool that is not installed is named, with what to install.
+#[test]
+fn a_missing_tool_is_named() {
+    let missing = io::Error::from(ErrorKind::NotFound);
+    let text = ceiling::missing("nft", &missing).to_string();
+    assert_eq!(text, "nft is not installed: apt-get install nftables");
+}
+
+/// Set in the process that [`die_with`] kills: which gate it is to hold.
+const VICTIM: &str = "HIGHWATER_TEST_VICTIM_GATE";
+
+/// Not a test of its own: holds a gate of limit 0 on port 7777 until it is killed.
+#[test]
+fn victim() {
+    let Ok(which) = std::env::var(VICTIM) else { return };
+    let choice = if which == "nft" { GateChoice::Nft } else { GateChoice::Iptables };
+    let address = "127.0.0.1:7777".parse().unwrap();
+    let opened = open(choice, address, &[], 0).expect("it is here");
+    std::thread::sleep(HANG);
+    drop(opened);
+}
+
+/// A process that holds a gate is killed; `rules` are listed until they are gone.
+fn die_with(which: &str, rules: (&str, &[&str])) {
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "admission::kernel::tests::victim", "--nocapture"])
+        .env(VICTIM, which)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let listed = || ceiling::run(rules.0, rules.1).unwrap().contains("highwater");
+    eventually("there is a rule", listed);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let killed = Clock::now();
+    eventually("the rule is gone", || !listed());
+    say!("{which}: gone {:?} after the kill", killed.elapsed());
+}
+
+/// Purpose: `kill -9` leaves no table behind.
+#[test]
+fn nft_dies_with_its_owner() {
+    if isolated("nft_dies_with_its_owner", ALL) && is_here(Mechanism::Nft) {
+        die_with("nft", ("nft", &["list", "tables"]));
+    }
+}
+
+/// Purpose: `kill -9` leaves no rule behind; and if the watcher died too, the next one cleans up.
+#[test]
+fn iptables_dies_with_its_owner() {
+    if !isolated("iptables_dies_with_its_owner", ALL) || !is_here(Mechanism::Iptables) {
+        return;
+    }
+    die_with("iptables", ("iptables", &["-S", "INPUT"]));
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace: String =
+        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let stale = format!("highwater-gate/{namespace}/1/1");
+    let unknown = "highwater-gate/1/1/1";
+    for tag in [stale.as_str(), unknown] {
+        let mut rule = vec!["-A", "INPUT", "-p", "tcp", "--dport", "1", "--syn"];
+        rule.extend(["-m", "connlimit", "--connlimit-above", "5", "--connlimit-mask", "0"]);
+        rule.extend(["-m", "comment", "--comment", tag, "-j", "REJECT"]);
+        rule.extend(["--reject-with", "tcp-reset"]);
+        ceiling::run("iptables", &rule).unwrap();
+    }
+    let opened = open(GateChoice::Iptables, "127.0.0.1:2".parse().unwrap(), &[], 1).unwrap();
+    let rules = ceiling::run("iptables", &["-S", "INPUT"]).unwrap();
+    assert!(!rules.contains(&stale), "{rules}");
+    assert!(rules.contains(unknown), "what belongs to another namespace stays: {rules}");
+    drop(opened);
+}

@@ -1,0 +1,56 @@
+//! How many requests of one route are being answered at once?
+//!
+//! Counted over all workers, by whoever is being answered: a permit is given back when the response's
+//! head is made, or when the work on it is dropped. Routes without a limit never come here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::dispatch::Outcome;
+
+/// A route's limit, and how many hold a permit.
+#[derive(Debug)]
+pub(super) struct Concurrency {
+    held: AtomicU32,
+    max: u32,
+}
+
+/// Leave to answer one request. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Concurrency>);
+
+impl Concurrency {
+    pub(super) fn new(max: u32) -> Arc<Self> {
+        Arc::new(Concurrency { held: AtomicU32::new(0), max })
+    }
+
+    /// A permit, if there is one left.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Permit> {
+        let below = |held: u32| (held < self.max).then_some(held + 1);
+        self.held.fetch_update(Relaxed, Relaxed, below).ok()?;
+        Some(Permit(Arc::clone(self)))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Permit {
+    /// Keeps the permit until `outcome` is a response.
+    pub(crate) fn hold_for(self, outcome: Outcome<'_>) -> Outcome<'_> {
+        match outcome {
+            Outcome::Later(future) => Outcome::Later(Box::pin(async move {
+                let _permit = self;
+                future.await
+            })),
+            Outcome::Offload(job) => Outcome::Offload(Box::new(move || {
+                let _permit = self;
+                job()
+            })),
+            at_once => at_once,
+        }
+    }
+}

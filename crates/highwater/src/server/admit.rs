@@ -1,0 +1,319 @@
+//! Which requests are started, when there are more than a turn has time for.
+//!
+//! ```text
+//!  input ─▶ time left, nobody waiting? ─yes─▶ serve              the fast path: one counter
+//!                     │no
+//!                     ▼
+//!           the rest stays with its connection, and that waits in the queue
+//!                     │ next turn, after looking at the kernel again
+//!                     ▼
+//!           queue.pop ─▶ Start  ─▶ serve
+//!                     └▶ Refuse ─▶ hung up? close : 503
+//! ```
+//!
+//! A worker thinks for about a millisecond before it looks at the kernel again, so that who has come,
+//! who has gone and how many there are is never older than that. What it had no time for is not lost:
+//! pipelined requests stay in order, because it is the connection that waits, with all its input.
+//!
+//! Never here: how long waiting is all right (`admission::queue`), or how many may come in
+//! (`admission::gate`).
+
+use std::time::Duration;
+
+use highwater_core::driver::{Close, ConnId, Driver};
+use highwater_core::http1::Head;
+use highwater_core::time::{Clock, Instant};
+
+use super::inbox::Token;
+use super::respond::Rest;
+use super::worker::{State, Worker};
+use crate::admission::gate::WorkerGate;
+use crate::admission::queue::{Class, Entry, Reason, Verdict};
+use crate::app::{App, Permit, Priority, Target};
+
+use crate::metrics::Rejection;
+
+/// How long a worker thinks before it looks at the kernel again. One request may take longer; between
+/// two, it looks.
+pub(crate) const THINK_MAX: Duration = Duration::from_millis(1);
+
+/// Requests started between two readings of the clock, at most. A reading costs some 25 ns, so with
+/// four of them a plain request bears a thousandth of its cost; and when requests suddenly take long, a
+/// turn takes no longer than four of them.
+const UNTIMED_MAX: u32 = 4;
+
+/// Clock readings within `THINK_MAX`, roughly.
+const READINGS: u64 = 8;
+
+/// How far a turn has come with its thinking.
+#[derive(Debug)]
+pub(super) struct Pace {
+    think_max: Duration,
+    /// Requests that may be started before the clock is read.
+    left: u32,
+    /// What `left` was last set to, and when.
+    batch: u32,
+    read_at: Instant,
+    /// When thinking must end.
+    until: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(think_max: Duration) -> Self {
+        let (read_at, until) = (Instant::ZERO, Instant::ZERO);
+        Pace { think_max, left: 0, batch: UNTIMED_MAX, read_at, until }
+    }
+
+    /// A turn begins. If somebody waits already, nothing is started before the queue's turn.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Instant, somebody_waits: bool) {
+        self.read_at = now;
+        self.until = now + self.think_max;
+        self.left = if somebody_waits || self.think_max.is_zero() { 0 } else { self.batch };
+    }
+
+    /// Whether nothing more may be started without asking.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.left == 0
+    }
+
+    /// A request is started.
+    #[inline]
+    pub(super) fn count(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// The clock has been read: is there time for more? As many as fit between two readings.
+    fn has_time(&mut self, now: Instant) -> bool {
+        self.learn(now);
+        self.left = if now < self.until { self.batch } else { 0 };
+        self.left > 0
+    }
+
+    /// The turn is over, and the clock has been read for that.
+    #[inline]
+    pub(super) fn end(&mut self, now: Instant) {
+        if self.left < self.batch {
+            self.learn(now);
+        }
+    }
+
+    /// Learns from what was started since the last reading how many to start before the next.
+    fn learn(&mut self, now: Instant) {
+        let started = u64::from(self.batch - self.left);
+        let (took, share) = (nanos(now - self.read_at), nanos(self.think_max) / READINGS);
+        let fit = (share * started).checked_div(took).unwrap_or(u64::MAX);
+        self.batch = fit.clamp(1, u64::from(UNTIMED_MAX)) as u32;
+        self.read_at = now;
+    }
+
+    /// Exactly one request is started now, whatever the time.
+    fn allow_one(&mut self, now: Instant) {
+        self.read_at = now;
+        self.batch = 1;
+        self.left = 1;
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The request at hand, as far as it differs from one that is served as soon as it comes.
+#[derive(Debug)]
+pub(super) struct AtHand {
+    /// When it could have been started.
+    pub(super) ready: Instant,
+    /// When those behind it could have been, were it not for it.
+    next_ready: Instant,
+    /// Its deadline, if it was looked up when it began to wait.
+    deadline: Option<Instant>,
+    /// It is not to be served.
+    refuse: Option<Rejection>,
+}
+
+impl AtHand {
+    /// Whatever comes next came at `now`.
+    #[inline]
+    pub(super) fn at_once(now: Instant) -> Self {
+        AtHand { ready: now, next_ready: now, deadline: None, refuse: None }
+    }
+
+    /// Whether the next request is to be refused, unless it must not be.
+    #[inline]
+    pub(super) fn is_refused(&self) -> bool {
+        self.refuse.is_some()
+    }
+
+    /// Looks closer at a request that is to be refused, may be one too many, names a deadline, or whose
+    /// route has a limit. `until` tells its deadline.
+    #[cold]
+    pub(super) fn screen(
+        &mut self,
+        app: &App,
+        gate: &WorkerGate,
+        target: Target,
+        now: Instant,
+        until: impl FnOnce(Instant) -> Instant,
+    ) -> Result<Admitted, Rejection> {
+        let refuse = self.refuse.take();
+        let deadline = self.deadline.take().unwrap_or_else(|| until(self.ready));
+        if !app.is_vital(target) {
+            if let Some(rejection) = refuse {
+                return Err(rejection);
+            }
+            if gate.over() {
+                return Err(Rejection::RequestApp);
+            }
+            if deadline <= now {
+                return Err(Rejection::QueueDeadline);
+            }
+        }
+        let permit = match app.is_limited(target) {
+            true => Some(app.enter(target).ok_or(Rejection::RequestLimit)?),
+            false => None,
+        };
+        Ok(Admitted { deadline, permit })
+    }
+}
+
+/// What was found about a request that is not like the others.
+pub(super) struct Admitted {
+    pub(super) deadline: Instant,
+    pub(super) permit: Option<Permit>,
+}
+
+impl<C: Clock> State<C> {
+    /// Whether the next request of `input` may be started now. If not, its connection waits from now on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn may_start(&mut self, id: ConnId, input: &[u8]) -> bool {
+        let State { slots, scratch, responder, queue, pace, clock, app, params, at_hand, .. } =
+            self;
+        let slot = &mut slots[id.index()];
+        if input.is_empty() || !slot.connection.awaits_request(&responder.limits) {
+            return true; // No request can come of it.
+        }
+        at_hand.ready = at_hand.next_ready;
+        if queue.is_empty() && !slot.suspect && pace.has_time(clock.now()) {
+            return true;
+        }
+        if slot.queued {
+            return false;
+        }
+        let item = slot.token(id.index());
+        let Some(head) = slot.connection.peek(input, scratch, &responder.limits) else {
+            return true; // What is incomplete has to be seen, and what is not valid refused.
+        };
+        let target = app.find(&head, params);
+        let class = match app.priority(target, &head) {
+            _ if app.is_vital(target) => Class::Vital,
+            Priority::High => Class::High,
+            Priority::Normal => Class::Normal,
+            Priority::Low => Class::Low,
+        };
+        let ready = at_hand.ready;
+        let deadline = deadline(&head, ready, self.deadline_max, clock);
+        queue.push(class, Entry { item, ready, deadline });
+        slot.queued = true;
+        slot.connection.hold(true, self.now);
+        false
+    }
+
+    /// Answers a request that is not served.
+    #[cold]
+    pub(super) fn turn_away(&mut self, id: ConnId, rejection: Rejection) {
+        let is_full = !self.has_room();
+        let State { app, slots, responder, metrics, now, ledger, .. } = self;
+        let slot = &mut slots[id.index()];
+        if is_full {
+            slot.connection.drain(*now); // Connections are what is scarce.
+        }
+        let target = slot.target.expect("a request was found");
+        self.refusals = self.refusals.wrapping_add(1);
+        let refusal = app.refusal(target, self.refusals);
+        metrics.rejected(rejection);
+        ledger.refused(metrics, slot, refusal.status());
+        responder.fixed(&mut slot.connection, *now, refusal);
+        self.follow(id, Rest::None);
+    }
+
+    /// A request that has waited is looked at again, to be started or to be refused.
+    fn resume(&mut self, id: ConnId, entry: &Entry<Token>, verdict: Verdict) {
+        let slot = &mut self.slots[id.index()];
+        slot.queued = false;
+        slot.connection.hold(false, self.now);
+        let next_ready = slot.take_next_ready(entry.ready);
+        let refuse = match verdict {
+            Verdict::Start => None,
+            Verdict::Refuse(Reason::Delay) => Some(Rejection::QueueDelay),
+            Verdict::Refuse(Reason::Priority) => Some(Rejection::RequestPriority),
+            Verdict::Refuse(Reason::Deadline) => Some(Rejection::QueueDeadline),
+        };
+        let deadline = Some(entry.deadline);
+        self.at_hand = AtHand { ready: entry.ready, next_ready, deadline, refuse };
+        self.pace.allow_one(self.now);
+        self.serve_carry(id);
+    }
+}
+
+/// Until when the client wants its answer, by our clock and within our bound.
+pub(super) fn deadline(
+    head: &Head<'_>,
+    ready: Instant,
+    max: Duration,
+    clock: &impl Clock,
+) -> Instant {
+    match head.names_deadline().then(|| head.patience(clock.unix_millis())).flatten() {
+        Some(patience) => ready + patience.min(max),
+        None => Instant::MAX,
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// Takes up what waits, until thinking has to end; at least one request.
+    pub(super) fn run_queue(&mut self) {
+        if self.state.queue.is_empty() {
+            return;
+        }
+        let mut looked_at = 0;
+        while !self.state.queue.is_empty() {
+            let Worker { driver, state } = self;
+            state.now = state.clock.now();
+            if state.now >= state.pace.until && looked_at > 0 {
+                break;
+            }
+            let may_refuse = state.gate.sheds();
+            let Some((entry, verdict)) = state.queue.pop(state.now, may_refuse) else { break };
+            let Some(id) = state.lookup(entry.item) else { continue }; // It is gone.
+            looked_at += 1;
+            let overdue = state.now - entry.ready > state.queue.target();
+            let slot = &mut state.slots[id.index()];
+            let suspect = std::mem::take(&mut slot.suspect);
+            if (suspect || overdue && state.queue.is_overloaded())
+                && may_refuse
+                && !slot.sending
+                && !slot.connection.has_output()
+                && (slot.connection.is_eof() || driver.is_hung_up(id))
+            {
+                // Nobody is there, or somebody who has only finished sending: who can tell? At other
+                // times both are served.
+                slot.queued = false;
+                slot.close = Some(Close::Reset);
+                state.metrics.rejected(Rejection::QueueHungUp);
+                state.touch(id);
+                continue;
+            }
+            state.resume(id, &entry, verdict);
+        }
+        let state = &mut self.state;
+        state.pace.left = 0;
+        state.at_hand = AtHand::at_once(state.now);
+    }
+
+    /// Whether requests wait for their turn.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.state.queue.is_empty()
+    }
+}

@@ -1,0 +1,213 @@
+//! From received bytes to answers: what a worker does for each request.
+//!
+//! ```text
+//!  bytes ─▶ may it start? ─▶ parse ─▶ route ─▶ screen ─▶ handle ─▶ encode
+//!               │no                              │no
+//!               └▶ waits (admit.rs)              └▶ 503
+//! ```
+//!
+//! Allocates nothing for a request that is answered at once, and copies no input that is complete.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use bytes::Bytes;
+use highwater_core::driver::{ConnId, Reading};
+use highwater_core::http1::{Body, Next, Reject};
+use highwater_core::time::{Clock, Instant};
+
+use super::admit::deadline;
+use super::answer::Pending;
+use super::respond::Rest;
+use super::slot::Slot;
+use super::worker::State;
+use crate::app::{self, BodyError, Incoming, Outcome, RequestBody, Target};
+
+/// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
+const FEED_SIZE_MAX: usize = 64 * 1024;
+
+impl<C: Clock> State<C> {
+    /// The fast path borrows the driver's buffer; only what is incomplete is ever copied.
+    /// (Where a connection is encrypted, this is where its plaintext will come from.)
+    pub(super) fn receive(&mut self, id: ConnId, bytes: &[u8]) {
+        self.metrics.bytes_read.add(bytes.len() as u64);
+        let slot = &mut self.slots[id.index()];
+        if slot.reading == Reading::Once {
+            slot.reading = Reading::Stop; // The one delivery that was armed has been made.
+        }
+        if slot.queued {
+            slot.note_more(self.now);
+        }
+        let mut carry = slot.connection.take_carry();
+        if carry.is_empty() {
+            let mut input = bytes;
+            self.serve_caught(id, &mut input);
+            self.slots[id.index()].connection.stash(input);
+        } else {
+            carry.extend_from_slice(bytes);
+            self.serve_owned(id, carry);
+        }
+        self.touch(id);
+    }
+
+    /// Looks again at input that could not be used before.
+    pub(super) fn serve_carry(&mut self, id: ConnId) {
+        let carry = self.slots[id.index()].connection.take_carry();
+        self.serve_owned(id, carry);
+        self.touch(id);
+    }
+
+    fn serve_owned(&mut self, id: ConnId, carry: Vec<u8>) {
+        let mut input = carry.as_slice();
+        self.serve_caught(id, &mut input);
+        let rest_len = input.len();
+        self.slots[id.index()].connection.stash_owned(carry, rest_len);
+    }
+
+    /// Serves, and keeps the panic of a handler from taking the worker with it. The boundary is here,
+    /// around all requests of a delivery, because crossing it costs each response a move.
+    fn serve_caught(&mut self, id: ConnId, input: &mut &[u8]) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(id, input))) {
+            let slot = &mut self.slots[id.index()];
+            if !slot.connection.is_reply_owed() {
+                resume_unwind(panic); // Not a handler's: a defect of ours, better seen than hidden.
+            }
+            let mut response = self.app.panicked(slot.target, panic);
+            self.answer(id, &mut response);
+        }
+    }
+
+    /// parse → route → extract → handle → encode, for every complete request in `input`.
+    fn serve(&mut self, id: ConnId, input: &mut &[u8]) {
+        loop {
+            if self.pace.is_up() && !self.may_start(id, input) {
+                return;
+            }
+            let mut found = None;
+            let State { app, slots, scratch, params, responder, now, at_hand, .. } = self;
+            let slot = &mut slots[id.index()];
+            let token = slot.token(id.index());
+            let Slot { connection, feed, waker, peer, .. } = slot;
+            let next = connection.next(input, scratch, &responder.limits, *now, |head| {
+                let target = app.find(head, params);
+                found = Some(target);
+                if at_hand.is_refused() && !app.is_vital(target) {
+                    return app::UNWANTED_BODY;
+                }
+                app.plan(target, &responder.limits)
+            });
+            let request = match next {
+                Next::Request(request) => request,
+                Next::Wait => return,
+                Next::Body(piece) | Next::Raw(piece) => {
+                    if let Some(feed) = feed {
+                        feed.push(Bytes::copy_from_slice(piece));
+                        connection.pause_body(!feed.has_room(), *now);
+                    }
+                    continue;
+                }
+                Next::BodyEnd | Next::RawEnd => {
+                    if let Some(feed) = feed.take() {
+                        feed.finish();
+                    }
+                    continue;
+                }
+                Next::BodyFailed(reject) => {
+                    if let Some(feed) = feed.take() {
+                        feed.fail(BodyError::from(reject));
+                    }
+                    continue;
+                }
+                Next::Reject(reject) => {
+                    self.refuse(id, reject);
+                    continue;
+                }
+            };
+            let target = found.unwrap_or_else(|| app.find(&request.head, params));
+            let endpoint = match target {
+                Target::Endpoint(endpoint) => endpoint,
+                _ => self.unmatched,
+            };
+            self.pace.count();
+            slot.target = Some(target);
+            slot.endpoint = endpoint;
+            slot.started = at_hand.ready;
+            slot.deadline = Instant::MAX;
+            let mut permit = None;
+            let head = &request.head;
+            if at_hand.is_refused()
+                || self.gate.over()
+                || head.names_deadline()
+                || app.is_limited(target)
+            {
+                let until = |ready| deadline(head, ready, self.deadline_max, &self.clock);
+                match at_hand.screen(app, &self.gate, target, *now, until) {
+                    Ok(admitted) => {
+                        slot.deadline = admitted.deadline;
+                        permit = admitted.permit;
+                    }
+                    Err(rejection) => {
+                        self.turn_away(id, rejection);
+                        continue;
+                    }
+                }
+            }
+            self.ledger.started(&self.metrics, at_hand.ready, *now);
+            let body = match request.body {
+                Body::Whole(bytes) => RequestBody::Whole(bytes),
+                // Nobody reads it: the connection drops it as it comes.
+                Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
+                Body::Streamed => {
+                    let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
+                    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
+                    *feed = Some(sender);
+                    RequestBody::Stream(stream)
+                }
+            };
+            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
+            let mut outcome =
+                self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
+            if let Some(permit) = permit {
+                outcome = permit.hold_for(outcome);
+            }
+            // By reference: a response is a hundred bytes, and moving them shows in the figures.
+            let rest = match &mut outcome {
+                Outcome::Ready(response) => {
+                    self.ledger.answered(&self.metrics, slot, response.status().as_u16());
+                    responder.response(&mut slot.connection, *now, response)
+                }
+                Outcome::Fixed(fixed) => {
+                    self.ledger.answered(&self.metrics, slot, fixed.status());
+                    responder.fixed(&mut slot.connection, *now, fixed);
+                    Rest::None
+                }
+                Outcome::Later(_) | Outcome::Offload(_) => {
+                    let wait = match outcome {
+                        Outcome::Later(future) => Pending::Later(future),
+                        Outcome::Offload(job) => Pending::Offload(job),
+                        _ => unreachable!("matched above"),
+                    };
+                    if self.wait_for(id, wait) {
+                        continue;
+                    }
+                    return;
+                }
+            };
+            if !matches!(rest, Rest::None) {
+                drop(outcome);
+                self.follow(id, rest);
+            }
+        }
+    }
+
+    /// Answers input that is no valid request, or came too slowly.
+    pub(super) fn refuse(&mut self, id: ConnId, reject: Reject) {
+        self.metrics.reject(reject);
+        let slot = &mut self.slots[id.index()];
+        slot.target = None;
+        slot.endpoint = self.unmatched;
+        slot.started = self.now;
+        slot.deadline = Instant::MAX;
+        let mut response = self.app.reject(reject);
+        self.answer(id, &mut response);
+    }
+}

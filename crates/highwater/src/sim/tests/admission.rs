@@ -1,0 +1,266 @@
+//! Overload, turn by turn, on a clock that stands still unless it is told: which request is begun when,
+//! what the others are told, and what is counted. The worker has time for one request a turn.
+
+use std::sync::Mutex;
+
+use crate::admission::Shed;
+use crate::admission::gate::Bound;
+use crate::app::{Handler, Path, Priority};
+
+use super::*;
+
+const TARGET: Duration = Duration::from_millis(10);
+
+struct Stage {
+    worker: Worker<SimDriver>,
+    metrics: Arc<WorkerMetrics>,
+    /// What was begun, in order.
+    begun: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Stage::with(Shed::Kernel, 100)
+    }
+
+    fn with(shed: Shed, limit: u32) -> Self {
+        let begun: Arc<Mutex<Vec<String>>> = Arc::default();
+        let note = |begun: &Arc<Mutex<Vec<String>>>| {
+            let begun = Arc::clone(begun);
+            move |Path(name): Path<String>| begun.lock().expect("nobody panics").push(name)
+        };
+        let router = Router::new()
+            .get("/do/{name}", note(&begun))
+            .get("/low/{name}", note(&begun).priority(Priority::Low))
+            .get("/vital/{name}", note(&begun).never_shed());
+        let app = router.build().expect("the routes do not conflict");
+        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let parts = WorkerParts {
+            app,
+            limits: Limits::default(),
+            connections_max: 1000,
+            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics), None),
+            metrics: Arc::clone(&metrics),
+            queue_target: TARGET,
+            deadline_max: Duration::from_secs(60),
+            think_max: Duration::ZERO,
+        };
+        let network = Network::new(None, Weather::default(), Trace::default());
+        let inbox = Inbox::new(Box::new(|| {}));
+        let worker = Worker::new(SimDriver { network }, parts, inbox, Pool::deferred(0));
+        Stage { worker, metrics, begun }
+    }
+
+    fn network(&mut self) -> &mut Network {
+        &mut self.worker.driver_mut().network
+    }
+
+    /// A new client asks.
+    fn ask(&mut self, path: &str) -> usize {
+        self.ask_with(path, "")
+    }
+
+    fn ask_with(&mut self, path: &str, fields: &str) -> usize {
+        let link = connect(&mut self.worker);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        self.network().say(link, request.as_bytes());
+        link
+    }
+
+    /// Time passes, then the worker has a turn.
+    fn turn_after(&mut self, millis: u64) {
+        let clock = self.worker.driver().clock();
+        clock.advance(Duration::from_millis(millis));
+        turn(&mut self.worker);
+    }
+
+    /// Turns until nobody waits.
+    fn settle(&mut self) {
+        turn(&mut self.worker);
+        while self.worker.has_backlog() {
+            turn(&mut self.worker);
+        }
+        turn(&mut self.worker);
+    }
+
+    /// The status that a client has heard, if any.
+    fn status(&mut self, link: usize) -> Option<u16> {
+        let heard = String::from_utf8(self.network().read(link, usize::MAX)).expect("ASCII");
+        heard.get(9..12).map(|status| status.parse().expect("a status"))
+    }
+
+    fn begun(&self) -> Vec<String> {
+        std::mem::take(&mut *self.begun.lock().expect("nobody panics"))
+    }
+
+    /// More comes than can be done, until the worker knows. Nobody is left.
+    fn overload(&mut self) {
+        let crowd: Vec<usize> = (0..40).map(|n| self.ask(&format!("/do/{n}"))).collect();
+        (0..20).for_each(|_| self.turn_after(10));
+        self.settle();
+        let statuses: Vec<u16> = crowd.iter().filter_map(|&link| self.status(link)).collect();
+        assert_eq!(statuses.len(), crowd.len(), "everybody is answered");
+        assert!(statuses.contains(&503));
+        assert!(self.begun().is_sorted_by_key(|name| name.parse::<u32>().ok()), "oldest first");
+    }
+}
+
+/// Purpose: while overloaded, the newest are begun first; and the crowd that came before is told.
+#[test]
+fn newest_first() {
+    let mut stage = Stage::new();
+    stage.overload();
+    for name in ["a", "b", "c"] {
+        stage.ask(&format!("/do/{name}"));
+    }
+    stage.turn_after(0);
+    assert_eq!(stage.begun(), ["c"]);
+    stage.ask("/do/d");
+    stage.turn_after(1);
+    stage.turn_after(1);
+    let old = stage.ask("/low/e");
+    stage.turn_after(1);
+    assert_eq!(stage.begun(), ["d", "b", "a"]);
+    stage.settle();
+    assert_eq!((stage.begun(), stage.status(old)), (vec!["e".to_owned()], Some(200)));
+}
+
+/// Purpose: the target is exact: begun when it has been waited for, refused beyond it.
+#[test]
+fn refused_beyond_the_target() {
+    for (millis, status) in [(10, 200), (11, 503)] {
+        let mut stage = Stage::new();
+        stage.overload();
+        let old = stage.ask("/do/old");
+        let new = stage.ask("/do/new");
+        stage.turn_after(0);
+        stage.turn_after(millis);
+        stage.settle();
+        assert_eq!((stage.status(new), stage.status(old)), (Some(200), Some(status)));
+    }
+}
+
+/// Purpose: nothing is begun for a client that has hung up while it waited; it is not even answered.
+/// When there is no overload, a client that has only finished sending is served.
+#[test]
+fn hung_up() {
+    let mut stage = Stage::new();
+    let finished = stage.ask("/do/finished");
+    stage.network().finish(finished);
+    stage.settle();
+    assert_eq!((stage.status(finished), stage.begun().len()), (Some(200), 1));
+    stage.overload();
+    let gone = stage.ask("/do/gone");
+    let there = stage.ask("/do/there");
+    let first = stage.ask("/do/first");
+    stage.turn_after(0);
+    stage.network().finish(gone);
+    stage.turn_after(20);
+    stage.settle();
+    assert_eq!(stage.begun(), ["first"]);
+    assert_eq!(stage.status(first), Some(200));
+    assert_eq!((stage.status(gone), stage.status(there)), (None, Some(503)));
+    assert!(stage.network().link(gone).was_reset);
+}
+
+/// Purpose: a client that hung up in the listen queue, where nobody sees how long it waited, is not
+/// served once the gate opens. Serving such clients is what a server does that answers nobody in time.
+#[test]
+fn hung_up_before_it_was_accepted() {
+    let mut stage = Stage::with(Shed::Accept, 1);
+    let first = connect(&mut stage.worker); // Until it has asked and heard, nobody else gets in.
+    stage.turn_after(0);
+    let gone = stage.ask("/do/gone");
+    let there = stage.ask("/do/there");
+    stage.network().finish(gone);
+    stage.turn_after(300);
+    stage.network().say(first, b"GET /do/first HTTP/1.1\r\nHost: h\r\n\r\n");
+    (0..20).for_each(|_| stage.turn_after(1));
+    stage.settle();
+    assert_eq!(stage.begun(), ["first", "there"]);
+    assert_eq!([first, gone, there].map(|link| stage.status(link)), [Some(200), None, Some(200)]);
+}
+
+/// Purpose: what must never be shed is begun at once, whoever waits, and however long it did.
+#[test]
+fn vital() {
+    let mut stage = Stage::new();
+    stage.overload();
+    (0..20).for_each(|n| {
+        stage.ask(&format!("/do/{n}"));
+    });
+    stage.turn_after(0);
+    let vital = stage.ask("/vital/v");
+    stage.turn_after(1000);
+    assert_eq!(stage.begun(), ["19", "v"]);
+    stage.settle();
+    assert_eq!((stage.begun().len(), stage.status(vital)), (1, Some(200)), "and then the newest");
+}
+
+/// Purpose: a request whose time is over before its turn is refused, overload or not; one whose time
+/// makes no sense is served.
+#[test]
+fn deadlines() {
+    let mut stage = Stage::with(Shed::None, 100);
+    let first = stage.ask("/do/first");
+    let late = stage.ask_with("/do/late", "Request-Timeout: 0.005\r\n");
+    let odd = stage.ask_with("/do/odd", "Request-Timeout: soon\r\n");
+    let past = stage.ask_with("/do/past", "X-Request-Deadline: 1\r\n");
+    stage.turn_after(0);
+    stage.turn_after(5);
+    stage.settle();
+    assert_eq!(stage.begun(), ["first", "odd"]);
+    let statuses = [first, late, odd, past].map(|link| stage.status(link));
+    assert_eq!(statuses, [Some(200), Some(503), Some(200), Some(503)]);
+}
+
+/// Purpose: every request is counted once: as served or as refused, by the layer and the reason, with
+/// the time it waited; and what is not served is not called good.
+#[test]
+fn counted() {
+    let mut stage = Stage::new();
+    stage.overload();
+    let (metrics, network) = (Arc::clone(&stage.metrics), stage.network());
+    let asked = network.accepted;
+    let good = metrics.good.get();
+    assert_eq!(metrics.requests(), asked);
+    assert_eq!((metrics.completed(), metrics.shed()), (good, asked - good));
+    assert_eq!(metrics.queue_delay.count(), good);
+    assert_eq!(metrics.durations_counted(), asked);
+    // One was begun every 10 ms, the first at once. They were late from 20 ms on, so that was overload
+    // at 120; then one is begun behind sixteen refusals, when the clock stands at 190.
+    assert_eq!(good, 13);
+    let waited = ((0..12).map(|n| 10 * n).sum::<u64>() + 190) * 1_000_000;
+    assert_eq!(metrics.queue_delay.nanos.get(), waited);
+    assert_eq!(metrics.latency_nanos.get(), waited);
+    assert_eq!(
+        (metrics.in_flight.get(), metrics.take_in_flight_max()),
+        (0, 39),
+        "one was served at once"
+    );
+}
+
+/// Purpose: the accept gate lets in as many as the limit says and the next with every answer; clients
+/// that say nothing give their place up after a while, though they stay connected.
+#[test]
+fn accept_gate() {
+    let mut stage = Stage::with(Shed::Accept, 2);
+    let links: Vec<usize> = (0..6).map(|n| stage.ask(&format!("/do/{n}"))).collect();
+    for answered in 0..6 {
+        stage.turn_after(0);
+        let connections = stage.worker.connections() as usize;
+        assert!(connections <= answered + 2, "{connections} connections, {answered} answered");
+    }
+    stage.settle();
+    assert!(links.iter().all(|&link| stage.status(link) == Some(200)));
+    let silent: Vec<usize> = (0..2).map(|_| connect(&mut stage.worker)).collect();
+    stage.turn_after(0);
+    let next = stage.ask("/do/next");
+    stage.turn_after(99);
+    stage.turn_after(0);
+    assert_eq!(stage.status(next), None);
+    stage.turn_after(10);
+    stage.settle();
+    assert_eq!(stage.status(next), Some(200));
+    assert!(silent.iter().all(|&link| stage.network().link(link).is_live()));
+}

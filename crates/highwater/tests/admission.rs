@@ -1,0 +1,406 @@
+//! More work than can be done, over real sockets: who is served, who is refused, and what is never
+//! begun.
+//!
+//! Where a server is to be overloaded, its only worker is held by a handler until all has been sent.
+//! What then waits takes longer than the 100 ms after which a queue counts as standing, however fast or
+//! slow the machine is.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use highwater::server::{Shed, TransportChoice};
+use highwater::{Error, Handler, Path, Priority, Router, Running, Server, ServerConfig, blocking};
+
+/// No step takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+/// What one request of `/work` costs, and how many of them make a standing queue.
+const WORK: Duration = Duration::from_millis(3);
+const CROWD: usize = 80;
+
+macro_rules! on_both_transports {
+    ($($(#[$doc:meta])* fn $name:ident($transport:ident) $body:block)*) => {$(
+        mod $name {
+            #[allow(unused_imports, reason = "not every test needs all")]
+            use super::*;
+            $(#[$doc])*
+            fn test($transport: TransportChoice) $body
+
+            #[test]
+            fn over_uring() {
+                match highwater_sys::probe().uring {
+                    Ok(()) => test(TransportChoice::Uring),
+                    Err(reason) => eprintln!("*** SKIPPED: no io_uring: {reason} ***"),
+                }
+            }
+
+            #[test]
+            fn over_epoll() {
+                test(TransportChoice::Epoll);
+            }
+        }
+    )*};
+}
+
+fn config(transport: TransportChoice) -> ServerConfig {
+    ServerConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        metrics: None,
+        workers: std::num::NonZero::new(1),
+        transport,
+        shed: Some(Shed::Accept),
+        connection_limit: Some(100_000),
+        ..ServerConfig::default()
+    }
+}
+
+fn start(router: Router, config: ServerConfig) -> Running {
+    Server::new(router).config(config).start().expect("it starts")
+}
+
+fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A handler that holds its worker until it is let go.
+#[derive(Clone, Default)]
+struct Hold {
+    entered: Arc<AtomicBool>,
+    released: Arc<AtomicBool>,
+}
+
+impl Hold {
+    fn handler(&self) -> impl Fn() -> &'static str + Send + Sync + 'static {
+        let hold = self.clone();
+        move || {
+            hold.entered.store(true, SeqCst);
+            while !hold.released.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            "held"
+        }
+    }
+
+    fn until_entered(&self) {
+        let begun = Instant::now();
+        while !self.entered.load(SeqCst) {
+            assert!(begun.elapsed() < HANG);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn release(&self) {
+        self.released.store(true, SeqCst);
+    }
+}
+
+struct Client(TcpStream, Vec<u8>);
+
+impl Client {
+    /// Connected, and known to the server.
+    fn known(address: SocketAddr) -> Client {
+        let mut client = Client::connect(address);
+        client.ask("/health", "");
+        assert_eq!(client.status(), 200);
+        client
+    }
+
+    fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).expect("a socket has options");
+        stream.set_read_timeout(Some(HANG)).expect("a socket has options");
+        Client(stream, Vec::new())
+    }
+
+    fn ask(&mut self, path: &str, fields: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        self.0.write_all(request.as_bytes()).expect("it takes a request");
+    }
+
+    /// The next answer: its head and its content.
+    fn answer(&mut self) -> Option<(String, String)> {
+        loop {
+            let text = String::from_utf8_lossy(&self.1).into_owned();
+            if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+                let length = field(head, "content-length").expect("content of known length");
+                let length: usize = length.parse().expect("a number");
+                if rest.len() >= length {
+                    self.1.drain(..head.len() + 4 + length);
+                    return Some((head.to_owned(), rest[..length].to_owned()));
+                }
+            }
+            let mut bytes = [0; 4096];
+            match self.0.read(&mut bytes) {
+                Ok(len) if len > 0 => self.1.extend_from_slice(&bytes[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+
+    fn status(&mut self) -> u16 {
+        let (head, _) = self.answer().expect("an answer");
+        head[9..12].parse().expect("a status")
+    }
+}
+
+fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(field, _)| *field == name).map(|(_, value)| value)
+}
+
+/// An application that counts what it begins, in an error shape of its own.
+fn router(hold: &Hold, begun: &Arc<AtomicUsize>) -> Router {
+    let begun = Arc::clone(begun);
+    Router::new()
+        .errors(|error: &Error| format!("<{}>", error.code()))
+        .get("/hold", hold.handler())
+        .get("/health", (|| "healthy").never_shed())
+        .get("/work", || {
+            spin(WORK);
+            "done"
+        })
+        .get("/counted", move || {
+            begun.fetch_add(1, SeqCst);
+            spin(WORK);
+            "done"
+        })
+}
+
+on_both_transports! {
+    /// Purpose: a server that cannot keep up answers some in time and tells the others, in the
+    /// application's own words and when to come back; the health check is answered; nobody is
+    /// forgotten; and when the crowd is gone, all is as before.
+    fn a_crowd_is_thinned(transport) {
+        let (hold, begun) = (Hold::default(), Arc::default());
+        let mut server = start(router(&hold, &begun), config(transport));
+        let address = server.address();
+        let mut holder = Client::known(address);
+        let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::known(address)).collect();
+        let mut health = Client::known(address);
+        holder.ask("/hold", "");
+        hold.until_entered();
+        crowd.iter_mut().for_each(|client| client.ask("/counted", ""));
+        health.ask("/health", "");
+        hold.release();
+        assert_eq!((holder.status(), health.status()), (200, 200));
+        let mut retry_after = Vec::new();
+        for client in &mut crowd {
+            let (head, content) = client.answer().expect("everybody is answered");
+            if head.starts_with("HTTP/1.1 503") {
+                assert_eq!(content, "<overloaded>");
+                retry_after.push(field(&head, "retry-after").expect("a time").to_owned());
+                assert_eq!(field(&head, "connection"), None, "connections are not scarce");
+            } else {
+                assert_eq!((&head[..12], content.as_str()), ("HTTP/1.1 200", "done"));
+            }
+        }
+        assert!(!retry_after.is_empty() && retry_after.len() < CROWD, "{}", retry_after.len());
+        assert_eq!(begun.load(SeqCst), CROWD - retry_after.len(), "what was refused was not begun");
+        let mut different = retry_after.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different, ["1", "2", "3", "4"]);
+        for client in &mut crowd {
+            client.ask("/health", "");
+            assert_eq!(client.status(), 200);
+        }
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: work whose client has hung up, or whose deadline has passed, is not begun.
+    fn nobody_works_for_the_dead(transport) {
+        let (hold, begun) = (Hold::default(), Arc::default());
+        let mut server = start(router(&hold, &begun), config(transport));
+        let address = server.address();
+        let mut holder = Client::known(address);
+        let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::known(address)).collect();
+        let mut dead: Vec<_> = (0..20).map(|_| Client::known(address)).collect();
+        let mut late = Client::known(address);
+        holder.ask("/hold", "");
+        hold.until_entered();
+        crowd.iter_mut().for_each(|client| client.ask("/work", ""));
+        late.ask("/counted", "Request-Timeout: 0.02\r\n");
+        dead.iter_mut().for_each(|client| client.ask("/counted", ""));
+        drop(dead);
+        hold.release();
+        assert_eq!(late.status(), 503);
+        for client in &mut crowd {
+            assert!(client.answer().is_some());
+        }
+        let mut last = Client::known(address);
+        last.ask("/health", "");
+        assert_eq!(last.status(), 200);
+        assert_eq!(begun.load(SeqCst), 0);
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: pipelined requests are answered in order though others are served between them.
+    fn pipelines_stay_in_order(transport) {
+        let work = |Path(n): Path<u32>| {
+            spin(Duration::from_micros(300));
+            n.to_string()
+        };
+        let router = Router::new().get("/health", || "healthy").get("/n/{n}", work);
+        let mut server = start(router, ServerConfig { shed: Some(Shed::None), ..config(transport) });
+        let mut clients: Vec<_> = (0..8).map(|_| Client::known(server.address())).collect();
+        let requests: String =
+            (0..40).map(|n| format!("GET /n/{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
+        for client in &mut clients {
+            client.0.write_all(requests.as_bytes()).expect("it takes requests");
+        }
+        for client in &mut clients {
+            for n in 0..40 {
+                let (_, content) = client.answer().expect("an answer to each");
+                assert_eq!(content, n.to_string());
+            }
+        }
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: a drain answers or refuses everybody who waits for his turn.
+    fn a_drain_forgets_nobody(transport) {
+        for shed in [Shed::None, Shed::Accept] {
+            let (hold, begun) = (Hold::default(), Arc::default());
+            let config = ServerConfig { shed: Some(shed), ..config(transport) };
+            let mut server = start(router(&hold, &begun), config);
+            let address = server.address();
+            let mut holder = Client::known(address);
+            let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::known(address)).collect();
+            holder.ask("/hold", "");
+            hold.until_entered();
+            crowd.iter_mut().for_each(|client| client.ask("/work", ""));
+            let stopping = std::thread::spawn(move || server.stop());
+            hold.release();
+            for client in &mut crowd {
+                let status = client.status();
+                assert!(status == 200 || (status == 503 && shed == Shed::Accept), "{status}");
+            }
+            stopping.join().expect("it does not panic").expect("it stops");
+        }
+    }
+
+    /// Purpose: a shut gate opens with every answer: thousands of clients get through one at a time.
+    fn a_shut_gate_opens(transport) {
+        let config = ServerConfig { connection_limit: Some(1), ..config(transport) };
+        let mut server = start(Router::new().get("/", || "ok"), config);
+        let address = server.address();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        let mut client = Client::connect(address);
+                        client.ask("/", "Connection: close\r\n");
+                        assert_eq!(client.status(), 200);
+                    }
+                });
+            }
+        });
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: clients that connect and say nothing do not shut the gate for others.
+    fn silence_is_no_work(transport) {
+        let config = ServerConfig { connection_limit: Some(2), ..config(transport) };
+        let mut server = start(Router::new().get("/", || "ok"), config);
+        let silent: Vec<_> = (0..6).map(|_| Client::connect(server.address())).collect();
+        // Long before any of them is closed for its silence.
+        let mut client = Client::connect(server.address());
+        client.0.set_read_timeout(Some(Duration::from_secs(8))).expect("a socket has options");
+        client.ask("/", "");
+        assert_eq!(client.status(), 200);
+        drop(silent);
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: of a route's limit there is not one too many, over all workers, and what is over gives
+    /// its place back.
+    fn a_routes_limit_is_exact(transport) {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counters = (Arc::clone(&now), Arc::clone(&most));
+        let limited = move || {
+            let (now, most) = &counters;
+            most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+            std::thread::sleep(Duration::from_millis(2));
+            now.fetch_sub(1, SeqCst);
+            "done"
+        };
+        let router = Router::new().get("/limited", blocking(limited).concurrency_limit(3));
+        let workers = std::num::NonZero::new(2);
+        let mut server = start(router, ServerConfig { workers, ..config(transport) });
+        let address = server.address();
+        let answers: Vec<u16> = std::thread::scope(|scope| {
+            let ask = move || {
+                let mut client = Client::connect(address);
+                (0..50).map(move |_| {
+                    client.ask("/limited", "");
+                    client.status()
+                }).collect::<Vec<_>>()
+            };
+            let clients: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect()
+        });
+        assert_eq!(most.load(SeqCst), 3);
+        assert!(answers.iter().all(|status| [200, 503].contains(status)));
+        assert!(answers.contains(&503));
+        // All places are free again.
+        let mut client = Client::connect(address);
+        client.ask("/limited", "");
+        assert_eq!(client.status(), 200);
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: while requests wait, the important go first, by their route or by what the client says.
+    fn the_important_go_first(transport) {
+        let order: Arc<Mutex<Vec<String>>> = Arc::default();
+        let note = |name: &'static str| {
+            let order = Arc::clone(&order);
+            move || {
+                order.lock().expect("nobody panics").push(name.into());
+                spin(WORK);
+                "done"
+            }
+        };
+        let hold = Hold::default();
+        let router = Router::new()
+            .priority_field("priority")
+            .get("/health", || "healthy")
+            .get("/hold", hold.handler())
+            .get("/low", note("low").priority(Priority::Low))
+            .get("/normal", note("normal"))
+            .get("/high", note("high").priority(Priority::High));
+        // However slow the machine is, nobody is refused here.
+        let config = ServerConfig { queue_target: HANG, ..config(transport) };
+        let mut server = start(router, config);
+        let mut holder = Client::known(server.address());
+        let mut clients: Vec<_> = (0..9).map(|_| Client::known(server.address())).collect();
+        holder.ask("/hold", "");
+        hold.until_entered();
+        let kinds = [
+            ("/normal", ""), // Served as soon as it comes: nobody waits yet.
+            ("/low", ""),
+            ("/low", "Priority: high\r\n"),
+            ("/normal", ""),
+            ("/high", ""),
+            ("/low", ""),
+            ("/normal", ""),
+            ("/high", ""),
+            ("/high", "Priority: u=7\r\n"),
+        ];
+        for (client, (path, said)) in clients.iter_mut().zip(kinds) {
+            client.ask(path, said);
+        }
+        hold.release();
+        assert!(clients.iter_mut().all(|client| client.status() == 200));
+        let order = order.lock().expect("nobody panics");
+        let expected = ["low", "high", "high", "normal", "normal", "low", "low", "high"];
+        assert_eq!(order[1..], expected);
+        server.stop().expect("it stops");
+    }
+}

@@ -1,0 +1,184 @@
+//! Where do a gate's program and its server meet?
+//!
+//! In one page: the value of a BPF array map, mapped into this process. Both sides touch it with
+//! atomic instructions only, so a new limit is one store, and no count is ever lost to it.
+//!
+//! Invariant: `taken` is how much work the gate believes to be under way. Whoever adds takes away
+//! again: the program when it refuses, the server when work ends.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use super::call::{self, MapCreate};
+
+/// The page, as the programs see it. Words that different cores write are kept in cache lines of
+/// their own, in pairs, since the hardware fetches those.
+#[repr(C, align(128))]
+struct Page {
+    limit: AtomicI64,
+    mode: AtomicU64,
+    taken: Line<AtomicI64>,
+    admitted: Line<AtomicU64>,
+    reset: Line<AtomicU64>,
+    dropped: Line<AtomicU64>,
+    established: Line<AtomicU64>,
+    closed: Line<AtomicU64>,
+}
+
+#[repr(C, align(128))]
+struct Line<T>(T);
+
+/// Byte offsets of the words, for the programs.
+pub(super) mod offset {
+    use super::Page;
+    use std::mem::offset_of;
+
+    pub(in super::super) const LIMIT: i16 = offset_of!(Page, limit) as i16;
+    pub(in super::super) const MODE: i16 = offset_of!(Page, mode) as i16;
+    pub(in super::super) const TAKEN: i16 = offset_of!(Page, taken) as i16;
+    pub(in super::super) const ADMITTED: i16 = offset_of!(Page, admitted) as i16;
+    pub(in super::super) const RESET: i16 = offset_of!(Page, reset) as i16;
+    pub(in super::super) const DROPPED: i16 = offset_of!(Page, dropped) as i16;
+    pub(in super::super) const ESTABLISHED: i16 = offset_of!(Page, established) as i16;
+    pub(in super::super) const CLOSED: i16 = offset_of!(Page, closed) as i16;
+}
+
+/// What a gate does with a connection beyond the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Mode {
+    /// Lets it in, but goes on counting.
+    Off = 0,
+    /// Answers with a reset: the client sees "connection refused" at once.
+    Reset = 1,
+    /// Says nothing: the client's kernel tries again after a second.
+    Drop = 2,
+}
+
+/// What a gate has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections let in.
+    pub admitted: u64,
+    /// Packets to the port that were answered with a reset: connections refused, and now and then
+    /// a stray packet of one that is over.
+    pub reset: u64,
+    /// Connection attempts dropped. A client that tries again counts again.
+    pub dropped: u64,
+}
+
+/// A gate's page. Cheap to clone; the page lives as long as any clone.
+#[derive(Clone)]
+pub struct Words(Arc<Mapping>);
+
+struct Mapping {
+    page: NonNull<Page>,
+    /// The map itself: programs name it by this descriptor when they are loaded.
+    map: OwnedFd,
+}
+
+// SAFETY: the page holds nothing but atomics, and the mapping is not tied to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference gives access to atomics only.
+unsafe impl Sync for Mapping {}
+
+impl Words {
+    /// A page with `limit`, in [`Mode::Off`], nothing counted.
+    pub(super) fn new(limit: u32) -> io::Result<Words> {
+        let map = call::create_map(&MapCreate::mappable_array(size_of::<Page>() as u32))?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Page>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let page = NonNull::new(page.cast()).expect("the kernel never maps at zero unasked");
+        let words = Words(Arc::new(Mapping { page, map }));
+        words.set_limit(limit);
+        Ok(words)
+    }
+
+    pub(super) fn map(&self) -> &OwnedFd {
+        &self.0.map
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped until the last clone is dropped, page-aligned, large enough, zeroed at
+        // first, and made of integers that both sides access atomically.
+        unsafe { self.0.page.as_ref() }
+    }
+
+    /// How much work may be under way before connections are refused.
+    pub fn set_limit(&self, limit: u32) {
+        self.page().limit.store(i64::from(limit), Relaxed);
+    }
+
+    /// What happens to connections beyond the limit.
+    pub fn set_mode(&self, mode: Mode) {
+        self.page().mode.store(mode as u64, Relaxed);
+    }
+
+    /// Work began (`delta` above 0) that the program did not see, or ended (below 0).
+    #[inline]
+    pub fn add_taken(&self, delta: i64) {
+        self.page().taken.0.fetch_add(delta, Relaxed);
+    }
+
+    /// Replaces the count of work under way, where it is known from elsewhere.
+    pub fn set_taken(&self, taken: u32) {
+        self.page().taken.0.store(i64::from(taken), Relaxed);
+    }
+
+    /// How much work is under way, as the gate sees it. For a moment one more for each connection
+    /// that is just being refused.
+    pub fn taken(&self) -> i64 {
+        self.page().taken.0.load(Relaxed)
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        let page = self.page();
+        Counts {
+            admitted: page.admitted.0.load(Relaxed),
+            reset: page.reset.0.load(Relaxed),
+            dropped: page.dropped.0.load(Relaxed),
+        }
+    }
+
+    /// Connections whose handshake was completed, and of those the ones that are over. Counted by a
+    /// [`PortGate`](super::PortGate) that watches a control group; else 0.
+    pub fn lives(&self) -> (u64, u64) {
+        // The ends first: then there are never more ends than beginnings.
+        let closed = self.page().closed.0.load(Relaxed);
+        (self.page().established.0.load(Relaxed), closed)
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words")
+            .field("limit", &self.page().limit)
+            .field("taken", &self.taken())
+            .field("counts", &self.counts())
+            .finish()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `Words::new` with this size, and nobody has a reference any more.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), size_of::<Page>()) };
+    }
+}

@@ -1,0 +1,217 @@
+//! How does the kernel refuse a connection before there is one?
+//!
+//! With BPF programs of a few dozen instructions, [written](program) with our own
+//! [assembler](asm) and loaded with plain `bpf(2)`. Program and server share a [page](Words) of
+//! counters: how much work is under way, and how much may be.
+//!
+//! * [`SocketGate`] stands before listeners of ours. Needs `CAP_BPF`.
+//! * [`PortGate`] stands before a port of a server that is not ours. Needs `CAP_BPF`, and
+//!   `CAP_NET_ADMIN` to be told when connections end.
+//!
+//! A gate acts in the network namespace of the thread that made it. It needs no privilege once it is
+//! made, and vanishes with the process, however that ends: the kernel holds it by descriptors only.
+
+mod asm;
+mod call;
+mod ledger;
+mod map;
+mod program;
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use highwater_core::time::Instant;
+
+use crate::Listener;
+use crate::call::{check, context};
+use crate::capability::{self, Capability};
+use call::Purpose;
+use ledger::Ledger;
+
+pub use map::{Counts, Mode, Words};
+
+/// A gate before listeners of ours.
+#[derive(Debug)]
+pub struct SocketGate {
+    words: Words,
+    ledger: Ledger,
+    /// The lookup program is attached as long as this is open.
+    _lookup: OwnedFd,
+}
+
+impl SocketGate {
+    /// Stands before `listeners`, all of which listen on `address`, in [`Mode::Reset`]. Each listener
+    /// counts from now on what arrives at it; one that is made later is not covered.
+    ///
+    /// A wildcard address covers its port on every address of the network namespace.
+    ///
+    /// # Errors
+    /// What was refused, and what to change. Nothing is left behind.
+    pub fn attach(
+        address: SocketAddr,
+        listeners: &[Listener],
+        limit: u32,
+    ) -> io::Result<SocketGate> {
+        let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
+        let map = words.map().as_raw_fd();
+        let filter = program::listener_filter(map);
+        let filter = call::load(&filter, Purpose::Filter, "highwater_admit")
+            .map_err(|error| explain("loading a socket filter", &error))?;
+        let lookup = attach_lookup(&program::socket_lookup(map, address))?;
+        for listener in listeners {
+            listener
+                .attach_filter(filter.as_fd())
+                .map_err(|error| explain("attaching a socket filter", &error))?;
+        }
+        words.set_mode(Mode::Reset);
+        Ok(SocketGate { words, ledger: Ledger::default(), _lookup: lookup })
+    }
+
+    /// The page shared with the programs.
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Forgives places that were taken and never became a connection; `accepted` is how many
+    /// connections were accepted so far. To be called a few times a second.
+    pub fn reconcile(&mut self, now: Instant, accepted: u64) {
+        let correction = self.ledger.reconcile(now, self.words.counts().admitted, accepted);
+        self.words.add_taken(correction);
+    }
+}
+
+impl Drop for SocketGate {
+    /// The filters stay with their listeners, but refuse nobody any more.
+    fn drop(&mut self) {
+        self.words.set_mode(Mode::Off);
+    }
+}
+
+/// A gate before a port on which somebody else listens.
+#[derive(Debug)]
+pub struct PortGate {
+    words: Words,
+    ledger: Ledger,
+    _lookup: OwnedFd,
+    _events: Option<OwnedFd>,
+}
+
+impl PortGate {
+    /// Stands before `port`, on every address of this thread's network namespace, in
+    /// [`Mode::Reset`]; [`Mode::Drop`] does the same, since only the listener's owner can drop.
+    ///
+    /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
+    /// [`cgroup_root`]) or below: then the gate is told when connections end. Without one, the
+    /// caller has to say so itself with [`Words::set_taken`].
+    ///
+    /// # Errors
+    /// What was refused, and what to change. Nothing is left behind.
+    pub fn attach(port: u16, cgroup: Option<&Path>, limit: u32) -> io::Result<PortGate> {
+        let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
+        let map = words.map().as_raw_fd();
+        let events = match cgroup {
+            Some(cgroup) => Some(attach_events(map, port, cgroup)?),
+            None => None,
+        };
+        let lookup = attach_lookup(&program::counting_lookup(map, port))?;
+        words.set_mode(Mode::Reset);
+        Ok(PortGate { words, ledger: Ledger::default(), _lookup: lookup, _events: events })
+    }
+
+    /// The page shared with the programs.
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Forgives places that were taken and never became a connection. To be called a few times a
+    /// second, if the gate watches a control group.
+    pub fn reconcile(&mut self, now: Instant) {
+        let (established, _) = self.words.lives();
+        let correction = self.ledger.reconcile(now, self.words.counts().admitted, established);
+        self.words.add_taken(correction);
+    }
+}
+
+/// Where the cgroup v2 hierarchy is mounted, if it is.
+pub fn cgroup_root() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    find_cgroup2(&mounts).map(PathBuf::from)
+}
+
+/// The first mount of type `cgroup2` in what `/proc/self/mountinfo` says (proc_pid_mountinfo(5)).
+fn find_cgroup2(mounts: &str) -> Option<&str> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let is_cgroup2 = after.split(' ').next() == Some("cgroup2");
+        is_cgroup2.then(|| before.split(' ').nth(4)).flatten()
+    })
+}
+
+fn attach_lookup(program: &asm::Program) -> io::Result<OwnedFd> {
+    let program = call::load(program, Purpose::Lookup, "highwater_gate")
+        .map_err(|error| explain("loading a socket lookup", &error))?;
+    let namespace = File::open("/proc/thread-self/ns/net")
+        .map_err(|error| context(error, "opening /proc/thread-self/ns/net"))?;
+    call::link(&program, namespace.as_fd(), Purpose::Lookup)
+        .map_err(|error| explain("attaching a socket lookup", &error))
+}
+
+fn attach_events(map: i32, port: u16, cgroup: &Path) -> io::Result<OwnedFd> {
+    let what = format!("watching the control group {}", cgroup.display());
+    let refused = |error: &io::Error| match error.raw_os_error() {
+        Some(libc::EBADF | libc::EINVAL | libc::ENOENT | libc::ENOTDIR) => {
+            io::Error::new(error.kind(), format!("{what}: {error} (no cgroup v2 is mounted there)"))
+        }
+        _ => explain(&what, error),
+    };
+    let cookie = namespace_cookie().map_err(|error| context(error, "SO_NETNS_COOKIE"))?;
+    let directory = File::open(cgroup).map_err(|error| refused(&error))?;
+    let program = program::connection_events(map, port, cookie);
+    let program = call::load(&program, Purpose::Events, "highwater_lives")
+        .map_err(|error| explain("loading a program of socket events", &error))?;
+    call::link(&program, directory.as_fd(), Purpose::Events).map_err(|error| refused(&error))
+}
+
+/// A number that names this thread's network namespace, as the kernel's programs see it.
+fn namespace_cookie() -> io::Result<u64> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    let (mut cookie, mut len) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(cookie)
+}
+
+/// The failed step with its error, and what usually causes it.
+fn explain(step: &str, error: &io::Error) -> io::Error {
+    let may = capability::has(Capability::Bpf) || capability::has(Capability::SysAdmin);
+    let likely = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if !may => {
+            "CAP_BPF is missing: setcap cap_bpf+ep on the program, AmbientCapabilities=CAP_BPF in \
+             systemd, --cap-add BPF in a container"
+        }
+        Some(libc::EPERM | libc::EACCES) if !capability::has(Capability::NetAdmin) => {
+            "CAP_NET_ADMIN is missing: setcap cap_bpf,cap_net_admin+ep on the program"
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            "a seccomp profile, a security module or a user namespace refuses it"
+        }
+        Some(libc::E2BIG) => {
+            "64 programs are attached to this network namespace already, which is all it takes"
+        }
+        Some(libc::ENOSYS) => "this kernel was built without BPF, or a sandbox hides it",
+        Some(libc::EINVAL) => "this kernel is too old: Linux 5.12 or later is needed",
+        _ => return context(io::Error::new(error.kind(), error.to_string()), step),
+    };
+    io::Error::new(error.kind(), format!("{step}: {error} ({likely})"))
+}

@@ -1,0 +1,387 @@
+//! Which programs make a gate?
+//!
+//! Four short ones, each with its listing in the tests.
+//!
+//! * [`socket_lookup`] runs when a packet arrives for which there is no connection. While the limit
+//!   is reached it says that nobody listens, and the kernel answers with a reset. It costs packets
+//!   of connections nothing.
+//! * [`listener_filter`] runs on a listener of ours, behind the lookup, and does the counting: it
+//!   sees TCP's flags, so that only a SYN is a connection. It admits by one atomic step, so that two
+//!   SYNs at once on two cores can never both get the last place. Whoever it refuses hears nothing.
+//! * [`counting_lookup`] does both where the listeners are somebody else's. It cannot see flags: a
+//!   stray packet counts until [the ledger](super::ledger) forgives it.
+//! * [`connection_events`] tells when such a connection is established and when it is over.
+//!
+//! The context structures are those of `linux/bpf.h`, whose layout is part of the kernel's ABI.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::asm::Register::{R0, R1, R2, R3, R4, R6};
+use super::asm::{Assembler, If, Label, Program, Width};
+use super::map::{Mode, offset};
+
+/// `struct bpf_sk_lookup`.
+mod lookup {
+    pub(super) const FAMILY: i16 = 8;
+    pub(super) const PROTOCOL: i16 = 12;
+    pub(super) const LOCAL_IP4: i16 = 40;
+    pub(super) const LOCAL_IP6: i16 = 44;
+    /// Unlike the addresses in the byte order of this machine.
+    pub(super) const LOCAL_PORT: i16 = 60;
+    /// Results.
+    pub(super) const NOBODY: i32 = 0;
+    pub(super) const GO_ON: i32 = 1;
+}
+
+/// `struct __sk_buff` and, behind its pointer, `struct bpf_sock`.
+mod packet {
+    pub(super) const SOCKET: i16 = 168;
+    pub(super) const SOCKET_STATE: i16 = 72;
+    /// In the packet, which for a filter of a TCP socket begins with TCP's header (RFC 9293 §3.1).
+    pub(super) const TCP_FLAGS: i32 = 13;
+    pub(super) const SYN: i32 = 0x02;
+    pub(super) const ACK: i32 = 0x10;
+    /// Results: how many bytes to keep.
+    pub(super) const NOTHING: i32 = 0;
+    pub(super) const EVERYTHING: i32 = i32::MAX;
+}
+
+/// `struct bpf_sock_ops`.
+mod event {
+    pub(super) const WHAT: i16 = 0;
+    /// Of a change of state: from what, to what.
+    pub(super) const NEW_STATE: i16 = 8;
+    pub(super) const LOCAL_PORT: i16 = 68;
+    /// A connection to a listener was established.
+    pub(super) const ACCEPTED: i32 = 5;
+    pub(super) const STATE_CHANGED: i32 = 10;
+    /// Asks to be told about changes of state.
+    pub(super) const TELL_STATES: i32 = 1 << 2;
+    /// `bpf_sock_ops_cb_flags_set`.
+    pub(super) const SET_FLAGS: i32 = 59;
+    /// `bpf_get_netns_cookie`.
+    pub(super) const NAMESPACE_COOKIE: i32 = 122;
+}
+
+const TCP: i32 = libc::IPPROTO_TCP;
+/// States of a TCP socket, as numbered by the kernel.
+const TCP_CLOSE: i32 = 7;
+const TCP_LISTEN: i32 = 10;
+
+/// Refuses with a reset what comes for `address` while the limit is reached, in [`Mode::Reset`].
+pub(super) fn socket_lookup(map: i32, address: SocketAddr) -> Program {
+    let mut a = Assembler::new();
+    let (go_on, refuse) = (a.label(), a.label());
+    match_address(&mut a, address, go_on);
+    a.map_value(R1, map);
+    unless_mode(&mut a, Mode::Reset, go_on);
+    a.load(Width::U64, R2, R1, offset::TAKEN);
+    a.load(Width::U64, R3, R1, offset::LIMIT);
+    a.jump_if_at_least(R2, R3, refuse);
+    a.place(go_on);
+    a.exit_with(lookup::GO_ON);
+    a.place(refuse);
+    count(&mut a, offset::RESET);
+    a.exit_with(lookup::NOBODY);
+    a.finish()
+}
+
+/// Counts connections to the listener it is attached to, and drops those beyond the limit unless in
+/// [`Mode::Off`]. In [`Mode::Reset`] that is who came at the same moment as the last one admitted.
+pub(super) fn listener_filter(map: i32) -> Program {
+    let mut a = Assembler::new();
+    let (keep, refuse) = (a.label(), a.label());
+    a.copy(R6, R1);
+    // Connections that were not accepted yet have inherited the filter, and have packets too.
+    a.load(Width::U64, R2, R6, packet::SOCKET);
+    a.jump_if_null(R2, keep);
+    a.load(Width::U32, R2, R2, packet::SOCKET_STATE);
+    a.jump_if(R2, If::NotEqual, TCP_LISTEN, keep);
+    a.load_packet_byte(packet::TCP_FLAGS);
+    a.and(R0, packet::SYN | packet::ACK);
+    a.jump_if(R0, If::NotEqual, packet::SYN, keep);
+    a.map_value(R1, map);
+    admit_or(&mut a, refuse);
+    a.place(keep);
+    a.exit_with(packet::EVERYTHING);
+    a.place(refuse);
+    give_back(&mut a);
+    count(&mut a, offset::DROPPED);
+    a.exit_with(packet::NOTHING);
+    a.finish()
+}
+
+/// Counts what comes for `port`, whatever the address, and refuses with a reset what is beyond the limit, unless in
+/// [`Mode::Off`].
+pub(super) fn counting_lookup(map: i32, port: u16) -> Program {
+    let mut a = Assembler::new();
+    let (go_on, refuse) = (a.label(), a.label());
+    match_address(&mut a, (Ipv6Addr::UNSPECIFIED, port).into(), go_on);
+    a.map_value(R1, map);
+    admit_or(&mut a, refuse);
+    a.place(go_on);
+    a.exit_with(lookup::GO_ON);
+    a.place(refuse);
+    give_back(&mut a);
+    count(&mut a, offset::RESET);
+    a.exit_with(lookup::NOBODY);
+    a.finish()
+}
+
+/// Counts how connections to listeners on `port`, in the network namespace with this cookie, begin and
+/// end; an end frees its place.
+pub(super) fn connection_events(map: i32, port: u16, namespace: u64) -> Program {
+    let mut a = Assembler::new();
+    let (begin, changed, done) = (a.label(), a.label(), a.label());
+    a.copy(R6, R1);
+    a.load(Width::U32, R2, R6, event::LOCAL_PORT);
+    a.jump_if(R2, If::NotEqual, i32::from(port), done);
+    a.load(Width::U32, R2, R6, event::WHAT);
+    a.jump_if(R2, If::Equal, event::ACCEPTED, begin);
+    a.jump_if(R2, If::Equal, event::STATE_CHANGED, changed);
+    a.jump(done);
+    a.place(begin);
+    // A control group may reach over several network namespaces.
+    a.call(event::NAMESPACE_COOKIE);
+    a.set_wide(R2, namespace);
+    a.jump_if_differs(R0, R2, done);
+    a.copy(R1, R6);
+    a.set(R2, event::TELL_STATES);
+    a.call(event::SET_FLAGS);
+    // Who could not be watched would never be seen to end.
+    a.jump_if(R0, If::NotEqual, 0, done);
+    a.map_value(R1, map);
+    count(&mut a, offset::ESTABLISHED);
+    a.jump(done);
+    a.place(changed);
+    a.load(Width::U32, R2, R6, event::NEW_STATE);
+    a.jump_if(R2, If::NotEqual, TCP_CLOSE, done);
+    a.map_value(R1, map);
+    give_back(&mut a);
+    count(&mut a, offset::CLOSED);
+    a.place(done);
+    a.exit_with(1);
+    a.finish()
+}
+
+/// Goes on at `other` unless the packet is TCP and for `address`. The IPv6 wildcard takes IPv4 too.
+fn match_address(a: &mut Assembler, address: SocketAddr, other: Label) {
+    a.load(Width::U32, R2, R1, lookup::PROTOCOL);
+    a.jump_if(R2, If::NotEqual, TCP, other);
+    a.load(Width::U32, R2, R1, lookup::LOCAL_PORT);
+    a.jump_if(R2, If::NotEqual, i32::from(address.port()), other);
+    let ip = address.ip().to_canonical();
+    if ip.is_unspecified() && ip.is_ipv6() {
+        return;
+    }
+    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    a.load(Width::U32, R2, R1, lookup::FAMILY);
+    a.jump_if(R2, If::NotEqual, family, other);
+    let mut word_is = |position: i16, octets: [u8; 4]| {
+        a.load(Width::U32, R2, R1, position);
+        a.jump_if(R2, If::NotEqual, i32::from_ne_bytes(octets), other);
+    };
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => {}
+        IpAddr::V4(ip) => word_is(lookup::LOCAL_IP4, ip.octets()),
+        IpAddr::V6(ip) => {
+            for (position, octets) in (lookup::LOCAL_IP6..).step_by(4).zip(ip.octets().chunks(4)) {
+                word_is(position, [octets[0], octets[1], octets[2], octets[3]]);
+            }
+        }
+    }
+}
+
+/// Takes a place on the page in R1 and goes on, or at `refuse` if there was none left: then the place
+/// is to be given back. The addition comes first and decides: of any number at once, exactly as many
+/// find less than the limit as there were places.
+fn admit_or(a: &mut Assembler, refuse: Label) {
+    let admit = a.label();
+    a.set(R2, 1);
+    a.fetch_add(R1, offset::TAKEN, R2);
+    a.load(Width::U64, R3, R1, offset::MODE);
+    a.jump_if(R3, If::Equal, Mode::Off as i32, admit);
+    a.load(Width::U64, R4, R1, offset::LIMIT);
+    a.jump_if_at_least(R2, R4, refuse);
+    a.place(admit);
+    count(a, offset::ADMITTED);
+}
+
+/// A place on the page in R1 is free again.
+fn give_back(a: &mut Assembler) {
+    a.set(R2, -1);
+    a.atomic_add(R1, offset::TAKEN, R2);
+}
+
+/// One more in a word of the page in R1.
+fn count(a: &mut Assembler, word: i16) {
+    a.set(R2, 1);
+    a.atomic_add(R1, word, R2);
+}
+
+/// Goes on at `other` unless the page in R1 says `mode`.
+fn unless_mode(a: &mut Assembler, mode: Mode, other: Label) {
+    a.load(Width::U64, R2, R1, offset::MODE);
+    a.jump_if(R2, If::NotEqual, mode as i32, other);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what goes to the kernel is what a reader has checked against `linux/bpf.h`, for the
+    /// address and without.
+    #[test]
+    fn the_lookup_reads_so() {
+        let program = socket_lookup(7, "127.0.0.1:8080".parse().unwrap());
+        let address = i32::from_ne_bytes([127, 0, 0, 1]);
+        assert_eq!(
+            program.to_string(),
+            format!(
+                "  0: r2 = *(u32 *)(r1 +12)
+  1: if w2 != 0x6 goto 15
+  2: r2 = *(u32 *)(r1 +60)
+  3: if w2 != 0x1f90 goto 15
+  4: r2 = *(u32 *)(r1 +8)
+  5: if w2 != 0x2 goto 15
+  6: r2 = *(u32 *)(r1 +40)
+  7: if w2 != {address:#x} goto 15
+  8: r1 = map_value(fd 7)
+ 10: r2 = *(u64 *)(r1 +8)
+ 11: if w2 != 0x1 goto 15
+ 12: r2 = *(u64 *)(r1 +128)
+ 13: r3 = *(u64 *)(r1 +0)
+ 14: if r2 s>= r3 goto 17
+ 15: r0 = 1
+ 16: exit
+ 17: r2 = 1
+ 18: lock *(u64 *)(r1 +384) += r2
+ 19: r0 = 0
+ 20: exit
+"
+            )
+        );
+    }
+
+    /// Purpose: the fewer conditions an address means, the fewer the program has; IPv6 needs all
+    /// four words of its address.
+    #[test]
+    fn the_lookup_matches_the_address() {
+        let conditions = |address: &str| {
+            let listing = socket_lookup(7, address.parse().unwrap()).to_string();
+            listing
+                .lines()
+                .filter(|line| line.contains("(r1 +4") || line.contains("(r1 +5"))
+                .count()
+        };
+        assert_eq!(conditions("0.0.0.0:8080"), 0);
+        assert_eq!(conditions("192.0.2.1:8080"), 1);
+        assert_eq!(conditions("[::]:8080"), 0);
+        assert_eq!(conditions("[2001:db8::1]:8080"), 4);
+        let family = |address: &str| {
+            let listing = socket_lookup(7, address.parse().unwrap()).to_string();
+            listing.contains("(r1 +8)\n  5: if w2 != 0x2 goto")
+        };
+        assert!(family("0.0.0.0:1") && !family("[::]:1") && !family("[::1]:1"));
+    }
+
+    /// Purpose: as for the lookup. The addition comes before the comparison, and is taken back after it.
+    #[test]
+    fn the_filter_reads_so() {
+        assert_eq!(
+            listener_filter(7).to_string(),
+            "  0: r6 = r1
+  1: r2 = *(u64 *)(r6 +168)
+  2: if r2 == 0 goto 18
+  3: r2 = *(u32 *)(r2 +72)
+  4: if w2 != 0xa goto 18
+  5: r0 = *(u8 *)skb[13]
+  6: r0 &= 18
+  7: if w0 != 0x2 goto 18
+  8: r1 = map_value(fd 7)
+ 10: r2 = 1
+ 11: r2 = atomic64_fetch_add((u64 *)(r1 +128), r2)
+ 12: r3 = *(u64 *)(r1 +8)
+ 13: if w3 == 0x0 goto 16
+ 14: r4 = *(u64 *)(r1 +0)
+ 15: if r2 s>= r4 goto 20
+ 16: r2 = 1
+ 17: lock *(u64 *)(r1 +256) += r2
+ 18: r0 = 2147483647
+ 19: exit
+ 20: r2 = -1
+ 21: lock *(u64 *)(r1 +128) += r2
+ 22: r2 = 1
+ 23: lock *(u64 *)(r1 +512) += r2
+ 24: r0 = 0
+ 25: exit
+"
+        );
+    }
+
+    /// Purpose: as for the lookup.
+    #[test]
+    fn the_counting_lookup_reads_so() {
+        assert_eq!(
+            counting_lookup(7, 8080).to_string(),
+            "  0: r2 = *(u32 *)(r1 +12)
+  1: if w2 != 0x6 goto 14
+  2: r2 = *(u32 *)(r1 +60)
+  3: if w2 != 0x1f90 goto 14
+  4: r1 = map_value(fd 7)
+  6: r2 = 1
+  7: r2 = atomic64_fetch_add((u64 *)(r1 +128), r2)
+  8: r3 = *(u64 *)(r1 +8)
+  9: if w3 == 0x0 goto 12
+ 10: r4 = *(u64 *)(r1 +0)
+ 11: if r2 s>= r4 goto 16
+ 12: r2 = 1
+ 13: lock *(u64 *)(r1 +256) += r2
+ 14: r0 = 1
+ 15: exit
+ 16: r2 = -1
+ 17: lock *(u64 *)(r1 +128) += r2
+ 18: r2 = 1
+ 19: lock *(u64 *)(r1 +384) += r2
+ 20: r0 = 0
+ 21: exit
+"
+        );
+    }
+
+    /// Purpose: as for the lookup.
+    #[test]
+    fn the_events_read_so() {
+        assert_eq!(
+            connection_events(7, 8080, 0x1_0000_0002).to_string(),
+            "  0: r6 = r1
+  1: r2 = *(u32 *)(r6 +68)
+  2: if w2 != 0x1f90 goto 28
+  3: r2 = *(u32 *)(r6 +0)
+  4: if w2 == 0x5 goto 7
+  5: if w2 == 0xa goto 20
+  6: goto 28
+  7: call 122
+  8: r2 = 0x100000002
+ 10: if r0 != r2 goto 28
+ 11: r1 = r6
+ 12: r2 = 4
+ 13: call 59
+ 14: if w0 != 0x0 goto 28
+ 15: r1 = map_value(fd 7)
+ 17: r2 = 1
+ 18: lock *(u64 *)(r1 +640) += r2
+ 19: goto 28
+ 20: r2 = *(u32 *)(r6 +8)
+ 21: if w2 != 0x7 goto 28
+ 22: r1 = map_value(fd 7)
+ 24: r2 = -1
+ 25: lock *(u64 *)(r1 +128) += r2
+ 26: r2 = 1
+ 27: lock *(u64 *)(r1 +768) += r2
+ 28: r0 = 1
+ 29: exit
+"
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! What may this process do that others may not, and how does it give that up?
+//!
+//! As much of `capabilities(7)` as the gates need. Capabilities belong to a thread and are handed on
+//! to the threads it starts: whoever gives one up before starting any, gives it up for all.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A right that the gates need to be set up, and no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Capability {
+    /// Change the network: rules, and programs of control groups.
+    NetAdmin = 12,
+    /// Nearly anything, among it all that `Bpf` allows.
+    SysAdmin = 21,
+    /// Load and attach BPF programs.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// All that a gate may need.
+    pub const ALL: [Capability; 3] = [Capability::NetAdmin, Capability::SysAdmin, Capability::Bpf];
+
+    /// As `setcap(8)` calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Capability::NetAdmin => "CAP_NET_ADMIN",
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether this thread may make use of `capability`. `false` also if that cannot be found out.
+pub fn has(capability: Capability) -> bool {
+    let number = capability as usize;
+    get().is_ok_and(|sets| sets[number / 32].effective & 1 << (number % 32) != 0)
+}
+
+/// Gives `capabilities` up, for this thread and those it will start: for good, unless the process
+/// executes a file that grants them. Which of them it had does not matter.
+///
+/// # Errors
+/// Whatever `capget(2)` or `capset(2)` reports; then nothing was given up.
+pub fn give_up(capabilities: &[Capability]) -> io::Result<()> {
+    let mut sets = get()?;
+    for &capability in capabilities {
+        let number = capability as usize;
+        let Sets { effective, permitted, inheritable } = &mut sets[number / 32];
+        for set in [effective, permitted, inheritable] {
+            *set &= !(1 << (number % 32));
+        }
+    }
+    set(&sets)
+}
+
+/// Has the program that `command` starts keep `capability`, if this process has it: a program loses
+/// what its file does not grant, unless it is handed on as ambient.
+pub fn hand_on(command: &mut Command, capability: Capability) {
+    let hand_on = move || {
+        let mut sets = get()?;
+        let (number, bit) = (capability as usize, 1 << (capability as usize % 32));
+        if sets[number / 32].permitted & bit == 0 {
+            return Ok(()); // The program will say what it lacks.
+        }
+        sets[number / 32].inheritable |= bit;
+        set(&sets)?;
+        let raise = libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong;
+        // SAFETY: takes no pointers. Where it is forbidden, the program will say what it lacks.
+        unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, number as libc::c_ulong, 0, 0) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec, it makes three system calls and touches its own stack only.
+    unsafe { command.pre_exec(hand_on) };
+}
+
+/// `struct __user_cap_header_struct`.
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+impl Header {
+    /// The third version has 64 capabilities in two halves; 0 is the calling thread.
+    const OWN: Header = Header { version: 0x2008_0522, pid: 0 };
+}
+
+/// `struct __user_cap_data_struct`: 32 capabilities.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Sets {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn get() -> io::Result<[Sets; 2]> {
+    // The kernel writes back the version it would like, if it is not this one.
+    let mut header = Header::OWN;
+    let mut sets = [Sets::default(); 2];
+    // SAFETY: version 3 writes two elements, and both pointers are valid for the call.
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) })?;
+    Ok(sets)
+}
+
+fn set(sets: &[Sets; 2]) -> io::Result<()> {
+    let header = Header::OWN;
+    // SAFETY: version 3 reads two elements, and both pointers are valid for the call.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) })
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what was given up is gone for the thread and for those it starts, and not for the
+    /// others; giving up what is not there is no error.
+    #[test]
+    fn given_up_is_gone() {
+        let before = has(Capability::NetAdmin);
+        std::thread::spawn(|| {
+            give_up(&Capability::ALL).unwrap();
+            let none = || Capability::ALL.iter().all(|&capability| !has(capability));
+            assert!(none());
+            assert!(std::thread::spawn(none).join().unwrap());
+            give_up(&Capability::ALL).unwrap();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(has(Capability::NetAdmin), before);
+    }
+
+    /// Purpose: what this module says is what the kernel tells in `/proc`.
+    #[test]
+    fn agrees_with_proc() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
+        let effective = u64::from_str_radix(line, 16).unwrap();
+        for capability in Capability::ALL {
+            assert_eq!(has(capability), effective & 1 << capability as u8 != 0, "{capability}");
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The kernel gates, against real clients in network namespaces of their own.
+//!
+//! Expectations come from what the gate promises and from counting connections on both sides, not
+//! from the programs. Where a namespace cannot be made, the tests say so and pass.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use highwater_core::time::Instant as Moment;
+use highwater_sys::Listener;
+use highwater_sys::bpf::{self, Counts, Mode, PortGate, SocketGate};
+use highwater_sys::capability::{self, Capability};
+
+/// No step of a test takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+/// What a client waits before it takes a connection for silently dropped: less than the second after
+/// which its kernel repeats the SYN, and far more than loopback takes.
+const SILENCE: Duration = Duration::from_millis(400);
+
+/// Runs a test in a network namespace that nobody else is in; its loopback works. The namespace
+/// goes with the last thread and socket in it.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if !capability::has(Capability::SysAdmin) || !capability::has(Capability::Bpf) {
+        eprintln!("\n*** SKIPPED: making network namespaces and gates needs root ***\n");
+        return;
+    }
+    let test = move || {
+        enter_own_namespace();
+        test();
+    };
+    if let Err(panic) = std::thread::spawn(test).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn enter_own_namespace() {
+    // SAFETY: takes no pointers, and concerns this thread only.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip(8)");
+    assert!(up.success());
+}
+
+/// `count` listeners on one address, and the gate before them.
+fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAddr, SocketGate) {
+    let first = Listener::bind(address.parse().unwrap(), 1024).unwrap();
+    let address = first.local_addr().unwrap();
+    let mut listeners = vec![first];
+    for _ in 1..count {
+        let another = listeners[0].another().unwrap();
+        listeners.push(another);
+    }
+    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    let accepting = |listener: &Listener| {
+        let listener = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
+        listener.set_nonblocking(true).unwrap();
+        listener
+    };
+    (listeners.iter().map(accepting).collect(), address, gate)
+}
+
+fn loopback(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, address.port()).into(),
+        _ => address,
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, SILENCE)
+}
+
+#[track_caller]
+fn assert_refused(address: SocketAddr) {
+    let error = connect(address).expect_err("the gate is closed");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+}
+
+#[track_caller]
+fn assert_silent(address: SocketAddr) {
+    let error = connect(address).expect_err("the gate is closed");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
+fn accept(listeners: &[TcpListener]) -> Option<TcpStream> {
+    listeners.iter().find_map(|listener| listener.accept().ok()).map(|(connection, _)| connection)
+}
+
+fn accept_all(listeners: &[TcpListener]) -> Vec<TcpStream> {
+    std::iter::from_fn(|| accept(listeners)).collect()
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < HANG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Purpose: exactly the limit is admitted, whoever listens and however many; the next is refused at
+/// once; a place that is given back is taken again; a store changes the limit at once.
+fn admits_exactly_the_limit(address: &'static str, listeners: usize) {
+    in_namespace(move || {
+        let (listeners, address, gate) = gated(address, listeners, 3);
+        let address = loopback(address);
+        let clients: Vec<_> = (0..3).map(|_| connect(address).unwrap()).collect();
+        assert_refused(address);
+        assert_refused(address);
+        assert_eq!(accept_all(&listeners).len(), 3);
+        assert_eq!(gate.words().counts(), Counts { admitted: 3, reset: 2, dropped: 0 });
+
+        gate.words().add_taken(-1);
+        let _more = connect(address).unwrap();
+        assert_refused(address);
+        gate.words().set_limit(4);
+        let _one_more = connect(address).unwrap();
+        assert_refused(address);
+        gate.words().set_limit(2);
+        gate.words().add_taken(-1);
+        assert_refused(address);
+        assert_eq!(gate.words().taken(), 3);
+        drop(clients);
+    });
+}
+
+#[test]
+fn admits_exactly_the_limit_ipv4() {
+    admits_exactly_the_limit("127.0.0.1:0", 1);
+}
+
+#[test]
+fn admits_exactly_the_limit_ipv4_wildcard_and_workers() {
+    admits_exactly_the_limit("0.0.0.0:0", 4);
+}
+
+#[test]
+fn admits_exactly_the_limit_ipv6() {
+    admits_exactly_the_limit("[::1]:0", 2);
+}
+
+#[test]
+fn admits_exactly_the_limit_ipv6_wildcard() {
+    admits_exactly_the_limit("[::]:0", 2);
+}
+
+/// Purpose: the IPv6 wildcard takes IPv4 too, and the gate with it.
+#[test]
+fn the_ipv6_wildcard_is_gated_for_ipv4() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("[::]:0", 1, 1);
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, address.port()).into();
+        let _client = connect(address).unwrap();
+        assert_refused(address);
+        assert_eq!(gate.words().counts(), Counts { admitted: 1, reset: 1, dropped: 0 });
+    });
+}
+
+/// Purpose: refusing can be made silent and back by a store, and can be turned off without losing count.
+#[test]
+fn modes_change_by_a_store() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("127.0.0.1:0", 2, 1);
+        let _first = connect(address).unwrap();
+        gate.words().set_mode(Mode::Drop);
+        assert_silent(address);
+        let Counts { admitted, reset, dropped } = gate.words().counts();
+        assert_eq!((admitted, reset), (1, 0));
+        assert!(dropped >= 1);
+        gate.words().set_mode(Mode::Reset);
+        assert_refused(address);
+        gate.words().set_mode(Mode::Off);
+        let _second = connect(address).unwrap();
+        assert_eq!(gate.words().taken(), 2);
+        gate.words().set_mode(Mode::Reset);
+        gate.words().add_taken(-1);
+        assert_refused(address);
+    });
+}
+
+/// Purpose: a gate concerns its own address and port, and nobody else.
+#[test]
+fn neighbours_are_unaffected() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("127.0.0.1:0", 1, 0);
+        let other_address = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
+        let other_port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ipv6 = TcpListener::bind(("::1", address.port())).unwrap();
+        for mode in [Mode::Reset, Mode::Drop] {
+            gate.words().set_mode(mode);
+            for neighbour in [&other_address, &other_port, &ipv6] {
+                connect(neighbour.local_addr().unwrap()).unwrap();
+            }
+        }
+        assert_eq!(gate.words().counts(), Counts::default());
+        // In another namespace there is no gate, whatever the port.
+        std::thread::spawn(move || {
+            enter_own_namespace();
+            let elsewhere = TcpListener::bind(address).unwrap();
+            connect(elsewhere.local_addr().unwrap()).unwrap();
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// Purpose: packets that begin no connection take no place: an answer to a connection that is over,
+/// and all those of one that is established but not accepted yet.
+#[test]
+fn stray_packets_take_no_place() {
+    in_namespace(|| {
+        let (listeners, address, gate) = gated("127.0.0.1:0", 1, 100);
+        for _ in 0..20 {
+            let mut client = connect(address).unwrap();
+            client.write_all(b"some bytes").unwrap();
+            let mut server = None;
+            eventually("accepted", || {
+                server = accept(&listeners);
+                server.is_some()
+            });
+            // Unread bytes turn the close into a reset, and what comes then belongs to nobody.
+            drop(server);
+            gate.words().add_taken(-1);
+            for _ in 0..5 {
+                let _ = client.write_all(b"more");
+            }
+        }
+        assert_eq!(gate.words().taken(), 0);
+        assert_eq!(gate.words().counts(), Counts { admitted: 20, reset: 0, dropped: 0 });
+    });
+}
+
+/// Purpose: attempts at the same time on several cores never admit one more than the limit, and the
+/// limit can change a thousand times meanwhile. An independent count says so: what was admitted less
+/// what was given back never exceeds what was held when the limit was set, nor the limit.
+#[test]
+fn a_thousand_changes_under_load_admit_nobody_extra() {
+    in_namespace(|| {
+        let (listeners, address, gate) = gated("127.0.0.1:0", 2, 1);
+        let words = gate.words().clone();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        drop(TcpStream::connect_timeout(&address, Duration::from_millis(20)));
+                    }
+                });
+            }
+            let decided = || words.counts().admitted + words.counts().reset;
+            let mut released = 0_u64;
+            for change in 0..1000_u64 {
+                words.set_mode(if change % 50 == 49 { Mode::Drop } else { Mode::Reset });
+                let limit = change * 7919 % 20;
+                words.set_limit(limit as u32);
+                // Whoever was decided by the limit before is in here already.
+                let bound = u64::try_from(words.taken()).unwrap().max(limit);
+                let before = decided();
+                let patience = Instant::now();
+                while decided() < before + 3 && patience.elapsed() < Duration::from_millis(5) {
+                    let held = words.counts().admitted - released;
+                    assert!(held <= bound, "change {change}: {held} held, limit {limit}");
+                    std::thread::yield_now();
+                }
+                for connection in accept_all(&listeners) {
+                    drop(connection);
+                    // Counted before it happens: somebody may take the place at once.
+                    released += 1;
+                    words.add_taken(-1);
+                }
+            }
+            assert!(released > 1000, "there was load: {released}");
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(gate.words().counts().reset > 0);
+    });
+}
+
+/// Purpose: places taken by clients that never finish their handshake are free after a second.
+#[test]
+fn half_handshakes_are_forgiven() {
+    in_namespace(|| {
+        let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 2);
+        send_syn(address, 2001);
+        send_syn(address, 2002);
+        eventually("both took a place", || gate.words().taken() == 2);
+        assert_refused(address);
+        let mut now = Moment::ZERO;
+        for _ in 0..12 {
+            gate.reconcile(now, 0);
+            now += Duration::from_millis(100);
+        }
+        assert_eq!(gate.words().taken(), 0);
+        let _welcome = connect(address).unwrap();
+        eventually("accepted", || accept(&listeners).is_some());
+    });
+}
+
+/// Sends a SYN in the name of an address that knows nothing of it, and answers the SYN-ACK with a
+/// reset: a handshake that is aborted.
+fn send_syn(address: SocketAddr, from: u16) {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: the kernel just gave us this descriptor.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let packet = syn(address.port(), from);
+    let to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    };
+    let (bytes, len) = (packet.as_ptr().cast(), packet.len());
+    let (to, to_len) = ((&raw const to).cast(), size_of_val(&to) as libc::socklen_t);
+    // SAFETY: packet and address are valid for reads of the lengths given.
+    let sent = unsafe { libc::sendto(fd.as_raw_fd(), bytes, len, 0, to, to_len) };
+    assert_eq!(sent, 40, "{}", io::Error::last_os_error());
+}
+
+/// An IPv4 packet (RFC 791) with a SYN (RFC 9293 §3.1) from 127.9.9.9 to 127.0.0.1.
+fn syn(port: u16, from: u16) -> [u8; 40] {
+    let mut packet = [0_u8; 40];
+    (packet[0], packet[3], packet[8], packet[9]) = (0x45, 40, 64, libc::IPPROTO_TCP as u8);
+    packet[12..20].copy_from_slice(&[127, 9, 9, 9, 127, 0, 0, 1]);
+    packet[20..22].copy_from_slice(&from.to_be_bytes());
+    packet[22..24].copy_from_slice(&port.to_be_bytes());
+    (packet[27], packet[32], packet[33], packet[34]) = (1, 0x50, 0x02, 0xff);
+    // The pseudo-header is the addresses, the protocol and TCP's length.
+    let words =
+        packet[12..].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let mut sum: u32 = words.sum::<u32>() + libc::IPPROTO_TCP as u32 + 20;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[36..38].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+/// Set in the process that [`kill_9_leaves_nothing`] kills: the port it is to guard.
+const VICTIM: &str = "HIGHWATER_TEST_VICTIM_PORT";
+
+/// Not a test of its own: the process that holds a closed gate until it is killed.
+#[test]
+fn victim() {
+    let Ok(port) = std::env::var(VICTIM) else { return };
+    let port: u16 = port.parse().unwrap();
+    let cgroup = bpf::cgroup_root();
+    let _gate = PortGate::attach(port, cgroup.as_deref(), 0).unwrap();
+    std::thread::sleep(HANG);
+}
+
+/// Purpose: a process killed leaves no gate behind: 100 ms later its port is open.
+#[test]
+fn kill_9_leaves_nothing() {
+    in_namespace(|| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "victim", "--nocapture"])
+            .env(VICTIM, address.port().to_string())
+            .spawn()
+            .unwrap();
+        eventually("the gate is closed", || connect(address).is_err());
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let killed = Instant::now();
+        eventually("the gate is gone", || connect(address).is_ok());
+        assert!(killed.elapsed() < Duration::from_millis(100), "{:?}", killed.elapsed());
+    });
+}
+
+/// Purpose: a gate dropped is gone, though its listeners go on.
+#[test]
+fn a_dropped_gate_is_open() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("127.0.0.1:0", 1, 0);
+        assert_refused(address);
+        gate.words().set_mode(Mode::Drop);
+        assert_silent(address);
+        drop(gate);
+        connect(address).unwrap();
+    });
+}
+
+/// Purpose: what was attached goes on working when the privilege is given up.
+#[test]
+fn needs_no_privilege_once_attached() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("127.0.0.1:0", 1, 1);
+        capability::give_up(&Capability::ALL).unwrap();
+        let _client = connect(address).unwrap();
+        assert_refused(address);
+        gate.words().set_mode(Mode::Drop);
+        assert_silent(address);
+        gate.words().set_limit(2);
+        connect(address).unwrap();
+    });
+}
+
+/// Purpose: the same before nginx, in whose processes nothing is changed.
+#[test]
+fn a_port_gate_stands_before_nginx() {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || {
+        let directory =
+            std::env::temp_dir().join(format!("highwater-nginx-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = directory.display();
+        let configuration = format!(
+            "daemon off; pid {at}/pid; error_log {at}/error; events {{}} http {{ access_log off; \
+             server {{ listen 8099; location / {{ return 200 'hi'; }} }} }}"
+        );
+        let file = directory.join("nginx.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let Ok(mut nginx) = Command::new("nginx").arg("-c").arg(&file).spawn() else {
+            eprintln!("\n*** SKIPPED: nginx is not installed ***\n");
+            return;
+        };
+        let address: SocketAddr = "127.0.0.1:8099".parse().unwrap();
+        eventually("nginx listens", || connect(address).is_ok());
+        let gate = PortGate::attach(address.port(), Some(&cgroup), 3).unwrap();
+        let clients: Vec<_> = (0..3).map(|_| connect(address).unwrap()).collect();
+        assert_refused(address);
+        drop(clients);
+        eventually("all places are free", || gate.words().taken() == 0);
+        for _ in 0..100 {
+            let mut client = connect(address).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            drop(client);
+            eventually("its place is free", || gate.words().taken() == 0);
+        }
+        assert_eq!(gate.words().lives(), (103, 103));
+        // SIGKILL would leave its workers behind.
+        let pid = nginx.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        nginx.wait().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+    });
+}
+
+/// Purpose: before a server that is not ours, places are taken by SYNs and freed as connections end.
+#[test]
+fn a_port_gate_counts_connections_of_others() {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || {
+        for address in ["127.0.0.1:0", "[::]:0"] {
+            let server = TcpListener::bind(address).unwrap();
+            let address = loopback(server.local_addr().unwrap());
+            let gate = PortGate::attach(address.port(), Some(&cgroup), 2).unwrap();
+            for round in 0..10_u64 {
+                let clients = [connect(address).unwrap(), connect(address).unwrap()];
+                assert_refused(address);
+                let accepted = [server.accept().unwrap(), server.accept().unwrap()];
+                assert_eq!(gate.words().lives(), (2 * round + 2, 2 * round));
+                drop((clients, accepted));
+                eventually("both places are free", || gate.words().taken() == 0);
+            }
+            assert_eq!(gate.words().counts(), Counts { admitted: 20, reset: 10, dropped: 0 });
+            assert_eq!(gate.words().lives(), (20, 20));
+        }
+    });
+}

@@ -1,0 +1,239 @@
+//! The manifests: read into the types that are generated from Kubernetes' and KEDA's own schemas,
+//! written again, and compared, so that an unknown field, a missing one and a value of the wrong
+//! kind are all found. Then what they say about each other and about us.
+
+use std::process::Command;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{documents, expressions, read, server};
+
+const FILES: &[&str] = &[
+    "k8s/search.yaml",
+    "k8s/hpa.yaml",
+    "k8s/prometheus-adapter.yaml",
+    "k8s/keda-prometheus.yaml",
+    "k8s/keda-metrics-api.yaml",
+];
+
+/// Reads `document` as a `T` and answers how that differs from what was written.
+fn check<T: DeserializeOwned + Serialize>(document: &Value) -> Result<(), String> {
+    let understood: T =
+        serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
+    let mut again = serde_json::to_value(understood).expect("it was JSON");
+    strip_empty(&mut again);
+    let mut written = document.clone();
+    strip_empty(&mut written);
+    if again == written { Ok(()) } else { Err(difference(&written, &again, "")) }
+}
+
+/// Absent and empty are the same to Kubernetes, and the types write one of them.
+fn strip_empty(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(strip_empty);
+            let is_empty = |value: &Value| value.is_null() || *value == Value::Object(Map::new());
+            members.retain(|name, value| name == "emptyDir" || !is_empty(value));
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(strip_empty),
+        _ => {}
+    }
+}
+
+/// The first place where two values differ.
+fn difference(written: &Value, understood: &Value, place: &str) -> String {
+    match (written, understood) {
+        (Value::Object(a), Value::Object(b)) => {
+            let differs = a.iter().find(|(name, value)| b.get(*name) != Some(value));
+            differs.map_or_else(
+                || format!("{place}: something was added"),
+                |(name, value)| match b.get(name) {
+                    Some(other) => difference(value, other, &format!("{place}.{name}")),
+                    None => format!("{place}.{name}: no such field"),
+                },
+            )
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let differs = (0..a.len()).find(|&index| a[index] != b[index]).unwrap_or(0);
+            difference(&a[differs], &b[differs], &format!("{place}[{differs}]"))
+        }
+        _ => format!("{place}: {written} is understood as {understood}"),
+    }
+}
+
+fn validate(document: &Value) -> Result<(), String> {
+    match (document["apiVersion"].as_str(), document["kind"].as_str()) {
+        (Some("apps/v1"), Some("Deployment")) => check::<Deployment>(document),
+        (Some("v1"), Some("Service")) => check::<Service>(document),
+        (Some("v1"), Some("ConfigMap")) => check::<ConfigMap>(document),
+        (Some("policy/v1"), Some("PodDisruptionBudget")) => check::<PodDisruptionBudget>(document),
+        (Some("autoscaling/v2"), Some("HorizontalPodAutoscaler")) => {
+            check::<HorizontalPodAutoscaler>(document)
+        }
+        (Some("keda.sh/v1alpha1"), Some("ScaledObject")) => check::<ScaledObject>(document),
+        other => Err(format!("{other:?}: say here what schema that has")),
+    }
+}
+
+fn all() -> Vec<(&'static str, Value)> {
+    let of_file = |file| documents(&read(file)).into_iter().map(move |document| (file, document));
+    FILES.iter().copied().flat_map(of_file).collect()
+}
+
+fn the(kind: &str, name: &str) -> Value {
+    let is_it = |document: &Value| document["kind"] == kind && document["metadata"]["name"] == name;
+    let found = all().into_iter().find(|(_, document)| is_it(document));
+    found.unwrap_or_else(|| panic!("no {kind} {name}")).1
+}
+
+/// Purpose: what a cluster would refuse, or worse, ignore, is found before it gets there.
+#[test]
+fn manifests_follow_their_schemas() {
+    let documents = all();
+    assert_eq!(documents.len(), 8);
+    for (file, document) in documents {
+        validate(&document).unwrap_or_else(|problem| panic!("deploy/{file}: {problem}"));
+    }
+}
+
+/// Purpose: a validator that accepts everything proves nothing: slips of every kind are seen, and
+/// said where they are.
+#[test]
+fn slips_are_seen() {
+    let slip = |kind: &str, pointer: &str, name: &str, value: Value, place: &str| {
+        let mut document = the(kind, "highwater-search");
+        document.pointer_mut(pointer).expect("it is there")[name] = value;
+        let problem = validate(&document).expect_err(name);
+        assert!(problem.contains(place), "{problem}, expected {place}");
+    };
+    let pod = "/spec/template/spec";
+    slip("Deployment", pod, "terminationGracePeriod", 30.into(), "terminationGracePeriod: no such");
+    slip("Deployment", pod, "securityContext", "none".into(), "invalid type");
+    let container = "/spec/template/spec/containers/0";
+    slip("Deployment", container, "livenessprobe", Value::from(1), "containers[0].livenessprobe");
+    slip("HorizontalPodAutoscaler", "/spec", "maxReplicas", "20".into(), "invalid type");
+    slip(
+        "HorizontalPodAutoscaler",
+        "/spec/metrics/0/pods",
+        "selector",
+        1.into(),
+        "selector: no such",
+    );
+    slip("ScaledObject", "/spec/fallback", "behavior", "guess".into(), "unknown variant");
+    slip(
+        "ScaledObject",
+        "/spec/triggers/0/metadata",
+        "threshold",
+        Value::from(0.8),
+        "invalid type",
+    );
+    slip("ScaledObject", "/spec", "pollInterval", 15.into(), "pollInterval: no such field");
+}
+
+/// Purpose: objects that name each other, and ports and labels that do, name what exists.
+#[test]
+fn manifests_fit_together() {
+    let deployment = the("Deployment", "highwater-search");
+    let template = &deployment["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
+    assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
+    let ports = template["spec"]["containers"][0]["ports"].as_array().expect("ports");
+    let has_port = |name: &Value| ports.iter().any(|port| port["name"] == *name);
+    for service in ["highwater-search", "highwater-search-metrics"] {
+        let service = the("Service", service);
+        assert_eq!(&service["spec"]["selector"], labels);
+        assert!(has_port(&service["spec"]["ports"][0]["targetPort"]), "{service}");
+    }
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert!(has_port(&template["spec"]["containers"][0][probe]["httpGet"]["port"]), "{probe}");
+    }
+    let budget = the("PodDisruptionBudget", "highwater-search");
+    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+    for (file, document) in all() {
+        let target = &document["spec"]["scaleTargetRef"]["name"];
+        assert!(target.is_null() || *target == "highwater-search", "{file}: {target}");
+    }
+}
+
+/// Purpose: probes ask for paths that a server answers, and a pod starts only with flags it knows.
+#[test]
+fn the_pod_speaks_the_servers_language() {
+    let deployment = the("Deployment", "highwater-search");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let server = server();
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
+        let mut client = highwater_tests::client::Client::connect(server.metrics);
+        assert_eq!(client.get(path).status, 200, "{probe}: {path}");
+    }
+    // The service's own flag is in its own tests; all the others every server knows.
+    let flags = container["args"].as_array().expect("arguments").iter();
+    let flags: Vec<&str> = flags.map(|flag| flag.as_str().expect("a text")).collect();
+    let common = flags.iter().filter(|flag| !flag.starts_with("--data="));
+    let help = Command::new(env!("CARGO_BIN_EXE_strained")).arg("--help").output();
+    let help = String::from_utf8(help.expect("it runs").stdout).expect("it is text");
+    for flag in common {
+        let name = flag.split('=').next().expect("there is a first");
+        assert!(help.contains(&format!("{name} ")), "{name} is no flag of ours");
+    }
+}
+
+/// Purpose: autoscalers ask for metrics and members that a server has, in words that Prometheus and
+/// KEDA understand.
+#[test]
+fn autoscalers_ask_for_what_exists() {
+    let server = server();
+    let page = server.metrics_page();
+    let hpa = the("HorizontalPodAutoscaler", "highwater-search");
+    let metrics = hpa["spec"]["metrics"].as_array().expect("metrics");
+    let rule = &documents(&read("k8s/prometheus-adapter.yaml"))[0]["data"]["config.yaml"];
+    let rule = &documents(rule.as_str().expect("a text"))[0]["rules"][0];
+    let offered = rule["seriesQuery"].as_str().expect("a selector");
+    let mut queries = vec![offered.to_owned()];
+    for metric in metrics {
+        let name = metric["pods"]["metric"]["name"].as_str().expect("a name");
+        assert!(page.contains(&format!("\n{name} ")), "{name} is no metric of ours");
+        let stem = name.strip_prefix("http_scaling_").and_then(|name| name.strip_suffix("_ratio"));
+        assert!(stem.is_some_and(|stem| offered.contains(stem)), "the adapter hides {name}");
+        let query = rule["metricsQuery"].as_str().expect("a query");
+        let query = query.replace("<<.Series>>", name).replace("<<.GroupBy>>", "pod");
+        queries.push(query.replace("<<.LabelMatchers>>", "namespace=\"default\",pod=~\"a|b\""));
+    }
+    for file in ["k8s/keda-prometheus.yaml", "k8s/keda-metrics-api.yaml"] {
+        let trigger = &documents(&read(file))[0]["spec"]["triggers"][0];
+        let metadata = &trigger["metadata"];
+        if trigger["type"] == "prometheus" {
+            assert_eq!(metadata["ignoreNullValues"], "false", "no data must not mean no load");
+            let query = metadata["query"].as_str().expect("a query");
+            let strangers = expressions::strangers(&expressions::names(query), &page);
+            assert!(strangers.is_empty(), "{strangers:?}");
+            queries.push(query.to_owned());
+        } else {
+            let mut client = highwater_tests::client::Client::connect(server.metrics);
+            let answer: Value = serde_json::from_str(&client.get("/scaling").text()).expect("JSON");
+            let member = metadata["valueLocation"].as_str().expect("a member");
+            assert!(answer[member].is_number(), "{member} of {answer}");
+            assert!(metadata["url"].as_str().is_some_and(|url| url.ends_with(":9090/scaling")));
+        }
+    }
+    expressions::parse("autoscalers", &queries);
+}
+
+/// Purpose: the signals are flat numbers, which is all that simple scalers can read.
+#[test]
+fn scaling_is_a_flat_object_of_numbers() {
+    let server = server();
+    let mut client = highwater_tests::client::Client::connect(server.metrics);
+    let answer: Value = serde_json::from_str(&client.get("/scaling").text()).expect("JSON");
+    let members = answer.as_object().expect("an object");
+    assert!(members.len() >= 10 && members.values().all(Value::is_number), "{answer}");
+    assert!(members["demand_ratio"].as_f64().is_some_and(|ratio| ratio < 0.5), "{answer}");
+    assert_eq!(members["needs_scaleout"], 0);
+}

@@ -1,0 +1,41 @@
+//! Do the files under `deploy` mean to their tools what they mean to us?
+//!
+//! Each is read by the tool it is for, or by the schema of that tool, and what it names (metrics,
+//! ports, flags, objects) is looked up where it is defined: on a running server's page, in the
+//! manifests beside it. A file that refers to a metric of yesterday fails here, not in production.
+#![forbid(unsafe_code)]
+
+mod expressions;
+mod grafana;
+mod kubernetes;
+mod prometheus;
+
+use std::fs;
+use std::path::PathBuf;
+
+use highwater_tests::process::Process;
+use highwater_tests::source;
+
+/// A file below `deploy`.
+fn path(name: &str) -> PathBuf {
+    source::root().join("deploy").join(name)
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("deploy/{name}: {error}"))
+}
+
+/// The documents of a YAML file.
+fn documents(text: &str) -> Vec<serde_json::Value> {
+    let documents = serde_yaml_ng::Deserializer::from_str(text);
+    documents
+        .map(|document| {
+            serde::Deserialize::deserialize(document).unwrap_or_else(|error| panic!("{error}"))
+        })
+        .collect()
+}
+
+/// A server like those that are deployed.
+fn server() -> Process {
+    Process::start(env!("CARGO_BIN_EXE_strained"), &[], None)
+}
