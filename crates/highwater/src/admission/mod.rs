@@ -173,7 +173,9 @@ impl Wanted {
             let limiter = self.limiter.unwrap_or(Limiter::Fixed);
             format!("the limiter {}: {remedy}", limiter.name())
         })?;
-        let limit_max = self.connections_max;
+        // Not --connections-max: beyond that connections wait, and idle ones are closed for them; a
+        // limit that knew of it would have the kernel refuse them.
+        let limit_max = LIMIT_MAX;
         let spare = u32::try_from(self.workers).unwrap_or(u32::MAX);
         // Half, because the queue refuses what has waited for the whole of it: a limit that aimed at
         // the same wait would let in every other request only to have it refused, at a higher price.
