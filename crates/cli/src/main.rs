@@ -26,7 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Doctor(doctor::Args),
-    Guard(guard::Args),
+    Guard(Box<guard::Args>),
     Load(Box<load::Args>),
     Sim(sim::Args),
 }

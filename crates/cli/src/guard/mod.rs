@@ -23,6 +23,7 @@ mod policy;
 mod queue;
 mod reading;
 mod report;
+mod service;
 mod source;
 mod text;
 mod window;

@@ -8,7 +8,8 @@
 //!
 //! Without a source, the kernel's counts make the samples: what was closed is what was completed.
 //! With one, its counter does, over the time in which it moved. In either case the kernel says how
-//! much was in flight, and how long requests waited to be read (`queue.rs`).
+//! much was in flight, and how long requests waited to be read (`queue.rs`); how long after that
+//! shows in how long they stay (`service.rs`).
 //!
 //! Pure and deterministic: time and counts in, a limit and a report out.
 //!
@@ -23,6 +24,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
 use super::reading::{Reading, Timed, Totals, Trouble};
+use super::service::Service;
 use super::source::{Answer, TIMEOUT};
 use super::window::{Counted, Window};
 
@@ -76,6 +78,7 @@ pub(crate) struct Policy {
     max: u32,
     /// What is in force: the start limit, then what the last good sample led to.
     safe: u32,
+    service: Service,
     window: Window,
     source: Option<Watch>,
     /// What the operator was told last.
@@ -96,6 +99,7 @@ impl Policy {
             min,
             max,
             safe: start.clamp(min, max),
+            service: Service::default(),
             window: Window::new(now),
             source: interval.map(|interval| Watch::new(interval, now)),
             told: if interval.is_some() { State::Waiting.name() } else { State::Kernel.name() },
@@ -156,7 +160,12 @@ impl Policy {
     fn learn(&mut self, now: Instant, sample: &Sample) {
         // A server that completes nothing is idle or stuck; more connections would help neither.
         if !sample.span.is_zero() && sample.completed > 0 {
-            self.safe = self.limit.on_sample(now, sample).clamp(self.min, self.max);
+            let mut sample = *sample;
+            let (is_free, is_least) = (sample.refused == 0, self.safe <= self.min);
+            let waited = self.service.waited(now, &sample, is_free, is_least);
+            sample.queue_delay_min = sample.queue_delay_min.max(waited);
+            sample.queue_delay_mean = sample.queue_delay_mean.max(waited);
+            self.safe = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
         }
     }
 }
