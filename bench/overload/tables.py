@@ -45,7 +45,7 @@ def closed_key(row):
 
 
 def sweep_key(row):
-    return {"mechanism": row["mechanism"], "limit": row["limit"]}
+    return {"mechanism": row["shape"], "limit": row["limit"]}
 
 
 def grouped(rows, key):
@@ -164,7 +164,7 @@ def text(derived):
     lines += ["", *open_table(derived)] if derived["open"] else []
     for title, section, column in (("closed loop, back-off 50 ms", "closed", "clients"),
                                    ("keep-alive, 10 requests a connection", "keep_alive", "k"),
-                                   ("limits at 5x", "sweep", "limit")):
+                                   ("fixed limits at 5x", "sweep", "limit")):
         if derived[section]:
             lines += ["", title, *grid(derived[section], column)]
     if derived["overhead"]:

@@ -229,7 +229,7 @@ class Cells(unittest.TestCase):
     def test_sections_are_spread_over_the_rounds(self):
         rounds = stress.plan(self.options(sections=stress.SECTIONS), 900)
         self.assertEqual(sum(cell.section == "closed" for cells in rounds for cell in cells), 2 * len(stress.CLIENTS))
-        self.assertEqual(sum(cell.section == "sweep" for cells in rounds for cell in cells), len(stress.LIMITS))
+        self.assertEqual(sum(cell.section == "sweep" for cells in rounds for cell in cells), 2 * len(stress.LIMITS))
         self.assertTrue(all(any(cell.section == "closed" for cell in cells) for cells in rounds[:3]))
 
     def test_the_command_lines(self):
