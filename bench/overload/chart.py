@@ -188,4 +188,6 @@ def grid_chart(cells, column, x_label, title, log_x):
     for name in dict.fromkeys(cell["mechanism"] for cell in cells):
         own = sorted((cell for cell in cells if cell["mechanism"] == name), key=lambda cell: cell[column])
         series.append(Series(name, [(cell[column], cell["goodput_per_s"]) for cell in own]))
+        if name == "without a queue":
+            series.append(Series("the same, late ones too", [(cell[column], cell["answered_per_s"]) for cell in own]))
     return lines(title, x_label, "answers within 200 ms, per second", series, log_x=log_x, subtitle="one server core with its softirq")

@@ -95,7 +95,8 @@ def load_report(goodput, seconds=4, **fields):
 def row(experiment, mechanism, goodput=0, number=0, **fields):
     return {"experiment": experiment, "mechanism": mechanism, "round": number, "k": fields.pop("k", 0), "shape": fields.pop("shape", ""),
             "limit": 0, "asked": {"rate": fields.pop("rate", 0), "connections": fields.pop("connections", 0), "seconds": 4},
-            "load": load_report(goodput), "cores": {"server": {"softirq": 0.1}}, "server_cpu": 0.9, "gauges": {}, **fields}
+            "load": load_report(goodput), "cores": {"server": {"softirq": 0.1}}, "server_cpu": 0.9, "gauges": {},
+            "counted": {"http_requests_total": 4 * goodput}, "span_s": 4, **fields}
 
 
 class Tables(unittest.TestCase):
