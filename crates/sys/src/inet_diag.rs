@@ -209,7 +209,8 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
     let (count, end) = match state {
         TCP_LISTEN => {
             found.backlog += unread;
-            return Some(found.listeners += 1);
+            found.listeners += 1;
+            return Some(());
         }
         TCP_SYN_RECV if repetitions > 0 => return Some(()),
         TCP_SYN_RECV => (&mut found.opening, u32::MAX),

@@ -108,7 +108,8 @@ impl Gate {
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
         let waited = self.list.look(now);
         let (open, is_fresh) = (self.list.open, waited.is_some());
-        let listed = Counted { in_flight: Some(open), waited, ..Counted::default() };
+        let backlog = self.list.backlog;
+        let listed = Counted { in_flight: Some(open), waited, backlog, ..Counted::default() };
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting { gate, drift } => {
@@ -123,6 +124,7 @@ impl Gate {
                     completed: Some(closed),
                     in_flight: Some(u32::try_from(gate.words().taken()).unwrap_or(0)),
                     waited,
+                    backlog,
                 }
             }
             Kernel::Told { gate, closed, open_at_start } => {
@@ -205,13 +207,14 @@ struct List {
     due: Instant,
     /// Connections when it was last looked at.
     open: u32,
+    backlog: u32,
 }
 
 impl List {
     fn open(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, open: 0 })
+        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0 })
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -225,6 +228,7 @@ impl List {
         match seen {
             Ok(seen) => {
                 self.open = seen.count();
+                self.backlog = seen.backlog;
                 Some(queue::delay(&seen))
             }
             Err(error) => {

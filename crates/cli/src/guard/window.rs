@@ -15,6 +15,9 @@ const WINDOW_COMPLETED_MIN: u64 = 20;
 
 pub(crate) const WINDOW_MAX: Duration = Duration::from_secs(1);
 
+/// A shorter backlog is no queue: a server that accepts in batches has one all the time.
+const BACKLOG_MIN: f64 = 4.0;
+
 /// What the kernel has counted since the guard began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
@@ -28,6 +31,8 @@ pub(crate) struct Counted {
     pub(crate) in_flight: Option<u32>,
     /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
     pub(crate) waited: Option<Duration>,
+    /// Connections that the server had not accepted when last looked at.
+    pub(crate) backlog: u32,
 }
 
 /// What the kernel counted since a sample was last made.
@@ -45,7 +50,7 @@ pub(crate) struct Window {
 }
 
 /// What was seen of waiting.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Waits {
     /// At the last look of the window before: what there is to go by until the next.
     before: Duration,
@@ -53,10 +58,19 @@ struct Waits {
     least: Option<Duration>,
     sum: Duration,
     looks: u32,
+    backlog: u64,
+    backlog_least: u32,
 }
 
 impl Waits {
-    fn add(&mut self, waited: Duration) {
+    fn new(before: Duration) -> Self {
+        let (last, least, sum) = (before, None, Duration::ZERO);
+        Waits { before, last, least, sum, looks: 0, backlog: 0, backlog_least: u32::MAX }
+    }
+
+    fn add(&mut self, waited: Duration, backlog: u32) {
+        self.backlog += u64::from(backlog);
+        self.backlog_least = self.backlog_least.min(backlog);
         self.last = waited;
         self.least = Some(self.least.map_or(waited, |least| least.min(waited)));
         self.sum = self.sum.saturating_add(waited);
@@ -77,7 +91,7 @@ impl Window {
             last: Counted::default(),
             occupied: 0.0,
             in_flight_max: 0,
-            waits: Waits::default(),
+            waits: Waits::new(Duration::ZERO),
         }
     }
 
@@ -89,7 +103,7 @@ impl Window {
         self.in_flight_max = self.in_flight_max.max(after);
         self.first.get_or_insert(counted);
         if let Some(waited) = counted.waited {
-            self.waits.add(waited);
+            self.waits.add(waited, counted.backlog);
         }
         (self.turned, self.last) = (now, counted);
     }
@@ -98,8 +112,7 @@ impl Window {
     pub(crate) fn restart(&mut self, now: Instant) {
         let last = self.last;
         let in_flight_max = last.in_flight.unwrap_or(0);
-        let before = if self.waits.looks > 0 { self.waits.last } else { self.waits.before };
-        let waits = Waits { before, ..Waits::default() };
+        let waits = Waits::new(self.waits.last);
         *self = Window { first: Some(last), last, in_flight_max, waits, ..Window::new(now) };
     }
 
@@ -131,9 +144,26 @@ impl Window {
         self.last.completed.is_some() && (is_full || span >= WINDOW_MAX)
     }
 
+    /// The least and the mean time that connections waited to be accepted, by Little's law: as many come
+    /// out of the backlog as are closed, on the whole. It holds for those too that have sent nothing.
+    fn accepting(&self, span: Duration) -> (Duration, Duration) {
+        let (completed, looks) = (self.completed(), self.waits.looks);
+        if completed == 0 || looks == 0 {
+            return (Duration::ZERO, Duration::ZERO);
+        }
+        let wait = |backlog: f64| {
+            let queue = if backlog < BACKLOG_MIN { 0.0 } else { backlog };
+            let seconds = queue * span.as_secs_f64() / completed as f64;
+            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        };
+        let mean = self.waits.backlog as f64 / f64::from(looks);
+        (wait(self.waits.backlog_least.into()), wait(mean))
+    }
+
     /// A sample of what happened, in which `completed` requests were.
     pub(crate) fn sample(&self, now: Instant, completed: f64) -> Sample {
         let span = now.saturating_since(self.began);
+        let (accepting_least, accepting) = self.accepting(span);
         // Casts of floats saturate, and NaN becomes 0.
         let in_flight = self.occupied / span.as_secs_f64();
         Sample {
@@ -143,8 +173,8 @@ impl Window {
             refused: self.refused(),
             in_flight: in_flight.round() as u32,
             in_flight_max: self.in_flight_max,
-            queue_delay_min: self.waits.least.unwrap_or(self.waits.before),
-            queue_delay_mean: self.waits.mean(),
+            queue_delay_min: self.waits.least.unwrap_or(self.waits.before).max(accepting_least),
+            queue_delay_mean: self.waits.mean().max(accepting),
             ..Sample::default()
         }
     }

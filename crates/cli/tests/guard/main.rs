@@ -192,7 +192,7 @@ fn a_python_server_holds_its_peak() {
         let load = Load { port: PORT, path: "/", rate: 3000, seconds: 4, header: None };
         let result = load.run();
         let line = guard.line_until(|line| line["refused_total"].as_u64() > Some(0));
-        println!("with the guard: {result}\n{line}");
+        eprintln!("with the guard: {result}\n{line}");
         assert!(line["limit"].as_u64() < Some(256), "it came down: {line}");
         assert!(result["ok"].as_u64() > Some(0), "{result}");
         assert_eq!(line["source"], "kernel");
@@ -231,7 +231,7 @@ fn nginx_is_guarded_by_a_query() {
         };
         let result = load.run();
         let line = guard.line_until(|line| line["source"] == "ok");
-        println!("with the guard: {result}\n{line}");
+        eprintln!("with the guard: {result}\n{line}");
         assert!(result["ok"].as_u64() > Some(0), "{result}");
 
         prometheus.kill();

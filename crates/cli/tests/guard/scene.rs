@@ -23,7 +23,7 @@ pub(crate) fn in_namespace(name: &str, body: fn()) {
     }
     let can = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        println!("skipped {name}: it needs root, unshare and ip for a network namespace");
+        eprintln!("skipped {name}: it needs root, unshare and ip for a network namespace");
         return;
     }
     let status = Command::new("unshare")
@@ -41,7 +41,7 @@ pub(crate) fn skip_without(program: &str) -> bool {
         std::env::split_paths(&path).any(|folder| folder.join(program).exists())
     });
     if !found {
-        println!("skipped: there is no {program} here");
+        eprintln!("skipped: there is no {program} here");
     }
     !found
 }
@@ -286,7 +286,7 @@ impl Guard {
         if guard.child.try_wait().expect("ours").is_none() {
             return Some(guard);
         }
-        println!("skipped: no gate can be had, it needs {needs}: {}", guard.said());
+        eprintln!("skipped: no gate can be had, it needs {needs}: {}", guard.said());
         None
     }
 

@@ -179,10 +179,11 @@ impl Wanted {
         address: SocketAddr,
         listeners: &[Listener],
         limit: u32,
-    ) -> Result<(Shed, &'static str, String, Option<Box<dyn KernelGate>>), String> {
+    ) -> Result<Chosen, String> {
         match self.shed {
             Some(shed @ (Shed::None | Shed::App | Shed::Accept)) => {
-                Ok((shed, shed.name(), "--shed says so".to_owned(), None))
+                let reason = "--shed says so".to_owned();
+                Ok(Chosen { shed, mechanism: shed.name(), reason, gate: None })
             }
             Some(Shed::Kernel) | None => {
                 // A ceiling that cannot follow the limit also counts idle connections.
@@ -194,10 +195,19 @@ impl Wanted {
                     gate.set_limit(limit).map_err(|error| error.to_string())?;
                 }
                 let shed = if follows { Shed::Kernel } else { Shed::Accept };
-                Ok((shed, opened.mechanism.name(), opened.reason, gate))
+                let mechanism = opened.mechanism.name();
+                Ok(Chosen { shed, mechanism, reason: opened.reason, gate })
             }
         }
     }
+}
+
+/// How excess is turned away in the end, by what, and why.
+struct Chosen {
+    shed: Shed,
+    mechanism: &'static str,
+    reason: String,
+    gate: Option<Box<dyn KernelGate>>,
 }
 
 /// Admission, set up but not yet at work: before the first connection is accepted.
@@ -223,7 +233,7 @@ impl Opening {
         listeners: &[Listener],
     ) -> Result<Opening, String> {
         let limit = wanted.limit()?;
-        let (shed, mechanism, reason, gate) =
+        let Chosen { shed, mechanism, reason, gate } =
             wanted.kernel_gate(address, listeners, limit.limit())?;
         log::info!(
             "admission",

@@ -294,6 +294,22 @@ fn waits_are_averaged() {
     assert_eq!(sample.latency_mean, Duration::from_millis(30 + 50));
 }
 
+/// Purpose: who waits to be accepted waits, although it has not sent anything yet.
+#[test]
+fn a_backlog_is_a_queue() {
+    let mut scene = Scene::new(None);
+    for (backlog, delay_ms) in [(0, 0), (3, 0), (40, 200)] {
+        scene.counted.waited = Some(Duration::ZERO);
+        scene.counted.backlog = backlog;
+        for _ in 0..3 {
+            scene.turn(20, 100, None);
+        }
+        let sample = *scene.samples().last().expect("some");
+        let delay = Duration::from_millis(delay_ms);
+        assert_eq!((sample.queue_delay_min, sample.queue_delay_mean), (delay, delay), "{backlog}");
+    }
+}
+
 fn any_said() -> impl Strategy<Value = Option<Result<Reading, Trouble>>> {
     let number = prop_oneof![0.0..1e6, Just(0.0), Just(1e300), Just(f64::MAX), Just(5e-324)];
     let trouble = prop::sample::select(every_trouble());
