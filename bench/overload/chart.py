@@ -31,7 +31,8 @@ def lines(title, x_label, y_label, series, log_x=False, y_max=None, subtitle="",
     x_ticks = sorted(set(xs)) if log_x else nice_ticks(min(xs), max(xs))
     y_ticks = nice_ticks(0, y_max or max(ys) or 1)
     frame = Frame(x_ticks, y_ticks, log_x)
-    parts = [head(title, subtitle), *frame.axes(x_label, y_label), *(frame.event(x, what, number % 3) for number, (x, what) in enumerate(events))]
+    parts = [head(title, subtitle), *frame.axes(x_label, y_label)]
+    parts += [frame.event(x, what, number % 3) for number, (x, what) in enumerate(events)]
     styles = {}
     for one in series:
         if not one.law:

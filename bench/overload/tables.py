@@ -181,7 +181,8 @@ def open_table(derived):
     for one in derived["open"]:
         if one["mechanism"] != last:
             cost = derived["refusal_us"].get(one["mechanism"])
-            lines.append(f"-- {one['mechanism']}" + (f": {cost[1]:.1f} us of CPU a refusal ({cost[0]:.1f} to {cost[2]:.1f})" if cost else ""))
+            about = f": {cost[1]:.1f} us of CPU a refusal ({cost[0]:.1f} to {cost[2]:.1f})" if cost else ""
+            lines.append(f"-- {one['mechanism']}{about}")
             last = one["mechanism"]
         bound = "-" if one["law"] is None else f"{one['law']:.1%}"
         mark = "  BELOW" if one["law"] is not None and one["below_law"] > LAW_TOLERANCE else ""

@@ -88,7 +88,8 @@ class OverTime(unittest.TestCase):
 
 
 def load_report(goodput, seconds=4, **fields):
-    return {"goodput_per_s": goodput, "ok_per_s": goodput, "sent": goodput * seconds, "ok": goodput * seconds, "p50_us": 1000, "p99_us": 2000,
+    return {"goodput_per_s": goodput, "ok_per_s": goodput, "sent": goodput * seconds, "ok": goodput * seconds,
+            "p50_us": 1000, "p99_us": 2000,
             "p999_us": 3000, "refused": 0, "non_2xx": 0, "timeouts": 0, "errors": 0, "rate_ratio": 1.0, **fields}
 
 
@@ -197,7 +198,8 @@ class Charts(unittest.TestCase):
         self.assertEqual(frame.y(1000), chart.TOP)
 
     def test_ticks_are_round_and_cover(self):
-        for low, high, expected in [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 914, [0, 200, 400, 600, 800, 1000]), (1, 1, [1.0, 1.2, 1.4, 1.6, 1.8, 2.0])]:
+        for low, high, expected in [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 914, [0, 200, 400, 600, 800, 1000]),
+                                    (1, 1, [1.0, 1.2, 1.4, 1.6, 1.8, 2.0])]:
             for got, want in zip(chart.nice_ticks(low, high), expected, strict=True):
                 self.assertAlmostEqual(got, want)
 
