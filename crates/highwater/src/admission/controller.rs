@@ -133,6 +133,8 @@ pub(crate) struct Entrance {
     pub(crate) gate: Option<Box<dyn KernelGate>>,
     /// Where they wait to be accepted.
     pub(crate) backlogs: Backlogs,
+    /// How the gate refuses, if that must not change.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// Turns counters into limits.
@@ -141,6 +143,8 @@ pub(crate) struct Controller {
     limit: Box<dyn Limit>,
     gate: Option<Box<dyn KernelGate>>,
     backlogs: Backlogs,
+    /// Whether the gate is to go on refusing as it does.
+    keeps_refusal: bool,
     /// The word that the gate counts in.
     occupancy: Option<Occupancy>,
     signal: Signal,
@@ -160,7 +164,7 @@ impl Controller {
     pub(crate) fn new(
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
-        Entrance { gate, backlogs }: Entrance,
+        Entrance { gate, backlogs, refusal }: Entrance,
         signal: Signal,
         metrics: &Metrics,
         workers: usize,
@@ -172,13 +176,14 @@ impl Controller {
             limit,
             gate,
             backlogs,
+            keeps_refusal: refusal.is_some(),
             occupancy,
             signal,
             metrics: metrics.clone(),
             wake,
             workers,
             before: metrics.totals(Instant::ZERO),
-            standing: Standing::default(),
+            standing: Standing { refusal: refusal.unwrap_or_default(), ..Standing::default() },
             calm_since: None,
             idle_looks: 0,
         }
@@ -253,7 +258,7 @@ impl Controller {
             Refusal::Drop if has_been_calm => Refusal::Reset,
             unchanged => unchanged,
         };
-        if wanted == self.standing.refusal {
+        if wanted == self.standing.refusal || self.keeps_refusal {
             return;
         }
         let Some(gate) = &mut self.gate else { return };

@@ -32,7 +32,7 @@ use highwater_sys::capability::{self, Capability};
 use self::backlog::Backlogs;
 use self::controller::{Control, Controller, Entrance};
 use self::gate::{Bound, WorkerGate};
-use self::kernel::KernelGate;
+use self::kernel::{KernelGate, Refusal};
 use crate::log;
 use crate::metrics::Metrics;
 
@@ -68,6 +68,18 @@ pub enum GateChoice {
     Nft,
     /// An iptables rule, or do not start.
     Iptables,
+}
+
+/// How the gate in the kernel refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateRefusal {
+    /// With resets, and silently while those would cost too much.
+    #[default]
+    Auto,
+    /// With a reset: clients know at once, and come again at once.
+    Reset,
+    /// Silently: clients find out by their own time limit. The cheapest refusal there is.
+    Drop,
 }
 
 /// What decides how many connections may have work.
@@ -138,6 +150,7 @@ const START: u32 = 4096;
 pub(crate) struct Wanted {
     pub(crate) shed: Option<Shed>,
     pub(crate) gate: GateChoice,
+    pub(crate) gate_refusal: GateRefusal,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) queue_target: std::time::Duration,
@@ -160,9 +173,13 @@ impl Wanted {
             let limiter = self.limiter.unwrap_or(Limiter::Fixed);
             format!("the limiter {}: {remedy}", limiter.name())
         })?;
-        let limit_max = self.connections_max;
+        // Not --connections-max: beyond that connections wait, and idle ones are closed for them; a
+        // limit that knew of it would have the kernel refuse them.
+        let limit_max = LIMIT_MAX;
         let spare = u32::try_from(self.workers).unwrap_or(u32::MAX);
-        let target = self.queue_target;
+        // Half, because the queue refuses what has waited for the whole of it: a limit that aimed at
+        // the same wait would let in every other request only to have it refused, at a higher price.
+        let target = self.queue_target / 2;
         Ok(match (self.connection_limit, self.limiter) {
             _ if self.shed == Some(Shed::None) => Box::new(Fixed::new(LIMIT_MAX)),
             (Some(limit), _) => Box::new(Fixed::new(limit)),
@@ -183,7 +200,9 @@ impl Wanted {
         match self.shed {
             Some(shed @ (Shed::None | Shed::App | Shed::Accept)) => {
                 let reason = "--shed says so".to_owned();
-                Ok(Chosen { shed, mechanism: shed.name(), reason, gate: None })
+                let mut chosen = Chosen { shed, mechanism: shed.name(), reason, gate: None };
+                self.settle_refusal(&mut chosen)?;
+                Ok(chosen)
             }
             Some(Shed::Kernel) | None => {
                 // A ceiling that cannot follow the limit also counts idle connections.
@@ -196,9 +215,41 @@ impl Wanted {
                 }
                 let shed = if follows { Shed::Kernel } else { Shed::Accept };
                 let mechanism = opened.mechanism.name();
-                Ok(Chosen { shed, mechanism, reason: opened.reason, gate })
+                let mut chosen = Chosen { shed, mechanism, reason: opened.reason, gate };
+                self.settle_refusal(&mut chosen)?;
+                Ok(chosen)
             }
         }
+    }
+
+    /// The one way of refusing that the settings name, if they name one; `None` if it may change.
+    fn refusal(&self) -> Option<Refusal> {
+        match self.gate_refusal {
+            GateRefusal::Auto => None,
+            GateRefusal::Reset => Some(Refusal::Reset),
+            GateRefusal::Drop => Some(Refusal::Drop),
+        }
+    }
+
+    /// Has the gate refuse as the settings say, or explains why it cannot.
+    fn settle_refusal(&self, chosen: &mut Chosen) -> Result<(), String> {
+        let Some(how) = self.refusal() else { return Ok(()) };
+        let done = match &mut chosen.gate {
+            Some(gate) => gate.refuse_by(how).map_err(|error| error.to_string())?,
+            None => false,
+        };
+        if done {
+            return Ok(());
+        }
+        let how = match how {
+            Refusal::Reset => "reset",
+            Refusal::Drop => "drop",
+        };
+        Err(format!(
+            "--gate-refusal {how}: what refuses connections here is {}, which cannot; use auto, or \
+             --shed kernel --gate ebpf",
+            chosen.mechanism
+        ))
     }
 }
 
@@ -258,7 +309,7 @@ impl Opening {
             admission: Arc::new(admission),
             bound,
             limit,
-            entrance: Entrance { gate, backlogs },
+            entrance: Entrance { gate, backlogs, refusal: wanted.refusal() },
             queue_target: wanted.queue_target,
             workers: wanted.workers,
         })

@@ -146,10 +146,27 @@ impl AtHand {
         self.refuse.is_some()
     }
 
-    /// Looks closer at a request that is to be refused, may be one too many, names a deadline, or whose
-    /// route has a limit. `until` tells its deadline.
+    /// Whether the request may be served, which it may unless there is something about it: it is to be
+    /// refused, may be one too many, names a deadline, or its route has a limit. `until` tells its
+    /// deadline.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        app: &App,
+        gate: &WorkerGate,
+        target: Target,
+        head: &Head<'_>,
+        now: Instant,
+        until: impl FnOnce(Instant) -> Instant,
+    ) -> Result<Admitted, Rejection> {
+        if !(self.is_refused() || gate.over() || head.names_deadline() || app.is_limited(target)) {
+            return Ok(Admitted { deadline: Instant::MAX, permit: None });
+        }
+        self.screen(app, gate, target, now, until)
+    }
+
     #[cold]
-    pub(super) fn screen(
+    fn screen(
         &mut self,
         app: &App,
         gate: &WorkerGate,

@@ -15,12 +15,30 @@ use super::inbox::{Done, Token};
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
-use crate::app::{self, Body, BodyRepr, EndpointInfo, Error, Job, Response, Upgraded};
+use crate::app::{
+    self, Body, BodyRepr, EndpointInfo, Error, Job, Outcome, Permit, Response, Upgraded,
+};
 
 /// A response that is yet to be made.
 pub(super) enum Pending {
     Later(ResponseFuture),
     Offload(Job),
+}
+
+impl Pending {
+    /// What is to come of an outcome that is no response yet. The permit, if the route has a limit, is
+    /// kept until it is.
+    pub(super) fn of(outcome: Outcome<'_>, permit: Option<Permit>) -> Self {
+        let outcome = match permit {
+            Some(permit) => permit.hold_for(outcome),
+            None => outcome,
+        };
+        match outcome {
+            Outcome::Later(future) => Pending::Later(future),
+            Outcome::Offload(job) => Pending::Offload(job),
+            Outcome::Fixed(_) | Outcome::Ready(_) => unreachable!("a response is there already"),
+        }
+    }
 }
 
 /// A handler's future. It never leaves its worker, so it need not be `Send`.

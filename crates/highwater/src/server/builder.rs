@@ -187,6 +187,7 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
     Wanted {
         shed: config.shed,
         gate: config.gate,
+        gate_refusal: config.gate_refusal,
         connection_limit: config.connection_limit,
         limiter: config.limiter,
         queue_target: config.queue_target,

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use highwater_core::http1;
 
-use crate::admission::{GateChoice, Limiter, Shed};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::log::LogFormat;
 
 /// How bytes move between kernel and worker.
@@ -57,6 +57,8 @@ pub struct ServerConfig {
     pub shed: Option<Shed>,
     /// Which mechanism of the kernel. `--gate`, auto.
     pub gate: GateChoice,
+    /// How the kernel refuses. `--gate-refusal`, auto.
+    pub gate_refusal: GateRefusal,
     /// Most connections with work at once, over all workers; `None` to let `limiter` find it.
     /// 1 to 1 048 576; `--connection-limit`, auto.
     pub connection_limit: Option<u32>,
@@ -90,6 +92,7 @@ impl Default for ServerConfig {
             connections_max: None,
             shed: None,
             gate: GateChoice::Auto,
+            gate_refusal: GateRefusal::Auto,
             connection_limit: None,
             limiter: None,
             queue_target: Duration::from_millis(10),

@@ -42,7 +42,7 @@ mod slot;
 mod transport;
 mod worker;
 
-pub use crate::admission::{Ceiling, GateChoice, Limiter, Shed, gate_here};
+pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
 pub use crate::log::LogFormat;
 pub use builder::{Running, Server, ServerError};
 pub use config::{Pin, ServerConfig, TransportChoice};

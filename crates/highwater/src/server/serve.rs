@@ -9,6 +9,8 @@
 //! Allocates nothing for a request that is answered at once, and copies no input that is complete.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::Waker;
 
 use bytes::Bytes;
 use highwater_core::driver::{ConnId, Reading};
@@ -17,10 +19,11 @@ use highwater_core::time::{Clock, Instant};
 
 use super::admit::deadline;
 use super::answer::Pending;
+use super::inbox::{Inbox, Token};
 use super::respond::Rest;
 use super::slot::Slot;
 use super::worker::State;
-use crate::app::{self, BodyError, Incoming, Outcome, RequestBody, Target};
+use crate::app::{self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, Target};
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
 const FEED_SIZE_MAX: usize = 64 * 1024;
@@ -131,44 +134,26 @@ impl<C: Clock> State<C> {
             slot.target = Some(target);
             slot.endpoint = endpoint;
             slot.started = at_hand.ready;
-            slot.deadline = Instant::MAX;
-            let mut permit = None;
-            let head = &request.head;
-            if at_hand.is_refused()
-                || self.gate.over()
-                || head.names_deadline()
-                || app.is_limited(target)
+            let until = |ready| deadline(&request.head, ready, self.deadline_max, &self.clock);
+            let admitted = match at_hand.admit(app, &self.gate, target, &request.head, *now, until)
             {
-                let until = |ready| deadline(head, ready, self.deadline_max, &self.clock);
-                match at_hand.screen(app, &self.gate, target, *now, until) {
-                    Ok(admitted) => {
-                        slot.deadline = admitted.deadline;
-                        permit = admitted.permit;
-                    }
-                    Err(rejection) => {
-                        self.turn_away(id, rejection);
-                        continue;
-                    }
+                Ok(admitted) => admitted,
+                Err(rejection) => {
+                    self.turn_away(id, rejection);
+                    continue;
                 }
-            }
+            };
+            slot.deadline = admitted.deadline;
             self.ledger.started(&self.metrics, at_hand.ready, *now);
             let body = match request.body {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
                 // Nobody reads it: the connection drops it as it comes.
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
-                Body::Streamed => {
-                    let waker = waker.get_or_insert_with(|| self.inbox.waker(token)).clone();
-                    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
-                    *feed = Some(sender);
-                    RequestBody::Stream(stream)
-                }
+                Body::Streamed => open_feed(feed, waker, &self.inbox, token),
             };
             let incoming = Incoming { head: &request.head, params, body, peer: *peer };
             let mut outcome =
                 self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
-            if let Some(permit) = permit {
-                outcome = permit.hold_for(outcome);
-            }
             // By reference: a response is a hundred bytes, and moving them shows in the figures.
             let rest = match &mut outcome {
                 Outcome::Ready(response) => {
@@ -181,11 +166,7 @@ impl<C: Clock> State<C> {
                     Rest::None
                 }
                 Outcome::Later(_) | Outcome::Offload(_) => {
-                    let wait = match outcome {
-                        Outcome::Later(future) => Pending::Later(future),
-                        Outcome::Offload(job) => Pending::Offload(job),
-                        _ => unreachable!("matched above"),
-                    };
+                    let wait = Pending::of(outcome, admitted.permit);
                     if self.wait_for(id, wait) {
                         continue;
                     }
@@ -210,4 +191,17 @@ impl<C: Clock> State<C> {
         let mut response = self.app.reject(reject);
         self.answer(id, &mut response);
     }
+}
+
+/// Makes the pieces of a body that are yet to come reach its handler.
+fn open_feed(
+    feed: &mut Option<BodyFeed>,
+    waker: &mut Option<Waker>,
+    inbox: &Arc<Inbox>,
+    token: Token,
+) -> RequestBody<'static> {
+    let waker = waker.get_or_insert_with(|| inbox.waker(token)).clone();
+    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
+    *feed = Some(sender);
+    RequestBody::Stream(stream)
 }

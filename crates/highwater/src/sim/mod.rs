@@ -26,6 +26,7 @@
 
 mod app;
 mod client;
+mod clock;
 mod due;
 mod link;
 mod network;

@@ -10,18 +10,17 @@
 //! connections come after [`Accepting::Paused`], a close with unread input destroys what the client
 //! has not read, and what a client sends to a closed connection does so, too.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::rc::Rc;
 use std::time::Duration;
 
 use highwater_core::driver::{
     AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
 };
 use highwater_core::prng::Prng;
-use highwater_core::time::{Clock, Instant, UnixSeconds};
+use highwater_core::time::{Clock, Instant};
 
+use super::clock::SimClock;
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
 
@@ -33,32 +32,6 @@ const EVENTS_MAX: usize = 256;
 
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
-
-/// Time as the simulation tells it.
-#[derive(Clone, Debug)]
-pub(crate) struct SimClock(Rc<Cell<Instant>>);
-
-impl SimClock {
-    /// Lets time pass.
-    pub(crate) fn advance(&self, by: Duration) {
-        self.0.set(self.0.get() + by);
-    }
-}
-
-impl Clock for SimClock {
-    fn now(&self) -> Instant {
-        self.0.get()
-    }
-
-    fn unix_time(&self) -> UnixSeconds {
-        UnixSeconds(self.unix_millis() / 1000)
-    }
-
-    fn unix_millis(&self) -> u64 {
-        // 2026-01-01T00:00:00Z, and on.
-        1_767_225_600_000 + self.0.get().as_nanos() / 1_000_000
-    }
-}
 
 /// What may go wrong, each as one chance in so many; zero for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +83,7 @@ pub(crate) struct Network {
 impl Network {
     /// A network in which the seed decides what may vary, or nothing varies without one.
     pub(crate) fn new(seed: Option<u64>, weather: Weather, trace: Trace) -> Self {
-        let clock = SimClock(Rc::new(Cell::new(Instant::from_nanos(1))));
+        let clock = SimClock::starting_at(Instant::from_nanos(1));
         Network {
             turn_at: clock.now(),
             clock,

@@ -72,6 +72,9 @@ const WEIGHT: f64 = 0.3;
 /// Weight of a sample that shows more silent connections than before.
 const SILENT_WEIGHT: f64 = 0.1;
 
+/// What is left per sample of the belief in silent connections while the queue drops requests.
+const DISBELIEF: f64 = 0.5;
+
 /// How fast an unneeded limit returns to where it began, per second.
 const FORGET_PER_SECOND: f64 = 0.10;
 
@@ -199,15 +202,20 @@ impl Gradient {
 
     /// By Little's law `rate × latency` requests are under way; connections beyond that are silent.
     /// Believed slowly when it grows, and not while requests wait, since at the onset of an overload
-    /// the latency of what was answered lags behind; at once when it shrinks.
+    /// the latency of what was answered lags behind; at once when it shrinks. What the queue holds and
+    /// then drops looks the same, so while it drops, less and less is believed: if they were silent
+    /// after all, the drops end with the limit that falls, and they are believed again.
     fn hear(&mut self, look: &Look) {
         if !look.knows_latency {
             return;
         }
         let silent = (look.in_flight - look.rate * (look.service + look.wait)).max(0.0);
-        let is_waiting = look.wait_min > self.slack.bound() * STANDING || look.dropped_share > 0.0;
+        let bound = self.slack.bound();
+        let is_waiting = look.wait_min > bound * STANDING || look.wait > bound;
         if silent < self.silent {
             self.silent = silent;
+        } else if look.dropped_share > 0.0 {
+            self.silent *= DISBELIEF;
         } else if !is_waiting {
             self.silent += (silent - self.silent) * SILENT_WEIGHT;
         }

@@ -98,7 +98,11 @@ impl Stage {
         let controller = Controller::new(
             Arc::new(admission),
             Box::new(puppet.clone()),
-            Entrance { gate: Some(Box::new(wicket.clone())), backlogs: Backlogs::default() },
+            Entrance {
+                gate: Some(Box::new(wicket.clone())),
+                backlogs: Backlogs::default(),
+                refusal: None,
+            },
             Signal::new(Duration::from_millis(10)),
             &metrics,
             1,

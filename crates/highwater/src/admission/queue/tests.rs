@@ -1,3 +1,5 @@
+//! The queue by example, by its bounds, and against its definition.
+
 use highwater_core::prng::Prng;
 
 use super::*;

@@ -39,10 +39,11 @@ use highwater_core::http1::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
-    address, address_or_off, gate, limiter, log_format, number_or_auto, pin, shed, transport,
+    address, address_or_off, gate, gate_refusal, limiter, log_format, number_or_auto, pin, shed,
+    transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
-use crate::admission::{GateChoice, Limiter, Shed};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::log::LogFormat;
 
 pub use self::layers::{parse, try_parse_from};
@@ -110,6 +111,10 @@ pub struct ServerArgs {
     /// Which mechanism of the kernel refuses connections, under --shed kernel
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = gate)]
     pub gate: GateChoice,
+
+    /// How it refuses: with a reset, silently, or with resets until they cost too much
+    #[arg(long, value_name = "auto|reset|drop", default_value = "auto", value_parser = gate_refusal)]
+    pub gate_refusal: GateRefusal,
 
     /// Most connections with work at once; auto lets --limiter find it
     // A negative number is refused with the range, not taken for a flag.
@@ -202,6 +207,7 @@ impl ServerArgs {
             connections_max: self.connections_max,
             shed: self.shed,
             gate: self.gate,
+            gate_refusal: self.gate_refusal,
             connection_limit: self.connection_limit,
             limiter: self.limiter,
             queue_target: self.queue_target,

@@ -99,7 +99,7 @@ fn defaults_agree_with_the_server() {
 #[test]
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
-                --connections-max 1000 --shed kernel --gate nft --connection-limit 64 \
+                --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --connection-limit 64 \
                 --limiter fixed --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
@@ -113,6 +113,7 @@ fn every_flag_has_its_effect() {
         connections_max: Some(1000),
         shed: Some(Shed::Kernel),
         gate: GateChoice::Nft,
+        gate_refusal: GateRefusal::Drop,
         connection_limit: Some(64),
         limiter: Some(Limiter::Fixed),
         queue_target: Duration::from_millis(20),

@@ -10,7 +10,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::admission::{GateChoice, Limiter, Shed};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::log::LogFormat;
 use crate::server::config::{Pin, TransportChoice};
 
@@ -122,6 +122,14 @@ pub(super) fn gate(text: &str) -> Result<GateChoice, String> {
         ("ebpf", GateChoice::Ebpf),
         ("nft", GateChoice::Nft),
         ("iptables", GateChoice::Iptables),
+    ])(text)
+}
+
+pub(super) fn gate_refusal(text: &str) -> Result<GateRefusal, String> {
+    one_of(&[
+        ("auto", GateRefusal::Auto),
+        ("reset", GateRefusal::Reset),
+        ("drop", GateRefusal::Drop),
     ])(text)
 }
 

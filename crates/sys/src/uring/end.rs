@@ -1,0 +1,66 @@
+//! How does a ring end without leaving the kernel our memory to write to?
+
+use highwater_core::time::Instant;
+use io_uring::cqueue;
+
+use super::Uring;
+use super::slots::{CLOSE_QUEUED, Operation, RECEIVING, SENDING, Slot, Slots, Token};
+use crate::socket;
+
+impl Drop for Uring {
+    /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
+    fn drop(&mut self) {
+        // A cancelled operation completes in the same call; the bound is for a broken kernel.
+        for _ in 0..1000 {
+            if self.is_quiet() {
+                break;
+            }
+            self.ring.cancel_all();
+            // The cancellation itself completes at least.
+            if self.ring.enter(true).is_err() {
+                break;
+            }
+            while let Some(entry) = self.ring.next() {
+                self.discard(&entry);
+            }
+        }
+        for slot in self.slots.iter().filter(|slot| slot.fd != -1) {
+            socket::close(slot.fd);
+        }
+        if !self.is_quiet() {
+            self.buffers.leak();
+            std::mem::forget(std::mem::replace(&mut self.slots, Slots::new()));
+            std::mem::forget(std::mem::replace(&mut self.wake_bytes, Box::new([0; 64])));
+        }
+    }
+}
+
+/// Ending.
+impl Uring {
+    fn is_quiet(&self) -> bool {
+        let busy = |slot: &Slot| slot.is(RECEIVING | SENDING | CLOSE_QUEUED);
+        let idle = !self.waking && self.alarm_at == Instant::MAX && !self.acceptor.is_armed();
+        idle && !self.slots.iter().any(busy)
+    }
+
+    /// Notes that an operation is over, and does nothing else.
+    fn discard(&mut self, entry: &cqueue::Entry) {
+        let token = Token(entry.user_data());
+        let over = if cqueue::more(entry.flags()) { 0 } else { RECEIVING };
+        match token.operation() {
+            Operation::Wake => self.waking = false,
+            Operation::Alarm => self.alarm_at = Instant::MAX,
+            Operation::Cancel => {}
+            Operation::Accept => self.acceptor.discard(entry),
+            Operation::Receive => self.slots.at(token.index()).clear(over),
+            Operation::Send => self.slots.at(token.index()).clear(SENDING),
+            Operation::Close => {
+                let slot = self.slots.at(token.index());
+                slot.clear(CLOSE_QUEUED);
+                if entry.result() != -libc::ECANCELED {
+                    slot.fd = -1;
+                }
+            }
+        }
+    }
+}
