@@ -31,7 +31,8 @@ def lines(title, x_label, y_label, series, log_x=False, y_max=None, subtitle="",
     x_ticks = sorted(set(xs)) if log_x else nice_ticks(min(xs), max(xs))
     y_ticks = nice_ticks(0, y_max or max(ys) or 1)
     frame = Frame(x_ticks, y_ticks, log_x)
-    parts = [head(title, subtitle), *frame.axes(x_label, y_label), *(frame.event(x, what, number % 3) for number, (x, what) in enumerate(events))]
+    parts = [head(title, subtitle), *frame.axes(x_label, y_label)]
+    parts += [frame.event(x, what, number % 3) for number, (x, what) in enumerate(events)]
     styles = {}
     for one in series:
         if not one.law:
@@ -164,7 +165,7 @@ def stress(derived):
         charts["open"] = open_chart(derived["open"], peak)
     grids = (("closed", "clients", "clients that back off for 50 ms when refused", "Closed loop: goodput by the number of clients", True),
              ("keep_alive", "k", "load, times capacity", "Ten requests a connection: goodput by load", False),
-             ("sweep", "limit", "limit, connections with work", "A limit can be too high: goodput and throughput at 5 times capacity", True))
+             ("sweep", "limit", "limit, connections with work", "A limit can be too high: goodput at 5 times capacity", True))
     for section, column, x_label, title, log_x in grids:
         if derived[section]:
             charts[section.replace("_", "-")] = grid_chart(derived[section], column, x_label, title, log_x)
@@ -188,6 +189,6 @@ def grid_chart(cells, column, x_label, title, log_x):
     for name in dict.fromkeys(cell["mechanism"] for cell in cells):
         own = sorted((cell for cell in cells if cell["mechanism"] == name), key=lambda cell: cell[column])
         series.append(Series(name, [(cell[column], cell["goodput_per_s"]) for cell in own]))
-        if column == "limit":
-            series = [Series("goodput", series[0].points), Series("throughput", [(cell[column], cell["served_per_s"]) for cell in own])]
+        if name == "without a queue":
+            series.append(Series("the same, late ones too", [(cell[column], cell["answered_per_s"]) for cell in own]))
     return lines(title, x_label, "answers within 200 ms, per second", series, log_x=log_x, subtitle="one server core with its softirq")

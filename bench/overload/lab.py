@@ -74,7 +74,8 @@ class Load:
 
     def argv(self, program, address):
         argv = [program, "load", f"http://{address}:{PORT}{self.path}", "--json", "--source", SOURCES,
-                "--warmup", f"{self.warmup_s}s", "--duration", f"{self.seconds}s", "--deadline", f"{self.deadline_ms}ms", "--series", f"{self.step_ms}ms"]
+                "--warmup", f"{self.warmup_s}s", "--duration", f"{self.seconds}s", "--deadline", f"{self.deadline_ms}ms",
+                "--series", f"{self.step_ms}ms"]
         if self.rate:
             argv += ["--rate", f"{self.rate:.0f}", "--connections", str(OPEN_CONNECTIONS)]
         else:

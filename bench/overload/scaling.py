@@ -102,7 +102,8 @@ def derive(rows):
         onset, end = row["onset_s"], row["end_s"]
         half = (onset + end) / 2
         result.append({
-            "k": row["k"], "held_s": round(end - onset, 1), "demand_ratio": law.median([value for at, value in row["ratios"] if half <= at < end]),
+            "k": row["k"], "held_s": round(end - onset, 1),
+            "demand_ratio": law.median([value for at, value in row["ratios"] if half <= at < end]),
             "raised_after_s": law.raised_after(row["needed"], onset),
             "raised_before_onset": law.false_alarms(row["needed"], 0, onset), "alarms": law.false_alarms(row["needed"], onset, end),
             "samples": len(row["needed"]), "missed": row["missed"], "goodput_per_s": row["load"]["goodput_per_s"],

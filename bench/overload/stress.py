@@ -38,6 +38,8 @@ LOADS = (1, 2, 5, 10)
 CLIENTS = (64, 500, 1200, 2000, 4000)
 LIMITS = (2, 8, 32, 128, 180, 256, 1024)
 SWEEP_LOAD = 5
+# The request queue hides what a wrong limit does. With a target beyond all deadlines there is none in effect.
+SWEEPS = {"with its queue": (), "without a queue": ("--queue-target", "10s")}
 # Few enough that none waits long, enough that the server never waits for the client.
 CAPACITY_CONNECTIONS = 8
 KEEP_ALIVE_REQUESTS = 10
@@ -61,10 +63,11 @@ class Cell:
     k: float = 0
     shape: str = ""
     limit: int = 0
+    flags: tuple = ()
 
     def name(self):
         about = self.shape or (f"{self.k:g}x" if self.k else f"{self.load.connections} clients")
-        return f"{self.section} {self.mechanism} {about}{f' limit {self.limit}' if self.limit else ''}"
+        return f"{self.section} {self.mechanism} {about}{f', limit {self.limit}' if self.limit else ''}"
 
 
 def main():
@@ -151,7 +154,9 @@ def keep_alive_cells(options, base, capacity):
 def sweep_cells(options, base, capacity):
     gate = next((name for name in ("ebpf-reset", "ebpf", "accept", "app") if name in options.mechanisms), None)
     load = dataclasses.replace(base, rate=SWEEP_LOAD * capacity)
-    return [Cell("sweep", gate, load, SWEEP_LOAD, limit=limit) for limit in LIMITS] if gate else []
+    if not gate:
+        return []
+    return [Cell("sweep", gate, load, SWEEP_LOAD, shape, limit, flags) for shape, flags in SWEEPS.items() for limit in LIMITS]
 
 
 def overhead_cells(options, base, capacity):
@@ -203,7 +208,8 @@ def one_row(options, lab, cell, number):
     row = {"experiment": cell.section, "round": number, "mechanism": cell.mechanism, "k": cell.k, "shape": cell.shape,
            "limit": cell.limit, "asked": dataclasses.asdict(cell.load), "stage": "start"}
     try:
-        with exclusive(options.lock), lab.serving(MECHANISMS[cell.mechanism].argv(cell.limit)) as serving:
+        with exclusive(options.lock), lab.serving(
+                [*MECHANISMS[cell.mechanism].argv(cell.limit), *cell.flags]) as serving:
             row["stage"] = "load"
             how = {"refusal": measure_refusal, "overhead": measure_lost}.get(cell.section, Lab.measure)
             row.update(how(lab, serving, cell.load))

@@ -45,7 +45,7 @@ def closed_key(row):
 
 
 def sweep_key(row):
-    return {"mechanism": row["mechanism"], "limit": row["limit"]}
+    return {"mechanism": row["shape"], "limit": row["limit"]}
 
 
 def grouped(rows, key):
@@ -86,7 +86,8 @@ def figures(key, rows, peak):
     goodput = middle(lambda row: row["load"]["goodput_per_s"])
     return {
         **key, "rounds": len(rows), "goodput_per_s": goodput, "share": goodput / peak if peak else None,
-        "served_per_s": middle(lambda row: row["load"]["ok_per_s"]),
+        # As the server counts: it also answers those who have long given up.
+        "answered_per_s": middle(lambda row: row["counted"].get("http_requests_total", 0) / row["span_s"]),
         "p50_ms": middle(lambda row: row["load"]["p50_us"] / 1e3), "p99_ms": middle(lambda row: row["load"]["p99_us"] / 1e3),
         "p999_ms": middle(lambda row: row["load"]["p999_us"] / 1e3),
         **{f"{name}_per_s": middle(lambda row: row["load"][name] / row["asked"]["seconds"])
@@ -164,7 +165,7 @@ def text(derived):
     lines += ["", *open_table(derived)] if derived["open"] else []
     for title, section, column in (("closed loop, back-off 50 ms", "closed", "clients"),
                                    ("keep-alive, 10 requests a connection", "keep_alive", "k"),
-                                   ("limits at 5x", "sweep", "limit")):
+                                   ("fixed limits at 5x", "sweep", "limit")):
         if derived[section]:
             lines += ["", title, *grid(derived[section], column)]
     if derived["overhead"]:
@@ -180,7 +181,8 @@ def open_table(derived):
     for one in derived["open"]:
         if one["mechanism"] != last:
             cost = derived["refusal_us"].get(one["mechanism"])
-            lines.append(f"-- {one['mechanism']}" + (f": {cost[1]:.1f} us of CPU a refusal ({cost[0]:.1f} to {cost[2]:.1f})" if cost else ""))
+            about = f": {cost[1]:.1f} us of CPU a refusal ({cost[0]:.1f} to {cost[2]:.1f})" if cost else ""
+            lines.append(f"-- {one['mechanism']}{about}")
             last = one["mechanism"]
         bound = "-" if one["law"] is None else f"{one['law']:.1%}"
         mark = "  BELOW" if one["law"] is not None and one["below_law"] > LAW_TOLERANCE else ""

@@ -88,14 +88,16 @@ class OverTime(unittest.TestCase):
 
 
 def load_report(goodput, seconds=4, **fields):
-    return {"goodput_per_s": goodput, "ok_per_s": goodput, "sent": goodput * seconds, "ok": goodput * seconds, "p50_us": 1000, "p99_us": 2000,
+    return {"goodput_per_s": goodput, "ok_per_s": goodput, "sent": goodput * seconds, "ok": goodput * seconds,
+            "p50_us": 1000, "p99_us": 2000,
             "p999_us": 3000, "refused": 0, "non_2xx": 0, "timeouts": 0, "errors": 0, "rate_ratio": 1.0, **fields}
 
 
 def row(experiment, mechanism, goodput=0, number=0, **fields):
     return {"experiment": experiment, "mechanism": mechanism, "round": number, "k": fields.pop("k", 0), "shape": fields.pop("shape", ""),
             "limit": 0, "asked": {"rate": fields.pop("rate", 0), "connections": fields.pop("connections", 0), "seconds": 4},
-            "load": load_report(goodput), "cores": {"server": {"softirq": 0.1}}, "server_cpu": 0.9, "gauges": {}, **fields}
+            "load": load_report(goodput), "cores": {"server": {"softirq": 0.1}}, "server_cpu": 0.9, "gauges": {},
+            "counted": {"http_requests_total": 4 * goodput}, "span_s": 4, **fields}
 
 
 class Tables(unittest.TestCase):
@@ -196,7 +198,8 @@ class Charts(unittest.TestCase):
         self.assertEqual(frame.y(1000), chart.TOP)
 
     def test_ticks_are_round_and_cover(self):
-        for low, high, expected in [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 914, [0, 200, 400, 600, 800, 1000]), (1, 1, [1.0, 1.2, 1.4, 1.6, 1.8, 2.0])]:
+        for low, high, expected in [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 914, [0, 200, 400, 600, 800, 1000]),
+                                    (1, 1, [1.0, 1.2, 1.4, 1.6, 1.8, 2.0])]:
             for got, want in zip(chart.nice_ticks(low, high), expected, strict=True):
                 self.assertAlmostEqual(got, want)
 
@@ -229,7 +232,7 @@ class Cells(unittest.TestCase):
     def test_sections_are_spread_over_the_rounds(self):
         rounds = stress.plan(self.options(sections=stress.SECTIONS), 900)
         self.assertEqual(sum(cell.section == "closed" for cells in rounds for cell in cells), 2 * len(stress.CLIENTS))
-        self.assertEqual(sum(cell.section == "sweep" for cells in rounds for cell in cells), len(stress.LIMITS))
+        self.assertEqual(sum(cell.section == "sweep" for cells in rounds for cell in cells), 2 * len(stress.LIMITS))
         self.assertTrue(all(any(cell.section == "closed" for cell in cells) for cells in rounds[:3]))
 
     def test_the_command_lines(self):
