@@ -16,6 +16,9 @@ use core::time::Duration;
 use highwater_core::driver::AcceptError;
 use highwater_core::http1::Reject;
 
+use super::queue_delay::QueueDelay;
+use super::reasons::{Rejection, Timeout};
+
 /// A number that one thread writes and every thread may read.
 #[derive(Debug, Default)]
 pub struct Tally(AtomicU64);
@@ -64,7 +67,7 @@ pub const DURATION_BOUNDS: [u64; 13] = [
 
 /// The bucket that `nanos` falls into: the first whose bound is not below it.
 #[inline]
-fn bucket(nanos: u64) -> usize {
+pub(super) fn bucket(nanos: u64) -> usize {
     DURATION_BOUNDS.iter().map(|&bound| usize::from(nanos > bound)).sum()
 }
 
@@ -80,194 +83,10 @@ pub(super) struct Endpoint {
 
 const _: () = assert!(size_of::<Endpoint>() == 128);
 
-/// What ended a connection that took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timeout {
-    /// A request head did not arrive in time, or none began on a new connection.
-    Header,
-    /// A request body stalled or came too slowly.
-    Body,
-    /// No further request came on a kept-alive connection.
-    Idle,
-    /// The peer did not take what was sent.
-    Write,
-    /// Still unfinished when the drain's time was up.
-    Drain,
-}
-
-impl Timeout {
-    pub(super) const ALL: [Timeout; 5] =
-        [Timeout::Header, Timeout::Body, Timeout::Idle, Timeout::Write, Timeout::Drain];
-
-    /// The value of the label `kind`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Timeout::Header => "header",
-            Timeout::Body => "body",
-            Timeout::Idle => "idle",
-            Timeout::Write => "write",
-            Timeout::Drain => "drain",
-        }
-    }
-}
-
-impl From<AcceptError> for Rejection {
-    fn from(error: AcceptError) -> Self {
-        match error {
-            AcceptError::Descriptors => Rejection::AcceptDescriptors,
-            AcceptError::Memory => Rejection::AcceptMemory,
-            AcceptError::Other(_) => Rejection::AcceptOther,
-        }
-    }
-}
-
-/// Work that was refused, by the layer that refused it and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rejection {
-    /// Accepting paused because no descriptor was left.
-    AcceptDescriptors,
-    /// Accepting paused because the kernel had no memory left.
-    AcceptMemory,
-    /// Accepting paused for another failure of the system.
-    AcceptOther,
-    /// A connection was closed, or accepting paused, at `--connections-max`.
-    AcceptConnectionsMax,
-    /// A request waited in the worker's queue for longer than an overloaded server lets it.
-    QueueDelay,
-    /// A request's own deadline passed before its turn came.
-    QueueDeadline,
-    /// A request's client had hung up before its turn came. Nobody is answered.
-    QueueHungUp,
-    /// A request was refused at its route's limit.
-    RequestLimit,
-    /// A request was refused in favour of more important ones.
-    RequestPriority,
-    /// A request was refused after parsing, by `--shed app`.
-    RequestApp,
-    /// A request was refused by the protocol engine.
-    Request(Reject),
-}
-
-impl Rejection {
-    /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
-    pub(super) const LABELS: [(&str, &str); 17] = [
-        ("accept", "descriptors"),
-        ("accept", "memory"),
-        ("accept", "other"),
-        ("accept", "connections_max"),
-        ("request", "malformed_request"),
-        ("request", "request_timeout"),
-        ("request", "body_too_large"),
-        ("request", "uri_too_long"),
-        ("request", "expectation_failed"),
-        ("request", "header_too_large"),
-        ("request", "version_not_supported"),
-        ("queue", "delay"),
-        ("queue", "deadline"),
-        ("queue", "hung_up"),
-        ("request", "limit"),
-        ("request", "priority"),
-        ("request", "app"),
-    ];
-
-    const fn index(self) -> usize {
-        match self {
-            Rejection::AcceptDescriptors => 0,
-            Rejection::AcceptMemory => 1,
-            Rejection::AcceptOther => 2,
-            Rejection::AcceptConnectionsMax => 3,
-            Rejection::QueueDelay => 11,
-            Rejection::QueueDeadline => 12,
-            Rejection::QueueHungUp => 13,
-            Rejection::RequestLimit => 14,
-            Rejection::RequestPriority => 15,
-            Rejection::RequestApp => 16,
-            Rejection::Request(reject) => match reject.status() {
-                408 => 5,
-                413 => 6,
-                414 => 7,
-                417 => 8,
-                431 => 9,
-                505 => 10,
-                _ => 4,
-            },
-        }
-    }
-
-    /// Work that was ready and is turned away for there being too much of it.
-    const SHED: [Rejection; 6] = [
-        Rejection::QueueDelay,
-        Rejection::QueueDeadline,
-        Rejection::QueueHungUp,
-        Rejection::RequestLimit,
-        Rejection::RequestPriority,
-        Rejection::RequestApp,
-    ];
-
-    /// The value of the label `layer`: `accept`, `queue` or `request`.
-    pub const fn layer(self) -> &'static str {
-        Rejection::LABELS[self.index()].0
-    }
-
-    /// The value of the label `reason`.
-    pub const fn reason(self) -> &'static str {
-        Rejection::LABELS[self.index()].1
-    }
-}
-
 /// Status codes counted one by one; what a handler makes up beyond them is counted together.
 pub(super) const STATUS_MIN: u16 = 100;
 pub(super) const STATUS_MAX: u16 = 599;
 const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
-
-/// How long requests waited between being ready and being started: a histogram, and its least since
-/// somebody last asked.
-#[derive(Debug)]
-pub struct QueueDelay {
-    /// Not cumulative; bounds as [`DURATION_BOUNDS`].
-    pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
-    /// Their sum.
-    pub(crate) nanos: Tally,
-    /// The least since [`QueueDelay::take_min`]; `u64::MAX` if there was none.
-    nanos_min: AtomicU64,
-}
-
-impl Default for QueueDelay {
-    fn default() -> Self {
-        QueueDelay {
-            buckets: Default::default(),
-            nanos: Tally::default(),
-            nanos_min: AtomicU64::new(u64::MAX),
-        }
-    }
-}
-
-impl QueueDelay {
-    /// Records that `count` requests waited `nanos` each. For requests that were served at once,
-    /// one call for all those of a turn will do.
-    #[inline]
-    pub fn record(&self, nanos: u64, count: u64) {
-        if count == 0 {
-            return;
-        }
-        self.buckets[bucket(nanos)].add(count);
-        self.nanos.add(count.saturating_mul(nanos));
-        if nanos < self.nanos_min.load(Relaxed) {
-            self.nanos_min.store(nanos, Relaxed);
-        }
-    }
-
-    /// How many were recorded.
-    pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(Tally::get).sum()
-    }
-
-    /// The least since this was last asked, in nanoseconds. For one asker.
-    pub(crate) fn take_min(&self) -> Option<u64> {
-        Some(self.nanos_min.swap(u64::MAX, Relaxed)).filter(|&nanos| nanos != u64::MAX)
-    }
-}
 
 /// One worker's counters. Written by that worker alone, read by anybody.
 #[derive(Debug)]

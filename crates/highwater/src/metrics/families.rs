@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use highwater_core::time::Instant;
 
-use super::counters::{Endpoint, Rejection, STATUS_MIN, Tally, Timeout, WorkerMetrics};
+use super::counters::{Endpoint, STATUS_MIN, Tally, WorkerMetrics};
 use super::exposition::{Kind, Page};
 use super::process::Process;
-use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server};
+use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
 pub(super) const NAMES: [&str; 38] = [

@@ -1,9 +1,9 @@
 //! What is my server doing, and how fast?
 //!
-//! Workers count (`counters.rs`), a sampler turns counts into rates (`sampler.rs`), the application
-//! adds its own (`registry.rs`), and a scrape of the metrics port writes all of it down
-//! (`families.rs`, `scaling.rs`, `process.rs`, in the format of `exposition.rs`). `port.rs` serves it, together with
-//! what `readiness.rs` decides.
+//! Workers count (`counters.rs`, `queue_delay.rs`, by the names of `reasons.rs`), a sampler turns
+//! counts into rates (`sampler.rs`), the application adds its own (`registry.rs`), and a scrape of the
+//! metrics port writes all of it down (`families.rs`, `scaling.rs`, `process.rs`, in the format of
+//! `exposition.rs`). `port.rs` serves it, together with what `readiness.rs` decides.
 //!
 //! ```text
 //!  worker 0 ─▶ WorkerMetrics ─┐
@@ -18,7 +18,9 @@ mod counters;
 mod exposition;
 mod families;
 mod process;
+mod queue_delay;
 mod readiness;
+mod reasons;
 mod registry;
 mod sampler;
 mod scaling;
@@ -33,7 +35,9 @@ use highwater_core::time::Instant;
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
-pub use self::counters::{DURATION_BOUNDS, Rejection, Tally, Timeout, WorkerMetrics};
+pub use self::counters::{DURATION_BOUNDS, Tally, WorkerMetrics};
+pub use self::queue_delay::QueueDelay;
+pub use self::reasons::{Rejection, Timeout};
 pub use self::exposition::CONTENT_TYPE;
 pub use self::readiness::Readiness;
 pub use self::registry::{Counter, MetricError};
