@@ -15,6 +15,7 @@ python3             python3          the measurements are driven by it
 ip                  iproute2         the kernel's gates are tried in network namespaces of their own
 nft                 nftables         one of those gates
 iptables            iptables         another
+nginx               nginx            a server that is not ours, for the guard to guard
 curl                curl             the services are asked by a client that is not ours
 '
 
