@@ -36,10 +36,10 @@ use highwater_core::time::Instant;
 use self::sampler::{Busy, Rates, Sample, Window};
 
 pub use self::counters::{DURATION_BOUNDS, Tally, WorkerMetrics};
-pub use self::queue_delay::QueueDelay;
-pub use self::reasons::{Rejection, Timeout};
 pub use self::exposition::CONTENT_TYPE;
+pub use self::queue_delay::QueueDelay;
 pub use self::readiness::Readiness;
+pub use self::reasons::{Rejection, Timeout};
 pub use self::registry::{Counter, MetricError};
 pub(crate) use self::scaling::Scaling;
 pub use self::scaling::Signals;
