@@ -40,7 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = number(1..=u16::MAX))]
     pub(crate) port: u16,
 
-    /// The address that it listens on [default: every one]
+    /// The address whose queues are looked at; the gate covers the port on every address [default:
+    /// every one]
     #[arg(long, value_name = "IP")]
     pub(crate) address: Option<IpAddr>,
 
