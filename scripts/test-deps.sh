@@ -12,7 +12,7 @@ cc                  build-essential  Rust links with it, and the embedded SQLite
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
 python3             python3          the measurements are driven by it
-ip                  iproute2         the kernel's gates are tried in network namespaces of their own
+ip                  iproute2         gates in the kernel are tried in network namespaces of their own
 nft                 nftables         one of those gates
 iptables            iptables         another
 nginx               nginx            a server that is not ours, for the guard to guard
