@@ -48,7 +48,7 @@ Exit status:
   2  a flag is wrong
   3  the client was the bottleneck (with --strict): the figures are about it, not about the server")]
 pub(crate) struct Args {
-    /// Where to send requests: http://HOST[:PORT]/PATH. Several of one host are sent in turn.
+    /// Where to send requests: http://HOST:PORT/PATH. Several of one host are sent in turn.
     #[arg(required = true, value_name = "URL")]
     pub(crate) urls: Vec<String>,
 

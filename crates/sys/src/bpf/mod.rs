@@ -1,7 +1,7 @@
 //! How does the kernel refuse a connection before there is one?
 //!
-//! With BPF programs of a few dozen instructions, [written](program) with our own
-//! [assembler](asm) and loaded with plain `bpf(2)`. Program and server share a [page](Words) of
+//! With BPF programs of a few dozen instructions, written (`program.rs`) with our own
+//! assembler (`asm.rs`) and loaded with plain `bpf(2)`. Program and server share a [page](Words) of
 //! counters: how much work is under way, and how much may be.
 //!
 //! * [`SocketGate`] stands before listeners of ours. Needs `CAP_BPF`.
