@@ -32,6 +32,9 @@ pub(super) const BACKLOG: u32 = 4096;
 /// beyond, which is the cheapest refusal that needs no privilege. A guess: 16 to 64 were tried.
 const BACKLOG_MIN: u32 = 16;
 
+/// As many as a driver accepts in one turn: being allowed more makes no difference to it.
+const FEW_ENOUGH: u32 = 64;
+
 /// For how long after the gate was shut those who are accepted may have waited too long outside.
 const DOUBT: Duration = Duration::from_secs(2);
 
@@ -103,7 +106,13 @@ impl<C: Clock> State<C> {
         }
         let room = self.connections_max.saturating_sub(self.connections);
         let room = self.gate.room().map_or(room, |gate| gate.min(room));
-        if room > BACKLOG { Accepting::On } else { few(room) }
+        match self.accepting {
+            // Room moves with every turn, and telling the driver costs: what it may still accept is
+            // neither too many nor so few that somebody could wait for it.
+            Accepting::Few(left) if left <= room && left >= room.min(FEW_ENOUGH) => self.accepting,
+            _ if room > BACKLOG => Accepting::On,
+            _ => few(room),
+        }
     }
 }
 

@@ -176,7 +176,10 @@ fn ten_thousand_pauses_end() {
         }
         assert_eq!(gated.seen.done.load(SeqCst), 10_000);
         assert_eq!(gated.seen.most.load(SeqCst), 1, "{kind:?}");
-        assert_eq!(gated.metrics.in_flight.get(), 0, "{kind:?}");
+        // The last client may have heard before the worker's turn has ended.
+        while gated.metrics.in_flight.get() > 0 {
+            thread::yield_now();
+        }
     }
 }
 
