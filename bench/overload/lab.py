@@ -4,6 +4,7 @@ A cell never outlives its `with`: servers are stopped, and everything is killed 
 Nothing here judges what was measured; `law.py` does.
 """
 
+import bisect
 import contextlib
 import dataclasses
 import json
@@ -223,7 +224,7 @@ class Loading:
 
 
 class Soak:
-    """What is left of the server's CPU, counted while this is entered."""
+    """How busy the server's CPU is, measured while this is entered."""
 
     def __init__(self, network):
         self.network, self.points = network, []
@@ -241,21 +242,26 @@ class Soak:
         self.reader.join()
         self.process.stdout.close()
 
-    def rate(self, begin, end):
-        """Steps a second between two instants of CLOCK_MONOTONIC."""
-        inside = [point for point in self.points if begin <= point[0] <= end]
-        if len(inside) < 2:
-            return 0.0
-        (first, low), (last, high) = inside[0], inside[-1]
-        return (high - low) / (last - first)
+    def share(self, begin, end):
+        """The share of the time between two instants of CLOCK_MONOTONIC that something else had. Ask once the loop has had
+        a turn after the end: while it has none, there is nothing to tell."""
+        return (lost_at(self.points, end) - lost_at(self.points, begin)) / (end - begin)
 
     def _read(self):
         for line in self.process.stdout:
-            at, count = line.split()
-            self.points.append((float(at), int(count)))
+            self.points.append(tuple(map(float, line.split())))
 
 
 # ------------------------------------------------------------------------------------------------------------- readings
+
+
+def lost_at(points, at):
+    """Seconds lost up to an instant, between points (instant, lost) on a straight line."""
+    after = bisect.bisect_left(points, (at,))
+    if after == 0 or after == len(points):
+        raise Failed("the soak loop had no turn before or after the load")
+    (low, lost), (high, more) = points[after - 1 : after + 1]
+    return lost + (more - lost) * (at - low) / (high - low)
 
 
 def core_ticks(cpu):

@@ -21,11 +21,9 @@ def share(k, rho):
     return max(0.0, (1 - k * rho) / (1 - rho))
 
 
-def refusal_us(idle_rate, loaded_rate, refused_per_s):
-    """CPU per refusal from a soak loop's steps a second without and with the refusals."""
-    if idle_rate <= 0 or refused_per_s <= 0:
-        return None
-    return (1 - loaded_rate / idle_rate) * 1e6 / refused_per_s
+def cost_us(idle_share, loaded_share, per_s):
+    """CPU time per event, from the shares of a core that were taken without and with so many a second."""
+    return (loaded_share - idle_share) * 1e6 / per_s if per_s > 0 else None
 
 
 def median(values):

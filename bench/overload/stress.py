@@ -42,9 +42,11 @@ SWEEP_LOAD = 5
 SWEEPS = {"with its queue": (), "without a queue": ("--queue-target", "10s")}
 # Few enough that none waits long, enough that the server never waits for the client.
 CAPACITY_CONNECTIONS = 8
+# Fewer than any limit that an overload may have left behind.
+PEAK_CONNECTIONS = 4
 KEEP_ALIVE_REQUESTS = 10
-# Refusals a second while their cost is measured: enough to lose a tenth of a core, few enough that the client keeps up.
-REFUSALS_PER_S = 6000
+# Refusals a second while their cost is measured: enough to lose a good part of a core, few enough that the client keeps up.
+REFUSALS_PER_S = 10_000
 # Below what any mechanism refuses at.
 OVERHEAD_SHAPES = {
     "keep-alive, saturated": Load(path="/plaintext", connections=64, close=False),
@@ -55,7 +57,8 @@ OVERHEAD_SHAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One measurement: what is in front of the server, and what comes."""
+    """One measurement: what is in front of the server, and what comes. In the open loop the rate of the load is `k` times
+    what the very server can serve; elsewhere it is what the plan says."""
 
     section: str
     mechanism: str
@@ -128,14 +131,14 @@ def capacity_cell(base):
     return Cell("capacity", "none", dataclasses.replace(base, connections=CAPACITY_CONNECTIONS, warmup_s=0.5))
 
 
-def open_cells(options, base, capacity):
+def open_cells(options, base, _capacity):
     cells = [capacity_cell(base), capacity_cell(base)]
     if "open" not in options.sections:
         return cells
     for name in options.mechanisms:
-        cells += [Cell("open", name, dataclasses.replace(base, rate=k * capacity), k, limit=options.limit) for k in LOADS]
+        cells += [Cell("open", name, dataclasses.replace(base, rate=k), k, limit=options.limit) for k in LOADS]
         if name != "none":
-            cells.append(Cell("refusal", name, dataclasses.replace(base, rate=REFUSALS_PER_S, warmup_s=1.0, seconds=2.0), limit=1,
+            cells.append(Cell("refusal", name, dataclasses.replace(base, rate=REFUSALS_PER_S, warmup_s=0.5, seconds=2.0), limit=1,
                               shape="all refused"))
     return cells
 
@@ -211,7 +214,7 @@ def one_row(options, lab, cell, number):
         with exclusive(options.lock), lab.serving(
                 [*MECHANISMS[cell.mechanism].argv(cell.limit), *cell.flags]) as serving:
             row["stage"] = "load"
-            how = {"refusal": measure_refusal, "overhead": measure_lost}.get(cell.section, Lab.measure)
+            how = {"open": measure_beside_peak, "refusal": measure_refusal, "overhead": measure_lost}.get(cell.section, Lab.measure)
             row.update(how(lab, serving, cell.load))
     # A server that dies shows up as any of these; it must not take the rest of the run with it.
     except (Failed, OSError, ValueError, KeyError) as failed:
@@ -219,26 +222,37 @@ def one_row(options, lab, cell, number):
     return row
 
 
+def measure_beside_peak(lab, serving, load):
+    """A measurement between two of what this very server, on this core as it now is, can serve: speeds drift by some percent
+    from one process and minute to the next. `load.rate` comes as a multiple of that."""
+    peak = dataclasses.replace(load, rate=0, connections=PEAK_CONNECTIONS, warmup_s=0.2, seconds=1.0)
+    before = lab.measure(serving, peak)["load"]["goodput_per_s"]
+    load = dataclasses.replace(load, rate=load.rate * before)
+    measured = lab.measure(serving, load)
+    after = lab.measure(serving, peak)["load"]["goodput_per_s"]
+    return {**measured, "asked": dataclasses.asdict(load), "peaks_per_s": [before, after]}
+
+
 def measure_refusal(lab, serving, load):
     """With the one place taken, everything that comes is refused; what that takes from the CPU is counted."""
     with lab.network.connect("client", 8080, lab.network.address) as holder:
         holder.sendall(b"GET /sleep?ms=60000 HTTP/1.1\r\nHost: server\r\n\r\n")
-        time.sleep(0.3)
         return measure_lost(lab, serving, load)
 
 
 def measure_lost(lab, serving, load):
-    """A measurement with the share of the server's CPU that it took, by the steps a loop with the lowest priority could
-    not take."""
+    """A measurement with the share of the server's CPU that it took, told by a loop with the lowest priority."""
     with Soak(lab.network) as soak:
         idle_from = time.monotonic() + 0.3
         time.sleep(0.8)
-        idle = soak.rate(idle_from, time.monotonic())
         began = time.monotonic() + load.warmup_s
+        idle_to = time.monotonic()
         measured = lab.measure(serving, load)
+        time.sleep(0.5)
         # The generator needs a moment to start, and stops on time.
-        loaded = soak.rate(began + 0.1, began + load.seconds - 0.1)
-    return {**measured, "soak": {"idle_per_s": round(idle), "loaded_per_s": round(loaded)}}
+        loaded = soak.share(began + 0.1, began + load.seconds - 0.1)
+        idle = soak.share(idle_from, idle_to)
+    return {**measured, "soak": {"idle_share": round(idle, 5), "loaded_share": round(loaded, 5)}}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What the rows of `stress.py` say: medians over the rounds, each beside what the law allows, as data and as text.
 
+In the open loop a row brings the peak of its own server along, measured before and after it.
+
 Pure: rows in, dictionaries and text out. A row counts unless it failed; a row whose load was itself the bottleneck counts
 and is warned of, because it can only make a server look worse.
 """
@@ -11,18 +13,19 @@ import stats
 
 # The promise: no further below the law than this share of peak.
 LAW_TOLERANCE = 0.03
+# A server without protection still answers the dead when its load has gone: what it serves then is not its peak.
+AFTER_MIN = 0.8
 
 
 def derive(rows):
     """Everything that is concluded, by section."""
     counted = [row for row in rows if "error" not in row]
-    peaks = peaks_by_round(counted)
-    peak = law.median(peaks.values())
+    peak = law.median(row["load"]["goodput_per_s"] for row in of(counted, "capacity"))
     costs = refusal_costs(counted)
     return {
         "peak_per_s": peak, "peak_spread": law.spread([row["load"]["goodput_per_s"] for row in of(counted, "capacity")]),
         "refusal_us": costs,
-        "open": open_loop(counted, peaks, peak, costs),
+        "open": open_loop(counted, peak, costs),
         "closed": [figures(key, group, peak) for key, group in grouped(of(counted, "closed"), closed_key)],
         "keep_alive": [figures(key, group, peak) for key, group in grouped(of(counted, "keep-alive"), open_key)],
         "sweep": [figures(key, group, peak) for key, group in grouped(of(counted, "sweep"), sweep_key)],
@@ -56,19 +59,11 @@ def grouped(rows, key):
     return [(dict(name), groups[name]) for name in sorted(groups)]
 
 
-def peaks_by_round(rows):
-    """Answers a second at saturation, by round: the median of the round's cells, else of all there are."""
-    by_round = collections.defaultdict(list)
-    for row in of(rows, "capacity"):
-        by_round[row["round"]].append(row["load"]["goodput_per_s"])
-    return {number: law.median(values) for number, values in by_round.items()}
-
-
 def refusal_costs(rows):
     """CPU per refused connection by mechanism, in us: [least, median, greatest] of the rounds."""
     costs = {}
     for key, group in grouped(of(rows, "refusal"), lambda row: {"mechanism": row["mechanism"]}):
-        each = [law.refusal_us(row["soak"]["idle_per_s"], row["soak"]["loaded_per_s"], refused_per_s(row)) for row in group]
+        each = [law.cost_us(row["soak"]["idle_share"], row["soak"]["loaded_share"], refused_per_s(row)) for row in group]
         if law.spread(each):
             costs[key["mechanism"]] = [round(value, 2) for value in law.spread(each)]
     return costs
@@ -97,18 +92,23 @@ def figures(key, rows, peak):
     }
 
 
-def open_loop(rows, peaks, peak, costs):
-    """Each cell against the law, with the load that its own round's capacity makes of the rate."""
+def own_peak(row):
+    """What the row's own server could serve: before the load, and after it if it was any use then."""
+    before, after = row["peaks_per_s"]
+    return (before + after) / 2 if after > AFTER_MIN * before else before
+
+
+def open_loop(rows, peak, costs):
+    """Each cell against the law, with the load that its own server's peak makes of the rate."""
     result = []
     for key, group in grouped(of(rows, "open"), open_key):
         one = figures(key, group, peak)
-        peak_of = lambda row: peaks.get(row["round"], peak)
-        share = law.median(row["load"]["goodput_per_s"] / peak_of(row) for row in group)
-        k = law.median(row["asked"]["rate"] / peak_of(row) for row in group)
+        share = law.median(row["load"]["goodput_per_s"] / own_peak(row) for row in group)
+        k = law.median(row["asked"]["rate"] / own_peak(row) for row in group)
         cost = costs.get(key["mechanism"])
         bound = law.share(k, cost[1] * peak / 1e6) if cost else None
         one.update(share=share, k_measured=k, law=bound, below_law=None if bound is None else bound - share,
-                   shares=[round(row["load"]["goodput_per_s"] / peak_of(row), 4) for row in group])
+                   shares=[round(row["load"]["goodput_per_s"] / own_peak(row), 4) for row in group])
         result.append(one)
     return result
 
@@ -132,7 +132,7 @@ def overhead(rows):
 
 def lost_us(row):
     soak = row["soak"]
-    return law.refusal_us(soak["idle_per_s"], soak["loaded_per_s"], row["load"]["ok_per_s"])
+    return law.cost_us(soak["idle_share"], soak["loaded_share"], row["load"]["ok_per_s"])
 
 
 def gate(row):

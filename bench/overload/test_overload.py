@@ -42,9 +42,17 @@ class Law(unittest.TestCase):
 
     def test_cost_of_a_refusal(self):
         # A tenth of the core for 5000 a second is 20 us each.
-        self.assertAlmostEqual(law.refusal_us(1000, 900, 5000), 20)
-        self.assertIsNone(law.refusal_us(0, 900, 5000))
-        self.assertIsNone(law.refusal_us(1000, 900, 0))
+        self.assertAlmostEqual(law.cost_us(0.01, 0.11, 5000), 20)
+        self.assertIsNone(law.cost_us(0.01, 0.11, 0))
+
+    def test_what_was_lost_between_two_instants(self):
+        # The loop had no turn from second 2 to 5: all of that time is lost, wherever one looks inside.
+        points = [(0.0, 0.0), (1.0, 0.0), (2.0, 0.1), (5.0, 3.1), (6.0, 3.1)]
+        self.assertAlmostEqual(lab.lost_at(points, 4.0) - lab.lost_at(points, 3.0), 1.0)
+        self.assertAlmostEqual(lab.lost_at(points, 1.5), 0.05)
+        for outside in (0.0, 6.5):
+            with self.assertRaises(lab.Failed):
+                lab.lost_at(points, outside)
 
 
 class OverTime(unittest.TestCase):
@@ -101,16 +109,17 @@ def row(experiment, mechanism, goodput=0, number=0, **fields):
 
 
 class Tables(unittest.TestCase):
-    """Purpose: each cell is judged by the capacity of its own round and the cost of its own mechanism."""
+    """Purpose: each cell is judged by the peak of its own server and the cost of its own mechanism."""
 
     def rows(self):
         rows = [row("capacity", "none", peak, number) for number, peak in enumerate([900, 1000, 1100])]
-        rows += [row("open", "gate", 0.8 * peak, number, k=10, rate=10 * peak) for number, peak in enumerate([900, 1000, 1100])]
-        refusal = row("refusal", "gate", soak={"idle_per_s": 1000, "loaded_per_s": 880})
+        rows += [row("open", "gate", 0.8 * peak, number, k=10, rate=10 * peak, peaks_per_s=[0.98 * peak, 1.02 * peak])
+                 for number, peak in enumerate([900, 1000, 1100])]
+        refusal = row("refusal", "gate", soak={"idle_share": 0.01, "loaded_share": 0.13})
         refusal["load"] = load_report(0, sent=4 * 6000)
         return [*rows, refusal]
 
-    def test_each_round_has_its_own_peak(self):
+    def test_each_row_has_its_own_peak(self):
         derived = tables.derive(self.rows())
         (cell,) = derived["open"]
         self.assertEqual(cell["shares"], [0.8, 0.8, 0.8])
@@ -120,6 +129,10 @@ class Tables(unittest.TestCase):
         self.assertAlmostEqual(cell["law"], 0.8 / 0.98)
         self.assertAlmostEqual(cell["below_law"], 0.8 / 0.98 - 0.8)
 
+    def test_a_server_that_is_still_busy_afterwards_is_judged_by_before(self):
+        self.assertEqual(tables.own_peak({"peaks_per_s": [900, 1000]}), 950)
+        self.assertEqual(tables.own_peak({"peaks_per_s": [900, 0]}), 900)
+
     def test_failed_rows_are_told_and_do_not_count(self):
         failed = {"experiment": "open", "mechanism": "nft", "round": 0, "error": "nft: not found"}
         derived = tables.derive([*self.rows(), failed])
@@ -128,12 +141,12 @@ class Tables(unittest.TestCase):
         self.assertIn("nft: not found", tables.text(derived))
 
     def test_overhead_is_paired_by_round_and_shape(self):
-        soak = lambda left: {"idle_per_s": 1000, "loaded_per_s": left}
+        soak = lambda taken: {"idle_share": 0.0, "loaded_share": taken}
         rows = []
         for number in range(5):
-            rows.append(row("overhead", "none", 100, number, shape="a", soak=soak(500)))
-            rows.append(row("overhead", "gate", 100, number, shape="a", soak=soak(495)))
-            rows.append(row("overhead", "gate", 100, number, shape="b", soak=soak(100)))
+            rows.append(row("overhead", "none", 100, number, shape="a", soak=soak(0.5)))
+            rows.append(row("overhead", "gate", 100, number, shape="a", soak=soak(0.505)))
+            rows.append(row("overhead", "gate", 100, number, shape="b", soak=soak(0.9)))
         (one,) = tables.derive(rows)["overhead"]
         self.assertEqual((one["shape"], one["pairs"], one["ratio"], one["ci95"]), ("a", 5, 1.01, [1.01, 1.01]))
 
@@ -225,7 +238,7 @@ class Cells(unittest.TestCase):
         self.assertEqual(len(rounds), 3)
         for cells in rounds:
             self.assertEqual(sorted(cell.load.rate for cell in cells if cell.section == "open" and cell.mechanism == "accept"),
-                             [900, 1800, 4500, 9000])
+                             [1, 2, 5, 10])
             self.assertEqual([cell.mechanism for cell in cells if cell.section == "refusal"], ["accept"])
             self.assertEqual(sum(cell.section == "capacity" for cell in cells), 2)
 
