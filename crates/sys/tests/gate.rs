@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,33 @@ fn enter_own_namespace() -> bool {
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip(8)");
     assert!(up.success());
     true
+}
+
+/// A process that ends with the test, also if that is killed, and has not our output, for whose end
+/// somebody may wait.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &mut Command) -> Process {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program.get_program()).args(program.get_args());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process(command.spawn().expect("setpriv(1)"))
+    }
+
+    /// Kills it, and waits until it is gone.
+    fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 /// `count` listeners on one address, and the gate before them.
@@ -368,14 +395,13 @@ fn kill_9_leaves_nothing() {
     in_namespace(|| {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
-        let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim", "--nocapture"])
-            .env(VICTIM, address.port().to_string())
-            .spawn()
-            .unwrap();
+        let mut victim = Process::start(
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "victim", "--nocapture"])
+                .env(VICTIM, address.port().to_string()),
+        );
         eventually("the gate is closed", || connect(address).is_err());
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+        victim.kill();
         let killed = Instant::now();
         eventually("the gate is gone", || connect(address).is_ok());
         assert!(killed.elapsed() < Duration::from_millis(100), "{:?}", killed.elapsed());
@@ -428,10 +454,16 @@ fn a_port_gate_stands_before_nginx() {
         );
         let file = directory.join("nginx.conf");
         std::fs::write(&file, configuration).unwrap();
-        let Ok(mut nginx) = Command::new("nginx").arg("-c").arg(&file).spawn() else {
+        if Command::new("nginx").arg("-v").output().is_err() {
             eprintln!("\n*** SKIPPED: nginx is not installed ***\n");
             return;
-        };
+        }
+        // In a namespace of processes, its workers end with it however it does.
+        let nginx = Process::start(
+            Command::new("unshare")
+                .args(["--pid", "--fork", "--kill-child", "nginx", "-c"])
+                .arg(&file),
+        );
         let address: SocketAddr = "127.0.0.1:8099".parse().unwrap();
         eventually("nginx listens", || connect(address).is_ok());
         let gate = PortGate::attach(address.port(), Some(&cgroup), 3).unwrap();
@@ -449,10 +481,7 @@ fn a_port_gate_stands_before_nginx() {
             eventually("its place is free", || gate.words().taken() == 0);
         }
         assert_eq!(gate.words().lives(), (103, 103));
-        // SIGKILL would leave its workers behind.
-        let pid = nginx.id().to_string();
-        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-        nginx.wait().unwrap();
+        drop(nginx);
         std::fs::remove_dir_all(&directory).unwrap();
     });
 }
