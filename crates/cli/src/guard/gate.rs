@@ -108,8 +108,9 @@ impl Gate {
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
         let waited = self.list.look(now);
         let (open, is_fresh) = (self.list.open, waited.is_some());
-        let backlog = self.list.backlog;
-        let listed = Counted { in_flight: Some(open), waited, backlog, ..Counted::default() };
+        let (backlog, abandoned) = (self.list.backlog, self.list.abandoned);
+        let in_flight = Some(open);
+        let listed = Counted { in_flight, waited, backlog, abandoned, ..Counted::default() };
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting { gate, drift } => {
@@ -123,8 +124,7 @@ impl Gate {
                     refused: counts.reset,
                     completed: Some(closed),
                     in_flight: Some(u32::try_from(gate.words().taken()).unwrap_or(0)),
-                    waited,
-                    backlog,
+                    ..listed
                 }
             }
             Kernel::Told { gate, closed, open_at_start } => {
@@ -208,13 +208,14 @@ struct List {
     /// Connections when it was last looked at.
     open: u32,
     backlog: u32,
+    abandoned: u32,
 }
 
 impl List {
     fn open(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0 })
+        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0, abandoned: 0 })
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -229,6 +230,7 @@ impl List {
             Ok(seen) => {
                 self.open = seen.count();
                 self.backlog = seen.backlog;
+                self.abandoned = seen.abandoned;
                 Some(queue::delay(&seen))
             }
             Err(error) => {

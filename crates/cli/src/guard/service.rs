@@ -13,6 +13,22 @@
 //!
 //! Connections that are kept alive stay for as long as their clients like, which says nothing; so where
 //! the least is above [`STAY_MAX`] nothing is concluded.
+//!
+//! Whoever begins in the middle of an overload has never seen the least, so it must ask. And so it must
+//! if clients give up although nothing seems to wait: then what it has seen is wrong, and since most of
+//! the work is for nobody, little is lost by asking.
+//!
+//! ```text
+//!              others are refused, nothing seems to wait, and
+//!              the least is unknown, or clients give up
+//!   watching ──────────────────────────────────────────────────▶ probing
+//!      ▲                                                            │
+//!      └─────── the least limit held for [`PROBE_LOOKS`] samples, ──┘
+//!               or [`PROBE_MAX`] is over, [`PROBE_LONG`] if clients give up
+//! ```
+//!
+//! While it probes, the limit is to be the least there is, and all of a stay counts as waiting. What
+//! they stay then is service. It asks again after [`PROBE_AGAIN`] at the soonest.
 
 use std::time::Duration;
 
@@ -34,6 +50,40 @@ const AT_LEAST: Duration = Duration::from_secs(5);
 /// Whoever stays longer than this when nobody waits is kept alive, not served. In seconds.
 const STAY_MAX: f64 = 1.0;
 
+/// The share of connections given up by their clients that contradicts that nothing waits. If answers
+/// come in order, nearly all are late by the time that so many of those under way have been given up.
+const ABANDONED: f64 = 0.1;
+
+/// The part of a stay that is known to be waiting from which on there is no contradiction.
+const WAIT_KNOWN: f64 = 0.5;
+
+/// Samples at the least limit that show what service is.
+const PROBE_LOOKS: u32 = 2;
+
+/// How long the server may take to finish what it had let in before, in case all is well and they are
+/// many because they stay long.
+const PROBE_MAX: Duration = Duration::from_secs(2);
+
+/// The same if clients give up, and so nothing is lost. A backlog of 4096 at a millisecond each takes
+/// half of it.
+const PROBE_LONG: Duration = Duration::from_secs(10);
+
+/// How soon after one it may be necessary to ask again: something else is wrong.
+const PROBE_AGAIN: Duration = Duration::from_secs(60);
+
+/// What is known of the time of a sample besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Circumstances {
+    /// Nothing was refused.
+    pub(crate) is_free: bool,
+    /// The limit can get no lower.
+    pub(crate) is_least: bool,
+    /// No more were under way than the limit allows.
+    pub(crate) has_room: bool,
+    /// The share of connections whose clients had given up, 0 to 1.
+    pub(crate) abandoned: f64,
+}
+
 /// What is known about how long a server's connections stay. All in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Service {
@@ -41,28 +91,99 @@ pub(crate) struct Service {
     lowest: Option<f64>,
     /// Since when the limit has been at its least.
     at_least: Option<Instant>,
+    probe: Option<Probe>,
+    /// When the last probe ended.
+    probed: Option<Instant>,
+}
+
+/// A search for what service is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Probe {
+    began: Instant,
+    until: Instant,
+    looks: u32,
+}
+
+impl Probe {
+    fn begin(now: Instant) -> Self {
+        Probe { began: now, until: now + PROBE_MAX, looks: 0 }
+    }
 }
 
 impl Service {
-    /// How long requests waited in the time of `sample`. `is_free`: nothing was refused in it;
-    /// `is_least`: the limit can get no lower.
+    /// Whether the limit is to be the least there is, so that service can be seen.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Ends a probe that takes too long, as one of a server that completes nothing does; whether it did.
+    pub(crate) fn gives_up(&mut self, now: Instant) -> bool {
+        let is_over = self.probe.is_some_and(|probe| now >= probe.until);
+        if is_over {
+            (self.probe, self.probed) = (None, Some(now));
+        }
+        is_over
+    }
+
+    /// How long requests waited in the time of `sample`.
     pub(crate) fn waited(
         &mut self,
         now: Instant,
         sample: &Sample,
-        is_free: bool,
-        is_least: bool,
+        circumstances: Circumstances,
     ) -> Duration {
         if sample.completed == 0 {
             return Duration::ZERO;
         }
         let span = sample.span.as_secs_f64();
         let stay = f64::from(sample.in_flight) * span / sample.completed as f64;
+        let all = Duration::try_from_secs_f64(stay).unwrap_or(Duration::MAX);
+        if self.probe.is_some() {
+            self.look(now, stay, circumstances);
+        } else {
+            let waited = self.compare(now, stay, span, circumstances);
+            let known = waited.max(sample.queue_delay_mean);
+            let is_suspicious = known < all.mul_f64(WAIT_KNOWN)
+                && (self.lowest.is_none() || circumstances.abandoned >= ABANDONED);
+            let is_new = self.probed.is_none_or(|at| now.saturating_since(at) >= PROBE_AGAIN);
+            if !is_suspicious || !is_new || circumstances.is_free || circumstances.is_least {
+                return waited;
+            }
+            self.probe = Some(Probe::begin(now));
+        }
+        if self.is_probing() { all } else { Duration::ZERO }
+    }
+
+    /// Takes in a sample of a probe.
+    fn look(&mut self, now: Instant, stay: f64, circumstances: Circumstances) {
+        let Some(probe) = &mut self.probe else { return };
+        if circumstances.is_least && circumstances.has_room {
+            probe.looks += 1;
+            // The first may have begun before the others had gone.
+            (self.smoothed, self.lowest) = (Some(stay), Some(stay));
+        }
+        if circumstances.abandoned >= ABANDONED {
+            probe.until = probe.began + PROBE_LONG;
+        }
+        if probe.looks >= PROBE_LOOKS {
+            (self.probe, self.probed) = (None, Some(now));
+        }
+    }
+
+    /// How much of `stay` is more than service, as far as that is known.
+    fn compare(
+        &mut self,
+        now: Instant,
+        stay: f64,
+        span: f64,
+        Circumstances { is_free, is_least, has_room, .. }: Circumstances,
+    ) -> Duration {
         let weight = 1.0 - (-span / SMOOTHED_OVER).exp();
         let smoothed = self.smoothed.map_or(stay, |before| before + weight * (stay - before));
         self.smoothed = Some(smoothed);
         let forgotten = if is_free { 1.0 + FORGOTTEN * span } else { 1.0 };
-        self.at_least = is_least.then(|| self.at_least.unwrap_or(now));
+        // Those who were let in under a higher limit stay for longer.
+        self.at_least = (is_least && has_room).then(|| self.at_least.unwrap_or(now));
         if self.at_least.is_some_and(|since| now.saturating_since(since) >= AT_LEAST) {
             self.lowest = Some(smoothed);
         } else if let Some(lowest) = self.lowest {
@@ -93,12 +214,13 @@ mod tests {
         stay_ms: u32,
         (is_free, is_least): (bool, bool),
     ) -> Duration {
+        let circumstances = Circumstances { is_free, is_least, has_room: true, abandoned: 0.0 };
         // Little's law, at a thousand a second.
         let sample = Sample { span: SPAN, completed: 100, in_flight: stay_ms, ..Sample::default() };
         let mut waited = Duration::ZERO;
         for _ in 0..seconds * 10 {
             *now += SPAN;
-            waited = service.waited(*now, &sample, is_free, is_least);
+            waited = service.waited(*now, &sample, circumstances);
         }
         waited
     }
