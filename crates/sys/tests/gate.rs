@@ -96,6 +96,11 @@ fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAd
     (listeners.iter().map(accepting).collect(), address, gate)
 }
 
+/// A port on every address.
+fn every(port: u16) -> SocketAddr {
+    (Ipv6Addr::UNSPECIFIED, port).into()
+}
+
 fn loopback(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
@@ -385,7 +390,7 @@ fn victim() {
     let Ok(port) = std::env::var(VICTIM) else { return };
     let port: u16 = port.parse().unwrap();
     let cgroup = bpf::cgroup_root();
-    let _gate = PortGate::attach(port, cgroup.as_deref(), 0).unwrap();
+    let _gate = PortGate::attach(every(port), cgroup.as_deref(), 0).unwrap();
     std::thread::sleep(HANG);
 }
 
@@ -466,7 +471,7 @@ fn a_port_gate_stands_before_nginx() {
         );
         let address: SocketAddr = "127.0.0.1:8099".parse().unwrap();
         eventually("nginx listens", || connect(address).is_ok());
-        let gate = PortGate::attach(address.port(), Some(&cgroup), 3).unwrap();
+        let gate = PortGate::attach(every(address.port()), Some(&cgroup), 3).unwrap();
         let clients: Vec<_> = (0..3).map(|_| connect(address).unwrap()).collect();
         assert_refused(address);
         drop(clients);
@@ -497,7 +502,7 @@ fn a_port_gate_counts_connections_of_others() {
         for address in ["127.0.0.1:0", "[::]:0"] {
             let server = TcpListener::bind(address).unwrap();
             let address = loopback(server.local_addr().unwrap());
-            let gate = PortGate::attach(address.port(), Some(&cgroup), 2).unwrap();
+            let gate = PortGate::attach(every(address.port()), Some(&cgroup), 2).unwrap();
             for round in 0..10_u64 {
                 let clients = [connect(address).unwrap(), connect(address).unwrap()];
                 assert_refused(address);
@@ -509,5 +514,45 @@ fn a_port_gate_counts_connections_of_others() {
             assert_eq!(gate.words().counts(), Counts { admitted: 20, reset: 10, dropped: 0 });
             assert_eq!(gate.words().lives(), (20, 20));
         }
+    });
+}
+
+/// Purpose: a gate before one address counts and refuses there only, for a server that listens on it
+/// and for one that listens on all.
+#[test]
+fn a_port_gate_stands_before_one_address() {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || {
+        for (listen, guarded, other) in [
+            ("127.0.0.2:0", "127.0.0.2", "127.0.0.2"),
+            ("0.0.0.0:0", "127.0.0.2", "127.0.0.3"),
+            ("[::]:0", "127.0.0.2", "127.0.0.3"),
+            ("[::]:0", "127.0.0.2", "::1"),
+            ("[::]:0", "::1", "127.0.0.2"),
+        ] {
+            let server = TcpListener::bind(listen).unwrap();
+            let port = server.local_addr().unwrap().port();
+            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
+            let gate = PortGate::attach(at(guarded), Some(&cgroup), 2).unwrap();
+            for round in 0..3_u64 {
+                let clients = [connect(at(guarded)).unwrap(), connect(at(guarded)).unwrap()];
+                assert_refused(at(guarded));
+                let accepted = [server.accept().unwrap(), server.accept().unwrap()];
+                if other != guarded {
+                    let pairs: Vec<_> =
+                        (0..5).map(|_| (connect(at(other)).unwrap(), server.accept())).collect();
+                    drop(pairs);
+                }
+                assert_eq!(gate.words().lives(), (2 * round + 2, 2 * round), "{listen} {guarded}");
+                drop((clients, accepted));
+                eventually("both places are free", || gate.words().taken() == 0);
+            }
+            assert_eq!(gate.words().counts(), Counts { admitted: 6, reset: 3, dropped: 0 });
+        }
+        let wildcard = PortGate::attach("0.0.0.0:1".parse().unwrap(), Some(&cgroup), 2);
+        assert_eq!(wildcard.unwrap_err().kind(), ErrorKind::InvalidInput);
     });
 }

@@ -7,7 +7,6 @@
 //! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
 //! the time.
 
-use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -156,8 +155,8 @@ fn open_kernel(
 ) -> Result<(Kernel, &'static str, String), String> {
     let bpf = || open_bpf(args, limit, open_at_start).map(|(kernel, why)| (kernel, "ebpf", why));
     let ceiling = |choice, name| {
-        let gate = Ceiling::open(choice, (Ipv6Addr::UNSPECIFIED, args.port).into(), limit)
-            .map_err(|error| error.to_string())?;
+        let gate =
+            Ceiling::open(choice, args.guarded(), limit).map_err(|error| error.to_string())?;
         let reason = format!("--mechanism {name} was asked for");
         Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
     };
@@ -179,7 +178,7 @@ fn open_kernel(
 
 /// A BPF program before the port, and why it counts in the way it does.
 fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, String), String> {
-    let attach = |cgroup: Option<&Path>| PortGate::attach(args.port, cgroup, limit);
+    let attach = |cgroup: Option<&Path>| PortGate::attach(args.guarded(), cgroup, limit);
     let cgroup = args.cgroup.clone().or_else(bpf::cgroup_root);
     let why_told = match cgroup {
         None => "no cgroup v2 is mounted".to_owned(),
