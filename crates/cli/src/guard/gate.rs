@@ -6,6 +6,9 @@
 //! Looking at the list costs about a microsecond per connection. It is done every [`LOOK`], and less
 //! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
 //! the time.
+//!
+//! The kernel's gate counts every connection, as it cannot tell which are idle. The list can, so a
+//! limit that is found for those with work is raised by as many as are idle, with every look.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,8 +39,12 @@ pub(crate) struct Gate {
     list: List,
     mechanism: &'static str,
     reason: String,
-    /// In force.
+    /// In force, for those who are not idle.
     limit: u32,
+    /// How many idle ones have room beside them: all of them if the limit is found; but who names a
+    /// number means it.
+    idle: u32,
+    is_found: bool,
 }
 
 /// What refuses.
@@ -65,7 +72,7 @@ impl Gate {
         } else {
             open_kernel(args, limit, list.open)?
         };
-        Ok(Gate { kernel, list, mechanism, reason, limit })
+        Ok(Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false })
     }
 
     /// What was chosen, and why.
@@ -74,8 +81,8 @@ impl Gate {
     }
 
     /// How the limit is to be come by, given what this gate is capable of.
-    pub(crate) fn grant(&self, limits: Limits) -> Limits {
-        match (&self.kernel, limits) {
+    pub(crate) fn grant(&mut self, limits: Limits) -> Limits {
+        let granted = match (&self.kernel, limits) {
             (Kernel::Ceiling { .. }, Limits::Found { .. }) => {
                 log::warn!(
                     "the limit stays, as this mechanism would lose count",
@@ -86,19 +93,22 @@ impl Gate {
                 Limits::Fixed(self.limit)
             }
             _ => limits,
-        }
+        };
+        self.is_found = matches!(granted, Limits::Found { .. });
+        granted
     }
 
     /// Replaces the limit, from the next connection on.
     pub(crate) fn set_limit(&mut self, limit: u32) {
-        if limit == self.limit {
+        let idle = if self.is_found { self.list.idle } else { 0 };
+        if (limit, idle) == (self.limit, self.idle) {
             return;
         }
-        self.limit = limit;
+        (self.limit, self.idle) = (limit, idle);
         match &self.kernel {
             Kernel::Nothing | Kernel::Ceiling { .. } => {}
             Kernel::Counting { gate, .. } | Kernel::Told { gate, .. } => {
-                gate.words().set_limit(limit)
+                gate.words().set_limit(limit.saturating_add(idle))
             }
         }
     }
@@ -108,8 +118,9 @@ impl Gate {
         let waited = self.list.look(now);
         let (open, is_fresh) = (self.list.open, waited.is_some());
         let (backlog, abandoned) = (self.list.backlog, self.list.abandoned);
-        let in_flight = Some(open);
-        let listed = Counted { in_flight, waited, backlog, abandoned, ..Counted::default() };
+        let idle = self.idle;
+        let in_flight = Some(open.saturating_sub(idle));
+        let listed = Counted { in_flight, waited, backlog, abandoned, idle, ..Counted::default() };
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting { gate, drift } => {
@@ -122,7 +133,9 @@ impl Gate {
                     admitted: counts.admitted,
                     refused: counts.reset,
                     completed: Some(closed),
-                    in_flight: Some(u32::try_from(gate.words().taken()).unwrap_or(0)),
+                    in_flight: Some(
+                        u32::try_from(gate.words().taken()).unwrap_or(0).saturating_sub(idle),
+                    ),
                     ..listed
                 }
             }
@@ -208,13 +221,14 @@ struct List {
     open: u32,
     backlog: u32,
     abandoned: u32,
+    idle: u32,
 }
 
 impl List {
     fn open(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0, abandoned: 0 })
+        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0, abandoned: 0, idle: 0 })
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -230,6 +244,7 @@ impl List {
                 self.open = seen.count();
                 self.backlog = seen.backlog;
                 self.abandoned = seen.abandoned;
+                self.idle = seen.idle;
                 Some(queue::delay(&seen))
             }
             Err(error) => {

@@ -27,7 +27,7 @@ pub(crate) struct Counted {
     pub(crate) refused: u64,
     /// Connections that were closed; `None` if this mechanism cannot tell.
     pub(crate) completed: Option<u64>,
-    /// Connections at this moment; `None` if that is not known.
+    /// Connections at this moment, but for idle ones; `None` if that is not known.
     pub(crate) in_flight: Option<u32>,
     /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
     pub(crate) waited: Option<Duration>,
@@ -35,6 +35,8 @@ pub(crate) struct Counted {
     pub(crate) backlog: u32,
     /// Connections that their clients had given up when last looked at, and their server had not.
     pub(crate) abandoned: u32,
+    /// Idle connections, which are not among those in flight.
+    pub(crate) idle: u32,
 }
 
 /// What the kernel counted since a sample was last made.
