@@ -206,31 +206,46 @@ mod tests {
 
     const SPAN: Duration = Duration::from_millis(100);
 
+    const FREE: Circumstances =
+        Circumstances { is_free: true, is_least: false, has_room: true, abandoned: 0.0 };
+    const REFUSING: Circumstances = Circumstances { is_free: false, ..FREE };
+    const LEAST: Circumstances = Circumstances { is_least: true, ..REFUSING };
+
     /// Gives `service` samples of a stay for `seconds`; returns the last wait.
     fn run(
         service: &mut Service,
         now: &mut Instant,
         seconds: u32,
         stay_ms: u32,
-        (is_free, is_least): (bool, bool),
+        circumstances: Circumstances,
     ) -> Duration {
-        let circumstances = Circumstances { is_free, is_least, has_room: true, abandoned: 0.0 };
-        // Little's law, at a thousand a second.
-        let sample = Sample { span: SPAN, completed: 100, in_flight: stay_ms, ..Sample::default() };
         let mut waited = Duration::ZERO;
         for _ in 0..seconds * 10 {
-            *now += SPAN;
-            waited = service.waited(*now, &sample, circumstances);
+            waited = look(service, now, stay_ms, circumstances);
         }
         waited
+    }
+
+    /// One sample.
+    fn look(
+        service: &mut Service,
+        now: &mut Instant,
+        stay_ms: u32,
+        circumstances: Circumstances,
+    ) -> Duration {
+        // Little's law, at a thousand a second.
+        let sample = Sample { span: SPAN, completed: 100, in_flight: stay_ms, ..Sample::default() };
+        *now += SPAN;
+        service.gives_up(*now);
+        service.waited(*now, &sample, circumstances)
     }
 
     /// Purpose: a server whose requests all take long, but wait for nothing, is not called overloaded.
     #[test]
     fn slow_is_not_queueing() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        assert_eq!(run(&mut service, &mut now, 10, 300, (true, false)), Duration::ZERO);
-        assert_eq!(run(&mut service, &mut now, 10, 400, (true, false)), Duration::ZERO);
+        assert_eq!(run(&mut service, &mut now, 10, 300, FREE), Duration::ZERO);
+        assert_eq!(run(&mut service, &mut now, 10, 400, FREE), Duration::ZERO);
     }
 
     /// Purpose: what requests take beyond the service is waiting, at once, and for as long as it lasts
@@ -238,8 +253,8 @@ mod tests {
     #[test]
     fn waiting_is_seen() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        run(&mut service, &mut now, 10, 2, (true, false));
-        let hour = run(&mut service, &mut now, 3600, 50, (false, false));
+        run(&mut service, &mut now, 10, 2, FREE);
+        let hour = run(&mut service, &mut now, 3600, 50, REFUSING);
         assert_eq!(hour, Duration::from_millis(47));
     }
 
@@ -248,32 +263,82 @@ mod tests {
     #[test]
     fn a_slower_server_is_believed() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        run(&mut service, &mut now, 10, 10, (true, false));
-        assert!(run(&mut service, &mut now, 1, 40, (true, false)) > Duration::from_millis(20));
-        assert_eq!(run(&mut service, &mut now, 120, 40, (true, false)), Duration::ZERO);
+        run(&mut service, &mut now, 10, 10, FREE);
+        assert!(run(&mut service, &mut now, 1, 40, FREE) > Duration::from_millis(20));
+        assert_eq!(run(&mut service, &mut now, 120, 40, FREE), Duration::ZERO);
 
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        run(&mut service, &mut now, 10, 10, (true, false));
-        assert_eq!(run(&mut service, &mut now, 4, 100, (false, true)), Duration::from_millis(85));
-        assert_eq!(run(&mut service, &mut now, 10, 100, (false, true)), Duration::ZERO);
+        run(&mut service, &mut now, 10, 10, FREE);
+        assert_eq!(run(&mut service, &mut now, 4, 100, LEAST), Duration::from_millis(85));
+        assert_eq!(run(&mut service, &mut now, 10, 100, LEAST), Duration::ZERO);
     }
 
     /// Purpose: how long connections stay in an overload that was there from the beginning is not what
-    /// they stay when nobody waits.
+    /// they stay when nobody waits: that is asked, and seen once those from before have gone.
     #[test]
-    fn an_overload_teaches_no_service() {
+    fn an_overload_from_the_beginning_is_asked_about() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        assert_eq!(run(&mut service, &mut now, 10, 400, (false, false)), Duration::ZERO);
-        assert_eq!(service.lowest, None);
-        run(&mut service, &mut now, 10, 2, (true, false));
-        assert!(run(&mut service, &mut now, 1, 400, (false, false)) > Duration::from_millis(390));
+        let all = Duration::from_millis(400);
+        assert_eq!(look(&mut service, &mut now, 400, REFUSING), all);
+        for circumstances in [REFUSING, Circumstances { has_room: false, ..LEAST }] {
+            for _ in 0..5 {
+                assert_eq!(look(&mut service, &mut now, 400, circumstances), all);
+            }
+            assert!(service.is_probing() && service.lowest.is_none());
+        }
+        look(&mut service, &mut now, 80, LEAST);
+        assert!(service.is_probing());
+        assert_eq!(look(&mut service, &mut now, 8, LEAST), Duration::ZERO);
+        assert!(!service.is_probing());
+        assert_eq!(look(&mut service, &mut now, 400, REFUSING), Duration::from_millis(388));
+    }
+
+    /// Purpose: nobody is kept out for long by a question that finds no answer, the longer the surer it
+    /// is that somebody waits; and it is not put again at once.
+    #[test]
+    fn a_question_without_an_answer_is_given_up() {
+        let crowded = Circumstances { has_room: false, ..LEAST };
+        for (abandoned, patience) in [(0.05, PROBE_MAX), (0.5, PROBE_LONG)] {
+            let (mut service, mut now) = (Service::default(), Instant::ZERO);
+            look(&mut service, &mut now, 400, REFUSING);
+            let began = now;
+            while service.is_probing() {
+                look(&mut service, &mut now, 400, Circumstances { abandoned, ..crowded });
+            }
+            assert_eq!(now.saturating_since(began), patience);
+            while now.saturating_since(began) < patience + PROBE_AGAIN - SPAN {
+                let waited =
+                    look(&mut service, &mut now, 400, Circumstances { abandoned, ..REFUSING });
+                assert_eq!(waited, Duration::ZERO);
+            }
+            look(&mut service, &mut now, 400, REFUSING);
+            assert!(service.is_probing());
+        }
+    }
+
+    /// Purpose: clients that give up although nothing is known to wait contradict what was seen; so
+    /// does nobody who knows that they wait, and nobody who refuses nobody.
+    #[test]
+    fn clients_that_give_up_are_a_question() {
+        let giving_up = Circumstances { abandoned: ABANDONED, ..REFUSING };
+        for (stay_ms, circumstances, is_asked) in [
+            (300, giving_up, true),
+            (300, Circumstances { abandoned: ABANDONED - 0.01, ..giving_up }, false),
+            (300, Circumstances { is_free: true, ..giving_up }, false),
+            (900, giving_up, false),
+        ] {
+            let (mut service, mut now) = (Service::default(), Instant::ZERO);
+            run(&mut service, &mut now, 10, 250, FREE);
+            look(&mut service, &mut now, stay_ms, circumstances);
+            assert_eq!(service.is_probing(), is_asked, "{stay_ms} ms, {circumstances:?}");
+        }
     }
 
     /// Purpose: clients that keep connections for minutes, and more of them by and by, are no overload.
     #[test]
     fn kept_alive_is_not_waiting() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
-        run(&mut service, &mut now, 10, 2_000, (true, false));
-        assert_eq!(run(&mut service, &mut now, 10, 60_000, (true, false)), Duration::ZERO);
+        run(&mut service, &mut now, 10, 2_000, FREE);
+        assert_eq!(run(&mut service, &mut now, 10, 60_000, FREE), Duration::ZERO);
     }
 }
