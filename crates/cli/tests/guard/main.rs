@@ -180,11 +180,18 @@ fn idle_connections_take_no_place() {
         let connect = || TcpStream::connect(("127.0.0.1", PORT));
         let two = ["--limit-min", "2", "--limit-start", "2", "--limit-max", "2"];
         let Some(mut guard) = Guard::try_start(PORT, &two, GATE_NEEDS) else { return };
-        let held = [connect().expect("room"), connect().expect("room")];
+        let answered = || {
+            let mut client = connect().expect("room");
+            let mut server = listener.accept().expect("it waits").0;
+            server.write_all(b"hello").expect("it is open");
+            client.read_exact(&mut [0; 5]).expect("it was sent");
+            (client, server)
+        };
+        let held = [answered(), answered()];
         connect().expect_err("it is over the limit");
         let line = guard.line_until(|line| line["idle"] == 2);
         assert_eq!((&line["limit"], &line["in_flight"]), (&2.into(), &0.into()));
-        let more = [connect().expect("room"), connect().expect("room")];
+        let more = [answered(), answered()];
         connect().expect_err("it is over the limit");
         assert_eq!(guard.stop(), Some(0));
 
@@ -194,7 +201,7 @@ fn idle_connections_take_no_place() {
         assert_eq!((&line["limit"], &line["in_flight"]), (&4.into(), &4.into()));
         connect().expect_err("an idle connection is one, too");
         assert_eq!(guard.stop(), Some(0));
-        drop((held, more, listener));
+        drop((held, more));
     });
 }
 
