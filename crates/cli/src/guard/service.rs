@@ -28,7 +28,9 @@
 //! ```
 //!
 //! While it probes, the limit is to be the least there is, and all of a stay counts as waiting. What
-//! they stay then is service. It asks again after [`PROBE_AGAIN`] at the soonest.
+//! they stay then is service. It asks again after [`PROBE_AGAIN`] at the soonest, and twice as late each
+//! time that it got no answer: who has many connections that stay is not to be kept out for that again
+//! and again.
 
 use std::time::Duration;
 
@@ -71,6 +73,9 @@ const PROBE_LONG: Duration = Duration::from_secs(10);
 /// How soon after one it may be necessary to ask again: something else is wrong.
 const PROBE_AGAIN: Duration = Duration::from_secs(60);
 
+/// How often that is doubled, at most: to about an hour.
+const DOUBLED_MAX: u32 = 6;
+
 /// What is known of the time of a sample besides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances {
@@ -94,6 +99,8 @@ pub(crate) struct Service {
     probe: Option<Probe>,
     /// When the last probe ended.
     probed: Option<Instant>,
+    /// How many of the last ones got no answer.
+    unanswered: u32,
 }
 
 /// A search for what service is.
@@ -121,6 +128,7 @@ impl Service {
         let is_over = self.probe.is_some_and(|probe| now >= probe.until);
         if is_over {
             (self.probe, self.probed) = (None, Some(now));
+            self.unanswered = (self.unanswered + 1).min(DOUBLED_MAX + 1);
         }
         is_over
     }
@@ -145,7 +153,8 @@ impl Service {
             let known = waited.max(sample.queue_delay_mean);
             let is_suspicious = known < all.mul_f64(WAIT_KNOWN)
                 && (self.lowest.is_none() || circumstances.abandoned >= ABANDONED);
-            let is_new = self.probed.is_none_or(|at| now.saturating_since(at) >= PROBE_AGAIN);
+            let again = PROBE_AGAIN * 2_u32.pow(self.unanswered.saturating_sub(1));
+            let is_new = self.probed.is_none_or(|at| now.saturating_since(at) >= again);
             if !is_suspicious || !is_new || circumstances.is_free || circumstances.is_least {
                 return waited;
             }
@@ -166,7 +175,7 @@ impl Service {
             probe.until = probe.began + PROBE_LONG;
         }
         if probe.looks >= PROBE_LOOKS {
-            (self.probe, self.probed) = (None, Some(now));
+            (self.probe, self.probed, self.unanswered) = (None, Some(now), 0);
         }
     }
 
@@ -314,6 +323,14 @@ mod tests {
             look(&mut service, &mut now, 400, REFUSING);
             assert!(service.is_probing());
         }
+        // In a day of it, hardly ever.
+        let (mut service, mut now, mut asking) = (Service::default(), Instant::ZERO, 0);
+        for _ in 0..24 * 3600 * 10 {
+            let circumstances = if service.is_probing() { crowded } else { REFUSING };
+            look(&mut service, &mut now, 400, circumstances);
+            asking += u32::from(service.is_probing());
+        }
+        assert!((200..700).contains(&asking), "{asking} tenths of a second");
     }
 
     /// Purpose: clients that give up although nothing is known to wait contradict what was seen; so

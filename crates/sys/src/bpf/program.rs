@@ -309,6 +309,21 @@ mod tests {
         assert!(family("0.0.0.0:1") && !family("[::]:1") && !family("[::1]:1"));
     }
 
+    /// Purpose: a connection's end is told by the same address as its beginning: in its one word of IPv4,
+    /// whatever the family is called, or its four of IPv6 and the family.
+    #[test]
+    fn the_events_match_the_address() {
+        let conditions = |address: &str, positions: &[i16]| {
+            let listing = connection_events(7, address.parse().unwrap(), 1).to_string();
+            let reads = |position| listing.contains(&format!("r2 = *(u32 *)(r6 +{position})"));
+            positions.iter().filter(|&position| reads(position)).count()
+        };
+        let (v4, v6) = ([28], [20, 48, 52, 56, 60]);
+        assert_eq!(conditions("[::]:80", &v4) + conditions("[::]:80", &v6), 0);
+        assert_eq!((conditions("192.0.2.1:80", &v4), conditions("192.0.2.1:80", &v6)), (1, 0));
+        assert_eq!((conditions("[::1]:80", &v4), conditions("[::1]:80", &v6)), (0, 5));
+    }
+
     /// Purpose: as for the lookup. The addition comes before the comparison, and is taken back after it.
     #[test]
     fn the_filter_reads_so() {
