@@ -12,6 +12,8 @@ log=${CARGO_TARGET_DIR:-target}/test.log
 
 main() {
   step "what the tests need" scripts/test-deps.sh
+  # The tests share a Postgres, which the first of them starts and none can stop. Whoever had it before keeps it.
+  is_postgres_here || trap stop_postgres EXIT
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "tests and doc tests" run_tests
@@ -29,6 +31,15 @@ step() {
   printf '\n== %s\n' "$name"
   "$@" || { printf '\ntest.sh: failed at: %s\n' "$name" >&2; totals >&2; exit 1; }
   printf '   %s s\n' "$((SECONDS - began))"
+}
+
+is_postgres_here() {
+  (exec 3<>"/dev/tcp/127.0.0.1/${HW_PG_PORT:-25432}") 2>/dev/null
+}
+
+stop_postgres() {
+  # No test may have needed it.
+  scripts/services/postgres.sh stop >/dev/null 2>&1 || true
 }
 
 # Every test binary runs even if one fails: a list of failures is worth more than the first of them.
