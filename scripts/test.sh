@@ -12,9 +12,12 @@ log=${CARGO_TARGET_DIR:-target}/test.log
 # They take about ten; a hung one shall not hang whoever waits.
 minutes=45
 group=
+starts_postgres=
 
 main() {
   step "what the tests need" scripts/test-deps.sh
+  # The tests share a Postgres, which the first of them starts and none can stop. Whoever had it before keeps it.
+  is_postgres_here || starts_postgres=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "tests and doc tests" run_tests
@@ -32,6 +35,10 @@ step() {
   printf '\n== %s\n' "$name"
   "$@" || { printf '\ntest.sh: failed at: %s\n' "$name" >&2; totals >&2; exit 1; }
   printf '   %s s\n' "$((SECONDS - began))"
+}
+
+is_postgres_here() {
+  (exec 3<>"/dev/tcp/127.0.0.1/${HW_PG_PORT:-25432}") 2>/dev/null
 }
 
 # Every test binary runs even if one fails: a list of failures is worth more than the first of them. They write to a file that
@@ -65,6 +72,12 @@ end_tests() {
   group=
 }
 
+clean_up() {
+  end_tests
+  # No test may have needed it.
+  [ -z "$starts_postgres" ] || scripts/services/postgres.sh stop >/dev/null 2>&1 || true
+}
+
 # The sum of cargo's "test result" lines, one per test binary.
 totals() {
   [ -f "$log" ] || return 0
@@ -73,7 +86,7 @@ totals() {
     END { printf "%d passed, %d failed, %d ignored in %d s\n", passed, failed, ignored, seconds }' "$log"
 }
 
-trap end_tests EXIT
+trap clean_up EXIT
 trap 'exit 130' INT TERM
 rm -f "$log"
 main "$@"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 
-/// A running server. Dropping it kills it.
+/// A running server. Dropping it kills it, and so does the end of the thread that started it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -30,9 +30,12 @@ impl Process {
     pub fn start(program: &str, flags: &[&str], descriptors: Option<u32>) -> Self {
         let limit = descriptors.map(|count| format!("ulimit -n {count}; ")).unwrap_or_default();
         let mut child = Command::new("/bin/sh")
-            .args(["-c", &format!("{limit}exec \"$0\" \"$@\""), program])
+            .args(["-c", &format!("{limit}exec setpriv --pdeathsig KILL \"$0\" \"$@\"")])
+            .arg(program)
             .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--workers", "1"])
             .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server can be started");

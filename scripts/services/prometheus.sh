@@ -7,7 +7,8 @@
 # url           prints the URL.
 #
 # Settings: HW_PROMETHEUS_PORT (29090), HW_SERVICES_DIR (target/services in this repository).
-# What it has scraped is thrown away with every start.
+# What it has scraped is thrown away with every start. Nobody may be left to stop it (a test that was killed), so it
+# stops by itself after HW_PROMETHEUS_LIFE (1h).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -56,8 +57,8 @@ start() {
   fi
   rm -rf "$dir"
   mkdir -p "$dir"
-  setsid prometheus --config.file="$config" --web.listen-address="127.0.0.1:$port" --storage.tsdb.path="$dir/data" \
-    --storage.tsdb.retention.time=1h --log.level=warn >"$dir/log" 2>&1 </dev/null &
+  setsid timeout "${HW_PROMETHEUS_LIFE:-1h}" prometheus --config.file="$config" --web.listen-address="127.0.0.1:$port" \
+    --storage.tsdb.path="$dir/data" --storage.tsdb.retention.time=1h --log.level=warn >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid" >"$dir/pid"
   for _ in {1..300}; do

@@ -16,7 +16,12 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "highwater",
     version,
-    after_help = "Examples:\n  highwater doctor\n  highwater load http://127.0.0.1:8080/\n  highwater sim --seeds 10000\n  highwater sim --seed 42"
+    after_help = "Examples:\n  \
+        highwater doctor\n  \
+        highwater guard --port 80\n  \
+        highwater load http://127.0.0.1:8080/\n  \
+        highwater sim --seeds 10000\n  \
+        highwater sim --seed 42"
 )]
 struct Cli {
     #[command(subcommand)]

@@ -48,8 +48,16 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Where `tcpi_last_data_recv` stands in `tcp_info`.
+/// Where `tcpi_last_data_sent`, `tcpi_last_data_recv` and `tcpi_bytes_acked` stand in `tcp_info`.
+const LAST_DATA_SENT: usize = 44;
 const LAST_DATA_RECV: usize = 52;
+const BYTES_ACKED: usize = 120;
+
+/// After how long without a byte in either direction a connection may be idle, in milliseconds.
+const IDLE_MS: u32 = 1000;
+
+/// How coarse those times may be, in milliseconds: the kernel's clock ticks 100 times a second at least.
+const TICK_MS: u32 = 10;
 
 /// The kernel fills at most 32 KiB at a time.
 const BUFFER: usize = 64 << 10;
@@ -72,6 +80,11 @@ pub struct Connections {
     pub opening: u32,
     /// Connections that their server has closed and that are not over yet.
     pub closing: u32,
+    /// Of the established, those that are kept alive: nothing has happened for a second, and the server
+    /// had the last word. A server that is asked again within a tick of the kernel's clock after its
+    /// last answer, and then says nothing for a second, looks the same. Who has never been answered is
+    /// not among them: a rush of clients too busy to ask at once would be.
+    pub idle: u32,
     /// Of each that has unread bytes, how long ago the last of them arrived, in milliseconds.
     pub waiting_ms: Vec<u32>,
 }
@@ -204,7 +217,8 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
     if address.is_some_and(|address| local != address && !is_any(local)) {
         return Some(());
     }
-    let (timer, repetitions, unread) = (socket[2], socket[3], u32_at(socket, 56)?);
+    let (timer, repetitions) = (socket[2], socket[3]);
+    let (unread, unsent) = (u32_at(socket, 56)?, u32_at(socket, 60)?);
     // The end of the client's stream counts as a byte that is never read.
     let (count, end) = match state {
         TCP_LISTEN => {
@@ -220,10 +234,24 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
         _ => (&mut found.closing, u32::MAX),
     };
     *count += 1;
+    let information = tcp_info(attributes).unwrap_or_default();
     if unread > end {
-        found.waiting_ms.push(last_data_recv(attributes).unwrap_or(0));
+        found.waiting_ms.push(u32_at(information, LAST_DATA_RECV).unwrap_or(0));
+    } else if state == TCP_ESTABLISHED && unsent == 0 && is_idle(information).unwrap_or(false) {
+        found.idle += 1;
     }
     Some(())
+}
+
+/// Whether nothing happens on a connection, given that nothing is unread or on its way.
+fn is_idle(information: &[u8]) -> Option<bool> {
+    let (sent_ms, received_ms) =
+        (u32_at(information, LAST_DATA_SENT)?, u32_at(information, LAST_DATA_RECV)?);
+    let acked = u64_at(information, BYTES_ACKED)?;
+    let is_quiet = sent_ms.min(received_ms) >= IDLE_MS;
+    // What the client's first packet acknowledges may count as a byte.
+    let is_owed = acked <= 1 || sent_ms > received_ms.saturating_add(TICK_MS);
+    Some(is_quiet && !is_owed)
 }
 
 /// The local address of a socket.
@@ -236,14 +264,19 @@ fn source(socket: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
 }
 
-/// `tcpi_last_data_recv` of the attribute `INET_DIAG_INFO`.
-fn last_data_recv(mut attributes: &[u8]) -> Option<u32> {
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// The `tcp_info` among the attributes.
+fn tcp_info(mut attributes: &[u8]) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(attributes.get(0..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?);
         let value = attributes.get(4..length)?;
         if kind == INET_DIAG_INFO {
-            return u32_at(value, LAST_DATA_RECV);
+            return Some(value);
         }
         attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
@@ -305,6 +338,61 @@ mod tests {
         let mut elsewhere = InetDiag::open(port, Some(elsewhere)).expect("fine");
         let seen = elsewhere.look().expect("fine");
         assert_eq!(seen.listeners, u32::from(listen.is_unspecified()));
+    }
+
+    /// A `tcp_info` with these times, in milliseconds ago, and bytes.
+    fn information(sent_ms: u32, received_ms: u32, acked: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 232];
+        bytes[LAST_DATA_SENT..][..4].copy_from_slice(&sent_ms.to_ne_bytes());
+        bytes[LAST_DATA_RECV..][..4].copy_from_slice(&received_ms.to_ne_bytes());
+        bytes[BYTES_ACKED..][..8].copy_from_slice(&acked.to_ne_bytes());
+        bytes
+    }
+
+    /// Purpose: idle is who has been answered, and only after a second; who is owed an answer is not,
+    /// however long it takes, nor who has never been answered.
+    #[test]
+    fn idle_is_who_is_owed_nothing() {
+        for (sent_ms, received_ms, acked, idle) in [
+            (5000, 5000, 0, false),     // never answered
+            (5000, 5000, 1, false),     // nor this one
+            (5000, 5000, 200, true),    // answered within a tick
+            (5000, 5010, 200, true),    // answered a little later
+            (1000, 60_000, 200, true),  // answered after long
+            (999, 60_000, 200, false),  // just now
+            (5000, 4000, 200, false),   // asked again a second after the last answer
+            (60_000, 1000, 200, false), // asked again a second ago
+        ] {
+            let information = information(sent_ms, received_ms, acked);
+            assert_eq!(is_idle(&information), Some(idle), "{sent_ms} {received_ms} {acked}");
+        }
+        assert_eq!(is_idle(&[0; 100]), None, "a kernel that tells less");
+    }
+
+    /// Purpose: what the kernel says of real connections, of which one was answered, one was never
+    /// asked, and one waits for its answer.
+    #[test]
+    fn real_connections_become_idle() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let mut diag = InetDiag::open(address.port(), None).expect("no privilege is needed");
+        let mut pairs: Vec<_> = (0..3)
+            .map(|_| {
+                let client = TcpStream::connect(address).expect("the backlog has room");
+                (client, listener.accept().expect("it waits").0)
+            })
+            .collect();
+        for (client, server) in &mut pairs[..2] {
+            client.write_all(b"GET").expect("it is open");
+            server.read_exact(&mut [0; 3]).expect("it was sent");
+        }
+        pairs[0].1.write_all(b"200").expect("it is open");
+        pairs[0].0.read_exact(&mut [0; 3]).expect("it was sent");
+        await_look(&mut diag, |seen| seen.idle == 1);
+        pairs[1].1.write_all(b"200").expect("it is open");
+        await_look(&mut diag, |seen| seen.idle == 2);
+        pairs[0].0.write_all(b"GET").expect("it is open");
+        await_look(&mut diag, |seen| seen.idle == 1);
     }
 
     /// Purpose: for each family, and for IPv4 at a listener for both: what waits in the backlog or

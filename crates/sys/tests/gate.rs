@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,33 @@ fn enter_own_namespace() -> bool {
     true
 }
 
+/// A process that ends with the test, also if that is killed, and has not our output, for whose end
+/// somebody may wait.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &mut Command) -> Process {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program.get_program()).args(program.get_args());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process(command.spawn().expect("setpriv(1)"))
+    }
+
+    /// Kills it, and waits until it is gone.
+    fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// `count` listeners on one address, and the gate before them.
 fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAddr, SocketGate) {
     let first = Listener::bind(address.parse().unwrap(), 1024).unwrap();
@@ -67,6 +94,11 @@ fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAd
         listener
     };
     (listeners.iter().map(accepting).collect(), address, gate)
+}
+
+/// A port on every address.
+fn every(port: u16) -> SocketAddr {
+    (Ipv6Addr::UNSPECIFIED, port).into()
 }
 
 fn loopback(address: SocketAddr) -> SocketAddr {
@@ -358,7 +390,7 @@ fn victim() {
     let Ok(port) = std::env::var(VICTIM) else { return };
     let port: u16 = port.parse().unwrap();
     let cgroup = bpf::cgroup_root();
-    let _gate = PortGate::attach(port, cgroup.as_deref(), 0).unwrap();
+    let _gate = PortGate::attach(every(port), cgroup.as_deref(), 0).unwrap();
     std::thread::sleep(HANG);
 }
 
@@ -368,14 +400,13 @@ fn kill_9_leaves_nothing() {
     in_namespace(|| {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
-        let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim", "--nocapture"])
-            .env(VICTIM, address.port().to_string())
-            .spawn()
-            .unwrap();
+        let mut victim = Process::start(
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "victim", "--nocapture"])
+                .env(VICTIM, address.port().to_string()),
+        );
         eventually("the gate is closed", || connect(address).is_err());
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+        victim.kill();
         let killed = Instant::now();
         eventually("the gate is gone", || connect(address).is_ok());
         assert!(killed.elapsed() < Duration::from_millis(100), "{:?}", killed.elapsed());
@@ -428,13 +459,19 @@ fn a_port_gate_stands_before_nginx() {
         );
         let file = directory.join("nginx.conf");
         std::fs::write(&file, configuration).unwrap();
-        let Ok(mut nginx) = Command::new("nginx").arg("-c").arg(&file).spawn() else {
+        if Command::new("nginx").arg("-v").output().is_err() {
             eprintln!("\n*** SKIPPED: nginx is not installed ***\n");
             return;
-        };
+        }
+        // In a namespace of processes, its workers end with it however it does.
+        let nginx = Process::start(
+            Command::new("unshare")
+                .args(["--pid", "--fork", "--kill-child", "nginx", "-c"])
+                .arg(&file),
+        );
         let address: SocketAddr = "127.0.0.1:8099".parse().unwrap();
         eventually("nginx listens", || connect(address).is_ok());
-        let gate = PortGate::attach(address.port(), Some(&cgroup), 3).unwrap();
+        let gate = PortGate::attach(every(address.port()), Some(&cgroup), 3).unwrap();
         let clients: Vec<_> = (0..3).map(|_| connect(address).unwrap()).collect();
         assert_refused(address);
         drop(clients);
@@ -449,10 +486,7 @@ fn a_port_gate_stands_before_nginx() {
             eventually("its place is free", || gate.words().taken() == 0);
         }
         assert_eq!(gate.words().lives(), (103, 103));
-        // SIGKILL would leave its workers behind.
-        let pid = nginx.id().to_string();
-        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-        nginx.wait().unwrap();
+        drop(nginx);
         std::fs::remove_dir_all(&directory).unwrap();
     });
 }
@@ -468,7 +502,7 @@ fn a_port_gate_counts_connections_of_others() {
         for address in ["127.0.0.1:0", "[::]:0"] {
             let server = TcpListener::bind(address).unwrap();
             let address = loopback(server.local_addr().unwrap());
-            let gate = PortGate::attach(address.port(), Some(&cgroup), 2).unwrap();
+            let gate = PortGate::attach(every(address.port()), Some(&cgroup), 2).unwrap();
             for round in 0..10_u64 {
                 let clients = [connect(address).unwrap(), connect(address).unwrap()];
                 assert_refused(address);
@@ -480,5 +514,45 @@ fn a_port_gate_counts_connections_of_others() {
             assert_eq!(gate.words().counts(), Counts { admitted: 20, reset: 10, dropped: 0 });
             assert_eq!(gate.words().lives(), (20, 20));
         }
+    });
+}
+
+/// Purpose: a gate before one address counts and refuses there only, for a server that listens on it
+/// and for one that listens on all.
+#[test]
+fn a_port_gate_stands_before_one_address() {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || {
+        for (listen, guarded, other) in [
+            ("127.0.0.2:0", "127.0.0.2", "127.0.0.2"),
+            ("0.0.0.0:0", "127.0.0.2", "127.0.0.3"),
+            ("[::]:0", "127.0.0.2", "127.0.0.3"),
+            ("[::]:0", "127.0.0.2", "::1"),
+            ("[::]:0", "::1", "127.0.0.2"),
+        ] {
+            let server = TcpListener::bind(listen).unwrap();
+            let port = server.local_addr().unwrap().port();
+            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
+            let gate = PortGate::attach(at(guarded), Some(&cgroup), 2).unwrap();
+            for round in 0..3_u64 {
+                let clients = [connect(at(guarded)).unwrap(), connect(at(guarded)).unwrap()];
+                assert_refused(at(guarded));
+                let accepted = [server.accept().unwrap(), server.accept().unwrap()];
+                if other != guarded {
+                    let pairs: Vec<_> =
+                        (0..5).map(|_| (connect(at(other)).unwrap(), server.accept())).collect();
+                    drop(pairs);
+                }
+                assert_eq!(gate.words().lives(), (2 * round + 2, 2 * round), "{listen} {guarded}");
+                drop((clients, accepted));
+                eventually("both places are free", || gate.words().taken() == 0);
+            }
+            assert_eq!(gate.words().counts(), Counts { admitted: 6, reset: 3, dropped: 0 });
+        }
+        let wildcard = PortGate::attach("0.0.0.0:1".parse().unwrap(), Some(&cgroup), 2);
+        assert_eq!(wildcard.unwrap_err().kind(), ErrorKind::InvalidInput);
     });
 }

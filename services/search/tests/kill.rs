@@ -60,7 +60,8 @@ fn writer() {
 }
 
 fn start_writer(directory: &Path) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(std::env::current_exe().expect("this program"));
     command.args(["--exact", "writer", "--nocapture"]).env(DIRECTORY, directory);
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("this program starts")
 }

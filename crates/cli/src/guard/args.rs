@@ -3,7 +3,7 @@
 //! Everything an operator types is checked here, before anything is opened: each refusal names the
 //! setting, the value and the remedy, and exits 2 as everywhere else.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,9 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = number(1..=u16::MAX))]
     pub(crate) port: u16,
 
-    /// The address whose queues are looked at; the gate covers the port on every address [default:
-    /// every one]
-    #[arg(long, value_name = "IP")]
+    /// Guard the port on this address only [default: on every one]
+    #[arg(long, value_name = "IP", value_parser = one_address)]
     pub(crate) address: Option<IpAddr>,
 
     /// Metrics of the server or its exporter, in the Prometheus text format
@@ -136,6 +135,11 @@ impl Limits {
 }
 
 impl Args {
+    /// What is guarded; the IPv6 wildcard means every address, of IPv4 too.
+    pub(crate) fn guarded(&self) -> SocketAddr {
+        (self.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), self.port).into()
+    }
+
     /// How the limit is come by.
     ///
     /// # Errors
@@ -194,6 +198,14 @@ fn url(text: &str) -> Result<Uri, String> {
     } else {
         Err(format!("no http or https URL; {remedy}"))
     }
+}
+
+fn one_address(text: &str) -> Result<IpAddr, String> {
+    let ip: IpAddr = text.parse().map_err(|_| "no IP address; use one like 192.0.2.1")?;
+    if ip.is_unspecified() {
+        return Err("every address is guarded without it; leave it out".to_owned());
+    }
+    Ok(ip.to_canonical())
 }
 
 fn mechanism() -> impl Fn(&str) -> Result<GateChoice, String> + Clone + Send + Sync + 'static {
@@ -272,6 +284,9 @@ mod tests {
             ("--limiter fixed", "add --limit N"),
             ("--interval 99ms", "100ms"),
             ("--mechanism magic", "use auto, ebpf, nft or iptables"),
+            ("--address localhost", "use one like 192.0.2.1"),
+            ("--address 0.0.0.0", "leave it out"),
+            ("--address ::", "leave it out"),
             ("--metrics ftp://a/", "http://127.0.0.1:9100/metrics"),
             ("--metrics nonsense", "http://127.0.0.1:9100/metrics"),
             ("--metrics http://a/ --metric a{", "name{label=\"value\"}"),

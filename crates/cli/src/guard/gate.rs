@@ -6,8 +6,10 @@
 //! Looking at the list costs about a microsecond per connection. It is done every [`LOOK`], and less
 //! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
 //! the time.
+//!
+//! The kernel's gate counts every connection, as it cannot tell which are idle. The list can, so a
+//! limit that is found for those with work is raised by as many as are idle, with every look.
 
-use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,8 +39,12 @@ pub(crate) struct Gate {
     list: List,
     mechanism: &'static str,
     reason: String,
-    /// In force.
+    /// In force, for those who are not idle.
     limit: u32,
+    /// How many idle ones have room beside them: all of them if the limit is found; but who names a
+    /// number means it.
+    idle: u32,
+    is_found: bool,
 }
 
 /// What refuses.
@@ -66,7 +72,7 @@ impl Gate {
         } else {
             open_kernel(args, limit, list.open)?
         };
-        Ok(Gate { kernel, list, mechanism, reason, limit })
+        Ok(Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false })
     }
 
     /// What was chosen, and why.
@@ -75,8 +81,8 @@ impl Gate {
     }
 
     /// How the limit is to be come by, given what this gate is capable of.
-    pub(crate) fn grant(&self, limits: Limits) -> Limits {
-        match (&self.kernel, limits) {
+    pub(crate) fn grant(&mut self, limits: Limits) -> Limits {
+        let granted = match (&self.kernel, limits) {
             (Kernel::Ceiling { .. }, Limits::Found { .. }) => {
                 log::warn!(
                     "the limit stays, as this mechanism would lose count",
@@ -87,19 +93,22 @@ impl Gate {
                 Limits::Fixed(self.limit)
             }
             _ => limits,
-        }
+        };
+        self.is_found = matches!(granted, Limits::Found { .. });
+        granted
     }
 
     /// Replaces the limit, from the next connection on.
     pub(crate) fn set_limit(&mut self, limit: u32) {
-        if limit == self.limit {
+        let idle = if self.is_found { self.list.idle } else { 0 };
+        if (limit, idle) == (self.limit, self.idle) {
             return;
         }
-        self.limit = limit;
+        (self.limit, self.idle) = (limit, idle);
         match &self.kernel {
             Kernel::Nothing | Kernel::Ceiling { .. } => {}
             Kernel::Counting { gate, .. } | Kernel::Told { gate, .. } => {
-                gate.words().set_limit(limit)
+                gate.words().set_limit(limit.saturating_add(idle))
             }
         }
     }
@@ -108,8 +117,10 @@ impl Gate {
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
         let waited = self.list.look(now);
         let (open, is_fresh) = (self.list.open, waited.is_some());
-        let backlog = self.list.backlog;
-        let listed = Counted { in_flight: Some(open), waited, backlog, ..Counted::default() };
+        let (backlog, abandoned) = (self.list.backlog, self.list.abandoned);
+        let idle = self.idle;
+        let in_flight = Some(open.saturating_sub(idle));
+        let listed = Counted { in_flight, waited, backlog, abandoned, idle, ..Counted::default() };
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting { gate, drift } => {
@@ -122,9 +133,10 @@ impl Gate {
                     admitted: counts.admitted,
                     refused: counts.reset,
                     completed: Some(closed),
-                    in_flight: Some(u32::try_from(gate.words().taken()).unwrap_or(0)),
-                    waited,
-                    backlog,
+                    in_flight: Some(
+                        u32::try_from(gate.words().taken()).unwrap_or(0).saturating_sub(idle),
+                    ),
+                    ..listed
                 }
             }
             Kernel::Told { gate, closed, open_at_start } => {
@@ -156,8 +168,8 @@ fn open_kernel(
 ) -> Result<(Kernel, &'static str, String), String> {
     let bpf = || open_bpf(args, limit, open_at_start).map(|(kernel, why)| (kernel, "ebpf", why));
     let ceiling = |choice, name| {
-        let gate = Ceiling::open(choice, (Ipv6Addr::UNSPECIFIED, args.port).into(), limit)
-            .map_err(|error| error.to_string())?;
+        let gate =
+            Ceiling::open(choice, args.guarded(), limit).map_err(|error| error.to_string())?;
         let reason = format!("--mechanism {name} was asked for");
         Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
     };
@@ -179,7 +191,7 @@ fn open_kernel(
 
 /// A BPF program before the port, and why it counts in the way it does.
 fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, String), String> {
-    let attach = |cgroup: Option<&Path>| PortGate::attach(args.port, cgroup, limit);
+    let attach = |cgroup: Option<&Path>| PortGate::attach(args.guarded(), cgroup, limit);
     let cgroup = args.cgroup.clone().or_else(bpf::cgroup_root);
     let why_told = match cgroup {
         None => "no cgroup v2 is mounted".to_owned(),
@@ -208,13 +220,15 @@ struct List {
     /// Connections when it was last looked at.
     open: u32,
     backlog: u32,
+    abandoned: u32,
+    idle: u32,
 }
 
 impl List {
     fn open(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0 })
+        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0, abandoned: 0, idle: 0 })
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -229,6 +243,8 @@ impl List {
             Ok(seen) => {
                 self.open = seen.count();
                 self.backlog = seen.backlog;
+                self.abandoned = seen.abandoned;
+                self.idle = seen.idle;
                 Some(queue::delay(&seen))
             }
             Err(error) => {

@@ -92,6 +92,7 @@ pub(crate) fn json(report: &Report) -> String {
     json!({
         "limit": report.limit,
         "in_flight": report.in_flight,
+        "idle": report.counted.idle,
         "admitted_total": report.counted.admitted,
         "refused_total": report.counted.refused,
         "completed_total": report.counted.completed,

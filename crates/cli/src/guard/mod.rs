@@ -88,7 +88,7 @@ struct Guard {
 impl Guard {
     fn start(args: &Args, limits: Limits, source: Option<source::Source>) -> Result<Guard, String> {
         let now = clock::monotonic();
-        let gate = Gate::open(args, limits.start())?;
+        let mut gate = Gate::open(args, limits.start())?;
         let limits = gate.grant(limits);
         let interval = source.is_some().then_some(args.interval);
         let policy = Policy::new(limiter(limits, args.queue_target), bounds(limits), interval, now);

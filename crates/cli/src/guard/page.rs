@@ -129,8 +129,10 @@ fn scaling(page: &mut Page, report: &Report) {
 }
 
 fn connections(page: &mut Page, report: &Report) {
-    let help = "Connections at this moment.";
+    let help = "Connections at this moment, but for idle ones if the limit is found.";
     page.gauge("http_connections_active", help, report.in_flight);
+    let help = "Connections at this moment for which the limit makes room besides.";
+    page.gauge("highwater_guard_connections_idle", help, Some(report.counted.idle));
     let help = "Connections let in.";
     page.counter("http_connections_total", help, Some(report.counted.admitted));
     let name = "http_rejections_total";

@@ -24,7 +24,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
 use super::reading::{Reading, Timed, Totals, Trouble};
-use super::service::Service;
+use super::service::{Circumstances, Service};
 use super::source::{Answer, TIMEOUT};
 use super::window::{Counted, Window};
 
@@ -130,6 +130,9 @@ impl Policy {
         answers: impl IntoIterator<Item = Answer>,
     ) -> bool {
         self.window.add(now, counted);
+        if self.service.gives_up(now) {
+            self.safe = self.limit.limit().clamp(self.min, self.max);
+        }
         let Some(mut source) = self.source.take() else {
             if self.window.is_ripe(now) {
                 let completed = self.window.completed();
@@ -161,13 +164,25 @@ impl Policy {
         // A server that completes nothing is idle or stuck; more connections would help neither.
         if !sample.span.is_zero() && sample.completed > 0 {
             let mut sample = *sample;
-            let (is_free, is_least) = (sample.refused == 0, self.safe <= self.min);
-            let waited = self.service.waited(now, &sample, is_free, is_least);
+            let circumstances = Circumstances {
+                is_free: sample.refused == 0,
+                is_least: self.safe <= self.min,
+                has_room: has_room(&sample, self.safe),
+                abandoned: self.window.abandoned_share(),
+            };
+            let waited = self.service.waited(now, &sample, circumstances);
             sample.queue_delay_min = sample.queue_delay_min.max(waited);
             sample.queue_delay_mean = sample.queue_delay_mean.max(waited);
-            self.safe = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
+            let limit = self.limit.on_sample(now, &sample).clamp(self.min, self.max);
+            self.safe = if self.service.is_probing() { self.min } else { limit };
         }
     }
+}
+
+/// Whether those who came in before `limit` was in force have gone. A few more than it are no sign of
+/// the contrary: who is refused takes a place for a moment.
+fn has_room(sample: &Sample, limit: u32) -> bool {
+    f64::from(sample.in_flight) <= f64::from(limit) * 1.1 + 1.0
 }
 
 /// What an answer of the source means.
@@ -364,5 +379,7 @@ fn gain_timed(now: Option<Timed>, before: Option<Timed>) -> Option<Timed> {
     Some(Timed { seconds: now.seconds - before.seconds, count: now.count - before.count })
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

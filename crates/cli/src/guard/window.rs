@@ -27,12 +27,16 @@ pub(crate) struct Counted {
     pub(crate) refused: u64,
     /// Connections that were closed; `None` if this mechanism cannot tell.
     pub(crate) completed: Option<u64>,
-    /// Connections at this moment; `None` if that is not known.
+    /// Connections at this moment, but for idle ones; `None` if that is not known.
     pub(crate) in_flight: Option<u32>,
     /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
     pub(crate) waited: Option<Duration>,
     /// Connections that the server had not accepted when last looked at.
     pub(crate) backlog: u32,
+    /// Connections that their clients had given up when last looked at, and their server had not.
+    pub(crate) abandoned: u32,
+    /// Idle connections, which are not among those in flight.
+    pub(crate) idle: u32,
 }
 
 /// What the kernel counted since a sample was last made.
@@ -47,6 +51,8 @@ pub(crate) struct Window {
     occupied: f64,
     in_flight_max: u32,
     waits: Waits,
+    /// At the looks of this window: connections given up, and all.
+    abandoned: (u64, u64),
 }
 
 /// What was seen of waiting.
@@ -92,6 +98,7 @@ impl Window {
             occupied: 0.0,
             in_flight_max: 0,
             waits: Waits::new(Duration::ZERO),
+            abandoned: (0, 0),
         }
     }
 
@@ -104,6 +111,9 @@ impl Window {
         self.first.get_or_insert(counted);
         if let Some(waited) = counted.waited {
             self.waits.add(waited, counted.backlog);
+            let (abandoned, all) = self.abandoned;
+            let seen = (u64::from(counted.abandoned), u64::from(after));
+            self.abandoned = (abandoned + seen.0, all + seen.1);
         }
         (self.turned, self.last) = (now, counted);
     }
@@ -142,6 +152,13 @@ impl Window {
         let span = now.saturating_since(self.began);
         let is_full = span >= WINDOW_MIN && self.completed() >= WINDOW_COMPLETED_MIN;
         self.last.completed.is_some() && (is_full || span >= WINDOW_MAX)
+    }
+
+    /// The share of the connections whose clients had given them up, 0 to 1.
+    pub(crate) fn abandoned_share(&self) -> f64 {
+        let (abandoned, all) = self.abandoned;
+        // The count and the list are not of quite the same moment.
+        (abandoned as f64 / all.max(1) as f64).min(1.0)
     }
 
     /// The least and the mean time that connections waited to be accepted, by Little's law: as many come

@@ -171,6 +171,64 @@ fn the_gate_opens_and_vanishes() {
     });
 }
 
+/// Purpose: connections on which nothing happens take no place of a limit that is found, and keep
+/// theirs in one that is given.
+#[test]
+fn idle_connections_take_no_place() {
+    in_namespace("idle_connections_take_no_place", || {
+        let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+        let connect = || TcpStream::connect(("127.0.0.1", PORT));
+        let two = ["--limit-min", "2", "--limit-start", "2", "--limit-max", "2"];
+        let Some(mut guard) = Guard::try_start(PORT, &two, GATE_NEEDS) else { return };
+        let answered = || {
+            let mut client = connect().expect("room");
+            let mut server = listener.accept().expect("it waits").0;
+            server.write_all(b"hello").expect("it is open");
+            client.read_exact(&mut [0; 5]).expect("it was sent");
+            (client, server)
+        };
+        let held = [answered(), answered()];
+        connect().expect_err("it is over the limit");
+        let line = guard.line_until(|line| line["idle"] == 2);
+        assert_eq!((&line["limit"], &line["in_flight"]), (&2.into(), &0.into()));
+        let more = [answered(), answered()];
+        connect().expect_err("it is over the limit");
+        assert_eq!(guard.stop(), Some(0));
+
+        let Some(mut guard) = Guard::try_start(PORT, &["--limit", "4"], GATE_NEEDS) else { return };
+        // A line a second: after the third they have been idle for long enough to be so.
+        let line = (0..3).map(|_| guard.next_line()).last().expect("three");
+        assert_eq!((&line["limit"], &line["in_flight"]), (&4.into(), &4.into()));
+        connect().expect_err("an idle connection is one, too");
+        assert_eq!(guard.stop(), Some(0));
+        drop((held, more));
+    });
+}
+
+/// Purpose: a gate before one address leaves the port of others alone, whatever refuses.
+#[test]
+fn one_address_is_guarded() {
+    in_namespace("one_address_is_guarded", || {
+        for mechanism in ["ebpf", "nft", "iptables"] {
+            let tool = if mechanism == "ebpf" { "ip" } else { mechanism };
+            if skip_without(tool) {
+                continue;
+            }
+            let listener = TcpListener::bind(("0.0.0.0", PORT)).expect("nobody else is here");
+            let flags = ["--address", "127.0.0.2", "--limit", "1", "--mechanism", mechanism];
+            let needs = "CAP_BPF and CAP_NET_ADMIN, and the tool";
+            let Some(guard) = Guard::try_start(PORT, &flags, needs) else { continue };
+            let held = TcpStream::connect(("127.0.0.2", PORT)).expect("room");
+            TcpStream::connect(("127.0.0.2", PORT)).expect_err("it is over the limit");
+            let others: Vec<TcpStream> = (0..3)
+                .map(|_| TcpStream::connect(("127.0.0.3", PORT)).expect("nothing is there"))
+                .collect();
+            assert_eq!(guard.stop(), Some(0));
+            drop((held, others, listener));
+        }
+    });
+}
+
 /// Takes one connection out of the backlog; whether there was one.
 fn listener_is_busy(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).expect("a socket");

@@ -1,4 +1,8 @@
 //! Servers that are not ours, the guard in front of them, and a namespace for each test.
+//!
+//! Whatever a test starts ends with it, children included, even if the test is killed: its namespace of
+//! processes goes with the test, which is the first process in it. And no server has the test's standard
+//! output, so that nobody who reads that waits for a server.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -16,23 +20,33 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Says that the re-executed test is inside.
 const INSIDE: &str = "GUARD_TEST_INSIDE";
 
-/// Runs `body` in a network namespace of its own, by running the test `name` again inside one.
+/// Runs `body` in namespaces of its own, of the network and of processes, by running the test `name`
+/// again inside them.
 pub(crate) fn in_namespace(name: &str, body: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    let can = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
+    let can = unshare().args(["ip", "link", "set", "lo", "up"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped {name}: it needs root, unshare and ip for a network namespace");
+        eprintln!("skipped {name}: it needs root, unshare and ip for a namespace of its own");
         return;
     }
-    let status = Command::new("unshare")
-        .args(["--net", "/bin/sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
+    let status = unshare()
+        .args(["/bin/sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().expect("it runs"))
         .args(["--exact", "--nocapture", name])
         .env(INSIDE, "1")
         .status();
     assert!(status.expect("it did a moment ago").success(), "inside the namespace");
+}
+
+/// Runs what follows as the first process of new namespaces, all of whose processes end with it, and
+/// it with us.
+fn unshare() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "--"]);
+    command
 }
 
 /// Whether the test cannot go on for lack of `program`; says so.
@@ -63,10 +77,11 @@ pub(crate) struct Process(Child);
 
 impl Process {
     fn start(command: &mut Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Process(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills it, and waits until it is gone. What it has started ends with the namespace.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -121,9 +136,7 @@ class Server(http.server.HTTPServer):
 
 Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 ";
-    let process = Process::start(
-        Command::new("python3").args(["-c", program, &port.to_string()]).stderr(Stdio::null()),
-    );
+    let process = Process::start(Command::new("python3").args(["-c", program, &port.to_string()]));
     await_port(port);
     process
 }
@@ -182,8 +195,7 @@ scrape_configs:
         Command::new("prometheus")
             .arg(format!("--config.file={}", path.display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stderr(Stdio::null()),
+            .arg(format!("--web.listen-address=127.0.0.1:{port}")),
     );
     await_port(port);
     process
@@ -254,6 +266,7 @@ impl Guard {
         let mut child = command
             .args(["guard", "--json", "--port", &port.to_string()])
             .args(flags)
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -19,7 +19,7 @@ mod program;
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -100,8 +100,10 @@ pub struct PortGate {
 }
 
 impl PortGate {
-    /// Stands before `port`, on every address of this thread's network namespace, in
-    /// [`Mode::Reset`]; [`Mode::Drop`] does the same, since only the listener's owner can drop.
+    /// Stands before `address` in this thread's network namespace, in [`Mode::Reset`]; [`Mode::Drop`]
+    /// does the same, since only the listener's owner can drop. The IPv6 wildcard means the port on
+    /// every address, of IPv4 too; that of IPv4 is refused, since a connection's end does not tell
+    /// which wildcard it came by.
     ///
     /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
     /// [`cgroup_root`]) or below: then the gate is told when connections end. Without one, the
@@ -109,14 +111,18 @@ impl PortGate {
     ///
     /// # Errors
     /// What was refused, and what to change. Nothing is left behind.
-    pub fn attach(port: u16, cgroup: Option<&Path>, limit: u32) -> io::Result<PortGate> {
+    pub fn attach(address: SocketAddr, cgroup: Option<&Path>, limit: u32) -> io::Result<PortGate> {
+        if address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+            let text = "0.0.0.0 has no gate of its own: use [::], which means every address";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
         let map = words.map().as_raw_fd();
         let events = match cgroup {
-            Some(cgroup) => Some(attach_events(map, port, cgroup)?),
+            Some(cgroup) => Some(attach_events(map, address, cgroup)?),
             None => None,
         };
-        let lookup = attach_lookup(&program::counting_lookup(map, port))?;
+        let lookup = attach_lookup(&program::counting_lookup(map, address))?;
         words.set_mode(Mode::Reset);
         Ok(PortGate { words, ledger: Ledger::default(), _lookup: lookup, _events: events })
     }
@@ -159,7 +165,7 @@ fn attach_lookup(program: &asm::Program) -> io::Result<OwnedFd> {
         .map_err(|error| explain("attaching a socket lookup", &error))
 }
 
-fn attach_events(map: i32, port: u16, cgroup: &Path) -> io::Result<OwnedFd> {
+fn attach_events(map: i32, address: SocketAddr, cgroup: &Path) -> io::Result<OwnedFd> {
     let what = format!("watching the control group {}", cgroup.display());
     let refused = |error: &io::Error| match error.raw_os_error() {
         Some(libc::EBADF | libc::EINVAL | libc::ENOENT | libc::ENOTDIR) => {
@@ -169,7 +175,7 @@ fn attach_events(map: i32, port: u16, cgroup: &Path) -> io::Result<OwnedFd> {
     };
     let cookie = namespace_cookie().map_err(|error| context(error, "SO_NETNS_COOKIE"))?;
     let directory = File::open(cgroup).map_err(|error| refused(&error))?;
-    let program = program::connection_events(map, port, cookie);
+    let program = program::connection_events(map, address, cookie);
     let program = call::load(&program, Purpose::Events, "highwater_lives")
         .map_err(|error| explain("loading a program of socket events", &error))?;
     call::link(&program, directory.as_fd(), Purpose::Events).map_err(|error| refused(&error))

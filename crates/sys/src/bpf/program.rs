@@ -14,9 +14,9 @@
 //!
 //! The context structures are those of `linux/bpf.h`, whose layout is part of the kernel's ABI.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use super::asm::Register::{R0, R1, R2, R3, R4, R6};
+use super::asm::Register::{self, R0, R1, R2, R3, R4, R6};
 use super::asm::{Assembler, If, Label, Program, Width};
 use super::map::{Mode, offset};
 
@@ -51,6 +51,9 @@ mod event {
     pub(super) const WHAT: i16 = 0;
     /// Of a change of state: from what, to what.
     pub(super) const NEW_STATE: i16 = 8;
+    pub(super) const FAMILY: i16 = 20;
+    pub(super) const LOCAL_IP4: i16 = 28;
+    pub(super) const LOCAL_IP6: i16 = 48;
     pub(super) const LOCAL_PORT: i16 = 68;
     /// A connection to a listener was established.
     pub(super) const ACCEPTED: i32 = 5;
@@ -111,12 +114,12 @@ pub(super) fn listener_filter(map: i32) -> Program {
     a.finish()
 }
 
-/// Counts what comes for `port`, whatever the address, and refuses with a reset what is beyond the limit, unless in
+/// Counts what comes for `address`, and refuses with a reset what is beyond the limit, unless in
 /// [`Mode::Off`].
-pub(super) fn counting_lookup(map: i32, port: u16) -> Program {
+pub(super) fn counting_lookup(map: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
     let (go_on, refuse) = (a.label(), a.label());
-    match_address(&mut a, (Ipv6Addr::UNSPECIFIED, port).into(), go_on);
+    match_address(&mut a, address, go_on);
     a.map_value(R1, map);
     admit_or(&mut a, refuse);
     a.place(go_on);
@@ -128,14 +131,15 @@ pub(super) fn counting_lookup(map: i32, port: u16) -> Program {
     a.finish()
 }
 
-/// Counts how connections to listeners on `port`, in the network namespace with this cookie, begin and
-/// end; an end frees its place.
-pub(super) fn connection_events(map: i32, port: u16, namespace: u64) -> Program {
+/// Counts how connections to `address`, in the network namespace with this cookie, begin and end; an end
+/// frees its place.
+pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -> Program {
     let mut a = Assembler::new();
     let (begin, changed, done) = (a.label(), a.label(), a.label());
     a.copy(R6, R1);
     a.load(Width::U32, R2, R6, event::LOCAL_PORT);
-    a.jump_if(R2, If::NotEqual, i32::from(port), done);
+    a.jump_if(R2, If::NotEqual, i32::from(address.port()), done);
+    match_end(&mut a, address.ip().to_canonical(), done);
     // A control group may reach over several network namespaces, and a program of another gate may
     // have asked for the changes of a connection there.
     a.call(event::NAMESPACE_COOKIE);
@@ -178,15 +182,34 @@ fn match_address(a: &mut Assembler, address: SocketAddr, other: Label) {
     let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     a.load(Width::U32, R2, R1, lookup::FAMILY);
     a.jump_if(R2, If::NotEqual, family, other);
+    if !ip.is_unspecified() {
+        match_ip(a, R1, ip, (lookup::LOCAL_IP4, lookup::LOCAL_IP6), other);
+    }
+}
+
+/// Goes on at `other` unless the connection in R6 is to `ip`. A listener for both families has IPv4
+/// connections that are called IPv6; their address tells them.
+fn match_end(a: &mut Assembler, ip: IpAddr, other: Label) {
+    if ip.is_unspecified() && ip.is_ipv6() {
+        return;
+    }
+    if ip.is_ipv6() {
+        a.load(Width::U32, R2, R6, event::FAMILY);
+        a.jump_if(R2, If::NotEqual, libc::AF_INET6, other);
+    }
+    match_ip(a, R6, ip, (event::LOCAL_IP4, event::LOCAL_IP6), other);
+}
+
+/// Goes on at `other` unless the context in `context` has `ip` where it keeps those of its family.
+fn match_ip(a: &mut Assembler, context: Register, ip: IpAddr, at: (i16, i16), other: Label) {
     let mut word_is = |position: i16, octets: [u8; 4]| {
-        a.load(Width::U32, R2, R1, position);
+        a.load(Width::U32, R2, context, position);
         a.jump_if(R2, If::NotEqual, i32::from_ne_bytes(octets), other);
     };
     match ip {
-        IpAddr::V4(ip) if ip.is_unspecified() => {}
-        IpAddr::V4(ip) => word_is(lookup::LOCAL_IP4, ip.octets()),
+        IpAddr::V4(ip) => word_is(at.0, ip.octets()),
         IpAddr::V6(ip) => {
-            for (position, octets) in (lookup::LOCAL_IP6..).step_by(4).zip(ip.octets().chunks(4)) {
+            for (position, octets) in (at.1..).step_by(4).zip(ip.octets().chunks(4)) {
                 word_is(position, [octets[0], octets[1], octets[2], octets[3]]);
             }
         }
@@ -286,6 +309,21 @@ mod tests {
         assert!(family("0.0.0.0:1") && !family("[::]:1") && !family("[::1]:1"));
     }
 
+    /// Purpose: a connection's end is told by the same address as its beginning: in its one word of IPv4,
+    /// whatever the family is called, or its four of IPv6 and the family.
+    #[test]
+    fn the_events_match_the_address() {
+        let conditions = |address: &str, positions: &[i16]| {
+            let listing = connection_events(7, address.parse().unwrap(), 1).to_string();
+            let reads = |position| listing.contains(&format!("r2 = *(u32 *)(r6 +{position})"));
+            positions.iter().filter(|&position| reads(position)).count()
+        };
+        let (v4, v6) = ([28], [20, 48, 52, 56, 60]);
+        assert_eq!(conditions("[::]:80", &v4) + conditions("[::]:80", &v6), 0);
+        assert_eq!((conditions("192.0.2.1:80", &v4), conditions("192.0.2.1:80", &v6)), (1, 0));
+        assert_eq!((conditions("[::1]:80", &v4), conditions("[::1]:80", &v6)), (0, 5));
+    }
+
     /// Purpose: as for the lookup. The addition comes before the comparison, and is taken back after it.
     #[test]
     fn the_filter_reads_so() {
@@ -324,7 +362,7 @@ mod tests {
     #[test]
     fn the_counting_lookup_reads_so() {
         assert_eq!(
-            counting_lookup(7, 8080).to_string(),
+            counting_lookup(7, "[::]:8080".parse().unwrap()).to_string(),
             "  0: r2 = *(u32 *)(r1 +12)
   1: if w2 != 0x6 goto 14
   2: r2 = *(u32 *)(r1 +60)
@@ -354,7 +392,7 @@ mod tests {
     #[test]
     fn the_events_read_so() {
         assert_eq!(
-            connection_events(7, 8080, 0x1_0000_0002).to_string(),
+            connection_events(7, "[::]:8080".parse().unwrap(), 0x1_0000_0002).to_string(),
             "  0: r6 = r1
   1: r2 = *(u32 *)(r6 +68)
   2: if w2 != 0x1f90 goto 28

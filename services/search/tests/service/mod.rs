@@ -14,7 +14,7 @@ use highwater_search::prng::Prng;
 /// Far longer than anything here takes: beyond it a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A `highwater-search` at work. Killed when dropped.
+/// A `highwater-search` at work. Killed when dropped, or when the thread that started it ends.
 pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
@@ -26,7 +26,8 @@ pub(crate) struct Process {
 
 /// The command, free of what the surroundings would set.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater-search"));
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_highwater-search")]);
     command.args(args).env_remove("PROVIDER_URL").stdin(Stdio::null());
     command
 }

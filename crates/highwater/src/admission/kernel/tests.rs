@@ -1,7 +1,8 @@
 //! The gates, in network namespaces that the tests make, with the privileges they leave.
 //!
-//! Each test runs itself again, as a process that is in a namespace of its own and has lost all
-//! capabilities but those named. Where that is not allowed, it says so and passes.
+//! Each test runs itself again, as a process that is in namespaces of its own and has lost all
+//! capabilities but those named. It is the first process of its namespace, so whatever it starts ends
+//! with it, and it with us. Where that is not allowed, it says so and passes.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -33,8 +34,9 @@ fn isolated(test: &str, capabilities: &str) -> bool {
     let inner = format!(
         "ip link set lo up && exec setpriv --inh-caps=-all --bounding-set={keep} \"$0\" \"$@\""
     );
-    let output = Command::new("unshare")
-        .args(["--net", "--", "sh", "-c", &inner])
+    let output = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"])
+        .args(["--mount-proc", "--", "sh", "-c", &inner])
         .arg(std::env::current_exe().expect("/proc is mounted"))
         .args(["--exact", &name, "--nocapture"])
         .env(INSIDE, "1")
@@ -42,7 +44,7 @@ fn isolated(test: &str, capabilities: &str) -> bool {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            say!("\n*** SKIPPED: unshare cannot be run: {error} ***\n");
+            say!("\n*** SKIPPED: setpriv cannot be run: {error} ***\n");
             return false;
         }
     };
@@ -52,7 +54,7 @@ fn isolated(test: &str, capabilities: &str) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     if said.contains("unshare failed") {
-        say!("\n*** SKIPPED: network namespaces need root: {said} ***\n");
+        say!("\n*** SKIPPED: namespaces need root: {said} ***\n");
         return false;
     }
     assert!(output.status.success(), "{said}");

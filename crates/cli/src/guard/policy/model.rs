@@ -1,0 +1,188 @@
+//! The policy, with the limiter it usually has, before models of servers that read ahead: nothing of
+//! their queues is to be seen at the door.
+
+use std::collections::VecDeque;
+
+use highwater_core::limit::{Aim, Gradient};
+
+use super::*;
+
+/// Time passes in these.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The guard's turns and looks, in ticks.
+const TURN: u64 = 25;
+const LOOK: u64 = 50;
+
+const MIN: u32 = 8;
+const START: u32 = 256;
+
+/// How a server comes by its answers.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// One core, one after the other, so many microseconds each.
+    Core { service_us: u64 },
+    /// Each takes so long, however many there are up to a number.
+    Backend { latency_ms: u64, at_once: usize },
+}
+
+/// Clients that come at a rate, whether or not they are answered, and give up at their deadline; a
+/// server that works for them all the same; and the guard between them.
+struct Scene {
+    kind: Kind,
+    deadline: u64,
+    policy: Policy,
+    counted: Counted,
+    /// When those that are let in and not yet answered came, in ticks.
+    queue: VecDeque<u64>,
+    /// What the core has not used of its time, in microseconds.
+    core_us: u64,
+    arriving: f64,
+    now: u64,
+    good: u64,
+}
+
+impl Scene {
+    /// A guard that comes upon a server with so many connections.
+    fn attach(kind: Kind, deadline_ms: u64, queued: u64) -> Scene {
+        let target = Duration::from_millis(10);
+        let aim = Aim { target, limit_max: 16384, start: START, spare: 1 };
+        let limit = Box::new(Gradient::new(aim));
+        let bounds = (START, MIN, aim.limit_max);
+        Scene {
+            kind,
+            deadline: deadline_ms,
+            policy: Policy::new(limit, bounds, None, Instant::ZERO),
+            counted: Counted { completed: Some(0), ..Counted::default() },
+            queue: std::iter::repeat_n(0, queued as usize).collect(),
+            core_us: 0,
+            arriving: 0.0,
+            now: 0,
+            good: 0,
+        }
+    }
+
+    /// Lets `seconds` pass with so many arriving a second; returns how many a second were answered in
+    /// time.
+    fn run(&mut self, seconds: u64, rate: f64) -> f64 {
+        let before = self.good;
+        for _ in 0..seconds * 1000 {
+            self.now += 1;
+            self.arrive(rate);
+            self.serve();
+            if self.now.is_multiple_of(TURN) {
+                self.turn();
+            }
+        }
+        (self.good - before) as f64 / seconds as f64
+    }
+
+    fn arrive(&mut self, rate: f64) {
+        self.arriving += rate * TICK.as_secs_f64();
+        while self.arriving >= 1.0 {
+            self.arriving -= 1.0;
+            if self.queue.len() < self.policy.limit() as usize {
+                self.counted.admitted += 1;
+                self.queue.push_back(self.now);
+            } else {
+                self.counted.refused += 1;
+            }
+        }
+    }
+
+    fn serve(&mut self) {
+        match self.kind {
+            Kind::Core { service_us } => {
+                self.core_us += TICK.as_micros() as u64;
+                while self.core_us >= service_us && !self.queue.is_empty() {
+                    self.core_us -= service_us;
+                    self.answer(0);
+                }
+                if self.queue.is_empty() {
+                    self.core_us = 0;
+                }
+            }
+            // As many places as there are work; each ends after its time, evenly spread.
+            Kind::Backend { latency_ms, at_once } => {
+                let busy = self.queue.len().min(at_once) as u64;
+                self.core_us += busy * TICK.as_micros() as u64;
+                while self.core_us >= latency_ms * 1000 && !self.queue.is_empty() {
+                    self.core_us -= latency_ms * 1000;
+                    self.answer(latency_ms);
+                }
+            }
+        }
+    }
+
+    /// Answers the oldest, who has waited as long as it has, but no less than `least`.
+    fn answer(&mut self, least: u64) {
+        let Some(came) = self.queue.pop_front() else { return };
+        self.counted.completed = self.counted.completed.map(|count| count + 1);
+        if (self.now - came).max(least) <= self.deadline {
+            self.good += 1;
+        }
+    }
+
+    fn turn(&mut self) {
+        self.counted.in_flight = Some(self.queue.len() as u32);
+        self.counted.waited = None;
+        if self.now.is_multiple_of(LOOK) {
+            let gone = |came: &&u64| self.now - **came > self.deadline;
+            self.counted.abandoned = self.queue.iter().filter(gone).count() as u32;
+            self.counted.waited = Some(Duration::ZERO);
+        }
+        let now = Instant::ZERO + Duration::from_millis(self.now);
+        self.policy.on_turn(now, self.counted, []);
+    }
+}
+
+/// Purpose: a guard that comes in the middle of an overload finds its way out by itself, whatever the
+/// excess, the deadline and the speed of the server.
+#[test]
+fn a_cold_start_in_an_overload_recovers() {
+    for (service_us, deadline_ms) in [(1100, 200), (1100, 500), (5000, 200), (100, 200)] {
+        let capacity = 1e6 / service_us as f64;
+        for excess in [2.0, 5.0, 10.0] {
+            let kind = Kind::Core { service_us };
+            // As many as a backlog of 4096 and two seconds of arrivals leave behind.
+            let queued = 4096.min((capacity * 2.0) as u64);
+            let mut scene = Scene::attach(kind, deadline_ms, queued);
+            scene.run(8, capacity * excess);
+            let good = scene.run(10, capacity * excess);
+            let limit = scene.policy.limit();
+            eprintln!(
+                "{service_us} us, {deadline_ms} ms, {excess}: {:.0} %, limit {limit}",
+                good / capacity * 100.0
+            );
+            assert!(
+                good > 0.9 * capacity,
+                "{service_us} us, {deadline_ms} ms, {excess} times: {good} of {capacity}, limit {limit}"
+            );
+        }
+    }
+}
+
+/// Purpose: where answers take long because of somebody else, asking what service is costs a moment, and
+/// then as many are let in as before.
+#[test]
+fn a_slow_server_is_asked_once() {
+    let kind = Kind::Backend { latency_ms: 100, at_once: 200 };
+    let mut scene = Scene::attach(kind, 200, 4000);
+    scene.run(8, 4000.0);
+    let good = scene.run(10, 4000.0);
+    assert!(good > 0.8 * 2000.0, "{good} of 2000, limit {}", scene.policy.limit());
+}
+
+/// Purpose: a guard that comes upon a server that keeps up refuses nobody for it.
+#[test]
+fn a_healthy_server_is_not_asked() {
+    for (kind, rate) in [
+        (Kind::Core { service_us: 1000 }, 700.0),
+        (Kind::Backend { latency_ms: 100, at_once: 200 }, 1500.0),
+    ] {
+        let mut scene = Scene::attach(kind, 500, 20);
+        scene.run(10, rate);
+        assert_eq!(scene.counted.refused, 0, "{kind:?}");
+        assert!(!scene.policy.service.is_probing());
+    }
+}
