@@ -16,6 +16,7 @@ ip                  iproute2         gates in the kernel are tried in network na
 nft                 nftables         one of those gates
 iptables            iptables         another
 nginx               nginx            a server that is not ours, for the guard to guard
+pgrep               procps           processes that a test leaves behind are found
 curl                curl             the services are asked by a client that is not ours
 '
 

@@ -9,11 +9,15 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more.
 seeds=${SIM_SEEDS:-500}
 log=${CARGO_TARGET_DIR:-target}/test.log
+# They take about ten; a hung one shall not hang whoever waits.
+minutes=45
+group=
+starts_postgres=
 
 main() {
   step "what the tests need" scripts/test-deps.sh
   # The tests share a Postgres, which the first of them starts and none can stop. Whoever had it before keeps it.
-  is_postgres_here || trap stop_postgres EXIT
+  is_postgres_here || starts_postgres=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "tests and doc tests" run_tests
@@ -37,15 +41,41 @@ is_postgres_here() {
   (exec 3<>"/dev/tcp/127.0.0.1/${HW_PG_PORT:-25432}") 2>/dev/null
 }
 
-stop_postgres() {
-  # No test may have needed it.
-  scripts/services/postgres.sh stop >/dev/null 2>&1 || true
-}
-
-# Every test binary runs even if one fails: a list of failures is worth more than the first of them.
+# Every test binary runs even if one fails: a list of failures is worth more than the first of them. They write to a file that
+# is shown meanwhile: a process that outlives its test would hold a pipe open, and whoever reads our output would wait for it.
 run_tests() {
   mkdir -p "$(dirname "$log")"
-  cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"
+  : >"$log"
+  local status=0 left
+  # Has a process group of its own.
+  timeout --kill-after=10s "${minutes}m" cargo test --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null &
+  group=$!
+  tail --pid="$group" --lines=+1 --follow --sleep-interval=0.2 "$log"
+  wait "$group" || status=$?
+  [ "$status" != 124 ] || echo "test.sh: the tests were ended after $minutes minutes" >&2
+  # What watches over a test's process ends a moment after it.
+  for _ in {1..20}; do
+    left=$(pgrep --pgroup "$group" --list-full) || break
+    sleep 0.1
+  done
+  if [ -n "$left" ]; then
+    printf 'test.sh: the tests left processes behind:\n%s\n' "$left" >&2
+    status=1
+  fi
+  end_tests
+  return "$status"
+}
+
+# Whatever still runs of the tests is ended with them.
+end_tests() {
+  [ -z "$group" ] || pkill -KILL --pgroup "$group" || true
+  group=
+}
+
+clean_up() {
+  end_tests
+  # No test may have needed it.
+  [ -z "$starts_postgres" ] || scripts/services/postgres.sh stop >/dev/null 2>&1 || true
 }
 
 # The sum of cargo's "test result" lines, one per test binary.
@@ -56,5 +86,7 @@ totals() {
     END { printf "%d passed, %d failed, %d ignored in %d s\n", passed, failed, ignored, seconds }' "$log"
 }
 
+trap clean_up EXIT
+trap 'exit 130' INT TERM
 rm -f "$log"
 main "$@"

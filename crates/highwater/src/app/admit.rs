@@ -26,7 +26,8 @@ impl App {
     /// Whether the target has a limit of its own.
     #[inline]
     pub(crate) fn is_limited(&self, target: Target) -> bool {
-        self.shared.endpoint(target).is_some_and(|endpoint| endpoint.concurrency.is_some())
+        self.shared.has_limits
+            && self.shared.endpoint(target).is_some_and(|endpoint| endpoint.concurrency.is_some())
     }
 
     /// A permit for one more request to the target; `None` if it is at its limit. Only for targets that

@@ -217,6 +217,8 @@ impl Build {
         let infos = self.endpoints.iter().map(|(route, _)| info(route)).collect();
         let wants_peer =
             self.wants_peer || self.endpoints.iter().any(|(r, _)| r.description.wants_peer);
+        let has_limits =
+            self.endpoints.iter().any(|(r, _)| r.description.options.concurrency_max.is_some());
         let endpoints = self.endpoints.into_iter().map(|(route, scope)| Endpoint {
             route: route_of[&route.path],
             scope,
@@ -238,6 +240,7 @@ impl Build {
             refusals: self.scopes.iter().map(Refusals::new).collect(),
             scopes: self.scopes,
             wants_peer,
+            has_limits,
             priority_field: self.priority_field,
         }))
     }

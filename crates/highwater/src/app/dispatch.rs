@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     pub(super) allowed_anywhere: HeaderValue,
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
+    /// Some endpoint has a limit of its own.
+    pub(super) has_limits: bool,
     /// By scope.
     pub(super) refusals: Vec<Refusals>,
     /// The field by which clients say how important their requests are.

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  room = what is left of --connections-max and, where accepting is the gate, of the limit
-//!         more than the listen queue holds   On          nothing to count
-//!         some                               Few(room)   the driver never accepts one too many
-//!         none                               Paused
+//!         twice what the listen queue holds   On          nothing to count, and cheapest
+//!         some                                Few(room)   the driver never accepts one too many
+//!         none                                Paused
 //! ```
 //!
-//! Where accepting is the gate, the listen queue is as short as the limit is low: who waits there has
-//! no place in any other queue.
+//! Where accepting is the gate, the listen queue is a fraction of the limit: who waits there has no
+//! place in any other queue, and one turn must not let in more than there is room for.
 //!
 //! Room is looked at once a turn, after all that could make some: connections that closed, requests
 //! that were answered. So whoever waits is let in with the turn that made the room.
@@ -25,6 +25,9 @@ use crate::metrics::Rejection;
 
 /// Connections that may wait to be accepted.
 pub(super) const BACKLOG: u32 = 4096;
+
+/// One in so many of the limit, where accepting is the gate.
+const BACKLOG_SHARE: u32 = 4;
 
 /// The fewest of them, however low the limit. Where accepting is the gate, as many may wait outside as
 /// the limit lets in: each of them will wait for as long as it takes to serve those before it, and
@@ -110,7 +113,8 @@ impl<C: Clock> State<C> {
             // Room moves with every turn, and telling the driver costs: what it may still accept is
             // neither too many nor so few that somebody could wait for it.
             Accepting::Few(left) if left <= room && left >= room.min(FEW_ENOUGH) => self.accepting,
-            _ if room > BACKLOG => Accepting::On,
+            // As many may have come meanwhile as wait already.
+            _ if room > 2 * self.backlog => Accepting::On,
             _ => few(room),
         }
     }
@@ -161,7 +165,7 @@ impl<D: Driver> Worker<D> {
         if state.gate.room() == Some(0) {
             state.suspect_until = state.now + DOUBT;
         }
-        let wanted = share.clamp(BACKLOG_MIN, BACKLOG);
+        let wanted = (share / BACKLOG_SHARE).clamp(BACKLOG_MIN, BACKLOG);
         let before = state.backlog;
         let far = wanted <= before / 2 || wanted / 2 >= before || wanted == BACKLOG;
         if far && wanted != before && !state.draining {

@@ -37,10 +37,11 @@ use crate::metrics::Rejection;
 /// two, it looks.
 pub(crate) const THINK_MAX: Duration = Duration::from_millis(1);
 
-/// Requests started between two readings of the clock, at most. A reading costs some 25 ns, so with
-/// four of them a plain request bears a thousandth of its cost; and when requests suddenly take long, a
-/// turn takes no longer than four of them.
-const UNTIMED_MAX: u32 = 4;
+/// Requests started between two readings of the clock, at most: a reading costs some 25 ns, a sixteenth
+/// of which is nothing even to a pipelined request. Before a turn's first reading, only as many as do no
+/// harm if requests suddenly take long; what they took says how many may follow.
+const UNTIMED_MAX: u32 = 16;
+const UNTIMED_FIRST: u32 = 4;
 
 /// Clock readings within `THINK_MAX`, roughly.
 const READINGS: u64 = 8;
@@ -49,9 +50,10 @@ const READINGS: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Pace {
     think_max: Duration,
-    /// Requests that may be started before the clock is read.
+    /// Requests that may be started before the clock is read, and how many that were at first.
     left: u32,
-    /// What `left` was last set to, and when.
+    granted: u32,
+    /// How many fit between two readings.
     batch: u32,
     read_at: Instant,
     /// When thinking must end.
@@ -61,15 +63,15 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(think_max: Duration) -> Self {
         let (read_at, until) = (Instant::ZERO, Instant::ZERO);
-        Pace { think_max, left: 0, batch: UNTIMED_MAX, read_at, until }
+        Pace { think_max, left: 0, granted: 0, batch: UNTIMED_FIRST, read_at, until }
     }
 
     /// A turn begins. If somebody waits already, nothing is started before the queue's turn.
     #[inline]
     pub(super) fn begin(&mut self, now: Instant, somebody_waits: bool) {
-        self.read_at = now;
         self.until = now + self.think_max;
-        self.left = if somebody_waits || self.think_max.is_zero() { 0 } else { self.batch };
+        let hold = somebody_waits || self.think_max.is_zero();
+        self.grant(now, if hold { 0 } else { self.batch.min(UNTIMED_FIRST) });
     }
 
     /// Whether nothing more may be started without asking.
@@ -87,32 +89,43 @@ impl Pace {
     /// The clock has been read: is there time for more? As many as fit between two readings.
     fn has_time(&mut self, now: Instant) -> bool {
         self.learn(now);
-        self.left = if now < self.until { self.batch } else { 0 };
+        self.grant(now, if now < self.until { self.batch } else { 0 });
         self.left > 0
     }
 
     /// The turn is over, and the clock has been read for that.
     #[inline]
     pub(super) fn end(&mut self, now: Instant) {
-        if self.left < self.batch {
-            self.learn(now);
-        }
-    }
-
-    /// Learns from what was started since the last reading how many to start before the next.
-    fn learn(&mut self, now: Instant) {
-        let started = u64::from(self.batch - self.left);
-        let (took, share) = (nanos(now - self.read_at), nanos(self.think_max) / READINGS);
-        let fit = (share * started).checked_div(took).unwrap_or(u64::MAX);
-        self.batch = fit.clamp(1, u64::from(UNTIMED_MAX)) as u32;
-        self.read_at = now;
+        self.learn(now);
+        self.grant(now, 0);
     }
 
     /// Exactly one request is started now, whatever the time.
     fn allow_one(&mut self, now: Instant) {
+        self.grant(now, 1);
+    }
+
+    /// Nothing more is started in this turn.
+    fn stop(&mut self) {
+        self.granted -= self.left;
+        self.left = 0;
+    }
+
+    fn grant(&mut self, now: Instant, count: u32) {
         self.read_at = now;
-        self.batch = 1;
-        self.left = 1;
+        self.left = count;
+        self.granted = count;
+    }
+
+    /// Learns from what was started since the last reading how many to start before the next.
+    fn learn(&mut self, now: Instant) {
+        let started = u64::from(self.granted - self.left);
+        if started == 0 {
+            return;
+        }
+        let (took, share) = (nanos(now - self.read_at), nanos(self.think_max) / READINGS);
+        let fit = (share * started).checked_div(took).unwrap_or(u64::MAX);
+        self.batch = fit.clamp(1, u64::from(UNTIMED_MAX)) as u32;
     }
 }
 
@@ -325,12 +338,79 @@ impl<D: Driver> Worker<D> {
             state.resume(id, &entry, verdict);
         }
         let state = &mut self.state;
-        state.pace.left = 0;
+        state.pace.stop();
         state.at_hand = AtHand::at_once(state.now);
     }
 
     /// Whether requests wait for their turn.
     pub(crate) fn has_backlog(&self) -> bool {
         !self.state.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts requests that take `each` until the turn that began at `now` has no more time. Returns how
+    /// many, and how often the clock was read for that.
+    fn turn(pace: &mut Pace, now: &mut Instant, each: Duration) -> (u32, u32) {
+        let (mut started, mut readings) = (0, 0);
+        pace.begin(*now, false);
+        loop {
+            if pace.is_up() {
+                readings += 1;
+                if !pace.has_time(*now) {
+                    break;
+                }
+            }
+            pace.count();
+            started += 1;
+            *now += each;
+        }
+        pace.end(*now);
+        (started, readings)
+    }
+
+    /// Purpose: thinking ends after its time, give or take one reading of the clock, whatever a request
+    /// takes; and cheap requests bear a sixteenth of a reading each.
+    #[test]
+    fn thinking_is_bounded() {
+        for each in [200, 1_000, 10_000, 60_000, 900_000, 5_000_000].map(Duration::from_nanos) {
+            let (mut pace, mut now) = (Pace::new(THINK_MAX), Instant::ZERO);
+            turn(&mut pace, &mut now, each);
+            let begun = now;
+            let (started, readings) = turn(&mut pace, &mut now, each);
+            let bound = THINK_MAX + (THINK_MAX / READINGS as u32).max(each);
+            assert!(now - begun <= bound, "{each:?}: {:?}", now - begun);
+            if each <= Duration::from_micros(1) {
+                assert!(readings <= 2 + started / UNTIMED_MAX, "{each:?}: {readings} of {started}");
+            }
+        }
+    }
+
+    /// Purpose: when requests take long all of a sudden, the first turn of it is no longer than a few.
+    #[test]
+    fn a_sudden_change_is_found_out() {
+        let (mut pace, mut now) = (Pace::new(THINK_MAX), Instant::ZERO);
+        for _ in 0..10 {
+            turn(&mut pace, &mut now, Duration::from_nanos(200));
+        }
+        let slow = Duration::from_millis(2);
+        assert_eq!(turn(&mut pace, &mut now, slow).0, UNTIMED_FIRST);
+        assert_eq!(turn(&mut pace, &mut now, slow).0, 1);
+    }
+
+    /// Purpose: nothing is started before the queue's turn if somebody waits there, and exactly one for
+    /// each that is taken from it.
+    #[test]
+    fn those_who_wait_come_first() {
+        let mut pace = Pace::new(THINK_MAX);
+        pace.begin(Instant::ZERO, true);
+        assert!(pace.is_up());
+        pace.allow_one(Instant::ZERO);
+        assert!(!pace.is_up());
+        pace.count();
+        assert!(pace.is_up());
     }
 }
