@@ -150,10 +150,6 @@ fn a_cold_start_in_an_overload_recovers() {
             scene.run(8, capacity * excess);
             let good = scene.run(10, capacity * excess);
             let limit = scene.policy.limit();
-            eprintln!(
-                "{service_us} us, {deadline_ms} ms, {excess}: {:.0} %, limit {limit}",
-                good / capacity * 100.0
-            );
             assert!(
                 good > 0.9 * capacity,
                 "{service_us} us, {deadline_ms} ms, {excess} times: {good} of {capacity}, limit {limit}"
