@@ -308,11 +308,7 @@ impl World {
     fn look_at_listener(&mut self, is_full: bool, room: u32) -> Result<(), String> {
         let network = &self.worker.driver().network;
         let now = network.turn_at;
-        let welcome = match network.accepting() {
-            Accepting::On => u32::MAX,
-            Accepting::Few(count) => count,
-            Accepting::Paused | Accepting::Closed => 0,
-        };
+        let welcome = network.welcome();
         if welcome > room && self.drained_at.is_none() {
             return Err(format!("{welcome} more may be accepted, and there is room for {room}"));
         }
