@@ -17,7 +17,7 @@ use crate::call::check;
 /// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Shared with nobody for longer than a system call takes ([`Overflows`]).
+    /// Shared with nobody for longer than a system call takes ([`ListenQueue`]).
     fd: Arc<OwnedFd>,
     backlog: u32,
     /// A gate's program looks at what arrives here, and connections inherit it.
@@ -97,9 +97,9 @@ impl Listener {
         listen(&self.fd, backlog)
     }
 
-    /// What tells how many connections its backlog had no room for. Does not keep it open.
-    pub fn overflows(&self) -> Overflows {
-        Overflows(Arc::downgrade(&self.fd))
+    /// What tells who waits here, and who found no room.
+    pub fn queue(&self) -> ListenQueue {
+        ListenQueue(Arc::downgrade(&self.fd))
     }
 
     /// Has `program` look at every packet that arrives here, and decide.
@@ -136,34 +136,43 @@ impl AsFd for Listener {
     }
 }
 
-/// How many attempts to connect a listener's backlog had no room for: the kernel drops them and tells
-/// nobody else.
+/// The connections that wait at a listener to be accepted. Does not keep it open.
 #[derive(Clone, Debug)]
-pub struct Overflows(Weak<OwnedFd>);
+pub struct ListenQueue(Weak<OwnedFd>);
 
-impl Overflows {
-    /// So many since the listener was made, counted round at 2³². An attempt that is repeated, by
-    /// default after a second, counts again, and so does what a gate's program dropped. `None` once
-    /// the listener is closed, or if the kernel does not say.
-    pub fn count(&self) -> Option<u32> {
+impl ListenQueue {
+    /// How many attempts to connect found no room in it since the listener was made, counted round at
+    /// 2³²: the kernel drops them and tells nobody else. An attempt that is repeated, by default after a
+    /// second, counts again, and so does what a gate's program dropped. `None` once the listener is
+    /// closed, or if the kernel does not say.
+    pub fn overflows(&self) -> Option<u32> {
         // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last that there is.
         const DROPS: usize = 8;
+        let memory: [u32; DROPS + 1] = self.option(libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+        Some(memory[DROPS])
+    }
+
+    /// How many wait now: their handshake is complete, and nobody has accepted them. `None` as for
+    /// [`overflows`](ListenQueue::overflows).
+    pub fn waiting(&self) -> Option<u32> {
+        // `tcpi_unacked` of `linux/tcp.h`, which of a listener says this: the fifth word after the eight
+        // bytes at the beginning. The structure grows with the kernel, at its end.
+        const UNACKED: usize = 6;
+        let info: [u32; UNACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
+        Some(info[UNACKED])
+    }
+
+    /// The beginning of an option that is made of words.
+    fn option<const N: usize>(&self, level: i32, option: i32) -> Option<[u32; N]> {
         let fd = self.0.upgrade()?;
-        let mut memory = [0_u32; DROPS + 1];
-        let mut len = mem::size_of_val(&memory) as libc::socklen_t;
-        let place = memory.as_mut_ptr().cast();
-        // SAFETY: `memory` and `len` are valid for writes, and `len` says how much there is room for.
-        let result = unsafe {
-            libc::getsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_MEMINFO,
-                place,
-                &raw mut len,
-            )
-        };
+        let mut words = [0_u32; N];
+        let mut len = mem::size_of_val(&words) as libc::socklen_t;
+        let place = words.as_mut_ptr().cast();
+        // SAFETY: `words` and `len` are valid for writes, and `len` says how much there is room for.
+        let result =
+            unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, place, &raw mut len) };
         check(result).ok()?;
-        (len as usize == mem::size_of_val(&memory)).then_some(memory[DROPS])
+        (len as usize == mem::size_of_val(&words)).then_some(words)
     }
 }
 

@@ -6,13 +6,13 @@
 //!
 //! Invariant: the total never falls, not even when a listener is closed.
 
-use highwater_sys::{Listener, Overflows};
+use highwater_sys::{ListenQueue, Listener};
 
 /// The backlogs of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Backlogs {
     /// Each listener, with its count at the last look.
-    listeners: Vec<(Overflows, u32)>,
+    listeners: Vec<(ListenQueue, u32)>,
     total: u64,
 }
 
@@ -20,17 +20,17 @@ impl Backlogs {
     /// Those of `listeners`, which stay their owners'.
     pub(crate) fn of(listeners: &[Listener]) -> Self {
         let watch = |listener: &Listener| {
-            let overflows = listener.overflows();
-            let count = overflows.count().unwrap_or(0);
-            (overflows, count)
+            let queue = listener.queue();
+            let count = queue.overflows().unwrap_or(0);
+            (queue, count)
         };
         Backlogs { listeners: listeners.iter().map(watch).collect(), total: 0 }
     }
 
     /// Attempts to connect that found no room, since this began to look.
     pub(crate) fn overflowed(&mut self) -> u64 {
-        for (overflows, before) in &mut self.listeners {
-            if let Some(count) = overflows.count() {
+        for (queue, before) in &mut self.listeners {
+            if let Some(count) = queue.overflows() {
                 // The kernel's counter goes round.
                 self.total += u64::from(count.wrapping_sub(*before));
                 *before = count;

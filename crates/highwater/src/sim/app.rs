@@ -26,6 +26,8 @@ pub(super) const SMALL_BODY_MAX: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     alive: AtomicUsize,
+    /// Turns of the worker so far.
+    turns: AtomicUsize,
     pub(super) detached_begun: AtomicUsize,
     pub(super) detached_done: AtomicUsize,
 }
@@ -34,6 +36,19 @@ impl Ledger {
     /// Futures and streams that were made and not dropped.
     pub(super) fn alive(&self) -> usize {
         self.alive.load(Relaxed)
+    }
+
+    /// A turn has passed.
+    pub(super) fn turn(&self) {
+        self.turns.fetch_add(1, Relaxed);
+    }
+
+    /// Waits for so many turns.
+    async fn rest(&self, turns: usize) {
+        let until = self.turns.load(Relaxed) + turns;
+        while self.turns.load(Relaxed) < until {
+            Yield(1).await;
+        }
     }
 
     fn enter(self: &Arc<Self>) -> Guest {
@@ -153,13 +168,17 @@ async fn length(mut body: BodyStream, State(ledger): Books) -> Result<String, Er
     Ok(length.to_string())
 }
 
-/// Takes its time over each piece, so that the client has to wait.
+/// Takes its time, so that the client has to wait: six turns for every 4 KiB, so a hundred for as much as
+/// may wait for a handler.
 async fn sip(mut body: BodyStream, State(ledger): Books) -> Result<String, Error> {
     let _guest = ledger.enter();
-    let mut length = 0;
+    let (mut length, mut rested_at) = (0, 0);
     while let Some(piece) = body.next().await {
         length += piece?.len();
-        Yield(5).await;
+        if length - rested_at > 4096 {
+            rested_at = length;
+            ledger.rest(6).await;
+        }
     }
     Ok(length.to_string())
 }

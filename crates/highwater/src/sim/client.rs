@@ -57,11 +57,14 @@ impl Client {
             },
             stubborn: prng.chance(1, 8),
         };
-        // Whoever has much to say does not say it byte by byte.
+        // Whoever has much to say does not say it byte by byte; and some in haste.
         let all: usize = script.steps.iter().map(Step::len).sum();
         let say_max = if all > 20_000 { pace.say_max.max(300) } else { pace.say_max };
+        let hasty = all > 60_000 && prng.chance(1, 2);
+        let say_max = if hasty { 64 * 1024 } else { say_max };
         // A client that says a byte at a time takes its time only between a few of them.
-        let pause_max = if pace.say_max < 20 { Duration::from_micros(200) } else { pace.pause_max };
+        let pause_max =
+            if pace.say_max < 20 || hasty { Duration::from_micros(100) } else { pace.pause_max };
         let heads = script.requests.iter().map(|request| request.wanted.head_only).collect();
         Client {
             link: network.add(window),

@@ -20,6 +20,9 @@ const DEFERRED_MAX: u32 = 2000;
 /// Turns within which input is read that nothing holds up.
 const UNHEARD_MAX: u32 = 20;
 
+/// How many times as long it may take where the handler takes its time.
+const SLOW_FACTOR: u32 = 10;
+
 /// Turns after which a deadline that has passed must have been acted upon, besides the one in which
 /// that was noticed.
 const OVERDUE_MAX: u32 = 1;
@@ -114,7 +117,7 @@ impl Watch {
         let held = request.is_some_and(|request| {
             self.times[at].head.is_some()
                 && match request.hold {
-                    Hold::Quick => false,
+                    Hold::Quick | Hold::Slow => false,
                     Hold::Pool | Hold::PoolOrTimeout => !around.pool_is_quiet,
                     Hold::Timeout | Hold::Never => true,
                 }
@@ -132,8 +135,14 @@ impl Watch {
                 && !self.reader.interims().contains(&at)
         });
         let waits = !busy && (asked || asks || self.reader.is_inside());
+        let is_slow = request.is_some_and(|request| request.hold == Hold::Slow);
+        let bound = |turns: u32| match (around.defers, is_slow) {
+            (true, _) => DEFERRED_MAX,
+            (false, true) => turns * SLOW_FACTOR,
+            (false, false) => turns,
+        };
         self.unanswered = if waits { self.unanswered + 1 } else { 0 };
-        if self.unanswered > if around.defers { DEFERRED_MAX } else { UNANSWERED_MAX } {
+        if self.unanswered > bound(UNANSWERED_MAX) {
             return Err(format!("request {at} is not answered"));
         }
         // What comes behind a request that is not answered yet has to wait; little of it in memory.
@@ -144,7 +153,7 @@ impl Watch {
         }
         let unheard = !busy && link.is_held_back();
         self.unheard = if unheard { self.unheard + 1 } else { 0 };
-        if self.unheard > if around.defers { DEFERRED_MAX } else { UNHEARD_MAX } {
+        if self.unheard > bound(UNHEARD_MAX) {
             return Err("the client is not listened to".into());
         }
         Ok(())

@@ -30,6 +30,9 @@ const DELIVERY_MAX: usize = 4096;
 /// Events reported by one poll, if nothing is random.
 const EVENTS_MAX: usize = 256;
 
+/// How many may wait to be accepted until the worker says otherwise: as a server's listener begins.
+const BACKLOG_MAX: u32 = 4096;
+
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
 
@@ -60,6 +63,8 @@ pub(crate) struct Network {
     slots: Vec<Option<usize>>,
     /// Connections in the listen queue.
     backlog: VecDeque<usize>,
+    /// How many may wait there, as the worker has asked for it.
+    backlog_max: u32,
     accepting: Accepting,
     /// An accept has failed; nothing is accepted before the worker says something.
     accept_stopped: bool,
@@ -93,6 +98,7 @@ impl Network {
             links: Vec::new(),
             slots: Vec::new(),
             backlog: VecDeque::new(),
+            backlog_max: BACKLOG_MAX,
             accepting: Accepting::Paused,
             accept_stopped: false,
             next_accept_fails: false,
@@ -121,6 +127,16 @@ impl Network {
     /// Connections that wait to be accepted.
     pub(crate) fn waiting(&self) -> usize {
         self.backlog.len()
+    }
+
+    /// How many more may be accepted before the worker can say stop: where it takes all that come, those
+    /// who wait, and as many who have come meanwhile.
+    pub(crate) fn welcome(&self) -> u32 {
+        match self.accepting {
+            Accepting::On => 2 * self.backlog_max,
+            Accepting::Few(count) => count,
+            Accepting::Paused | Accepting::Closed => 0,
+        }
     }
 
     pub(crate) fn accepting(&self) -> Accepting {
@@ -468,6 +484,7 @@ impl Driver for SimDriver {
 
     fn backlog(&mut self, backlog: u32) {
         // A client that is dropped tries again, and so cannot be told from one that waits.
+        self.network.backlog_max = backlog;
         self.network.trace.line(|| format!("⇐ backlog {backlog}"));
     }
 

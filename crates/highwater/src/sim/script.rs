@@ -29,6 +29,8 @@ pub(super) enum Step {
 pub(super) enum Hold {
     /// A few turns.
     Quick,
+    /// Two hundred turns, in which it reads now and then.
+    Slow,
     /// Until the pool has run.
     Pool,
     /// Until the pool has run, or the route's timeout.
@@ -229,7 +231,7 @@ impl Writer<'_> {
             // More than waits for a handler before the client has to.
             18 if self.limits.body_max > 150_000 => {
                 let len = 70_000 + self.prng.below(80_000);
-                self.streamed("/sip", app::big(len as usize))
+                Draft { hold: Hold::Slow, ..self.streamed("/sip", app::big(len as usize)) }
             }
             _ => {
                 let body = self.body(self.limits.discard_max.min(self.limits.body_max).min(20_000));

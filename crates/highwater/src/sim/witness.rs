@@ -407,7 +407,7 @@ fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Resul
         return Ok(());
     }
     let right = match request.hold {
-        Hold::Quick | Hold::Never => false,
+        Hold::Quick | Hold::Slow | Hold::Never => false,
         Hold::Pool => around.pool_is_bounded,
         Hold::PoolOrTimeout => around.pool_is_bounded || timed_out,
         Hold::Timeout => timed_out,

@@ -246,6 +246,7 @@ impl World {
             _ => Wait::Until(self.worker.driver().network.now() + timeout),
         };
         let Ok(events) = self.worker.turn(wait);
+        self.ledger.turn();
         if self.prng.chance(1, self.plan.pool_one_in) {
             self.pool.run_deferred();
         }
@@ -299,13 +300,18 @@ impl World {
                 .look(link, &client.requests, allocated, &around)
                 .map_err(|what| format!("client {at}: {what}"))?;
         }
-        self.look_at_listener(is_full)
+        self.look_at_listener(is_full, self.plan.connections_max.saturating_sub(connections))
     }
 
-    /// Whoever waits is accepted if there is room, and soon if room can be made.
-    fn look_at_listener(&mut self, is_full: bool) -> Result<(), String> {
+    /// Whoever waits is accepted if there is room, and soon if room can be made; and no more may come
+    /// than there is `room` for.
+    fn look_at_listener(&mut self, is_full: bool, room: u32) -> Result<(), String> {
         let network = &self.worker.driver().network;
         let now = network.turn_at;
+        let welcome = network.welcome();
+        if welcome > room && self.drained_at.is_none() {
+            return Err(format!("{welcome} more may be accepted, and there is room for {room}"));
+        }
         let is_open = self.drained_at.is_none() && network.waiting() > 0;
         let is_shut = self.plan.shed == Shed::Accept && self.busy() >= self.plan.limit as usize;
         let is_paused = network.accepting() == Accepting::Paused;

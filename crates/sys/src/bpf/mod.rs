@@ -13,6 +13,7 @@
 
 mod asm;
 mod call;
+mod cookies;
 mod ledger;
 mod map;
 mod program;
@@ -25,19 +26,40 @@ use std::path::{Path, PathBuf};
 
 use highwater_core::time::Instant;
 
-use crate::Listener;
 use crate::call::{check, context};
 use crate::capability::{self, Capability};
+use crate::{ListenQueue, Listener};
 use call::Purpose;
-use ledger::Ledger;
+use cookies::Cookies;
+use ledger::{Ledger, Totals};
 
 pub use map::{Counts, Mode, Words};
 
 /// A gate before listeners of ours.
+///
+/// # How exact
+/// A SYN takes a place, so that no number of them at once can get more places than there are: while every
+/// handshake is completed, connections accepted or waiting to be accepted are never more than the limit.
+///
+/// Handshakes that are not completed would keep places from others, so
+/// [`reconcile`](SocketGate::reconcile) gives away those of as many as were under way throughout the last
+/// second, and of as many as are to be expected, given the share that was lost lately. Who arrives after
+/// all is beyond the limit, until the next call. So the limit is exceeded by no more than the handshakes
+/// under way and what a flood sends between two calls (at most 1000). While places are given away
+/// [`Words::taken`] may be below 0.
+///
+/// A flood of SYNs in the name of others takes places for about a second, until it is known as one.
+///
+/// While the kernel answers SYNs with cookies the gate drops instead of resetting, or it would reset
+/// those who bring back a cookie. It may reset some until the next call has noticed.
 #[derive(Debug)]
 pub struct SocketGate {
     words: Words,
     ledger: Ledger,
+    queues: Vec<ListenQueue>,
+    cookies: Cookies,
+    /// What to do with connections beyond the limit, unless cookies forbid it.
+    mode: Mode,
     /// The lookup program is attached as long as this is open.
     _lookup: OwnedFd,
 }
@@ -67,7 +89,14 @@ impl SocketGate {
                 .map_err(|error| explain("attaching a socket filter", &error))?;
         }
         words.set_mode(Mode::Reset);
-        Ok(SocketGate { words, ledger: Ledger::default(), _lookup: lookup })
+        Ok(SocketGate {
+            words,
+            ledger: Ledger::default(),
+            queues: listeners.iter().map(Listener::queue).collect(),
+            cookies: Cookies::watch(),
+            mode: Mode::Reset,
+            _lookup: lookup,
+        })
     }
 
     /// The page shared with the programs.
@@ -75,11 +104,26 @@ impl SocketGate {
         &self.words
     }
 
-    /// Forgives places that were taken and never became a connection; `accepted` is how many
-    /// connections were accepted so far. To be called a few times a second.
+    /// What happens to connections beyond the limit. [`Mode::Reset`] means dropping while the kernel
+    /// sends cookies.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.words.set_mode(mode);
+    }
+
+    /// Gives away places of handshakes that will not be completed; `accepted` is how many connections
+    /// were accepted so far. To be called about ten times a second.
     pub fn reconcile(&mut self, now: Instant, accepted: u64) {
-        let correction = self.ledger.reconcile(now, self.words.counts().admitted, accepted);
+        // Who is admitted between these looks arrives too early in this call, and not in the next.
+        let Counts { admitted, reset, dropped } = self.words.counts();
+        let waiting: u64 = self.queues.iter().filter_map(ListenQueue::waiting).map(u64::from).sum();
+        let (refused, arrived) = (reset + dropped, accepted + waiting);
+        let correction = self.ledger.reconcile(now, Totals { admitted, refused, arrived });
         self.words.add_taken(correction);
+        self.words.set_mode(match self.mode {
+            Mode::Reset if self.cookies.are_out(now) => Mode::Drop,
+            mode => mode,
+        });
     }
 }
 
@@ -94,7 +138,6 @@ impl Drop for SocketGate {
 #[derive(Debug)]
 pub struct PortGate {
     words: Words,
-    ledger: Ledger,
     _lookup: OwnedFd,
     _events: Option<OwnedFd>,
 }
@@ -107,7 +150,8 @@ impl PortGate {
     ///
     /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
     /// [`cgroup_root`]) or below: then the gate is told when connections end. Without one, the
-    /// caller has to say so itself with [`Words::set_taken`].
+    /// caller has to say so itself with [`Words::set_taken`]. A SYN that nobody follows up keeps its
+    /// place until the caller corrects the count.
     ///
     /// # Errors
     /// What was refused, and what to change. Nothing is left behind.
@@ -124,20 +168,12 @@ impl PortGate {
         };
         let lookup = attach_lookup(&program::counting_lookup(map, address))?;
         words.set_mode(Mode::Reset);
-        Ok(PortGate { words, ledger: Ledger::default(), _lookup: lookup, _events: events })
+        Ok(PortGate { words, _lookup: lookup, _events: events })
     }
 
     /// The page shared with the programs.
     pub fn words(&self) -> &Words {
         &self.words
-    }
-
-    /// Forgives places that were taken and never became a connection. To be called a few times a
-    /// second, if the gate watches a control group.
-    pub fn reconcile(&mut self, now: Instant) {
-        let (established, _) = self.words.lives();
-        let correction = self.ledger.reconcile(now, self.words.counts().admitted, established);
-        self.words.add_taken(correction);
     }
 }
 

@@ -9,7 +9,8 @@
 //!   sees TCP's flags, so that only a SYN is a connection. It admits by one atomic step, so that two
 //!   SYNs at once on two cores can never both get the last place. Whoever it refuses hears nothing.
 //! * [`counting_lookup`] does both where the listeners are somebody else's. It cannot see flags: a
-//!   stray packet counts until [the ledger](super::ledger) forgives it.
+//!   stray packet counts until whoever owns the gate has compared it with the kernel's list of
+//!   connections. Nor can it tell the SYN cookies that come back: each takes a second place.
 //! * [`connection_events`] tells when such a connection is established and when it is over.
 //!
 //! The context structures are those of `linux/bpf.h`, whose layout is part of the kernel's ABI.

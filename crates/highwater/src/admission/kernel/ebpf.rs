@@ -54,7 +54,7 @@ impl KernelGate for Ebpf {
     }
 
     fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
-        self.0.words().set_mode(match how {
+        self.0.set_mode(match how {
             Refusal::Reset => Mode::Reset,
             Refusal::Drop => Mode::Drop,
         });

@@ -92,8 +92,8 @@ pub(crate) trait KernelGate: Send {
     /// What was done so far, about a second old at most.
     fn counts(&mut self) -> io::Result<Counts>;
 
-    /// Corrects the count of work by connections that were admitted and never came out of accept;
-    /// `accepted` is how many came, so far.
+    /// Corrects the count of work by handshakes that were admitted and are not going to be completed;
+    /// `accepted` is how many connections came out of accept, so far.
     fn reconcile(&mut self, now: Instant, accepted: u64);
 
     /// Where workers say how much work they have; `None` if the gate counts by itself.

@@ -3,14 +3,16 @@
 //! Expectations come from what the gate promises and from counting connections on both sides, not
 //! from the programs. Where a namespace cannot be made, the tests say so and pass.
 
+mod floods;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ops::Deref;
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use highwater_core::time::Instant as Moment;
 use highwater_sys::Listener;
 use highwater_sys::bpf::{self, Counts, Mode, PortGate, SocketGate};
 use highwater_sys::capability::{self, Capability};
@@ -51,6 +53,32 @@ fn enter_own_namespace() -> bool {
     true
 }
 
+/// Listeners, and the same ones to accept from.
+struct Listeners {
+    accepting: Vec<TcpListener>,
+    /// What the gate knows them by.
+    _known: Vec<Listener>,
+}
+
+impl Listeners {
+    fn of(listeners: Vec<Listener>) -> Listeners {
+        let accepting = |listener: &Listener| {
+            let listener = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
+            listener.set_nonblocking(true).unwrap();
+            listener
+        };
+        Listeners { accepting: listeners.iter().map(accepting).collect(), _known: listeners }
+    }
+}
+
+impl Deref for Listeners {
+    type Target = [TcpListener];
+
+    fn deref(&self) -> &[TcpListener] {
+        &self.accepting
+    }
+}
+
 /// A process that ends with the test, also if that is killed, and has not our output, for whose end
 /// somebody may wait.
 struct Process(Child);
@@ -79,7 +107,7 @@ impl Drop for Process {
 }
 
 /// `count` listeners on one address, and the gate before them.
-fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAddr, SocketGate) {
+fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, SocketGate) {
     let first = Listener::bind(address.parse().unwrap(), 1024).unwrap();
     let address = first.local_addr().unwrap();
     let mut listeners = vec![first];
@@ -88,12 +116,15 @@ fn gated(address: &str, count: usize, limit: u32) -> (Vec<TcpListener>, SocketAd
         listeners.push(another);
     }
     let gate = SocketGate::attach(address, &listeners, limit).unwrap();
-    let accepting = |listener: &Listener| {
-        let listener = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
-        listener.set_nonblocking(true).unwrap();
-        listener
-    };
-    (listeners.iter().map(accepting).collect(), address, gate)
+    (Listeners::of(listeners), address, gate)
+}
+
+/// One listener with so short a queue, and the gate before it.
+fn gated_behind(address: &str, backlog: u32, limit: u32) -> (Listeners, SocketAddr, SocketGate) {
+    let listeners = vec![Listener::bind(address.parse().unwrap(), backlog).unwrap()];
+    let address = listeners[0].local_addr().unwrap();
+    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    (Listeners::of(listeners), address, gate)
 }
 
 /// A port on every address.
@@ -318,67 +349,6 @@ fn a_thousand_changes_under_load_admit_nobody_extra() {
         });
         assert!(gate.words().counts().reset > 0);
     });
-}
-
-/// Purpose: places taken by clients that never finish their handshake are free after a second.
-#[test]
-fn half_handshakes_are_forgiven() {
-    in_namespace(|| {
-        let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 2);
-        send_syn(address, 2001);
-        send_syn(address, 2002);
-        eventually("both took a place", || gate.words().taken() == 2);
-        assert_refused(address);
-        let mut now = Moment::ZERO;
-        for _ in 0..12 {
-            gate.reconcile(now, 0);
-            now += Duration::from_millis(100);
-        }
-        assert_eq!(gate.words().taken(), 0);
-        let _welcome = connect(address).unwrap();
-        eventually("accepted", || accept(&listeners).is_some());
-    });
-}
-
-/// Sends a SYN in the name of an address that knows nothing of it, and answers the SYN-ACK with a
-/// reset: a handshake that is aborted.
-fn send_syn(address: SocketAddr, from: u16) {
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
-    assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the kernel just gave us this descriptor.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let packet = syn(address.port(), from);
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-        sin_zero: [0; 8],
-    };
-    let (bytes, len) = (packet.as_ptr().cast(), packet.len());
-    let (to, to_len) = ((&raw const to).cast(), size_of_val(&to) as libc::socklen_t);
-    // SAFETY: packet and address are valid for reads of the lengths given.
-    let sent = unsafe { libc::sendto(fd.as_raw_fd(), bytes, len, 0, to, to_len) };
-    assert_eq!(sent, 40, "{}", io::Error::last_os_error());
-}
-
-/// An IPv4 packet (RFC 791) with a SYN (RFC 9293 §3.1) from 127.9.9.9 to 127.0.0.1.
-fn syn(port: u16, from: u16) -> [u8; 40] {
-    let mut packet = [0_u8; 40];
-    (packet[0], packet[3], packet[8], packet[9]) = (0x45, 40, 64, libc::IPPROTO_TCP as u8);
-    packet[12..20].copy_from_slice(&[127, 9, 9, 9, 127, 0, 0, 1]);
-    packet[20..22].copy_from_slice(&from.to_be_bytes());
-    packet[22..24].copy_from_slice(&port.to_be_bytes());
-    (packet[27], packet[32], packet[33], packet[34]) = (1, 0x50, 0x02, 0xff);
-    // The pseudo-header is the addresses, the protocol and TCP's length.
-    let words =
-        packet[12..].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
-    let mut sum: u32 = words.sum::<u32>() + libc::IPPROTO_TCP as u32 + 20;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    packet[36..38].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    packet
 }
 
 /// Set in the process that [`kill_9_leaves_nothing`] kills: the port it is to guard.

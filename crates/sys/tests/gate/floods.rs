@@ -1,0 +1,284 @@
+//! What places cost those who never come: handshakes that end nowhere, floods of them, and the cookies
+//! that the kernel answers a flood with. What is expected is that nobody is shut out for long, nobody
+//! comes in beyond the bound that is documented, and nothing is left of it in the count.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use highwater_core::time::Instant as Moment;
+
+use super::{
+    HANG, accept, accept_all, assert_refused, assert_silent, connect, eventually, gated,
+    gated_behind, in_namespace,
+};
+
+/// Purpose: places taken by clients that never finish their handshake are free after a second, whether
+/// their kernel resets what it did not ask for, or nobody is there at all.
+#[test]
+fn half_handshakes_are_forgiven() {
+    in_namespace(|| {
+        let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 2);
+        let forger = Forger::new(address);
+        for (round, source) in [SURPRISED, NOBODY].into_iter().enumerate() {
+            forger.send_syn(source, 2001);
+            forger.send_syn(source, 2002);
+            eventually("both took a place", || gate.words().taken() == 2);
+            assert_refused(address);
+            let mut now = Moment::ZERO + Duration::from_secs(10 * round as u64);
+            for _ in 0..12 {
+                gate.reconcile(now, round as u64);
+                now += Duration::from_millis(100);
+            }
+            assert_eq!(gate.words().taken(), 0);
+            let _welcome = connect(address).unwrap();
+            eventually("accepted", || accept(&listeners).is_some());
+            gate.words().add_taken(-1);
+        }
+    });
+}
+
+/// Purpose: a place that was lost is found again though traffic never pauses, and more connections come
+/// between two looks than places were lost. In the end nobody has a place, no correction was made after
+/// the load that could have found it, and none is expected any more.
+#[test]
+fn a_lost_place_is_found_under_load() {
+    in_namespace(|| {
+        let (listeners, address, mut gate) = gated("127.0.0.1:0", 2, 8);
+        let forger = Forger::new(address);
+        for port in 2001..2006 {
+            forger.send_syn(NOBODY, port);
+        }
+        eventually("five places are lost", || gate.words().taken() == 5);
+        let over = AtomicBool::new(false);
+        let words = gate.words().clone();
+        let mut accepted = 0;
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        drop(connect(address));
+                    }
+                });
+            }
+            let serve = |accepted: &mut u64| {
+                let served = accept_all(&listeners).len();
+                words.add_taken(-(served as i64));
+                *accepted += served as u64;
+            };
+            let mut now = Moment::ZERO;
+            for _ in 0..200 {
+                let before = accepted;
+                eventually("there is load", || {
+                    serve(&mut accepted);
+                    accepted >= before + 20
+                });
+                gate.reconcile(now, accepted);
+                now += Duration::from_millis(100);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        words.add_taken(-(accept_all(&listeners).len() as i64));
+        assert_eq!(words.taken(), 0);
+    });
+}
+
+/// Purpose: a flood of SYNs that nobody follows up, thirty times as many a second as there are places,
+/// shuts others out for two seconds at most, though it overflows the listener's queue of handshakes and
+/// the kernel resorts to cookies. It leaves no count behind.
+#[test]
+fn a_flood_of_syns_shuts_nobody_out() {
+    in_namespace(|| {
+        set_cookies("1");
+        let (listeners, address, mut gate) = gated_behind("127.0.0.1:0", 16, 100);
+        let forger = Forger::new(address);
+        let (mut now, mut accepted, mut clients) = (Moment::ZERO, 0, Vec::new());
+        for wave in 0..40_u16 {
+            for syn in 0..300 {
+                forger.send_syn(NOBODY, 2000 + wave * 1000 + syn);
+            }
+            assert!(gate.words().taken() <= 100, "{}", gate.words().taken());
+            gate.reconcile(now, accepted);
+            now += Duration::from_millis(100);
+            if wave >= 20 {
+                clients.push(connect(address).expect("there is a place"));
+                eventually("accepted", || accept(&listeners).is_some());
+                accepted += 1;
+            }
+        }
+        assert!(cookies_sent() > 0);
+        for _ in 0..12 {
+            gate.reconcile(now, accepted);
+            now += Duration::from_millis(100);
+        }
+        assert_eq!(gate.words().taken(), 20, "those who were accepted");
+    });
+}
+
+/// Purpose: where the kernel answers with cookies, a client that has a place gets in even if it has the
+/// last; the one after it is refused without a word, and by a reset again when there are no cookies.
+#[test]
+fn cookies_get_in() {
+    in_namespace(|| {
+        set_cookies("2");
+        let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 1);
+        // The first cookie comes back before anybody could know of it.
+        drop(connect(address));
+        let mut now = Moment::ZERO;
+        for _ in 0..12 {
+            gate.reconcile(now, 0);
+            now += Duration::from_millis(100);
+        }
+        now += Duration::from_secs(30); // The loss of the first is forgotten.
+        for accepted in 0..3 {
+            let mut client = connect(address).unwrap();
+            client.write_all(b"request").unwrap();
+            let mut server = None;
+            eventually("accepted", || {
+                server = accept(&listeners);
+                server.is_some()
+            });
+            let mut server = server.unwrap();
+            server.set_nonblocking(false).unwrap();
+            let mut request = [0; 7];
+            server.read_exact(&mut request).unwrap();
+            assert_silent(address);
+            assert_eq!(gate.words().taken(), 1);
+            drop(server);
+            gate.words().add_taken(-1);
+            gate.reconcile(now, accepted + 1);
+            now += Duration::from_millis(100);
+        }
+        set_cookies("1");
+        gate.words().set_limit(0);
+        for _ in 0..22 {
+            gate.reconcile(now, 3);
+            now += Duration::from_millis(100);
+        }
+        assert_refused(address);
+    });
+}
+
+/// Purpose: who was given up and comes after all has one place, though its SYN was sent twice: the count
+/// is right with the next look, and goes back to nothing with its end.
+#[test]
+fn a_late_handshake_has_one_place() {
+    in_namespace(|| {
+        let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 5);
+        let mut nft = Command::new("nft");
+        let rules = format!(
+            "add table inet lossy; add chain inet lossy out {{ type filter hook output priority 0; }}; \
+             add rule inet lossy out tcp sport {} drop",
+            address.port()
+        );
+        if !nft.arg(rules).status().is_ok_and(|status| status.success()) {
+            eprintln!("\n*** SKIPPED: nft(8) does not work here ***\n");
+            return;
+        }
+        let client = std::thread::spawn(move || TcpStream::connect_timeout(&address, HANG));
+        eventually("the first SYN took a place", || gate.words().taken() == 1);
+        let mut now = Moment::ZERO;
+        for _ in 0..12 {
+            gate.reconcile(now, 0);
+            now += Duration::from_millis(100);
+        }
+        assert_eq!(gate.words().taken(), 0, "given up");
+        assert!(Command::new("nft").args(["flush", "ruleset"]).status().unwrap().success());
+        // A second after the first, its kernel sends the SYN again, or ours the answer to it.
+        let _client = client.join().unwrap().unwrap();
+        let admitted = gate.words().counts().admitted;
+        assert!((1..=2).contains(&admitted), "{admitted}");
+        assert!(gate.words().taken() < admitted as i64, "not yet");
+        for _ in 0..12 {
+            gate.reconcile(now, 0);
+            assert!(gate.words().taken() >= 1, "it waits to be accepted");
+            now += Duration::from_millis(100);
+        }
+        assert_eq!(gate.words().taken(), 1);
+        eventually("accepted", || accept(&listeners).is_some());
+        gate.reconcile(now, 1);
+        assert_eq!(gate.words().taken(), 1);
+        gate.words().add_taken(-1);
+        assert_eq!(gate.words().taken(), 0);
+    });
+}
+
+/// When the kernel of this namespace answers with cookies: "1" if it must, "2" always.
+fn set_cookies(when: &str) {
+    // The path is that of the thread that opens it.
+    std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", when).expect("/proc is mounted, as root");
+}
+
+/// How many cookies the kernel of this namespace has sent.
+fn cookies_sent() -> u64 {
+    let counters =
+        std::fs::read_to_string("/proc/thread-self/net/netstat").expect("/proc is mounted");
+    let mut lines = counters.lines().map(|line| line.split(' '));
+    let (mut names, mut numbers) = (lines.next().unwrap(), lines.next().unwrap());
+    let position = names.position(|name| name == "SyncookiesSent").unwrap();
+    numbers.nth(position).unwrap().parse().unwrap()
+}
+
+/// An address whose kernel answers a SYN-ACK that it knows nothing of with a reset.
+const SURPRISED: [u8; 4] = [127, 9, 9, 9];
+/// An address that nobody has (RFC 5737).
+const NOBODY: [u8; 4] = [192, 0, 2, 1];
+
+/// Sends SYNs in the names of others.
+struct Forger {
+    socket: OwnedFd,
+    port: u16,
+}
+
+impl Forger {
+    /// To `address`, on loopback.
+    fn new(address: SocketAddr) -> Forger {
+        // Without a way to them the kernel would not answer.
+        let way = ["route", "add", "192.0.2.0/24", "dev", "lo"];
+        assert!(Command::new("ip").args(way).status().expect("ip(8)").success());
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the kernel just gave us this descriptor.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        Forger { socket, port: address.port() }
+    }
+
+    fn send_syn(&self, source: [u8; 4], from: u16) {
+        let packet = syn(source, from, self.port);
+        let to = libc::sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: 0,
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+            sin_zero: [0; 8],
+        };
+        let (bytes, len) = (packet.as_ptr().cast(), packet.len());
+        let (to, to_len) = ((&raw const to).cast(), size_of_val(&to) as libc::socklen_t);
+        // SAFETY: packet and address are valid for reads of the lengths given.
+        let sent = unsafe { libc::sendto(self.socket.as_raw_fd(), bytes, len, 0, to, to_len) };
+        assert_eq!(sent, 40, "{}", io::Error::last_os_error());
+    }
+}
+
+/// An IPv4 packet (RFC 791) with a SYN (RFC 9293 §3.1) from `source` to 127.0.0.1.
+fn syn(source: [u8; 4], from: u16, port: u16) -> [u8; 40] {
+    let mut packet = [0_u8; 40];
+    (packet[0], packet[3], packet[8], packet[9]) = (0x45, 40, 64, libc::IPPROTO_TCP as u8);
+    packet[12..16].copy_from_slice(&source);
+    packet[16..20].copy_from_slice(&[127, 0, 0, 1]);
+    packet[20..22].copy_from_slice(&from.to_be_bytes());
+    packet[22..24].copy_from_slice(&port.to_be_bytes());
+    (packet[27], packet[32], packet[33], packet[34]) = (1, 0x50, 0x02, 0xff);
+    // The pseudo-header is the addresses, the protocol and TCP's length.
+    let words =
+        packet[12..].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let mut sum: u32 = words.sum::<u32>() + libc::IPPROTO_TCP as u32 + 20;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[36..38].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
