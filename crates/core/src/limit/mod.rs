@@ -26,6 +26,9 @@ pub use self::hill_climb::HillClimb;
 /// The largest limit there is: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;
 
+/// So few under way are nothing sudden. A guess: a tenth of a second's work of 3 ms each.
+const SUDDEN_MIN: u32 = 32;
+
 /// What happened since the last sample, in a whole server: ours, or one that is not.
 ///
 /// Whatever is not known is zero.
@@ -41,6 +44,8 @@ pub struct Sample {
     pub refused: u64,
     /// Of those, the ones that had been let in before and then waited too long.
     pub dropped: u64,
+    /// Requests that were begun.
+    pub started: u64,
     /// Connections with work: the mean over the span, rounded.
     pub in_flight: u32,
     /// The most of them at once. The limit was felt if this reached it.
@@ -86,6 +91,7 @@ impl Sample {
             good: self.good + next.good,
             refused: self.refused + next.refused,
             dropped: self.dropped + next.dropped,
+            started: self.started + next.started,
             in_flight: (by_time(self.in_flight.into(), next.in_flight.into()) + 0.5) as u32,
             in_flight_max: self.in_flight_max.max(next.in_flight_max),
             queue_delay_min: least,
@@ -93,6 +99,13 @@ impl Sample {
             latency_mean: by_count(self.latency_mean, next.latency_mean),
             busy: by_time(self.busy.into(), next.busy.into()) as f32,
         }
+    }
+
+    /// With more than this under way in one of `workers`, what comes is no longer what came in this
+    /// sample, and the next one should not be waited for: see [`Limit::on_glance`].
+    pub fn sudden(&self, workers: usize) -> u32 {
+        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
+        (self.in_flight_max / workers).saturating_mul(2).saturating_add(SUDDEN_MIN)
     }
 
     /// Whether `limit` kept anybody out, or nearly did.
@@ -107,7 +120,14 @@ pub trait Limit: Send {
     /// every tenth of a second or so, later if nothing happens.
     fn on_sample(&mut self, now: Instant, sample: &Sample) -> u32;
 
-    /// The limit as the last sample left it.
+    /// Takes in what is known so far of the sample to come, since suddenly far more is under way than
+    /// in the last, and answers the limit from now on. It is never raised by this; [`Limit::on_sample`]
+    /// will be told all of it again. Whoever cannot decide by so little leaves the limit as it is.
+    fn on_glance(&mut self, _so_far: &Sample) -> u32 {
+        self.limit()
+    }
+
+    /// The limit as the last sample, or glance, left it.
     fn limit(&self) -> u32;
 
     /// What it is called in settings and metrics.

@@ -60,7 +60,7 @@ fn no_growth_without_need() {
 fn no_growth_without_yield() {
     let scene = Scene { sighted: false, ..Scene::plain() };
     let mut limit = gradient(&scene);
-    steady(scene, &mut limit, 3.0);
+    steady(scene, &mut limit, 3.0, 12.0);
     assert!(limit.limit() <= 64, "{}", limit.limit());
 }
 
@@ -101,7 +101,7 @@ fn it_recovers_from_any_start() {
     let scene = Scene::plain();
     for start in [1, 2, 10, 200, 5000, 1 << 20] {
         let mut limit = limit_from(start);
-        let tenths = steady(scene, &mut limit, 1.5);
+        let tenths = steady(scene, &mut limit, 1.5, 12.0);
         let good = rate(&tenths, 4.0, 12.0, |tenth| tenth.good);
         assert!(good > 0.95 * 900.0, "from {start}: {good}");
     }

@@ -9,6 +9,7 @@
 
 mod complaints;
 mod model;
+mod onset;
 mod properties;
 
 use std::time::Duration;
@@ -24,79 +25,129 @@ const SWEPT: [u32; 14] = [1, 2, 4, 8, 12, 16, 32, 64, 128, 160, 180, 256, 512, 1
 const LOADS: &[f64] =
     if cfg!(debug_assertions) { &[1.2, 5.0] } else { &[0.8, 1.2, 2.0, 5.0, 10.0] };
 
-/// Runs that a figure is the mean of.
+/// Runs that a figure is the mean of, and how long they are: where chance decides what requests cost,
+/// enough of them that it does not decide which limit is best.
 const SEEDS: u64 = 3;
+const SEEDS_OF_CHANCE: u64 = if cfg!(debug_assertions) { 3 } else { 8 };
+const SECONDS: f64 = 12.0;
+const SECONDS_OF_CHANCE: f64 = if cfg!(debug_assertions) { 12.0 } else { 22.0 };
 
 pub(crate) fn gradient(scene: &Scene) -> Gradient {
-    let start = if scene.sighted { 4096 } else { 64 };
+    let start = if scene.sighted { 16384 } else { 64 };
     let target = Duration::from_millis(10);
     Gradient::new(Aim { target, limit_max: 1 << 20, start, spare: scene.cores as u32 })
 }
 
-/// Twelve seconds under a constant load, in times of what can be served.
-pub(crate) fn steady(scene: Scene, limit: &mut dyn Limit, load: f64) -> Vec<Tenth> {
+/// Some seconds under a constant load, in times of what can be served.
+pub(crate) fn steady(scene: Scene, limit: &mut dyn Limit, load: f64, seconds: f64) -> Vec<Tenth> {
     let mut world = World::new(scene, limit);
-    world.run(12.0, load * scene.capacity());
+    world.run(seconds, load * scene.capacity());
     world.tenths
 }
 
-/// Goodput per second from `from` on, as the mean over the seeds.
-fn goodput(scene: Scene, load: f64, from: f64, limit: impl Fn() -> Box<dyn Limit>) -> f64 {
-    let of_seed = |seed| {
-        let tenths = steady(Scene { seed, ..scene }, &mut *limit(), load);
-        rate(&tenths, from, 12.0, |tenth| tenth.good)
-    };
-    (1..=SEEDS).map(of_seed).sum::<f64>() / SEEDS as f64
+/// A scene under a load, and from when on it is judged.
+#[derive(Clone, Copy)]
+struct Trial {
+    scene: Scene,
+    load: f64,
+    from: f64,
 }
 
-/// The best fixed limit, and what it yields.
-fn best(scene: Scene, load: f64, from: f64) -> (u32, f64) {
-    let yields = |limit| (limit, goodput(scene, load, from, || Box::new(Fixed::new(limit))));
-    SWEPT.into_iter().map(yields).max_by(|a, b| a.1.total_cmp(&b.1)).expect("some were swept")
+impl Trial {
+    /// Goodput per second, of each seed.
+    fn goodputs(&self, limit: impl Fn() -> Box<dyn Limit>) -> Vec<f64> {
+        let is_constant = |service| matches!(service, Service::Constant(_));
+        let behind = self.scene.backend.is_none_or(|(service, _)| is_constant(service));
+        let (seeds, seconds) = match is_constant(self.scene.service) && behind {
+            true => (SEEDS, SECONDS),
+            false => (SEEDS_OF_CHANCE, SECONDS_OF_CHANCE),
+        };
+        let of_seed = |seed| {
+            let scene = Scene { seed, ..self.scene };
+            let tenths = steady(scene, &mut *limit(), self.load, seconds);
+            rate(&tenths, self.from, seconds, |tenth| tenth.good)
+        };
+        (1..=seeds).map(of_seed).collect()
+    }
+
+    /// The limit that was best over all seeds, in hindsight, and what it yielded.
+    fn best(&self) -> (u32, Vec<f64>) {
+        let yields = |limit| (limit, self.goodputs(|| Box::new(Fixed::new(limit))));
+        let all = SWEPT.into_iter().map(yields);
+        all.max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1))).expect("some were swept")
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The standard error of `found`'s ratio to `best`, which had the same seeds.
+fn error(found: &[f64], best: &[f64]) -> f64 {
+    let ratios: Vec<f64> = found.iter().zip(best).map(|(found, best)| found / best).collect();
+    let off = ratios.iter().map(|ratio| (ratio - mean(&ratios)).powi(2)).sum::<f64>();
+    let count = ratios.len() as f64;
+    (off / (count - 1.0) / count).sqrt()
 }
 
 /// Purpose: two seconds after a start, whatever the load and the kind of work, the limit yields what
-/// the best fixed one does, less 5 %; where requests cost so differently that no average is steady
-/// within a second, less 12 %, and behind a back end that queues where nobody sees it, six seconds
+/// the best fixed one does, less 5 %; behind a back end that queues where nobody sees it, six seconds
 /// after the start.
 #[test]
 fn it_finds_the_best_limit() {
     let plain = Scene::plain();
     let quick = Scene { service: Service::Constant(0.1 * MS), ..plain };
     let database = |slots| Scene { backend: Some((Service::Constant(50.0 * MS), slots)), ..quick };
-    let bimodal = Service::Bimodal(0.5 * MS, 20.0 * MS, 0.05);
+    let uneven = Service::Bimodal(20.0 * MS, 120.0 * MS, 0.3);
+    let codel = Queue::Codel(10.0 * MS);
+    let bimodal = Scene { service: Service::Bimodal(0.5 * MS, 20.0 * MS, 0.05), ..plain };
+    let pareto = |shape| Scene { service: Service::Pareto(1.1 * MS, shape), ..plain };
     let scenes = [
-        ("constant", plain, 2.0, 0.95),
-        ("constant, silent drop", Scene { refuse: Refuse::Drop, ..plain }, 2.0, 0.95),
-        ("constant, queue drops", Scene { queue: Queue::Codel(10.0 * MS), ..plain }, 2.0, 0.95),
-        ("four cores", Scene { cores: 4, ..plain }, 2.0, 0.95),
-        ("20 ms deadline", Scene { deadline: 20.0 * MS, ..plain }, 2.0, 0.95),
-        ("clients try 5 times", Scene { tries: 5, ..plain }, 2.0, 0.95),
-        ("bimodal 0.5/20 ms", Scene { service: bimodal, ..plain }, 2.0, 0.88),
-        ("Pareto 2.1", Scene { service: Service::Pareto(1.1 * MS, 2.1), ..plain }, 2.0, 0.88),
-        ("Pareto 1.5", Scene { service: Service::Pareto(1.1 * MS, 1.5), ..plain }, 2.0, 0.88),
-        ("awaits 50 ms", database(1 << 20), 2.0, 0.95),
-        ("back end of 64", database(64), 6.0, 0.85),
-        ("back end of 64, blind", Scene { sighted: false, ..database(64) }, 6.0, 0.85),
-        ("constant, blind", Scene { sighted: false, ..plain }, 6.0, 0.95),
+        ("constant", plain, 2.0),
+        ("constant, silent drop", Scene { refuse: Refuse::Drop, ..plain }, 2.0),
+        ("constant, queue drops", Scene { queue: codel, ..plain }, 2.0),
+        ("four cores", Scene { cores: 4, ..plain }, 2.0),
+        ("20 ms deadline", Scene { deadline: 20.0 * MS, ..plain }, 2.0),
+        ("clients try 5 times", Scene { tries: 5, ..plain }, 2.0),
+        ("bimodal 0.5/20 ms", bimodal, 2.0),
+        ("bimodal, queue drops", Scene { queue: codel, ..bimodal }, 2.0),
+        ("Pareto 2.1", pareto(2.1), 2.0),
+        ("Pareto 1.5", pareto(1.5), 2.0),
+        ("Pareto 1.5, queue drops", Scene { queue: codel, ..pareto(1.5) }, 2.0),
+        ("awaits 50 ms", database(1 << 20), 2.0),
+        ("awaits, queue drops", Scene { queue: codel, ..database(1 << 20) }, 2.0),
+        ("back end of 64", database(64), 6.0),
+        ("uneven back end of 64", Scene { backend: Some((uneven, 64)), ..quick }, 6.0),
+        ("back end of 64, blind", Scene { sighted: false, ..database(64) }, 6.0),
+        ("constant, blind", Scene { sighted: false, ..plain }, 6.0),
     ];
     println!(
-        "\n{:22} {:>4} {:>7} {:>9} {:>9} {:>6}",
-        "work", "load", "best", "yields", "found", "ratio"
+        "\n{:24} {:>4} {:>7} {:>9} {:>9} {:>6} {:>7}",
+        "work", "load", "best", "yields", "found", "ratio", "± error"
     );
-    for (name, scene, from, ratio_min) in scenes {
+    let mut missed = Vec::new();
+    for (name, scene, from) in scenes {
         for &load in LOADS {
-            // Beyond these, refusing takes more than there is: no limit helps.
-            if load > 2.0 && name == "awaits 50 ms" || load > 5.0 && scene.tries > 1 {
+            let trial = Trial { scene, load, from };
+            let (limit, best) = trial.best();
+            let found = trial.goodputs(|| Box::new(gradient(&scene)));
+            let (yields, error) = (mean(&best), error(&found, &best));
+            if yields == 0.0 {
+                println!("{name:24} {load:4}: no limit helps, refusing takes more than there is");
                 continue;
             }
-            let (limit, yields) = best(scene, load, from);
-            let found = goodput(scene, load, from, || Box::new(gradient(&scene)));
+            let found = mean(&found);
             let ratio = found / yields;
-            println!("{name:22} {load:4} {limit:7} {yields:9.0} {found:9.0} {ratio:6.3}");
-            assert!(ratio >= ratio_min, "{name} at {load}: {found} of {yields}");
+            let mark = if ratio < 0.95 { " <" } else { "" };
+            println!(
+                "{name:24} {load:4} {limit:7} {yields:9.0} {found:9.0} {ratio:6.3} {error:7.3}{mark}"
+            );
+            if ratio < 0.95 {
+                missed.push((name, load, ratio));
+            }
         }
     }
+    assert!(missed.is_empty(), "{missed:?}");
 }
 
 /// Purpose: throughput hides the cliff that goodput falls off; a limiter that climbs on throughput
@@ -186,5 +237,5 @@ fn it_does_not_oscillate_for_an_hour() {
         swing * 100.0
     );
     assert!(worst < 0.10, "goodput of a second was off by {worst}");
-    assert!(swing < 0.30, "the limit of a second was off by {swing}");
+    assert!(swing < 0.10, "the limit of a second was off by {swing}");
 }

@@ -80,6 +80,9 @@ pub(crate) enum Queue {
     Codel(f64),
 }
 
+/// How many it refuses in a row while there is something to start.
+const REFUSALS_MAX: u32 = 16;
+
 /// What a 503 costs, parsing and all.
 const ANSWER_COST: f64 = 94.0 * US;
 
@@ -99,6 +102,8 @@ pub(crate) struct Scene {
     pub(crate) tries: u32,
     /// Whether queue delay, latency and lateness are known to the limit; if not, only counts are.
     pub(crate) sighted: bool,
+    /// Whether a sudden rush makes the limit look before its time.
+    pub(crate) glances: bool,
 }
 
 impl Scene {
@@ -114,6 +119,7 @@ impl Scene {
             queue: Queue::Plain,
             tries: 1,
             sighted: true,
+            glances: true,
         }
     }
 
@@ -139,18 +145,24 @@ struct Request {
 /// Times order as their bits do while they are not negative.
 type Key = Reverse<(u64, u64)>;
 
-/// A second of a run.
+/// A tenth of a second of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tenth {
     pub(crate) good: u64,
     pub(crate) completed: u64,
     pub(crate) limit: u32,
     pub(crate) refused: u64,
+    /// Of those, the ones that had been let in.
+    pub(crate) dropped: u64,
 }
 
 pub(crate) struct World<'a> {
     scene: Scene,
-    prng: Prng,
+    /// Arrivals, times on a core in the order of their start, and times behind it: three sequences,
+    /// so that two limits under one seed are compared over the same work.
+    arrivals: Prng,
+    services: Prng,
+    backend_services: Prng,
     limit: &'a mut dyn Limit,
     now: f64,
     in_flight: u32,
@@ -169,10 +181,15 @@ pub(crate) struct World<'a> {
     least_wait: f64,
     overloaded: bool,
     codel_at: f64,
-    /// By the clients' clocks.
-    good: u64,
     look: Counters,
     before_in_flight: u32,
+    /// When the last sample was, when the next look is due, and whether that may be a glance.
+    sampled_at: f64,
+    look_at: f64,
+    hurried: bool,
+    /// How many under way call for a look at once.
+    alarm: u32,
+    tenth: Tenth,
     pub(crate) tenths: Vec<Tenth>,
 }
 
@@ -182,10 +199,10 @@ struct Counters {
     good: u64,
     refused: u64,
     dropped: u64,
+    started: u64,
     in_flight_max: u32,
     wait_sum: f64,
     wait_min: f64,
-    waits: u64,
     latency_sum: f64,
     busy: f64,
 }
@@ -197,22 +214,31 @@ impl Default for Counters {
             good: 0,
             refused: 0,
             dropped: 0,
+            started: 0,
             in_flight_max: 0,
             wait_sum: 0.0,
             wait_min: f64::INFINITY,
-            waits: 0,
             latency_sum: 0.0,
             busy: 0.0,
         }
     }
 }
 
+/// What is recorded, and what CoDel looks back on.
 const TICK: f64 = 0.1;
+
+/// How often the limit gets a sample, how often it may glance in between after an alarm, and how long
+/// it takes to hear one.
+const PERIOD: f64 = 0.1;
+const GLANCE: f64 = 0.010;
+const HEARING: f64 = 0.001;
 
 impl<'a> World<'a> {
     pub(crate) fn new(scene: Scene, limit: &'a mut dyn Limit) -> World<'a> {
         World {
-            prng: Prng::from_seed(scene.seed),
+            arrivals: Prng::from_seed(scene.seed),
+            services: Prng::from_seed(scene.seed + 1000),
+            backend_services: Prng::from_seed(scene.seed + 2000),
             cores: vec![None; scene.cores],
             scene,
             limit,
@@ -231,9 +257,13 @@ impl<'a> World<'a> {
             least_wait: f64::INFINITY,
             overloaded: false,
             codel_at: TICK,
-            good: 0,
             look: Counters::default(),
             before_in_flight: 0,
+            sampled_at: 0.0,
+            look_at: PERIOD,
+            hurried: false,
+            alarm: Sample::default().sudden(1),
+            tenth: Tenth::default(),
             tenths: Vec::new(),
         }
     }
@@ -254,14 +284,17 @@ impl<'a> World<'a> {
                 self.in_backend.peek().map_or(f64::INFINITY, |key| f64::from_bits(key.0.0));
             let retry = self.retries.peek().map_or(f64::INFINITY, |key| f64::from_bits(key.0.0));
             let done = core.map_or(f64::INFINITY, |(_, at)| at);
-            let next = tick.min(done).min(backend).min(retry).min(arrival);
+            let next = tick.min(self.look_at).min(done).min(backend).min(retry).min(arrival);
             if next > end {
                 self.now = end;
                 return;
             }
             self.now = next;
-            if next == tick {
-                self.tick();
+            if next == self.look_at {
+                self.look();
+            } else if next == tick {
+                let limit = self.limit.limit();
+                self.tenths.push(Tenth { limit, ..std::mem::take(&mut self.tenth) });
             } else if next == done {
                 self.leave_core(core.expect("it is due").0);
             } else if next == backend {
@@ -279,7 +312,7 @@ impl<'a> World<'a> {
     }
 
     fn gap(&mut self, rate: f64) -> f64 {
-        -(1.0 - self.prng.unit()).ln() / rate
+        -(1.0 - self.arrivals.unit()).ln() / rate
     }
 
     fn next_core(&self) -> Option<(usize, f64)> {
@@ -295,6 +328,11 @@ impl<'a> World<'a> {
         }
         self.in_flight += 1;
         self.look.in_flight_max = self.look.in_flight_max.max(self.in_flight);
+        if self.in_flight > self.alarm && self.scene.glances {
+            self.alarm = u32::MAX;
+            self.hurried = false;
+            self.look_at = self.look_at.min(self.now + HEARING);
+        }
         request.ready = self.now;
         self.waiting.push_back(request);
         self.start();
@@ -302,6 +340,7 @@ impl<'a> World<'a> {
 
     fn refuse(&mut self, mut request: Request) {
         self.look.refused += 1;
+        self.tenth.refused += 1;
         self.steal(self.scene.refuse.cost());
         request.tries_left -= 1;
         let (pause, again) = match self.scene.refuse {
@@ -336,8 +375,8 @@ impl<'a> World<'a> {
             let wait = self.now - request.ready;
             self.look.wait_sum += wait;
             self.look.wait_min = self.look.wait_min.min(wait);
-            self.look.waits += 1;
-            let time = self.scene.service.draw(&mut self.prng) / self.speed;
+            self.look.started += 1;
+            let time = self.scene.service.draw(&mut self.services) / self.speed;
             self.look.busy += time;
             let stolen = std::mem::take(&mut self.stolen);
             self.cores[core] = Some((self.now + time + stolen, request));
@@ -355,13 +394,18 @@ impl<'a> World<'a> {
             // The oldest tells how long the queue is, whoever is served.
             self.least_wait = self.least_wait.min(self.now - oldest.ready);
         }
+        let mut refused = 0;
         while self.overloaded
+            && refused < REFUSALS_MAX
             && let Some(oldest) = self.waiting.front()
             && self.now - oldest.ready > target
         {
+            refused += 1;
             self.waiting.pop_front();
             self.in_flight -= 1;
             self.look.refused += 1;
+            self.tenth.refused += 1;
+            self.tenth.dropped += 1;
             self.look.dropped += 1;
             self.stolen += ANSWER_COST;
             self.look.busy += ANSWER_COST;
@@ -383,7 +427,7 @@ impl<'a> World<'a> {
 
     fn enter_backend(&mut self, request: Request) {
         let (service, _) = self.scene.backend.expect("there is one");
-        let time = service.draw(&mut self.prng) / self.speed;
+        let time = service.draw(&mut self.backend_services) / self.speed;
         let index = self.backend_free.pop().unwrap_or(self.backend_requests.len());
         if index == self.backend_requests.len() {
             self.backend_requests.push(request);
@@ -404,51 +448,69 @@ impl<'a> World<'a> {
     fn answer(&mut self, request: Request) {
         self.in_flight -= 1;
         self.look.completed += 1;
+        self.tenth.completed += 1;
         // The server cannot know when its client first tried; whoever judges it does.
         self.look.good += u64::from(self.now - request.ready <= self.scene.deadline);
-        self.good += u64::from(self.now - request.sent <= self.scene.deadline);
+        self.tenth.good += u64::from(self.now - request.sent <= self.scene.deadline);
         self.look.latency_sum += self.now - request.ready;
     }
 
-    fn tick(&mut self) {
-        let look = std::mem::take(&mut self.look);
+    /// Shows the limit what there is: all of it if the sample is due or a rush has just begun.
+    fn look(&mut self) {
+        let sample = self.sample();
+        let rang = self.alarm == u32::MAX && !self.hurried;
+        if self.hurried && self.now - self.sampled_at < PERIOD - 1e-9 {
+            self.limit.on_glance(&sample);
+            self.look_at = self.now + GLANCE;
+            return;
+        }
+        let now = Instant::from_nanos((self.now * 1e9) as u64);
+        let limit = self.limit.on_sample(now, &sample);
+        assert!(limit >= 1, "a limit of nothing");
+        self.look = Counters::default();
+        (self.before_in_flight, self.sampled_at) = (self.in_flight, self.now);
+        self.hurried = rang;
+        self.alarm = if rang { u32::MAX } else { sample.sudden(1) };
+        self.look_at = self.now + if rang { GLANCE } else { PERIOD };
+    }
+
+    /// What happened since the last sample.
+    fn sample(&self) -> Sample {
+        let look = self.look;
+        let span = (self.now - self.sampled_at).max(1e-6);
         let mean = |sum: f64, count: u64| match count {
             0 => Duration::ZERO,
             _ => Duration::from_secs_f64(sum / count as f64),
         };
-        let mut sample = Sample {
-            span: Duration::from_secs_f64(TICK),
+        let sample = Sample {
+            span: Duration::from_secs_f64(span),
             completed: look.completed,
             good: look.good,
             refused: look.refused,
             dropped: look.dropped,
+            started: look.started,
             in_flight: self.in_flight.midpoint(self.before_in_flight),
             in_flight_max: look.in_flight_max.max(self.in_flight),
-            queue_delay_mean: mean(look.wait_sum, look.waits),
-            queue_delay_min: match look.waits {
+            queue_delay_mean: mean(look.wait_sum, look.started),
+            queue_delay_min: match look.started {
                 0 => Duration::ZERO,
                 _ => Duration::from_secs_f64(look.wait_min),
             },
             latency_mean: mean(look.latency_sum, look.completed),
-            busy: (look.busy / TICK / self.scene.cores as f64).min(1.0) as f32,
+            busy: (look.busy / span / self.scene.cores as f64).min(1.0) as f32,
         };
-        if !self.scene.sighted {
-            sample = Sample {
-                good: sample.completed,
-                queue_delay_mean: Duration::ZERO,
-                queue_delay_min: Duration::ZERO,
-                latency_mean: Duration::ZERO,
-                busy: 0.0,
-                ..sample
-            };
+        if self.scene.sighted {
+            return sample;
         }
-        self.before_in_flight = self.in_flight;
-        let now = Instant::from_nanos((self.now * 1e9) as u64);
-        let limit = self.limit.on_sample(now, &sample);
-        assert!(limit >= 1, "a limit of nothing");
-        let Counters { completed, refused, .. } = look;
-        let good = std::mem::take(&mut self.good);
-        self.tenths.push(Tenth { good, completed, limit, refused });
+        Sample {
+            good: sample.completed,
+            started: 0,
+            queue_delay_mean: Duration::ZERO,
+            queue_delay_min: Duration::ZERO,
+            latency_mean: Duration::ZERO,
+            busy: 0.0,
+            ..sample
+        }
     }
 }
 

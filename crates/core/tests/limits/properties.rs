@@ -22,16 +22,17 @@ fn sample() -> impl Strategy<Value = Sample> {
     let time = || prop_oneof![Just(0), 0..50_000_000_u64, 0..u64::from(u32::MAX) * 100];
     (
         (time(), count(), count(), count(), count()),
-        (any::<u32>(), any::<u32>(), time(), time(), time(), -1.0..2.0_f32),
+        (count(), any::<u32>(), any::<u32>(), time(), time(), time(), -1.0..2.0_f32),
     )
         .prop_map(|((span, completed, good, refused, dropped), rest)| {
-            let (in_flight, in_flight_max, min, mean, latency, busy) = rest;
+            let (started, in_flight, in_flight_max, min, mean, latency, busy) = rest;
             Sample {
                 span: Duration::from_nanos(span),
                 completed,
                 good,
                 refused,
                 dropped,
+                started,
                 in_flight,
                 in_flight_max,
                 queue_delay_min: Duration::from_nanos(min),
@@ -54,6 +55,11 @@ proptest! {
             let mut now = Instant::ZERO;
             for sample in &samples {
                 now += sample.span;
+                let before = limit.limit();
+                let glanced = limit.on_glance(sample);
+                prop_assert_eq!(glanced, limit.limit());
+                prop_assert_eq!(glanced, twin.on_glance(sample));
+                prop_assert!(glanced >= 1 && glanced <= before, "{}: {}", limit.name(), glanced);
                 let said = limit.on_sample(now, sample);
                 prop_assert_eq!(said, limit.limit());
                 prop_assert_eq!(said, twin.on_sample(now, sample));

@@ -8,38 +8,84 @@
 //! A connection *has work* from being accepted until it is idle: its first request, or one that was
 //! begun, is not answered yet. A connection that is merely kept alive is no load.
 //!
-//! Never here: a system call, a lock, anything per request.
+//! Never here: a lock, anything per request, a system call but one: when far more than lately is
+//! suddenly under way, whoever computes the limit is woken, once, and not again before it has armed the
+//! alarm anew.
 //!
 //! Invariants: shares add up to the limit, or to the number of workers if that is more, since a
 //! worker that accepts nobody would leave its listener's connections waiting for ever; what a worker
 //! has in flight is published at most once a turn, and only when it changed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 
 use super::Shed;
 use super::kernel::Occupancy;
 use crate::metrics::WorkerMetrics;
 
-/// The limit of a whole server, alone in a pair of cache lines: written a few times a second, read
-/// by every worker every turn.
+/// The limit of a whole server, and when to look at it again, alone in a pair of cache lines: written
+/// a few times a second, read by every worker every turn.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Bound(AtomicU32);
+pub(crate) struct Bound {
+    limit: AtomicU32,
+    /// With more than this in flight in one worker the alarm is raised.
+    alarm: AtomicU32,
+    /// Who hears it.
+    hearer: OnceLock<Thread>,
+}
+
+/// The alarm was raised, or never armed.
+const RAISED: u32 = u32::MAX;
 
 impl Bound {
     pub(crate) fn new(limit: u32) -> Arc<Self> {
-        Arc::new(Bound(AtomicU32::new(limit.max(1))))
+        let (limit, alarm) = (AtomicU32::new(limit.max(1)), AtomicU32::new(RAISED));
+        Arc::new(Bound { limit, alarm, hearer: OnceLock::new() })
     }
 
     /// How many connections may have work, in the whole server.
     pub(crate) fn limit(&self) -> u32 {
-        self.0.load(Relaxed)
+        self.limit.load(Relaxed)
     }
 
     /// Replaces the limit; 0 counts as 1.
     pub(crate) fn set(&self, limit: u32) {
-        self.0.store(limit.max(1), Relaxed);
+        self.limit.store(limit.max(1), Relaxed);
+    }
+
+    /// Has the calling thread unparked when the alarm is raised.
+    pub(crate) fn hear(&self) {
+        // A second hearer would mean two controllers; the first stays.
+        let _ = self.hearer.set(std::thread::current());
+    }
+
+    /// Has the alarm raised, once, with more than `in_flight` in flight in one worker.
+    pub(crate) fn arm(&self, in_flight: u32) {
+        self.alarm.store(in_flight.min(RAISED - 1), Relaxed);
+    }
+
+    /// Whether the alarm was raised since it was armed.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.alarm.load(Relaxed) == RAISED
+    }
+
+    /// A worker has so many in flight now.
+    #[inline]
+    fn watch(&self, in_flight: u32) {
+        if in_flight > self.alarm.load(Relaxed) {
+            self.raise();
+        }
+    }
+
+    #[cold]
+    fn raise(&self) {
+        if self.alarm.swap(RAISED, Relaxed) != RAISED
+            && let Some(thread) = self.hearer.get()
+        {
+            thread.unpark();
+        }
     }
 }
 
@@ -109,6 +155,7 @@ impl WorkerGate {
         if let Some(metrics) = &self.metrics {
             metrics.set_in_flight(in_flight);
         }
+        self.bound.watch(in_flight);
     }
 
     /// The accept gate: how many more connections may be accepted now. `None` where accepting is
@@ -218,6 +265,28 @@ mod tests {
         open.settle(u32::MAX);
         open.accepted();
         assert!(!open.over() && !open.sheds() && open.room().is_none());
+    }
+
+    /// Purpose: more in flight than was told raises the alarm, as much does not, and what raised it
+    /// does so once.
+    #[test]
+    fn the_alarm_is_raised_once() {
+        let bound = Bound::new(1000);
+        let mut gate = gates(Shed::Kernel, &bound, 1).remove(0);
+        assert!(bound.is_raised(), "never armed");
+        bound.hear();
+        bound.arm(8);
+        gate.settle(8);
+        assert!(!bound.is_raised());
+        gate.settle(9);
+        assert!(bound.is_raised());
+        // The token is there, so this returns; were it not, the test would never end.
+        std::thread::park();
+        gate.settle(10);
+        assert!(bound.is_raised());
+        bound.arm(u32::MAX);
+        gate.settle(u32::MAX - 1);
+        assert!(!bound.is_raised(), "a level that nothing is above");
     }
 
     /// Purpose: what a controller reads is what the worker last had, and its most since last asked.

@@ -138,12 +138,11 @@ pub(crate) fn check_limiter(
 
 /// Where a limit that is found begins: how many come in at once before anything is known.
 ///
-/// A guess between two evils. Lower, and the first rush to a service that merely waits for its
-/// database is turned away for some tenths of a second; higher, and the first overload of one that
-/// computes is let in further, and then has to be dropped from the queue at a higher price. In the
-/// tenth of a second before the limit is looked at for the first time, a core that is overloaded ten
-/// times lets in about this many requests of 0.2 ms.
-const START: u32 = 4096;
+/// More than come at once to a service that merely waits for its database, as whoever is beyond it is
+/// turned away though there is room. What computes needs no lower one: a rush that would wait for the
+/// cores is seen within some hundredths of a second. Only a queue that nobody sees, behind the handlers,
+/// can grow this long in the tenths of a second that it takes to tell it from answers that are slow.
+const START: u32 = 16_384;
 
 /// What admission is to be, as the server's settings say.
 #[derive(Clone, Debug)]

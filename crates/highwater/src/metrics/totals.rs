@@ -88,6 +88,7 @@ impl Totals {
             good: self.good.saturating_sub(before.good).min(completed),
             refused: shed,
             dropped: self.dropped.saturating_sub(before.dropped).min(shed),
+            started: queued,
             // Two instants are a poor mean, but those of one second are ten.
             in_flight: self.in_flight.midpoint(before.in_flight),
             in_flight_max: self.in_flight_max,

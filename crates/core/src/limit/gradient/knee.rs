@@ -22,6 +22,10 @@ use super::super::Sample;
 /// How much more must be under way before it is asked what it yields.
 const GROWTH_MIN: f64 = 1.5;
 
+/// How much more it is after a while if a queue grows, and if none does.
+const GROWTH_SOON: f64 = 1.3;
+const GROWTH_NONE: f64 = 1.1;
+
 /// The part of a growth in concurrency that must come out as answers to count as gain. One half
 /// would be a queue that takes as much time as the service.
 const GAIN_MIN: f64 = 0.3;
@@ -40,6 +44,9 @@ const SLOWER_BY: f64 = 2.0;
 /// their capacity.
 const LOSS_MAX: f64 = 0.2;
 
+/// A greater loss is no chance.
+const LOSS_CLEAR: f64 = 0.4;
+
 /// No search goes lower than this: with fewer, every pause of the network leaves cores idle.
 const FLOOR: f64 = 4.0;
 
@@ -47,8 +54,13 @@ const FLOOR: f64 = 4.0;
 const STEP_DOWN: f64 = 0.5;
 const STEP_TRIED: f64 = 1.25;
 
-/// Looks that a verdict on a step down, and on a step up, is based on.
+/// How far above the knee the limit stays, so that what varies does not leave the back end idle.
+const KNEE_SPARE: f64 = 1.25;
+
+/// Looks that a verdict on a step down, on one that seems to cost something, and on a step up is based
+/// on.
 const LOOKS_DOWN: u32 = 2;
+const LOOKS_SURE: u32 = 6;
 const LOOKS_UP: u32 = 10;
 
 /// What is waited for a change to show is the latency, within these bounds.
@@ -58,6 +70,19 @@ const SETTLE_MAX: f64 = 5.0;
 /// How long a limit that was found is kept before a higher one is tried, at first and at most.
 const HOLD_MIN: f64 = 5.0;
 const HOLD_MAX: f64 = 60.0;
+
+/// What it costs a core to drop a request from its queue: a 503, on a connection of its own, in
+/// seconds (measured).
+const DROP_COST: f64 = 94e-6;
+
+/// Busier than this without an answer, cores are stuck with something.
+const STUCK_MIN: f32 = 0.5;
+
+/// Taken for the idle part of the time where nobody says.
+const IDLE_UNKNOWN: f64 = 0.02;
+
+/// How long a limit that was found is remembered while nobody is kept out by it, in seconds.
+const UNFELT_MAX: f64 = 5.0;
 
 /// What a sample says, in numbers that fit together; times in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +96,14 @@ pub(super) struct Look {
     pub(super) wait_min: f64,
     pub(super) service: f64,
     pub(super) late_share: f64,
+    pub(super) late_share_answered: f64,
     pub(super) dropped_share: f64,
+    /// The part of a core's time that dropping took.
+    pub(super) wasted: f64,
+    /// The part of the time that the cores had nothing to do; a guess if that is not known.
+    pub(super) idle: f64,
+    /// Nothing was answered although there was much to do.
+    pub(super) is_stuck: bool,
     pub(super) is_felt: bool,
     pub(super) knows_latency: bool,
 }
@@ -100,7 +132,14 @@ impl Look {
             service: (latency - wait).max(0.0),
             // What was dropped waited too long as well.
             late_share: (late + dropped) / (completed + dropped).max(1.0),
+            late_share_answered: late / completed.max(1.0),
+            wasted: dropped * DROP_COST / seconds,
             dropped_share: dropped / (dropped + completed).max(1.0),
+            idle: match f64::from(sample.busy) {
+                busy if busy > 0.0 => (1.0 - busy).max(0.0),
+                _ => IDLE_UNKNOWN,
+            },
+            is_stuck: sample.completed == 0 && sample.busy > STUCK_MIN,
             is_felt: sample.is_felt(limit),
             knows_latency,
         }
@@ -156,6 +195,13 @@ pub(super) struct Knee {
     settle: f64,
     sum: Yield,
     looks: u32,
+    /// The verdict on this step down is to be based on as many looks as it takes.
+    is_sure: bool,
+    /// Since when nobody is kept out, in seconds.
+    unfelt: f64,
+    /// How many were under way when a queue was first suspected, and how long that is to be watched
+    /// yet, in seconds.
+    suspected: Option<(f64, f64)>,
 }
 
 impl Knee {
@@ -172,11 +218,13 @@ impl Knee {
         if let Phase::Rising = self.phase {
             return self.rise(look, limit, target);
         }
-        if !look.is_felt {
-            // Nobody is kept out, and nothing is on trial any more.
-            self.phase = Phase::Rising;
-            self.reference = Some(Yield::from(look));
-            return None;
+        if look.is_felt {
+            self.unfelt = 0.0;
+        } else {
+            // Nobody is kept out, so nothing is on trial; but what was found may be needed again.
+            self.unfelt += look.seconds;
+            let Phase::Holding { limit, .. } = self.phase else { return self.rise_again(look) };
+            return if self.unfelt < UNFELT_MAX { Some(limit) } else { self.rise_again(look) };
         }
         let Some(seen) = self.average(look, limit) else {
             // The way back up may take more than one step.
@@ -193,6 +241,12 @@ impl Knee {
             }
             Phase::Trying { limit: last, before } => Some(self.judge(seen, limit, last, before)),
         }
+    }
+
+    fn rise_again(&mut self, look: &Look) -> Option<f64> {
+        self.phase = Phase::Rising;
+        self.reference = Some(Yield::from(look));
+        None
     }
 
     fn rise(&mut self, look: &Look, limit: f64, target: f64) -> Option<f64> {
@@ -224,11 +278,32 @@ impl Knee {
             && (look.is_felt
                 || slower >= SLOWER
                 || seen.late_share > LATE && slower >= SLOWER_AND_LATE);
-        if !too_slow && !hopeless {
+        if !too_slow && !hopeless || !look.is_felt && !self.keeps_growing(look, seen) {
             return None;
         }
         let reached = limit.min(look.in_flight_max.max(1.0));
         Some(self.halve(reached, 0, seen))
+    }
+
+    /// Whether, since it was first suspected, more and more are under way. Where nobody is kept out, a
+    /// queue does not stop growing; slower answers with as many under way are merely slower, or come
+    /// from requests that had not been answered yet when the others were.
+    fn keeps_growing(&mut self, look: &Look, seen: Yield) -> bool {
+        let wait = (2.0 * seen.latency).clamp(SETTLE_MIN, SETTLE_MAX);
+        let (in_flight, left) = self.suspected.unwrap_or((seen.in_flight, wait));
+        let left = left - look.seconds;
+        let growth = seen.in_flight / in_flight.max(1.0);
+        let is_over = left <= 0.0;
+        self.suspected = Some((in_flight, if is_over { wait } else { left }));
+        if growth >= GROWTH_MIN || is_over && growth >= GROWTH_SOON {
+            self.suspected = None;
+            return true;
+        }
+        if is_over && growth < GROWTH_NONE {
+            self.suspected = None;
+            self.reference = Some(seen);
+        }
+        false
     }
 
     /// Looks averaged, once the last change shows and there are enough of them.
@@ -245,7 +320,11 @@ impl Knee {
         self.sum.latency += seen.latency;
         self.sum.late_share += seen.late_share;
         self.looks += 1;
-        let wanted = if let Phase::Falling { .. } = self.phase { LOOKS_DOWN } else { LOOKS_UP };
+        let wanted = match self.phase {
+            Phase::Falling { .. } if self.is_sure => LOOKS_SURE,
+            Phase::Falling { .. } => LOOKS_DOWN,
+            _ => LOOKS_UP,
+        };
         if self.looks < wanted {
             return None;
         }
@@ -280,6 +359,7 @@ impl Knee {
     }
 
     fn wait_for(&mut self, latency: f64) {
+        self.is_sure = false;
         self.settle = latency.clamp(SETTLE_MIN, SETTLE_MAX);
         (self.sum, self.looks) = (Yield::default(), 0);
     }
@@ -292,8 +372,15 @@ impl Knee {
         steps: u32,
         before: Yield,
     ) -> Option<f64> {
-        // Fewer at once are never later; all that can be lost is answers.
-        let as_good = seen.rate >= before.rate * (1.0 - LOSS_MAX);
+        // Fewer at once are never later; all that can be lost is answers, and those that came too late
+        // are no loss.
+        let was_late = before.late_share > 0.5 && seen.good_rate >= before.good_rate;
+        let as_good = was_late || seen.rate >= before.rate * (1.0 - LOSS_MAX);
+        if !as_good && !self.is_sure && seen.rate >= before.rate * (1.0 - LOSS_CLEAR) {
+            // It may be chance: `before` is the best of several.
+            self.is_sure = true;
+            return Some(limit);
+        }
         if !as_good && steps == 0 {
             // A false alarm: latency is what it is, and `before` is how it should be.
             self.phase = Phase::Rising;
@@ -301,10 +388,15 @@ impl Knee {
             self.doubt = self.patience();
             return None;
         }
-        if !as_good || limit <= FLOOR {
-            // One step above the last that was as good, which was as good too.
+        if !as_good {
+            // Below the knee, answers are in proportion to what is under way, so where it is follows.
+            let knee = limit * before.rate / seen.rate.max(1.0) * KNEE_SPARE;
             self.hold = 0.0;
-            return Some(self.hold(last * if as_good { 1.0 } else { 2.0 }, before));
+            return Some(self.hold(knee.clamp(limit, last * 2.0), before));
+        }
+        if limit <= FLOOR {
+            self.hold = 0.0;
+            return Some(self.hold(last, before));
         }
         // Losses do not add up: each step is held against the best.
         let best = Yield { rate: seen.rate.max(before.rate), ..seen };

@@ -14,7 +14,8 @@
 //!
 //! What users of other limiters complain of, and what is done about it:
 //!
-//! * *drops are ignored* (Netflix's Gradient2): requests dropped from the queue count as waiting;
+//! * *drops are ignored* (Netflix's Gradient2): requests dropped from the queue count as waiting, as
+//!   far as dropping them costs more than to let the cores run dry;
 //! * *grows without bound while the delay is stable* (Gradient2): there is growth only while the
 //!   limit is felt, and only as long as it yields a higher rate;
 //! * *the queue term is added even when latency grows* (Gradient2): the spare is a constant;
@@ -25,8 +26,13 @@
 //! * *once too high or too low it never recovers* (both): a limit that is felt while nothing waits
 //!   doubles with every sample, one that makes requests late falls whatever it is.
 //!
-//! Invariants: 1 ≤ limit ≤ the bound given; the limit falls to no less than [`STEP_DOWN_MAX`] of
-//! itself in one sample and grows to no more than double; the same samples give the same limits.
+//! A rush that is sudden is bounded before it is known to last ([`Limit::on_glance`]), by what would
+//! wait hopelessly long for the cores. What only awaits is not in that bound, so thousands that come at
+//! once and then wait for a database are let in.
+//!
+//! Invariants: 1 ≤ limit ≤ the bound given; the limit falls to no less than [`STEP_DOWN_DEAR`] of
+//! itself in one sample and grows to no more than double; a glance never raises it; the same samples
+//! give the same limits.
 
 mod knee;
 mod slack;
@@ -49,9 +55,14 @@ const WINDOW_MAX: Duration = Duration::from_secs(1);
 const STEP_DOWN_MAX: f64 = 0.5;
 const STEP_UP_MAX: f64 = 2.0;
 
+/// The same while dropping takes more than this part of the cores' time: what is let in beyond what
+/// Little's law allows is dropped, too.
+const STEP_DOWN_DEAR: f64 = 0.1;
+const WASTE_DEAR: f64 = 0.03;
+
 /// Growth per sample from this part of what was in flight when the queue began to stand: what is let
 /// in now may reach the cores only after it has waited for something else (as TCP's slow start ends).
-const GROWTH: f64 = 1.05;
+const GROWTH: f64 = 1.1;
 const THRESHOLD: f64 = 0.7;
 
 /// Mean waits below this part of the target are no queue: scheduling alone makes them.
@@ -66,6 +77,10 @@ const STANDING: f64 = 0.5;
 const STANDING_SAMPLES: u32 = 3;
 const STANDING_LONG: f64 = 4.0;
 
+/// The part of the cores' time that dropping requests from the queue may take before it counts as a
+/// queue that is too long.
+const WASTE_MAX: f64 = 0.01;
+
 /// Weight of the newest sample in what is smoothed: two thirds of it are three samples old at most.
 const WEIGHT: f64 = 0.3;
 
@@ -75,8 +90,20 @@ const SILENT_WEIGHT: f64 = 0.1;
 /// What is left per sample of the belief in silent connections while the queue drops requests.
 const DISBELIEF: f64 = 0.5;
 
-/// How fast an unneeded limit returns to where it began, per second.
+/// How fast growth becomes less careful, per second.
 const FORGET_PER_SECOND: f64 = 0.10;
+
+/// How long nobody must have been kept out, and nothing have waited, for the limit to return to where
+/// it began, in seconds. What it was before says little about the next rush, which is noticed in a
+/// hundredth of a second; a limit that is kept would turn it away even if it only awaits.
+const CALM: f64 = 1.0;
+
+/// A rush is bounded before it is known to last once whoever comes would wait for this long, in
+/// seconds. Twice CoDel's interval, after which a queue is no burst and refuses what waits.
+const HOPELESS: f64 = 0.2;
+
+/// As many must have been begun to foretell that.
+const STARTS_MIN: u64 = 20;
 
 /// What [`Gradient`] is to aim at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +142,10 @@ pub struct Gradient {
     threshold: f64,
     /// Samples in a row with a standing queue.
     stood: u32,
+    /// How long nobody has been kept out and nothing has waited, in seconds.
+    calm: f64,
+    /// How many were under way at most in the last sample.
+    before: f64,
     knee: Knee,
 }
 
@@ -136,6 +167,8 @@ impl Gradient {
             sighted: false,
             threshold: f64::INFINITY,
             stood: 0,
+            calm: 0.0,
+            before: 0.0,
             knee: Knee::default(),
         }
     }
@@ -143,18 +176,21 @@ impl Gradient {
     fn decide(&mut self, sample: &Sample) {
         let look = Look::at(sample, self.limit());
         self.sighted |= look.knows_latency;
-        let is_dropping = look.dropped_share > LATE_FEW;
+        let is_dropping = look.dropped_share > LATE_FEW && look.wasted > WASTE_MAX * self.spare;
         let target = self.slack.bound();
         let is_standing = self.has_stood(look.wait_min, target);
         let is_queue = look.is_felt && look.wait > target * QUIET;
         let reached = self.limit.min(look.in_flight_max.max(1.0));
         let by_little = is_dropping || is_standing || is_queue;
         let wanted = if by_little {
+            self.calm = 0.0;
             if self.knee.forget() && !is_queue {
                 self.threshold = reached * THRESHOLD;
             }
             self.slack.adapt(&look);
-            self.by_little(&look)
+            let wanted = self.by_little(&look);
+            self.threshold = self.threshold.min(wanted.max(1.0));
+            wanted
         } else {
             self.rate.forget();
             self.service.forget();
@@ -166,7 +202,9 @@ impl Gradient {
             bound.unwrap_or_else(|| self.at_ease(&look))
         };
         // A limit that nobody reached is not what made anybody wait; what there was is.
-        let bounded = wanted.clamp(reached * STEP_DOWN_MAX, self.limit * STEP_UP_MAX);
+        let is_dear = look.wasted > WASTE_DEAR * self.spare;
+        let step_down = if is_dear { STEP_DOWN_DEAR } else { STEP_DOWN_MAX };
+        let bounded = wanted.clamp(reached * step_down, self.limit * STEP_UP_MAX);
         let limit = bounded.clamp(1.0, self.limit_max);
         if by_little {
             self.slack.on_limit(&look, self.limit, limit);
@@ -193,11 +231,18 @@ impl Gradient {
         self.hear(look);
         let growth = if self.limit < self.threshold { STEP_UP_MAX } else { GROWTH };
         self.threshold *= 1.0 + FORGET_PER_SECOND * look.seconds;
+        let is_calm = !look.is_felt && look.wait < self.slack.bound() * QUIET;
+        self.calm = if is_calm { self.calm + look.seconds } else { 0.0 };
         if look.is_felt {
-            return self.limit * growth;
+            // Busy with what is not answered yet, a server says nothing about its limit.
+            return if look.is_stuck { self.limit } else { self.limit * growth };
         }
-        let forgotten = self.limit * (1.0 + FORGET_PER_SECOND * look.seconds);
-        self.limit.max(forgotten.min(self.start)).max(2.0 * look.in_flight_max)
+        let mut limit = self.limit.max(2.0 * look.in_flight_max);
+        if self.calm >= CALM {
+            self.threshold = f64::INFINITY;
+            limit = limit.max(self.start);
+        }
+        limit
     }
 
     /// By Little's law `rate × latency` requests are under way; connections beyond that are silent.
@@ -224,12 +269,25 @@ impl Gradient {
 
 impl Limit for Gradient {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
+        self.before = f64::from(sample.in_flight_max);
         let window = self.thin.and(sample);
         if window.completed + window.dropped < ANSWERS_MIN && window.span < WINDOW_MAX {
             self.thin = window;
         } else {
             self.thin = Sample::default();
             self.decide(&window);
+        }
+        self.limit()
+    }
+
+    fn on_glance(&mut self, so_far: &Sample) -> u32 {
+        // What waits is not told, but what was begun is, and what was under way before.
+        let span = so_far.span.as_secs_f64().max(1e-3);
+        let begun = so_far.started.saturating_sub(so_far.completed) as f64 + self.before;
+        let bound = so_far.started as f64 / span * HOPELESS + begun;
+        let waits = so_far.queue_delay_mean.as_secs_f64() > self.slack.bound();
+        if waits && so_far.started >= STARTS_MIN {
+            self.limit = self.limit.min(bound.max(1.0));
         }
         self.limit()
     }

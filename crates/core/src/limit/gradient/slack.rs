@@ -3,10 +3,11 @@
 //! What is aimed at is the target times a factor that follows what comes of it:
 //!
 //! * it shrinks quickly for clients whose deadline is shorter than the target, and while the queue
-//!   itself turns requests away, which costs more than keeping them out;
-//! * it grows while the queue runs empty in every sample though the limit keeps people out: that is
-//!   how requests of very different cost show, for which the mean wait says little;
-//! * it returns to [`USUAL`] otherwise.
+//!   itself turns requests away, unless that costs less than cores with nothing to do;
+//! * it grows while the queue runs empty though the limit keeps people out, the faster the longer the
+//!   cores are idle for it: that is how requests of very different cost show, for which the mean wait
+//!   says little;
+//! * it returns to [`USUAL`] otherwise, slowly.
 //!
 //! Invariant: [`LEAST`] ≤ factor ≤ [`MOST`].
 
@@ -21,10 +22,25 @@ const MOST: f64 = 8.0;
 pub(super) const LATE_MAX: f64 = 0.10;
 pub(super) const LATE_FEW: f64 = 0.02;
 
-/// Per sample: if too many are late, if some are or a queue stands, and if all is well.
+/// Per sample: if too many are late, if some are, if a queue stands for nothing, and if all is well.
 const IF_LATE: f64 = 0.7;
-const IF_STANDING: f64 = 0.9;
+const IF_FEW_LATE: f64 = 0.9;
+const IF_STANDING: f64 = 0.97;
 const IF_WELL: f64 = 1.05;
+
+/// And if more than the usual is aimed at, and nothing shows that it is needed.
+const IF_NEEDLESS: f64 = 0.99;
+
+/// Growth per part of a sample that cores were idle while people were kept out, and at most.
+const IF_IDLE: f64 = 3.0;
+const IF_IDLE_MAX: f64 = 1.5;
+
+/// Idle less than this, a server is as good as busy. Smoothed, with this weight of the newest sample.
+const IDLE_FEW: f64 = 0.01;
+const IDLE_WEIGHT: f64 = 0.1;
+
+/// The part of the cores' time that may go into dropping requests for that, however idle they are.
+const WASTE_MOST: f64 = 0.03;
 
 /// Where it was when too many were late it does not go again soon: it stays below that part of it,
 /// which grows by this much per sample.
@@ -40,6 +56,8 @@ pub(super) struct Slack {
     target: f64,
     factor: f64,
     factor_max: f64,
+    /// The part of the time that the cores had nothing to do while people were kept out, smoothed.
+    idle: f64,
     /// Until those who came in under a higher limit have gone, in seconds.
     settling: f64,
 }
@@ -47,7 +65,13 @@ pub(super) struct Slack {
 impl Slack {
     /// Around `target`, in seconds.
     pub(super) fn new(target: f64) -> Self {
-        Slack { target: target.max(1e-6), factor: USUAL, factor_max: MOST, settling: 0.0 }
+        Slack {
+            target: target.max(1e-6),
+            factor: USUAL,
+            factor_max: MOST,
+            idle: 0.0,
+            settling: 0.0,
+        }
     }
 
     /// The wait to aim at, in seconds.
@@ -81,16 +105,30 @@ impl Slack {
         if !self.has_settled(look) {
             return;
         }
-        let is_standing = look.wait_min > self.target;
-        let factor = if look.late_share > LATE_MAX {
+        let ran_empty = look.is_felt && look.wait_min < self.target / 2.0;
+        let idle = if ran_empty { look.idle } else { 0.0 };
+        self.idle += (idle - self.idle) * IDLE_WEIGHT;
+        let is_standing = look.wait_min > self.target && self.idle < IDLE_FEW;
+        // Some drops cost less than it would to let the cores run dry.
+        let too_late = match look.wasted > self.idle.min(WASTE_MOST) {
+            true => look.late_share,
+            false => look.late_share_answered,
+        };
+        let if_idle = (1.0 + IF_IDLE * (idle - IDLE_FEW).max(0.0)).min(IF_IDLE_MAX);
+        self.factor_max = (self.factor_max * if_idle).min(MOST);
+        let factor = if too_late > LATE_MAX {
             self.factor_max = (self.factor * EDGE).max(LEAST);
             IF_LATE
-        } else if look.late_share > LATE_FEW || is_standing && self.factor > USUAL {
+        } else if too_late > LATE_FEW {
+            IF_FEW_LATE
+        } else if self.factor < USUAL {
+            if_idle.max(IF_WELL)
+        } else if is_standing && self.factor > USUAL {
             IF_STANDING
-        } else if self.factor < USUAL || look.is_felt && look.wait_min < self.target / 2.0 {
-            IF_WELL
+        } else if if_idle > 1.0 || self.factor < USUAL / IF_NEEDLESS {
+            if_idle
         } else {
-            1.0
+            IF_NEEDLESS
         };
         self.factor = (self.factor * factor).clamp(LEAST, self.factor_max);
     }

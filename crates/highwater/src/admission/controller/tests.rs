@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::*;
+use crate::admission::gate::WorkerGate;
 use crate::admission::kernel::Occupancy;
 use crate::metrics::Rejection;
 
@@ -11,11 +12,17 @@ use crate::metrics::Rejection;
 struct Puppet {
     says: Arc<AtomicU32>,
     heard: Arc<Mutex<Vec<Sample>>>,
+    glanced: Arc<Mutex<Vec<Sample>>>,
 }
 
 impl Limit for Puppet {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         self.heard.lock().expect("no test panics holding it").push(*sample);
+        self.limit()
+    }
+
+    fn on_glance(&mut self, so_far: &Sample) -> u32 {
+        self.glanced.lock().expect("no test panics holding it").push(*so_far);
         self.limit()
     }
 
@@ -114,7 +121,11 @@ impl Stage {
     }
 
     fn tick(&mut self) -> Duration {
-        self.now += Duration::from_millis(100);
+        self.tick_after(100)
+    }
+
+    fn tick_after(&mut self, millis: u64) -> Duration {
+        self.now += Duration::from_millis(millis);
         self.controller.tick(self.now)
     }
 
@@ -152,6 +163,7 @@ fn counters_become_a_sample() {
         good: 30,
         refused: 9,
         dropped: 1,
+        started: 40,
         in_flight: 2,
         in_flight_max: 9,
         queue_delay_min: millis(1),
@@ -240,6 +252,37 @@ fn the_pace_follows_the_load() {
     }
     stage.metrics.worker(0).set_in_flight(1);
     assert_eq!(stage.tick(), PERIOD);
+}
+
+/// Purpose: after an alarm there is a sample at once, then glances at all of the next one so far, and
+/// then that sample, with nothing left out or told twice.
+#[test]
+fn an_alarm_is_followed_by_glances() {
+    let mut stage = Stage::new(true, true);
+    let worker = stage.metrics.worker(0);
+    let bound = Arc::clone(&stage.controller.admission.bound);
+    let mut gate = WorkerGate::new(Shed::Kernel, &bound, (0, 1), Arc::clone(&worker), None);
+    assert_eq!(stage.tick(), PERIOD);
+    gate.settle(33);
+    worker.request(0, 200);
+    assert_eq!(stage.tick_after(30), GLANCE);
+    assert_eq!((stage.last_sample().span.as_millis(), stage.last_sample().completed), (30, 1));
+    for look in 1..10 {
+        worker.request(0, 200);
+        gate.settle(33 + look);
+        stage.puppet.says.store(100 - look, Relaxed);
+        assert_eq!(stage.tick_after(10), GLANCE, "look {look}");
+        assert_eq!(stage.controller.admission.limit(), 100 - look, "a glance counts");
+    }
+    let glanced = stage.puppet.glanced.lock().expect("held shortly").clone();
+    let told: Vec<_> = glanced.iter().map(|seen| (seen.span.as_millis(), seen.completed)).collect();
+    assert_eq!(told, (1..10).map(|look| (10 * look, look as u64)).collect::<Vec<_>>());
+    assert_eq!(stage.tick_after(10), PERIOD);
+    let sample = stage.last_sample();
+    assert_eq!((sample.span.as_millis(), sample.completed), (100, 9));
+    assert_eq!(sample.in_flight_max, 42);
+    gate.settle(2 * 42 + 32);
+    assert_eq!(stage.tick(), PERIOD, "twice as much and some is not sudden");
 }
 
 /// Purpose: what the kernel refused is demand too, and reaches the page that autoscalers read. A
