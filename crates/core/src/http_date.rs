@@ -268,7 +268,9 @@ mod tests {
     #[test]
     fn agrees_with_a_counted_calendar() {
         let (mut year, mut month, mut day, mut weekday) = (1970_u32, 1_usize, 1_u32, 4_usize);
-        for days in 0..500 * 366 {
+        // Miri would take half an hour for all of them.
+        let years = if cfg!(miri) { 5 } else { 500 };
+        for days in 0..years * 366 {
             let expected = std::format!(
                 "{}, {day:02} {} {year} 12:34:56 GMT",
                 ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][weekday],
