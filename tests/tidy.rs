@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 
 use highwater_tests::source::{self, File};
 
@@ -268,4 +269,18 @@ fn rules_have_names_of_their_own() {
     let mut counts = BTreeMap::new();
     RULES.iter().for_each(|rule| *counts.entry(rule.name).or_insert(0) += 1);
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+}
+
+/// Purpose: what names its interpreter can be run, as `make` and the documentation do.
+#[test]
+fn scripts_can_be_run() {
+    let is_script = |file: &File| file.text.starts_with("#!/");
+    let may_run = |file: &File| {
+        let metadata = source::root().join(&file.path).metadata();
+        metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+    };
+    let (scripts, others): (Vec<_>, Vec<_>) = source::files().into_iter().partition(is_script);
+    let dead: Vec<_> = scripts.iter().filter(|file| !may_run(file)).map(|f| &f.path).collect();
+    assert!(!scripts.is_empty() && dead.is_empty(), "chmod +x {dead:?}");
+    assert!(others.iter().any(|file| !may_run(file)), "modes cannot be told apart here");
 }
