@@ -46,7 +46,7 @@ bench-peers: ## Measure against every peer, about ten minutes; the record goes t
 	bench/run.py --name peers
 
 .PHONY: stress
-stress: ## Escalate to ten times capacity, by what turns the excess away: half an hour, as root; OVERLOAD=--quick for two minutes
+stress: ## Escalate to ten times capacity, by what turns the excess away: forty minutes, as root; OVERLOAD=--quick for two minutes
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	$(as_root) bench/overload/stress.py $(if $(OVERLOAD),$(OVERLOAD),--name stress)
 

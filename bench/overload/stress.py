@@ -26,7 +26,7 @@ from servers import Failed
 EXAMPLES = """\
 examples:
   sudo bench/overload/stress.py --quick                      the shape, in two minutes
-  sudo bench/overload/stress.py --name stress                everything, half an hour; kept under bench/evidence
+  sudo bench/overload/stress.py --name stress                everything, forty minutes; kept under bench/evidence
   sudo bench/overload/stress.py --sections open --mechanisms none,accept,ebpf-drop --rounds 3
   bench/overload/stress.py --report bench/results/X.jsonl    the tables of an earlier run, again
 """
