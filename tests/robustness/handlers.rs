@@ -109,7 +109,7 @@ fn a_full_pool_refuses(transport: Transport) {
     let mut clients: Vec<Client> = (0..32 + 1024)
         .map(|number| {
             let mut client = server.connect();
-            let ms = if number < 32 { 2000 } else { 0 };
+            let ms = if number < 32 { 4000 } else { 0 };
             client.send(&get(&format!("/block?ms={ms}"))).expect("open");
             client
         })
@@ -125,7 +125,7 @@ fn a_full_pool_refuses(transport: Transport) {
     assert_eq!(late.get("/").status, 200);
     println!("{transport:?}: a full pool refuses after {refused:?}");
     for (number, client) in clients.iter_mut().enumerate() {
-        let expected = if number < 32 { "blocked 2000" } else { "blocked 0" };
+        let expected = if number < 32 { "blocked 4000" } else { "blocked 0" };
         assert_eq!(client.reply().text(), expected);
     }
     assert_eq!(late.get("/block?ms=1").text(), "blocked 1");
