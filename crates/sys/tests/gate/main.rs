@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +41,15 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = std::thread::spawn(test).join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// The same for what needs a control group that everybody is in.
+fn in_namespace_with_cgroup(test: impl FnOnce(PathBuf) + Send + 'static) {
+    let Some(cgroup) = bpf::cgroup_root() else {
+        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
+        return;
+    };
+    in_namespace(move || test(cgroup));
 }
 
 /// Whether this thread is in a namespace of its own now.
@@ -158,6 +168,17 @@ fn assert_silent(address: SocketAddr) {
 
 fn accept(listeners: &[TcpListener]) -> Option<TcpStream> {
     listeners.iter().find_map(|listener| listener.accept().ok()).map(|(connection, _)| connection)
+}
+
+/// The next connection, once it is there.
+#[track_caller]
+fn accept_next(listeners: &[TcpListener]) -> TcpStream {
+    let mut connection = None;
+    eventually("accepted", || {
+        connection = accept(listeners);
+        connection.is_some()
+    });
+    connection.expect("it was waited for")
 }
 
 fn accept_all(listeners: &[TcpListener]) -> Vec<TcpStream> {
@@ -288,11 +309,7 @@ fn stray_packets_take_no_place() {
         for _ in 0..20 {
             let mut client = connect(address).unwrap();
             client.write_all(b"some bytes").unwrap();
-            let mut server = None;
-            eventually("accepted", || {
-                server = accept(&listeners);
-                server.is_some()
-            });
+            let server = accept_next(&listeners);
             // Unread bytes turn the close into a reset, and what comes then belongs to nobody.
             drop(server);
             gate.words().add_taken(-1);
@@ -414,11 +431,7 @@ fn needs_no_privilege_once_attached() {
 /// Purpose: the same before nginx, in whose processes nothing is changed.
 #[test]
 fn a_port_gate_stands_before_nginx() {
-    let Some(cgroup) = bpf::cgroup_root() else {
-        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
-        return;
-    };
-    in_namespace(move || {
+    in_namespace_with_cgroup(|cgroup| {
         let directory =
             std::env::temp_dir().join(format!("highwater-nginx-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -464,11 +477,7 @@ fn a_port_gate_stands_before_nginx() {
 /// Purpose: before a server that is not ours, places are taken by SYNs and freed as connections end.
 #[test]
 fn a_port_gate_counts_connections_of_others() {
-    let Some(cgroup) = bpf::cgroup_root() else {
-        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
-        return;
-    };
-    in_namespace(move || {
+    in_namespace_with_cgroup(|cgroup| {
         for address in ["127.0.0.1:0", "[::]:0"] {
             let server = TcpListener::bind(address).unwrap();
             let address = loopback(server.local_addr().unwrap());
@@ -491,11 +500,7 @@ fn a_port_gate_counts_connections_of_others() {
 /// and for one that listens on all.
 #[test]
 fn a_port_gate_stands_before_one_address() {
-    let Some(cgroup) = bpf::cgroup_root() else {
-        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
-        return;
-    };
-    in_namespace(move || {
+    in_namespace_with_cgroup(|cgroup| {
         for (listen, guarded, other) in [
             ("127.0.0.2:0", "127.0.0.2", "127.0.0.2"),
             ("0.0.0.0:0", "127.0.0.2", "127.0.0.3"),
