@@ -97,6 +97,7 @@ impl Setup {
             connections_max: config.connections_max.unwrap_or(u32::MAX),
             metrics,
             gate: WorkerGate::open(),
+            patience: config.patience,
             queue_target: config.queue_target,
             deadline_max: config.deadline_max,
             think_max: THINK_MAX,

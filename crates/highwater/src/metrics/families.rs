@@ -179,7 +179,7 @@ fn connections(page: &mut Page, server: &Server) {
     counter("http_connections_total", "Connections accepted.", accepted);
     let active = server.sum(|worker| &worker.connections_active);
     page.single("http_connections_active", "Connections open now.", Kind::Gauge, active);
-    let help = "Connections with work: accepted, or with a request begun, and not yet answered.";
+    let help = "Connections with work: accepted, or with a request that is not yet answered.";
     let in_flight = server.sum(|worker| &worker.in_flight);
     page.single("http_connections_in_flight", help, Kind::Gauge, in_flight);
 }
@@ -193,11 +193,12 @@ pub(super) fn total_rejections(server: &Server, scaling: &Scaling) -> u64 {
 fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let signals = &scaling.signals;
     let mut gauge = |name, help, value: f64| page.single(name, help, Kind::Gauge, value);
-    let help = "Connections that may have work at once.";
+    let help =
+        "Connections that may want the workers' time at once; 1048576 while no queue stands.";
     gauge("http_scaling_connection_limit", help, scaling.limit.into());
-    let help = "How many more connections with work the limit leaves room for.";
+    let help = "How many more of them the limit leaves room for.";
     gauge("http_scaling_connection_headroom", help, signals.headroom.into());
-    let help = "Connections with work, of those that may have, 0 to 1.";
+    let help = "The part of the workers' time, or of the limit's places, that is used, 0 to 1.";
     gauge("http_scaling_saturation_ratio", help, signals.saturation_ratio);
     let help = "Work offered over work that can be done, counting every attempt; not capped at 1.";
     gauge("http_scaling_demand_ratio", help, signals.demand_ratio);
@@ -210,7 +211,7 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let help = "Connections and requests turned away for there being too many.";
     let name = "http_scaling_total_rejections";
     page.single(name, help, Kind::Untyped, total_rejections(server, scaling));
-    let help = "CPU time spent on turning connections and requests away.";
+    let help = "CPU time spent on turning connections and requests away: estimated, by what each way costs.";
     let name = "http_shed_cpu_seconds_total";
     page.single(name, help, Kind::Counter, scaling.shed_cpu_seconds);
 }

@@ -130,6 +130,16 @@ impl Rejection {
         Rejection::RequestApp,
     ];
 
+    /// Whether it says that there is more work than the workers can do. A client that has gone, a deadline
+    /// of the client's own and the limit of a route do not.
+    pub(crate) const fn is_for_load(self) -> bool {
+        matches!(self, Rejection::QueueDelay | Rejection::RequestPriority | Rejection::RequestApp)
+    }
+
+    /// The same as a list.
+    pub(super) const FOR_LOAD: [Rejection; 3] =
+        [Rejection::QueueDelay, Rejection::RequestPriority, Rejection::RequestApp];
+
     /// The value of the label `layer`: `accept`, `queue` or `request`.
     pub const fn layer(self) -> &'static str {
         Rejection::LABELS[self.index()].0

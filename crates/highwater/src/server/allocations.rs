@@ -37,6 +37,7 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         metrics: Arc::new(WorkerMetrics::new(app.endpoints().len())),
         app,
         gate: WorkerGate::open(),
+        patience: config.patience,
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
         // A machine that pauses this thread must not make a request wait for its turn.

@@ -4,6 +4,7 @@ use highwater_core::driver::{Accepting, Close, ConnId, Driver};
 use highwater_core::http1::{Expired, Reject};
 use highwater_core::time::{Clock, Instant};
 
+use super::slot::Demand;
 use super::worker::{State, Worker};
 use crate::app::{BodyError, Error};
 use crate::metrics::Timeout;
@@ -44,10 +45,10 @@ impl<C: Clock> State<C> {
         {
             self.orphans.adopt(token, future, waker);
         }
-        let (awaited, worked) = (slot.awaits, slot.has_work);
+        let (awaited, demand) = (slot.awaits, slot.demand);
         slot.vacate();
         self.awaiting -= u32::from(awaited);
-        self.in_flight -= u32::from(worked);
+        self.load.change(demand, Demand::None);
         self.connections -= 1;
         self.metrics.connections_active.set(u64::from(self.connections));
         if self.accept_retry != Instant::MAX {

@@ -17,6 +17,17 @@ use crate::app::{BodyFeed, ByteStream, Response, Target};
 /// most likely on its way; but clients that connect and say nothing must not shut the gate for others.
 pub(super) const FRESH_MAX: Duration = Duration::from_millis(100);
 
+/// What a connection wants from its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// Nothing: it is idle, or it is being closed.
+    None,
+    /// The worker's time: it was just accepted, or its request waits to be started.
+    Time,
+    /// An answer that is being made: its handler was started and waits for something else.
+    Answer,
+}
+
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
@@ -76,8 +87,8 @@ pub(super) struct Slot {
     /// request waits, others may come behind it. `MAX` if none has.
     next_ready: Instant,
     last_ready: Instant,
-    /// Counted among the connections with work.
-    pub(super) has_work: bool,
+    /// What it was last counted as wanting.
+    pub(super) demand: Demand,
     accepted: Instant,
 }
 
@@ -109,7 +120,7 @@ impl Slot {
             queued: false,
             next_ready: Instant::MAX,
             last_ready: Instant::MAX,
-            has_work: false,
+            demand: Demand::None,
             accepted: Instant::ZERO,
         }
     }
@@ -130,11 +141,18 @@ impl Slot {
         *self = Slot { generation: self.generation.wrapping_add(1), ..Slot::vacant() };
     }
 
-    /// Whether the connection is owed something by us: see `gate.rs`.
+    /// What the connection wants from its worker: see `gate.rs`.
     #[inline]
-    pub(super) fn works(&self, now: Instant) -> bool {
-        let begun = self.queued || self.connection.is_reply_owed();
-        self.alive && !self.closing && (begun || self.is_fresh() && now < self.accepted + FRESH_MAX)
+    pub(super) fn demand(&self, now: Instant) -> Demand {
+        if !self.alive || self.closing {
+            Demand::None
+        } else if self.queued || self.is_fresh() && now < self.accepted + FRESH_MAX {
+            Demand::Time
+        } else if self.connection.is_reply_owed() {
+            Demand::Answer
+        } else {
+            Demand::None
+        }
     }
 
     /// Input came while the connection's request was waiting.
@@ -162,7 +180,7 @@ impl Slot {
     /// When it will have been fresh for so long that it no longer counts as work; `MAX` if it does not.
     #[inline]
     pub(super) fn fresh_until(&self) -> Instant {
-        match self.has_work && self.is_fresh() {
+        match self.demand == Demand::Time && self.is_fresh() {
             true => self.accepted + FRESH_MAX,
             false => Instant::MAX,
         }

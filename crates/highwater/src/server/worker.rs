@@ -16,6 +16,7 @@ use std::time::Duration;
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then, Wait};
 use highwater_core::http_date;
 use highwater_core::http1::{Limits, Scratch};
+use highwater_core::limit::{Standing, Turn, short_target};
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
@@ -28,8 +29,8 @@ use super::ledger::Ledger;
 use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::Responder;
-use super::slot::Slot;
-use crate::admission::gate::WorkerGate;
+use super::slot::{Demand, Slot};
+use crate::admission::gate::{Load, WorkerGate};
 use crate::admission::queue::Queue;
 use crate::app::App;
 use crate::log;
@@ -50,8 +51,11 @@ pub(crate) struct WorkerParts {
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// Its side of the gate.
     pub(crate) gate: WorkerGate,
-    /// How long requests may wait for their turn, and the longest deadline a client may ask for.
+    /// For how long clients wait for an answer, and how long requests may wait for their turn while more
+    /// comes than can be done.
+    pub(crate) patience: Duration,
     pub(crate) queue_target: Duration,
+    /// The longest deadline a client may ask for.
     pub(crate) deadline_max: Duration,
     /// How long it thinks before it looks at the kernel again.
     pub(crate) think_max: Duration,
@@ -93,15 +97,18 @@ pub(super) struct State<C> {
     pub(super) advisor: Advisor,
     pub(super) ledger: Ledger,
     pub(super) gate: WorkerGate,
-    /// Connections with a request that waits for its turn.
+    /// Connections with a request that waits for its turn, and whether they are too many.
     pub(super) queue: Queue<Token>,
+    pub(super) standing: Standing,
+    patience: Duration,
+    queue_target: Duration,
     pub(super) pace: Pace,
     pub(super) at_hand: AtHand,
     pub(super) deadline_max: Duration,
     /// Requests refused so far.
     pub(super) refusals: u32,
-    /// Connections with work.
-    pub(super) in_flight: u32,
+    /// How many connections want what.
+    pub(super) load: Load,
     pub(super) accepting: Accepting,
     /// Accepting failed; try again then.
     pub(super) accept_retry: Instant,
@@ -156,12 +163,15 @@ impl<D: Driver> Worker<D> {
             advisor: Advisor::default(),
             ledger: Ledger::default(),
             gate: parts.gate,
-            queue: Queue::new(parts.queue_target),
+            queue: Queue::new(),
+            standing: Standing::new(parts.patience, now),
+            patience: parts.patience,
+            queue_target: parts.queue_target,
             pace: Pace::new(parts.think_max),
             at_hand: AtHand::at_once(now),
             deadline_max: parts.deadline_max,
             refusals: 0,
-            in_flight: 0,
+            load: Load::default(),
             accepting: Accepting::Paused,
             accept_retry: Instant::MAX,
             connections: 0,
@@ -217,6 +227,12 @@ impl<D: Driver> Worker<D> {
         }
     }
 
+    /// Whether more waits than can be done in time.
+    #[cfg(test)]
+    pub(crate) fn queue_stands(&self) -> bool {
+        self.state.standing.stands()
+    }
+
     /// How long the worker may wait from now on; `None` for ever. For those who let time pass
     /// themselves.
     pub(crate) fn spare_time(&self) -> Option<Duration> {
@@ -235,7 +251,7 @@ impl<D: Driver> Worker<D> {
         }
         touched.clear();
         self.state.touched = touched;
-        self.state.gate.settle(self.state.in_flight);
+        self.state.gate.settle(self.state.load);
         self.flush_accepting();
     }
 
@@ -283,6 +299,20 @@ impl<D: Driver> Worker<D> {
     }
 }
 
+impl Load {
+    /// A connection no longer wants `before` but `after`.
+    pub(super) fn change(&mut self, before: Demand, after: Demand) {
+        for (demand, change) in [(before, u32::MAX), (after, 1)] {
+            let count = match demand {
+                Demand::None => continue,
+                Demand::Time => &mut self.time,
+                Demand::Answer => &mut self.answers,
+            };
+            *count = count.wrapping_add(change); // Adding the greatest number takes one away.
+        }
+    }
+}
+
 impl<C: Clock> State<C> {
     /// Reads the clock, once a turn, when there is something to do.
     fn freshen(&mut self) {
@@ -307,8 +337,10 @@ impl<C: Clock> State<C> {
 
     fn end_turn(&mut self) {
         let end = self.clock.now();
-        let spent = end - self.ledger.began();
+        let began = self.ledger.began();
+        let spent = end - began;
         self.ledger.settle(&self.metrics, end);
+        self.watch_queue(began, end);
         self.pace.end(end);
         self.metrics.turn(spent, self.events);
         self.advisor.end_turn(spent);
@@ -323,14 +355,48 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// Keeps count of the connections with work.
+    /// Looks whether what waits is too much, and has the queue and the limit act on it.
+    #[inline]
+    fn watch_queue(&mut self, began: Instant, ended: Instant) {
+        let (started, mut refused) = self.ledger.take_counts();
+        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        let stood = self.standing.stands();
+        if stood {
+            refused += self.gate.take_refused();
+        }
+        let stands = self.standing.on_turn(&Turn { began, ended, waiting, started, refused });
+        if stood || stands {
+            self.follow_queue(stood, stands);
+        }
+        self.metrics.queue.waiting.set(u64::from(waiting));
+    }
+
+    #[cold]
+    fn follow_queue(&mut self, stood: bool, stands: bool) {
+        let cost = self.standing.cost().unwrap_or_default();
+        let target = stands.then(|| short_target(self.queue_target, self.patience, cost));
+        self.queue.set_target(target);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let told = &self.metrics.queue;
+        told.stands.set(u64::from(stands));
+        told.cost_nanos.set(nanos(cost));
+        told.empty_nanos.set(nanos(self.standing.empty()));
+        if stood != stands {
+            if stands {
+                self.gate.take_refused(); // What was refused before is not held against the end.
+            }
+            self.gate.alarm();
+        }
+    }
+
+    /// Keeps count of what the connections want.
     #[inline]
     fn count_work(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
-        let works = slot.works(self.now);
-        if works != slot.has_work {
-            slot.has_work = works;
-            self.in_flight = if works { self.in_flight + 1 } else { self.in_flight - 1 };
+        let demand = slot.demand(self.now);
+        if demand != slot.demand {
+            self.load.change(slot.demand, demand);
+            slot.demand = demand;
         }
     }
 

@@ -57,6 +57,7 @@ fn worker_of(app: App, connections_max: u32) -> Worker<SimDriver> {
         connections_max,
         metrics,
         gate: WorkerGate::open(),
+        patience: config.patience,
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
         think_max: THINK_MAX,

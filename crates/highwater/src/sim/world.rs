@@ -77,6 +77,7 @@ struct Plan {
     shed: Shed,
     /// Connections with work, at most.
     limit: u32,
+    patience: Duration,
     queue_target: Duration,
 }
 
@@ -124,6 +125,7 @@ impl Plan {
             shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
                 [pick(&[0, 1, 2, 3]) as usize],
             limit: pick(&[1, 2, 100]) as u32,
+            patience: millis(pick(&[10, 50, 1000])),
             queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
         }
     }
@@ -151,6 +153,7 @@ impl World {
             metrics: Arc::clone(&metrics),
             app,
             gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
+            patience: plan.patience,
             queue_target: plan.queue_target,
             deadline_max: ServerConfig::default().deadline_max,
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },

@@ -68,6 +68,8 @@ const WORKERS: RangeInclusive<usize> = 1..=1024;
 const CONNECTIONS: RangeInclusive<u32> = 1..=(1 << 24);
 /// Connections with work at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
+/// Below ten milliseconds chance alone would be an overload; beyond a minute nobody is left to answer.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 /// Below a millisecond, the scheduler's own hiccups would count as overload; above ten seconds
 /// nobody is left to be served in time.
 const QUEUE_TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
@@ -125,7 +127,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter)]
     pub limiter: Option<Limiter>,
 
-    /// How long requests may wait for their turn before the server counts as overloaded
+    /// For how long clients wait; nothing is refused that could be answered within it
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration(PATIENCE))]
+    pub patience: Duration,
+
+    /// How long a request may wait for its turn while more comes than goes out
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(QUEUE_TARGET))]
     pub queue_target: Duration,
 
@@ -210,6 +216,7 @@ impl ServerArgs {
             gate_refusal: self.gate_refusal,
             connection_limit: self.connection_limit,
             limiter: self.limiter,
+            patience: self.patience,
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
             limits: self.limits(),

@@ -100,7 +100,7 @@ fn defaults_agree_with_the_server() {
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
                 --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --connection-limit 64 \
-                --limiter fixed --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
+                --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
@@ -116,6 +116,7 @@ fn every_flag_has_its_effect() {
         gate_refusal: GateRefusal::Drop,
         connection_limit: Some(64),
         limiter: Some(Limiter::Fixed),
+        patience: Duration::from_secs(2),
         queue_target: Duration::from_millis(20),
         deadline_max: Duration::from_secs(5),
         limits: Limits {
