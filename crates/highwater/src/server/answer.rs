@@ -10,8 +10,10 @@ use std::task::{Context, Poll, Waker};
 use highwater_core::driver::{Close, ConnId};
 use highwater_core::http1::LengthMismatch;
 use highwater_core::time::{Clock, Instant};
+use http::StatusCode;
 
-use super::inbox::{Done, Token};
+use super::inbox::{Done, Inbox, Token};
+use super::pool::Ticket;
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
@@ -38,6 +40,21 @@ impl Pending {
             Outcome::Offload(job) => Pending::Offload(job),
             Outcome::Fixed(_) | Outcome::Ready(_) => unreachable!("a response is there already"),
         }
+    }
+}
+
+/// Reports a job's response when it is dropped, so that a panic outside of the handler is an answer, too.
+struct Delivery {
+    inbox: Arc<Inbox>,
+    token: Token,
+    job: u64,
+    response: Option<Response>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Delivery { token, job, .. } = *self;
+        self.inbox.deliver(Done { token, job, response: self.response.take() });
     }
 }
 
@@ -122,13 +139,22 @@ impl<C: Clock> State<C> {
         let inbox = Arc::clone(&self.inbox);
         let number = self.jobs;
         self.jobs += 1;
-        let deliver = move || inbox.deliver(Done { token, job: number, response: job() });
-        let submitted = self.pool.submit(Box::new(deliver));
+        let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
+        let detached = endpoint.is_some_and(EndpointInfo::is_detached);
+        let (ticket, wanted) = (!detached).then(Ticket::new).unzip();
+        let run = move || {
+            if wanted.as_ref().is_some_and(|wanted| !wanted.is_wanted()) {
+                return;
+            }
+            let mut delivery = Delivery { inbox, token, job: number, response: None };
+            delivery.response = Some(job());
+        };
+        let submitted = self.pool.submit(Box::new(run));
         if submitted.is_err() {
             let error = Error::overloaded("the pool for blocking work is full");
             return Some(self.app.fail(slot.target, error));
         }
-        slot.task = Some(Task::Offloaded(number));
+        slot.task = Some(Task::Offloaded { job: number, _ticket: ticket });
         self.arm_task(id);
         None
     }
@@ -167,15 +193,21 @@ impl<C: Clock> State<C> {
             // Nobody is left to hear the answer of a connection that is gone, or of a request that
             // was answered when its time was up.
             if let Some(id) = self.lookup(token)
-                && matches!(self.slots[id.index()].task, Some(Task::Offloaded(awaited)) if awaited == job)
+                && matches!(self.slots[id.index()].task, Some(Task::Offloaded { job: awaited, .. }) if awaited == job)
             {
+                let target = self.slots[id.index()].target;
+                let failed =
+                    || self.app.fail(target, Error::of_status(StatusCode::INTERNAL_SERVER_ERROR));
+                let response = response.unwrap_or_else(failed);
                 self.finish_task(id, response);
             }
         }
         for token in woken.drain(..) {
-            match self.lookup(token) {
-                Some(id) => self.advance(id),
-                None => self.orphans.advance(token),
+            if let Some(id) = self.lookup(token) {
+                self.advance(id);
+            }
+            if !self.orphans.is_empty() {
+                self.orphans.advance(token);
             }
         }
         self.woken = woken;

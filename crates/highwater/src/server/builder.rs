@@ -15,7 +15,7 @@ use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
 use super::config::{Pin, ServerConfig};
 use super::crew::{Crew, Post};
-use super::pool::Pool;
+use super::pool::{POOL_PATIENCE, POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
 use super::port;
 use super::run::Phase;
 use super::transport::{self, Kind};
@@ -25,10 +25,6 @@ use crate::admission::{AtWork, Opening, Wanted};
 use crate::app::{App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
-const POOL_THREADS_MAX: usize = 32;
-const POOL_QUEUE_MAX: usize = 1024;
 
 /// How long a port may still be taken when we start. The kernel takes a process with an io_uring
 /// apart in the background: one that was killed has been seen to hold its port for some
@@ -126,7 +122,7 @@ impl Server {
                 listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
             listeners.push(another);
         }
-        let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
+        let pool = Pool::new(POOL_THREADS_MAX, POOL_PATIENCE, POOL_QUEUE_MAX);
         let wanted = wanted(&config, connections_max, workers);
         let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
@@ -248,7 +244,7 @@ impl Observer {
             // Whatever the others use: this must work wherever they do not.
             kind: Kind::Epoll,
             listener,
-            pool: Pool::new(1, 1),
+            pool: Pool::new(1, POOL_PATIENCE, 1),
             gives_up_rights: true,
             parts: WorkerParts {
                 app,

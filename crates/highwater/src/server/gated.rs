@@ -85,7 +85,7 @@ impl Gated {
         let (ready, started) = mpsc::sync_channel(1);
         let followed = Arc::clone(&phase);
         let thread = thread::spawn(move || {
-            let (config, pool) = (DriverConfig::default(), Pool::new(1, 1));
+            let (config, pool) = (DriverConfig::default(), Pool::new(1, PATIENCE, 1));
             match kind {
                 Kind::Uring => {
                     crew::work(Uring::new(listener, &config), parts, pool, &followed, &ready)

@@ -30,7 +30,8 @@ pub(crate) struct Done {
     pub(crate) token: Token,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(crate) job: u64,
-    pub(crate) response: Response,
+    /// `None` if it panicked outside of the handler.
+    pub(crate) response: Option<Response>,
 }
 
 /// How a parked worker is woken.
