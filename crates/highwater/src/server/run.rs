@@ -38,6 +38,11 @@ impl Phase {
         self.0.fetch_max(DRAINING, Ordering::SeqCst);
     }
 
+    #[cfg(test)]
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.load(Ordering::SeqCst) >= DRAINING
+    }
+
     /// From now on: every connection that is left is cut.
     pub(crate) fn cut(&self) {
         self.0.fetch_max(CUTTING, Ordering::SeqCst);
