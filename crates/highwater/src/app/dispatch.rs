@@ -101,6 +101,7 @@ pub(crate) struct Shared {
     pub(super) allowed_anywhere: HeaderValue,
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
+    pub(super) wants_runtime: bool,
     /// Some endpoint has a limit of its own.
     pub(super) has_limits: bool,
     /// By scope.
@@ -243,9 +244,12 @@ impl App {
         scope.render(error.into_response())
     }
 
-    /// Whether anything of it is async, and wants a runtime around it.
+    /// Whether it asks for a runtime, or anything of it is async and wants one around it.
     pub(crate) fn needs_runtime(&self) -> bool {
-        self.shared.infos.iter().any(|info| info.kind == Kind::Async)
+        let is_async =
+            |info: &EndpointInfo| info.kind == Kind::Async || info.body == BodyUse::Streamed;
+        self.shared.wants_runtime
+            || self.shared.infos.iter().any(is_async)
             || self.shared.scopes.iter().any(|scope| !scope.middleware.is_empty())
     }
 

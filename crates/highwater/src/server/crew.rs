@@ -284,13 +284,9 @@ pub(super) fn work<D: External>(
     parts.metrics.runs_here();
     let on_pool = pool.clone();
     app::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
-    let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
+    let worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
     begins(&inbox);
-    if needs_runtime {
-        run::in_tokio(&mut worker, &inbox, phase)
-    } else {
-        run::in_driver(&mut worker, &inbox, phase)
-    }
+    run::serve(worker, &inbox, phase, needs_runtime)
 }
 
 #[cfg(test)]
