@@ -11,7 +11,7 @@ use clap::Parser;
 use highwater::http::HeaderValue;
 use highwater::server::args::{self, ServerArgs};
 use highwater::{
-    Body, BodySender, BodyStream, Bytes, Error, Handler, Query, Response, Router, Server,
+    Body, BodySender, BodyStream, Bytes, Draining, Error, Handler, Query, Response, Router, Server,
     StatusCode, Upgraded, blocking,
 };
 use serde::Deserialize;
@@ -57,6 +57,7 @@ fn routes() -> Router {
         .get("/sleep-elsewhere", sleep_elsewhere)
         .get("/ran-after", || format!("{}", RAN_AFTER_MS.load(Relaxed)))
         .get("/endless", endless)
+        .get("/endless-polite", endless_polite)
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/counts", counts);
     highwater_arena::probe::routes(router)
@@ -201,6 +202,19 @@ async fn endless() -> Response {
         while sender.send("still here\n").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// The same, but it ends when the server is about to.
+async fn endless_polite(draining: Draining) -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while !draining.has_begun() && sender.send("still here\n").await.is_ok() {
+            // Either is a reason to go on.
+            let _ = tokio::time::timeout(Duration::from_secs(60), draining.begun()).await;
+        }
+        sender.finish();
     });
     Response::new(StatusCode::OK).with_body(body)
 }

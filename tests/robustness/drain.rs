@@ -15,6 +15,7 @@ on_both_transports!(
     hung_handlers_are_cut,
     a_second_signal_ends_the_drain,
     endless_streams_are_cut,
+    endless_streams_are_told,
     quit_does_not_wait,
     idle_servers_end,
 );
@@ -226,6 +227,30 @@ fn endless_streams_are_cut(transport: Transport) {
     for stream in &mut streams {
         assert!(stream.try_reply().is_err(), "what was cut off is not taken for whole");
     }
+}
+
+/// Purpose: an answer without an end whose handler asks whether the server drains ends in order, and the
+/// server with it, long before the drain timeout.
+fn endless_streams_are_told(transport: Transport) {
+    let mut server = transport.serve(&["--drain-timeout", "30s"]);
+    let mut streams: Vec<Client> = (0..10)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(&get("/endless-polite")).expect("open");
+            while !client.heard().ends_with(b"still here\n\r\n") {
+                assert!(client.hear().expect("the answer begins"));
+            }
+            client
+        })
+        .collect();
+    let begun = Instant::now();
+    server.signal("TERM");
+    for stream in &mut streams {
+        assert_eq!(stream.reply().text(), "still here\n");
+    }
+    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert!(begun.elapsed() < Duration::from_secs(2), "ended after {:?}", begun.elapsed());
 }
 
 /// Purpose: SIGQUIT ends at once, with 0.

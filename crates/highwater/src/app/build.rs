@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use highwater_core::http1;
 use highwater_core::route;
@@ -243,6 +244,7 @@ impl Build {
             scopes: self.scopes,
             wants_peer,
             wants_runtime: self.wants_runtime,
+            drain: Arc::default(),
             has_limits,
             priority_field: self.priority_field,
         }))

@@ -153,6 +153,7 @@ impl<D: Driver> Worker<D> {
         if std::mem::replace(&mut state.draining, true) {
             return;
         }
+        state.app.drain();
         state.now = state.clock.now();
         state.accepting = Accepting::Closed;
         state.accept_retry = Instant::MAX;
