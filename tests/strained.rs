@@ -5,13 +5,13 @@
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use highwater::http::HeaderValue;
 use highwater::server::args::{self, ServerArgs};
 use highwater::{
-    Body, BodySender, BodyStream, Bytes, Error, Handler, Query, Response, Router, Server,
+    Body, BodySender, BodyStream, Bytes, Draining, Error, Handler, Query, Response, Router, Server,
     StatusCode, Upgraded, blocking,
 };
 use serde::Deserialize;
@@ -50,6 +50,14 @@ fn routes() -> Router {
         .get("/block", blocking(block))
         .get("/block-limited", blocking(block).timeout(limit))
         .post("/slow", slow.body_max(1 << 30))
+        .get("/block-counted", blocking(block_counted))
+        .get("/block-counted-limited", blocking(block_counted).timeout(limit))
+        .get("/block-counted-detached", blocking(block_counted).detached())
+        .get("/spawn-elsewhere", spawn_elsewhere)
+        .get("/sleep-elsewhere", sleep_elsewhere)
+        .get("/ran-after", || format!("{}", RAN_AFTER_MS.load(Relaxed)))
+        .get("/endless", endless)
+        .get("/endless-polite", endless_polite)
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/counts", counts);
     highwater_arena::probe::routes(router)
@@ -147,6 +155,68 @@ async fn wait(Query(Time { ms }): Query<Time>) -> String {
 fn block(Query(Time { ms }): Query<Time>) -> String {
     std::thread::sleep(Duration::from_millis(ms));
     format!("blocked {ms}")
+}
+
+/// Blocks, and counts that it began and ended.
+fn block_counted(Query(Time { ms }): Query<Time>) -> String {
+    let mut ending = Ending::begin();
+    std::thread::sleep(Duration::from_millis(ms));
+    ending.finished = true;
+    format!("blocked {ms}")
+}
+
+/// How long what another thread asked of this worker's runtime took; `u64::MAX` while it has not run.
+static RAN_AFTER_MS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Has another thread spawn a task on this worker's runtime, when the worker has been idle for a while.
+fn spawn_elsewhere(Query(Time { ms }): Query<Time>) -> &'static str {
+    RAN_AFTER_MS.store(u64::MAX, Relaxed);
+    let handle = tokio::runtime::Handle::current();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(ms));
+        let spawned = Instant::now();
+        handle.spawn(async move {
+            RAN_AFTER_MS.store(spawned.elapsed().as_millis() as u64, Relaxed);
+        });
+    });
+    "a thread will spawn"
+}
+
+/// Has another thread wait on a timer of this worker's runtime.
+fn sleep_elsewhere(Query(Time { ms }): Query<Time>) -> &'static str {
+    RAN_AFTER_MS.store(u64::MAX, Relaxed);
+    let handle = tokio::runtime::Handle::current();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(ms));
+        let began = Instant::now();
+        handle.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        RAN_AFTER_MS.store(began.elapsed().as_millis() as u64, Relaxed);
+    });
+    "a thread will sleep"
+}
+
+/// An answer that never ends: a piece now and then.
+async fn endless() -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while sender.send("still here\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// The same, but it ends when the server is about to.
+async fn endless_polite(draining: Draining) -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while !draining.has_begun() && sender.send("still here\n").await.is_ok() {
+            // Either is a reason to go on.
+            let _ = tokio::time::timeout(Duration::from_secs(60), draining.begun()).await;
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
 }
 
 /// Reads a body more slowly than any client sends; answers with how much it was.

@@ -7,6 +7,7 @@ mod drain;
 mod handlers;
 mod limits;
 mod resources;
+mod wakes;
 
 use highwater_tests::process::Process;
 

@@ -33,7 +33,7 @@ use super::concurrency::Concurrency;
 use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::exit::{Exit, guarded};
-use super::extract::BodyUse;
+use super::extract::{BodyUse, Drain};
 use super::fixed::FixedResponse;
 use super::handler::{Dispatch, Kind};
 use super::middleware::{Layer, MiddlewareRequest, Next};
@@ -101,6 +101,9 @@ pub(crate) struct Shared {
     pub(super) allowed_anywhere: HeaderValue,
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
+    pub(super) wants_runtime: bool,
+    /// For whoever wants to know that the server drains.
+    pub(super) drain: Arc<Drain>,
     /// Some endpoint has a limit of its own.
     pub(super) has_limits: bool,
     /// By scope.
@@ -243,10 +246,18 @@ impl App {
         scope.render(error.into_response())
     }
 
-    /// Whether anything of it is async, and wants a runtime around it.
+    /// Whether it asks for a runtime, or anything of it is async and wants one around it.
     pub(crate) fn needs_runtime(&self) -> bool {
-        self.shared.infos.iter().any(|info| info.kind == Kind::Async)
+        let is_async =
+            |info: &EndpointInfo| info.kind == Kind::Async || info.body == BodyUse::Streamed;
+        self.shared.wants_runtime
+            || self.shared.infos.iter().any(is_async)
             || self.shared.scopes.iter().any(|scope| !scope.middleware.is_empty())
+    }
+
+    /// Tells the application that its server drains.
+    pub(crate) fn drain(&self) {
+        self.shared.drain.begin();
     }
 
     /// Whether any handler is to run on the pool.

@@ -15,6 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::BodyError;
 use super::response::{IntoResponse, Response};
+use crate::log;
 
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
@@ -198,6 +199,13 @@ impl Error {
                 None => String::from("no message"),
             },
         };
+        if TOKIO_COMPLAINTS.iter().any(|complaint| message.contains(complaint)) {
+            log::error!(
+                "a handler needs a Tokio runtime, and there is none around it",
+                cause = message.as_str(),
+                instead = "make it an async fn, or add .runtime() to the Router; a blocking handler has none",
+            );
+        }
         Error::internal(Panic(message))
     }
 
@@ -231,6 +239,10 @@ fn escape_json(text: &str, out: &mut String) {
         }
     }
 }
+
+/// What Tokio panics with where it misses its runtime.
+const TOKIO_COMPLAINTS: [&str; 2] =
+    ["there is no reactor running", "called from outside of a `task::LocalSet`"];
 
 /// A handler that panicked.
 #[derive(Debug)]

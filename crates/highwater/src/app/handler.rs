@@ -115,13 +115,15 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     }
 
     /// Answers 503 for the handler if it takes longer. An async handler is dropped; one on the pool
-    /// runs on, and its answer is dropped; one that runs on the worker cannot be interrupted.
+    /// runs on, and its answer is dropped, or is not begun if it still waits for a thread; one that runs
+    /// on the worker cannot be interrupted.
     fn timeout(self, timeout: Duration) -> Endpoint<Self, M> {
         Endpoint::new(self).timeout(timeout)
     }
 
-    /// Lets an async handler run to its end even if the peer goes away meanwhile. Otherwise it is
-    /// dropped at its next `.await`.
+    /// Lets the handler run to its end even if the peer goes away meanwhile, or is answered 503 because
+    /// its own deadline has passed. Otherwise an async handler is dropped at its next `.await`, and a
+    /// blocking one is not begun if it still waits for a thread.
     fn detached(self) -> Endpoint<Self, M> {
         Endpoint::new(self).detached()
     }
@@ -294,7 +296,10 @@ pub struct Blocking {
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve
 /// others meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for
-/// clients that are not async. When the pool's queue is full, the peer is answered 503.
+/// clients that are not async. They wait for a thread in order, and are not begun if their peer has gone
+/// or was answered meanwhile ([`Handler::timeout`]) unless they are [`detached`](Handler::detached). The
+/// peer is answered 503 at once while the one that has waited longest has waited for more than a second,
+/// or 16 384 wait.
 ///
 /// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
 ///

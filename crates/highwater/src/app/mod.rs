@@ -43,8 +43,8 @@ pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
 pub use error::{BoxError, Error};
 pub use extract::{
-    BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
-    Requirements, State,
+    BodyUse, Cookies, Draining, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr,
+    RawQuery, Requirements, State,
 };
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};

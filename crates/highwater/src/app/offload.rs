@@ -39,16 +39,23 @@ pub(super) async fn offload(job: Job) -> Result<Response, Error> {
     };
     let answer = Arc::new(Answer::default());
     let promise = Promise(Some(answer.clone()));
-    let task: Task = Box::new(move || promise.keep(job()));
+    let task: Task = Box::new(move || {
+        if promise.is_awaited() {
+            promise.keep(job());
+        }
+    });
     if submit(task).is_err() {
         return Err(Error::overloaded("too much is waiting already"));
     }
+    let _asker = Asker(answer.clone());
     poll_fn(|context| {
         let mut state = answer.lock();
         match std::mem::replace(&mut *state, State::Waiting(Some(context.waker().clone()))) {
             State::Waiting(_) => Poll::Pending,
             State::Kept(response) => Poll::Ready(Ok(*response)),
-            State::Broken => Poll::Ready(Err(Error::overloaded("the server is shutting down"))),
+            State::Broken | State::Abandoned => {
+                Poll::Ready(Err(Error::overloaded("the server is shutting down")))
+            }
         }
     })
     .await
@@ -62,6 +69,8 @@ enum State {
     Kept(Box<Response>),
     /// The task was dropped without having been run.
     Broken,
+    /// Nobody waits for it any more.
+    Abandoned,
 }
 
 impl Default for State {
@@ -84,10 +93,25 @@ impl Answer {
     }
 }
 
+/// Whoever waits for the answer. When it is dropped, nobody does, and the task is not begun.
+struct Asker(Arc<Answer>);
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let previous = std::mem::replace(&mut *self.0.lock(), State::Abandoned);
+        drop(previous); // Outside of the lock: it may be a response, and that anything.
+    }
+}
+
 /// The answer to come. Dropped before it is kept, it says that none will.
 struct Promise(Option<Arc<Answer>>);
 
 impl Promise {
+    fn is_awaited(&self) -> bool {
+        let abandoned = |answer: &Arc<Answer>| matches!(*answer.lock(), State::Abandoned);
+        !self.0.as_ref().is_none_or(abandoned)
+    }
+
     fn keep(mut self, response: Response) {
         if let Some(answer) = self.0.take() {
             answer.set(State::Kept(Box::new(response)));

@@ -4,6 +4,7 @@
 //! and autoscalers. [`NAMES`] lists them all, and a test holds the two together.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use highwater_core::time::Instant;
 
@@ -13,7 +14,7 @@ use super::process::Process;
 use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 38] = [
+pub(super) const NAMES: [&str; 39] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -45,6 +46,7 @@ pub(super) const NAMES: [&str; 38] = [
     "highwater_worker_busy_ratio",
     "highwater_worker_turns_total",
     "highwater_worker_events_total",
+    "highwater_worker_failures_total",
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
@@ -69,6 +71,10 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         let uptime = (now - server.since).as_secs_f64();
         page.single("http_uptime_seconds", "Time since the server began.", Kind::Gauge, uptime);
         workers(&mut page, server, &rates);
+        let help =
+            "Workers that died: a panic escaped, or their driver failed. The server stops then.";
+        let failures = metrics.worker_failures.load(Relaxed);
+        page.single("highwater_worker_failures_total", help, Kind::Counter, failures);
     }
     build(&mut page, metrics);
     process(&mut page, &Process::read());

@@ -26,7 +26,7 @@ mod sampler;
 mod scaling;
 mod totals;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
@@ -69,6 +69,7 @@ struct Inner {
     transport: OnceLock<Transport>,
     gate: OnceLock<Gate>,
     admission: OnceLock<Admission>,
+    worker_failures: AtomicU64,
     sampled: Mutex<Sampled>,
 }
 
@@ -129,6 +130,7 @@ impl Metrics {
             transport: OnceLock::new(),
             gate: OnceLock::new(),
             admission: OnceLock::new(),
+            worker_failures: AtomicU64::new(0),
             sampled: Mutex::default(),
         }))
     }
@@ -202,6 +204,11 @@ impl Metrics {
         self.sample(self.now());
     }
 
+    /// Whether a server counts in it, or tried to.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.server.get().is_some()
+    }
+
     /// The counters of worker `index`, for that worker to write.
     ///
     /// # Panics
@@ -215,6 +222,11 @@ impl Metrics {
     pub fn transport(&self, name: &str, reason: &str) {
         let transport = Transport { name: name.to_owned(), reason: reason.to_owned() };
         let _ = self.0.transport.set(transport);
+    }
+
+    /// Counts a worker that died.
+    pub(crate) fn worker_failed(&self) {
+        self.0.worker_failures.fetch_add(1, Relaxed);
     }
 
     /// Says what keeps excess work out and why that, and what finds the limit. The first word counts.

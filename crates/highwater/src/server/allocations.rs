@@ -43,7 +43,7 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         // A machine that pauses this thread must not make a request wait for its turn.
         think_max: Duration::MAX,
     };
-    let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::new(1, 1));
+    let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::deferred(1));
     let mut client = TcpStream::connect(address).expect("it listens");
     client.set_nonblocking(true).expect("a socket can be nonblocking");
     let mut exchange = || {

@@ -5,13 +5,16 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Poll, Waker};
 
 use highwater_core::driver::{Close, ConnId};
 use highwater_core::http1::LengthMismatch;
 use highwater_core::time::{Clock, Instant};
+use http::StatusCode;
 
-use super::inbox::{Done, Token};
+use super::context::Context;
+use super::inbox::{Done, Inbox, Token};
+use super::pool::Ticket;
 use super::respond::Rest;
 use super::slot::{Slot, Task};
 use super::worker::State;
@@ -38,6 +41,21 @@ impl Pending {
             Outcome::Offload(job) => Pending::Offload(job),
             Outcome::Fixed(_) | Outcome::Ready(_) => unreachable!("a response is there already"),
         }
+    }
+}
+
+/// Reports a job's response when it is dropped, so that a panic outside of the handler is an answer, too.
+struct Delivery {
+    inbox: Arc<Inbox>,
+    token: Token,
+    job: u64,
+    response: Option<Response>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Delivery { token, job, .. } = *self;
+        self.inbox.deliver(Done { token, job, response: self.response.take() });
     }
 }
 
@@ -76,9 +94,13 @@ impl<C: Clock> State<C> {
                 if let BodyRepr::Stream(content, _) = content.into_repr() {
                     slot.content = Some(content);
                 }
-                slot.task = Some(Task::Upgraded(upgrade(Upgraded { incoming, outgoing })));
-                // Its first poll comes with the next look at the inbox.
-                self.inbox.waker(self.slots[id.index()].token(id.index())).wake();
+                let upgraded = Upgraded { incoming, outgoing };
+                // Called with the first poll, so that all of it runs where a runtime is.
+                slot.task = Some(Task::Upgraded(Box::pin(async move { upgrade(upgraded).await })));
+                if !self.lacks_runtime(id) {
+                    // Its first poll comes with the next look at the inbox.
+                    self.inbox.waker(self.slots[id.index()].token(id.index())).wake();
+                }
             }
         }
     }
@@ -104,7 +126,7 @@ impl<C: Clock> State<C> {
         let waker = self.waker(id);
         let slot = &mut self.slots[id.index()];
         let mut future = future;
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        match future.as_mut().poll(&mut task::Context::from_waker(&waker)) {
             Poll::Ready(response) => Some(response),
             Poll::Pending => {
                 slot.task = Some(Task::Answer(future));
@@ -122,13 +144,22 @@ impl<C: Clock> State<C> {
         let inbox = Arc::clone(&self.inbox);
         let number = self.jobs;
         self.jobs += 1;
-        let deliver = move || inbox.deliver(Done { token, job: number, response: job() });
-        let submitted = self.pool.submit(Box::new(deliver));
+        let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
+        let detached = endpoint.is_some_and(EndpointInfo::is_detached);
+        let (ticket, wanted) = (!detached).then(Ticket::new).unzip();
+        let run = move || {
+            if wanted.as_ref().is_some_and(|wanted| !wanted.is_wanted()) {
+                return;
+            }
+            let mut delivery = Delivery { inbox, token, job: number, response: None };
+            delivery.response = Some(job());
+        };
+        let submitted = self.pool.submit(Box::new(run));
         if submitted.is_err() {
             let error = Error::overloaded("the pool for blocking work is full");
             return Some(self.app.fail(slot.target, error));
         }
-        slot.task = Some(Task::Offloaded(number));
+        slot.task = Some(Task::Offloaded { job: number, _ticket: ticket });
         self.arm_task(id);
         None
     }
@@ -160,6 +191,9 @@ impl<C: Clock> State<C> {
 
     /// Advances what was woken since the last turn, and takes what the pool delivered.
     pub(super) fn run_tasks(&mut self) {
+        if self.context == Context::Wanted {
+            return; // The next turn is inside a runtime; the mail waits for it.
+        }
         let mut woken = std::mem::take(&mut self.woken);
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut woken, &mut done);
@@ -167,15 +201,21 @@ impl<C: Clock> State<C> {
             // Nobody is left to hear the answer of a connection that is gone, or of a request that
             // was answered when its time was up.
             if let Some(id) = self.lookup(token)
-                && matches!(self.slots[id.index()].task, Some(Task::Offloaded(awaited)) if awaited == job)
+                && matches!(self.slots[id.index()].task, Some(Task::Offloaded { job: awaited, .. }) if awaited == job)
             {
+                let target = self.slots[id.index()].target;
+                let failed =
+                    || self.app.fail(target, Error::of_status(StatusCode::INTERNAL_SERVER_ERROR));
+                let response = response.unwrap_or_else(failed);
                 self.finish_task(id, response);
             }
         }
         for token in woken.drain(..) {
-            match self.lookup(token) {
-                Some(id) => self.advance(id),
-                None => self.orphans.advance(token),
+            if let Some(id) = self.lookup(token) {
+                self.advance(id);
+            }
+            if !self.orphans.is_empty() {
+                self.orphans.advance(token);
             }
         }
         self.woken = woken;
@@ -192,7 +232,7 @@ impl<C: Clock> State<C> {
         let waker = self.waker(id);
         match self.slots[id.index()].task.take() {
             Some(Task::Answer(mut future)) => {
-                match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                match future.as_mut().poll(&mut task::Context::from_waker(&waker)) {
                     Poll::Ready(response) => self.finish_task(id, response),
                     Poll::Pending => self.slots[id.index()].task = Some(Task::Answer(future)),
                 }
@@ -243,13 +283,16 @@ impl<C: Clock> State<C> {
 
     /// Encodes streamed content while there is some and the output has room.
     pub(super) fn pump(&mut self, id: ConnId) {
+        if self.slots[id.index()].content.is_some() && self.lacks_runtime(id) {
+            return;
+        }
         let waker = self.waker_if_streaming(id);
         let State { slots, responder, now, .. } = self;
         let slot = &mut slots[id.index()];
         let (Some(mut content), Some(waker)) = (slot.content.take(), waker) else { return };
         let connection = &mut slot.connection;
         responder.lend(connection);
-        let mut cx = Context::from_waker(&waker);
+        let mut cx = task::Context::from_waker(&waker);
         while connection.body_room(&responder.limits) > 0 {
             let polled = catch_unwind(AssertUnwindSafe(|| content.as_mut().poll_next(&mut cx)));
             let pushed = match polled {
@@ -309,7 +352,7 @@ pub(super) fn poll_caught<T>(
     future: &mut Pin<Box<dyn Future<Output = T>>>,
     waker: &Waker,
 ) -> Poll<Result<T, Panicked>> {
-    let mut cx = Context::from_waker(waker);
+    let mut cx = task::Context::from_waker(waker);
     match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
         Ok(poll) => poll.map(Ok),
         Err(_) => Poll::Ready(Err(Panicked)),

@@ -87,13 +87,14 @@ impl Gated {
         let (ready, started) = mpsc::sync_channel(1);
         let followed = Arc::clone(&phase);
         let thread = thread::spawn(move || {
-            let (config, pool) = (DriverConfig::default(), Pool::new(1, 1));
+            let (config, pool) = (DriverConfig::default(), Pool::new(1, PATIENCE, 1));
+            let begins = |inbox: &Arc<Inbox>| ready.send(Arc::clone(inbox)).expect("it is awaited");
             match kind {
                 Kind::Uring => {
-                    crew::work(Uring::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Uring::new(listener, &config)?, parts, pool, &followed, begins)
                 }
                 Kind::Epoll => {
-                    crew::work(Epoll::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Epoll::new(listener, &config)?, parts, pool, &followed, begins)
                 }
             }
         });

@@ -121,9 +121,20 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// The handler did not answer in time: its work is dropped, and the client told.
+    /// The handler did not answer in time: its work is dropped, and the client told. A detached handler
+    /// that took too long for its client, but not for its route, runs on.
     fn time_out(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
+        let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
+        let detached = endpoint.is_some_and(|endpoint| endpoint.is_detached());
+        let token = slot.token(id.index());
+        if detached
+            && slot.task_deadline == slot.deadline
+            && let Some(future) = slot.take_future()
+            && let Some(waker) = slot.waker.clone()
+        {
+            self.orphans.adopt(token, future, waker);
+        }
         slot.task = None;
         slot.task_deadline = Instant::MAX;
         self.count_waiting(id);
@@ -143,6 +154,7 @@ impl<D: Driver> Worker<D> {
         if std::mem::replace(&mut state.draining, true) {
             return;
         }
+        state.app.drain();
         state.now = state.clock.now();
         state.accepting = Accepting::Closed;
         state.accept_retry = Instant::MAX;

@@ -3,13 +3,15 @@
 //! ```text
 //!  builder ──▶ transport: which driver, and why;  port: what the metrics port serves
 //!     │
-//!     └──▶ one thread per worker:  run ──▶ worker (THE loop)
+//!     └──▶ crew: one thread per worker, and who notices that one has died
+//!            └──▶ run: where it waits;  context: whether Tokio is around it
+//!                   └──▶ worker (THE loop)
 //!                                            ├─ slot      a connection, and what is under way for it
 //!                                            ├─ respond   responses into bytes
 //!                                            ├─ answer    futures, pool jobs, streamed content
 //!                                            ├─ lifetime  accept, deadlines, eviction, drain
 //!                                            ├─ advisor   who blocks the worker?
-//!                                            ├─ inbox ◀── wakers, pool
+//!                                            ├─ inbox ◀── wakers, pool;  handover: how it is woken
 //!                                            └─ orphans   detached futures whose client is gone
 //! ```
 //!
@@ -25,9 +27,11 @@ mod answer;
 pub mod args;
 mod builder;
 mod config;
+mod context;
 mod crew;
 #[cfg(test)]
 mod gated;
+mod handover;
 mod inbox;
 mod inspect;
 mod ledger;
@@ -39,6 +43,7 @@ mod respond;
 mod run;
 mod serve;
 mod slot;
+mod sync;
 mod transport;
 mod worker;
 

@@ -11,6 +11,7 @@ use highwater_core::http1::Connection;
 use highwater_core::time::Instant;
 
 use super::inbox::Token;
+use super::pool::Ticket;
 use crate::app::{BodyFeed, ByteStream, Response, Target};
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is
@@ -32,8 +33,9 @@ pub(super) enum Demand {
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
     Answer(Pin<Box<dyn Future<Output = Response>>>),
-    /// The reply, from the worker's job of this number on the pool.
-    Offloaded(u64),
+    /// The reply, from the worker's job of this number on the pool. Dropped with its ticket, the job
+    /// is not begun; without one it is, even if nobody waits for it any more.
+    Offloaded { job: u64, _ticket: Option<Ticket> },
     /// Nothing: the connection belongs to another protocol, spoken by this future.
     Upgraded(Pin<Box<dyn Future<Output = ()>>>),
 }

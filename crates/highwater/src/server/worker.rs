@@ -24,6 +24,7 @@ use highwater_core::timer::Wheel;
 use super::accept::BACKLOG;
 use super::admit::{AtHand, Pace};
 use super::advisor::Advisor;
+use super::context::Context;
 use super::inbox::{Done, Inbox, Token};
 use super::ledger::Ledger;
 use super::orphans::Orphans;
@@ -128,6 +129,7 @@ pub(super) struct State<C> {
     pub(super) draining: bool,
     /// Connections that wait for a future, which may be waiting for the runtime.
     pub(super) awaiting: u32,
+    pub(super) context: Context,
     events: u32,
 }
 
@@ -184,6 +186,7 @@ impl<D: Driver> Worker<D> {
             due: Vec::new(),
             draining: false,
             awaiting: 0,
+            context: Context::Running,
             events: 0,
         };
         let mut worker = Worker { driver, state };
@@ -318,6 +321,7 @@ impl<C: Clock> State<C> {
     fn freshen(&mut self) {
         if self.stale {
             self.stale = false;
+            self.inbox.resume();
             self.now = self.clock.now();
             // Those who come from a listen queue that stands are looked at one by one.
             let doubt = self.now < self.suspect_until;

@@ -241,7 +241,7 @@ impl World {
 
     fn turn(&mut self) -> Result<(), String> {
         let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
-        let may_wait = self.inbox.park(None);
+        let may_wait = self.inbox.park_in_driver();
         let timeout = if may_wait { patience } else { Duration::ZERO };
         let had_backlog = self.worker.has_backlog();
         let wait = match timeout {

@@ -4,6 +4,7 @@
 //! never holds on to a receive buffer, and the head is never copied as a whole.
 
 mod body;
+mod draining;
 #[cfg(feature = "json")]
 mod form;
 mod head;
@@ -20,6 +21,7 @@ use std::any::TypeId;
 use super::error::Error;
 use super::request::Request;
 
+pub use draining::Draining;
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
 pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
@@ -28,6 +30,8 @@ pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
 pub use state::{Extension, State};
+
+pub(crate) use draining::Drain;
 
 /// An argument of a handler.
 ///
