@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+mod bombs;
+
 use clap::Parser;
 use highwater::http::HeaderValue;
 use highwater::server::args::{self, ServerArgs};
@@ -52,6 +54,7 @@ fn routes() -> Router {
         .post("/slow", slow.body_max(1 << 30))
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/counts", counts);
+    let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
 }
 

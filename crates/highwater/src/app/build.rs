@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use highwater_core::http1;
 use highwater_core::route;
@@ -238,6 +239,7 @@ impl Build {
             allowed,
             allowed_anywhere: allow(&anywhere),
             refusals: self.scopes.iter().map(Refusals::new).collect(),
+            panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
             has_limits,

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::dispatch::Job;
+use super::dispatch::{Shared, Target};
 use super::error::Error;
+use super::guard::{Guarded, Job, Panic, guarded};
 use super::response::Response;
 
 /// What a pool runs.
@@ -28,18 +29,22 @@ pub(crate) fn set_pool(submit: Submit) {
     POOL.set(Some(submit));
 }
 
-/// Runs `job` on the pool and waits for its response. On a thread that was given no pool, outside of
-/// a server, it runs at once.
+/// Runs `job` on the pool and waits for its response, or an error if it panics. On a thread that was
+/// given no pool, outside of a server, it runs at once.
 ///
 /// # Errors
 /// 503 if the pool's queue is full, or the pool has gone.
-pub(super) async fn offload(job: Job) -> Result<Response, Error> {
+pub(super) async fn offload(job: Job, app: Arc<Shared>, target: Target) -> Result<Response, Error> {
     let Some(submit) = POOL.with_borrow(Clone::clone) else {
-        return Ok(job());
+        return job.run().map_err(Error::internal);
     };
     let answer = Arc::new(Answer::default());
     let promise = Promise(Some(answer.clone()));
-    let task: Task = Box::new(move || promise.keep(job()));
+    let task: Task = Box::new(move || {
+        // Whoever waits is woken by a waker of the application's making.
+        let _ = guarded(|| promise.keep(job.run()));
+        app.report_panics(Some(target));
+    });
     if submit(task).is_err() {
         return Err(Error::overloaded("too much is waiting already"));
     }
@@ -47,7 +52,7 @@ pub(super) async fn offload(job: Job) -> Result<Response, Error> {
         let mut state = answer.lock();
         match std::mem::replace(&mut *state, State::Waiting(Some(context.waker().clone()))) {
             State::Waiting(_) => Poll::Pending,
-            State::Kept(response) => Poll::Ready(Ok(*response)),
+            State::Kept(result) => Poll::Ready(result.into_inner().map_err(Error::internal)),
             State::Broken => Poll::Ready(Err(Error::overloaded("the server is shutting down"))),
         }
     })
@@ -59,7 +64,7 @@ struct Answer(Mutex<State>);
 
 enum State {
     Waiting(Option<Waker>),
-    Kept(Box<Response>),
+    Kept(Box<Guarded<Result<Response, Panic>>>),
     /// The task was dropped without having been run.
     Broken,
 }
@@ -88,9 +93,9 @@ impl Answer {
 struct Promise(Option<Arc<Answer>>);
 
 impl Promise {
-    fn keep(mut self, response: Response) {
+    fn keep(mut self, result: Result<Response, Panic>) {
         if let Some(answer) = self.0.take() {
-            answer.set(State::Kept(Box::new(response)));
+            answer.set(State::Kept(Box::new(Guarded::new(result))));
         }
     }
 }

@@ -26,7 +26,7 @@ mod sampler;
 mod scaling;
 mod totals;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
@@ -69,6 +69,7 @@ struct Inner {
     transport: OnceLock<Transport>,
     gate: OnceLock<Gate>,
     admission: OnceLock<Admission>,
+    panics: OnceLock<Arc<AtomicU64>>,
     sampled: Mutex<Sampled>,
 }
 
@@ -129,6 +130,7 @@ impl Metrics {
             transport: OnceLock::new(),
             gate: OnceLock::new(),
             admission: OnceLock::new(),
+            panics: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -230,6 +232,11 @@ impl Metrics {
     /// first word counts.
     pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
         let _ = self.0.admission.set(Admission(Box::new(read)));
+    }
+
+    /// Says where the panics of handlers are counted. The first word counts.
+    pub(crate) fn panics(&self, count: Arc<AtomicU64>) {
+        let _ = self.0.panics.set(count);
     }
 
     /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.

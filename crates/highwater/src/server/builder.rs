@@ -115,6 +115,7 @@ impl Server {
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
         metrics.begin(&endpoint_names(&app), workers);
+        metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let listener = bind(config.listen)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use crate::app::Response;
+use crate::app::{Guarded, Panic, Response};
 
 /// Names one use of a slot: slot index in the low half, generation in the high half. A token never
 /// comes back, so a late wake-up cannot reach a connection that is not its own.
@@ -30,7 +30,8 @@ pub(crate) struct Done {
     pub(crate) token: Token,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(crate) job: u64,
-    pub(crate) response: Response,
+    /// `Err` if the job panicked.
+    pub(crate) response: Guarded<Result<Response, Panic>>,
 }
 
 /// How a parked worker is woken.

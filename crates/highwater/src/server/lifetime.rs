@@ -45,7 +45,9 @@ impl<C: Clock> State<C> {
             self.orphans.adopt(token, future, waker);
         }
         let (awaited, worked) = (slot.awaits, slot.has_work);
+        let target = slot.target;
         slot.vacate();
+        self.app.report_panics(target);
         self.awaiting -= u32::from(awaited);
         self.in_flight -= u32::from(worked);
         self.connections -= 1;
@@ -125,11 +127,12 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         slot.task = None;
         slot.task_deadline = Instant::MAX;
+        self.report_panics(id);
         self.count_waiting(id);
         let slot = &mut self.slots[id.index()];
         if slot.connection.is_reply_owed() {
-            let mut response = self.app.fail(slot.target, Error::timed_out());
-            self.answer(id, &mut response);
+            let response = self.app.fail(slot.target, Error::timed_out());
+            self.answer(id, response);
             self.serve_carry(id);
         }
     }

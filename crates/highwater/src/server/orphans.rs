@@ -1,22 +1,22 @@
 //! Futures of detached handlers whose client is gone: they run to their end all the same.
 
 use std::collections::BTreeMap;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
-use super::answer::{ResponseFuture, poll_caught};
 use super::inbox::Token;
+use crate::app::{GuardedFuture, Response, drop_guarded};
 
 /// Most orphans of one worker; beyond it a future is dropped with its client, as if not detached.
 const ORPHANS_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Orphans {
-    futures: BTreeMap<Token, (ResponseFuture, Waker)>,
+    futures: BTreeMap<Token, (GuardedFuture<Response>, Waker)>,
 }
 
 impl Orphans {
     /// Takes in a future that wakes as `token`.
-    pub(super) fn adopt(&mut self, token: Token, future: ResponseFuture, waker: Waker) {
+    pub(super) fn adopt(&mut self, token: Token, future: GuardedFuture<Response>, waker: Waker) {
         if self.futures.len() < ORPHANS_MAX {
             // A wake-up may have come while the connection was being closed, and found nobody.
             waker.wake_by_ref();
@@ -27,8 +27,9 @@ impl Orphans {
     /// Polls the future of `token`, if there is one.
     pub(super) fn advance(&mut self, token: Token) {
         if let Some((future, waker)) = self.futures.get_mut(&token)
-            && let Poll::Ready(_) = poll_caught(future, waker)
+            && let Poll::Ready(response) = future.poll(&mut Context::from_waker(waker))
         {
+            drop_guarded(response);
             self.futures.remove(&token);
         }
     }
@@ -52,7 +53,7 @@ mod tests {
         let token = Token::new(3, 1);
         let mut orphans = Orphans::default();
         let future = async { crate::app::Response::new(http::StatusCode::OK) };
-        orphans.adopt(token, Box::pin(future), inbox.waker(token));
+        orphans.adopt(token, GuardedFuture::new(future), inbox.waker(token));
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         inbox.take(&mut woken, &mut done);
         assert_eq!(woken, [token]);

@@ -119,6 +119,8 @@ pub(super) struct State<C> {
     pub(super) evict_due: Instant,
     pub(super) due: Vec<u64>,
     pub(super) draining: bool,
+    /// An answer that is encoded is being dropped, and with it what its handler left in it.
+    pub(super) dropping: bool,
     /// Connections that wait for a future, which may be waiting for the runtime.
     pub(super) awaiting: u32,
     events: u32,
@@ -173,6 +175,7 @@ impl<D: Driver> Worker<D> {
             evict_due: Instant::MAX,
             due: Vec::new(),
             draining: false,
+            dropping: false,
             awaiting: 0,
             events: 0,
         };
@@ -306,6 +309,7 @@ impl<C: Clock> State<C> {
     }
 
     fn end_turn(&mut self) {
+        self.app.report_panics(None); // Those that no request was known of.
         let end = self.clock.now();
         let spent = end - self.ledger.began();
         self.ledger.settle(&self.metrics, end);
