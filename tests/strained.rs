@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+mod bombs;
+
 use clap::Parser;
 use highwater::http::HeaderValue;
 use highwater::server::args::{self, ServerArgs};
@@ -60,6 +62,7 @@ fn routes() -> Router {
         .get("/endless-polite", endless_polite)
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/counts", counts);
+    let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
 }
 

@@ -20,7 +20,8 @@ impl Connection {
     /// not if the request was a `HEAD`, or the status has no content.
     ///
     /// # Panics
-    /// If no reply is owed.
+    /// If no reply is owed; if `status` is below 200 and `payload` is no upgrade; if `payload` is an
+    /// upgrade and the request's content is not yet complete.
     #[inline]
     pub fn respond(
         &mut self,
@@ -37,7 +38,8 @@ impl Connection {
         let (length, content) = self.framing(status, &payload);
         let upgrade = matches!(payload, Payload::Upgrade);
         if upgrade {
-            debug_assert!(matches!(self.input, Input::Head), "the request is complete");
+            // What is left of the content would be taken for the other protocol's first bytes.
+            assert!(self.is_request_complete(), "an upgrade follows a complete request");
             self.body_paused = false;
         } else if !(content && matches!(payload, Payload::Stream(_))) {
             self.drop_body(limits, now);
@@ -103,9 +105,25 @@ impl Connection {
             Payload::Upgrade => return (Length::None, true),
         };
         match status {
-            100..200 | 204 | 304 => (Length::None, false),
+            ..200 => {
+                panic!("{status} is no final status: the next reply would be taken for this one")
+            }
+            204 | 304 => (Length::None, false),
+            205 => (Length::Known(0), false),
             _ => (length, !self.head_only),
         }
+    }
+
+    /// Whether the request at hand is a `HEAD`, so that its reply has no content.
+    #[inline]
+    pub fn is_head(&self) -> bool {
+        self.head_only
+    }
+
+    /// Whether the content of the request at hand has come, so that an upgrade may follow.
+    #[inline]
+    pub fn is_request_complete(&self) -> bool {
+        matches!(self.input, Input::Head)
     }
 
     /// Nobody will read the rest of a streamed body: it is dropped as it comes if that is

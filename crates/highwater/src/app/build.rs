@@ -241,6 +241,7 @@ impl Build {
             allowed,
             allowed_anywhere: allow(&anywhere),
             refusals: self.scopes.iter().map(Refusals::new).collect(),
+            panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
             wants_runtime: self.wants_runtime,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::dispatch::Outcome;
+use super::guard::{GuardedFuture, Job};
 
 /// A route's limit, and how many hold a permit.
 #[derive(Debug)]
@@ -42,13 +43,13 @@ impl Permit {
     /// Keeps the permit until `outcome` is a response.
     pub(crate) fn hold_for(self, outcome: Outcome<'_>) -> Outcome<'_> {
         match outcome {
-            Outcome::Later(future) => Outcome::Later(Box::pin(async move {
+            Outcome::Later(future) => Outcome::Later(GuardedFuture::new(async move {
                 let _permit = self;
-                future.await
+                future.into_inner().await
             })),
-            Outcome::Offload(job) => Outcome::Offload(Box::new(move || {
+            Outcome::Offload(job) => Outcome::Offload(Job::new(move || {
                 let _permit = self;
-                job()
+                job.into_inner()()
             })),
             at_once => at_once,
         }

@@ -190,25 +190,6 @@ impl Error {
         Error::new(status, reject.code(), reject.reason())
     }
 
-    /// A panic, whose message is for the operator.
-    pub(crate) fn of_panic(payload: Box<dyn Any + Send>) -> Self {
-        let message = match payload.downcast::<String>() {
-            Ok(message) => *message,
-            Err(payload) => match payload.downcast_ref::<&'static str>() {
-                Some(message) => String::from(*message),
-                None => String::from("no message"),
-            },
-        };
-        if TOKIO_COMPLAINTS.iter().any(|complaint| message.contains(complaint)) {
-            log::error!(
-                "a handler needs a Tokio runtime, and there is none around it",
-                cause = message.as_str(),
-                instead = "make it an async fn, or add .runtime() to the Router; a blocking handler has none",
-            );
-        }
-        Error::internal(Panic(message))
-    }
-
     /// The shape errors have unless the application gives them another:
     /// `{"error":{"code":…,"message":…}}`.
     pub(crate) fn render(&self) -> Response {
@@ -239,22 +220,6 @@ fn escape_json(text: &str, out: &mut String) {
         }
     }
 }
-
-/// What Tokio panics with where it misses its runtime.
-const TOKIO_COMPLAINTS: [&str; 2] =
-    ["there is no reactor running", "called from outside of a `task::LocalSet`"];
-
-/// A handler that panicked.
-#[derive(Debug)]
-struct Panic(String);
-
-impl fmt::Display for Panic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.0)
-    }
-}
-
-impl StdError for Panic {}
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     /// Status 500, with `error` as the source; but a failure of the request's own body is the peer's

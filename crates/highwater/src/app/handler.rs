@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, Options};
 use super::error::Error;
 use super::exit::{Exit, guarded, guarded_future};
 use super::extract::{BodyUse, FromRequest, Requirements};
+use super::guard::{GuardedFuture, Job};
 use super::priority::Priority;
 use super::request::Request;
 use super::response::IntoResponse;
@@ -268,7 +269,7 @@ where
     #[inline]
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
         let exit = Exit::of(request);
-        Outcome::Later(Box::pin(async move { exit.leave(guarded_future(self).await) }))
+        Outcome::Later(GuardedFuture::new(async move { exit.leave(guarded_future(self).await) }))
     }
 }
 
@@ -369,7 +370,7 @@ where
         };
         let function = Arc::clone(&self.function);
         let exit = Exit::of(request);
-        Outcome::Offload(Box::new(move || {
+        Outcome::Offload(Job::new(move || {
             exit.leave(guarded(|| function.call(args).into_response()))
         }))
     }

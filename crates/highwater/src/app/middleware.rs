@@ -187,8 +187,11 @@ impl Next {
         let outcome = guarded(|| answer(&app, target, request));
         match outcome.unwrap_or_else(|error| Outcome::Ready(error.into_response())) {
             Outcome::Ready(response) => app.scope(target).render(response),
-            Outcome::Later(future) => future.await,
-            Outcome::Offload(job) => match offload(job).await {
+            Outcome::Later(future) => match future.await {
+                Ok(response) => response,
+                Err(panic) => app.scope(target).render(Error::internal(panic).into_response()),
+            },
+            Outcome::Offload(job) => match offload(job, app.clone(), target).await {
                 Ok(response) => response,
                 Err(error) => app.scope(target).render(error.into_response()),
             },

@@ -24,6 +24,7 @@ mod error;
 mod exit;
 mod extract;
 mod fixed;
+mod guard;
 mod handler;
 mod head;
 mod into_response;
@@ -58,7 +59,11 @@ pub use router::Router;
 
 pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel};
 pub(crate) use concurrency::Permit;
-pub(crate) use dispatch::{Job, Outcome, Target, UNWANTED_BODY};
+pub(crate) use dispatch::{Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;
+pub(crate) use guard::{
+    Guarded, GuardedFuture, Job, Panic, drop_guarded, guarded, has_notes as has_panicked,
+};
 pub(crate) use offload::{Submit, Task, set_pool};
 pub(crate) use request::{Incoming, RequestBody};
+pub(crate) use response::Asked;

@@ -14,7 +14,7 @@ use super::process::Process;
 use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 39] = [
+pub(super) const NAMES: [&str; 40] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -22,6 +22,7 @@ pub(super) const NAMES: [&str; 39] = [
     "http_responses_total",
     "http_rejections_total",
     "http_timeouts_total",
+    "http_handler_panics_total",
     "http_bytes_read_total",
     "http_bytes_written_total",
     "http_connections_total",
@@ -64,6 +65,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         let admission = metrics.admission.get().map(|admission| (admission.0)());
         requests(&mut page, server, &rates);
         refusals(&mut page, server, &admission.unwrap_or_default());
+        panics(&mut page, metrics);
         connections(&mut page, server);
         if let Some(admission) = admission {
             scaling(&mut page, server, &admission);
@@ -174,6 +176,12 @@ fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
         let count = server.sum(|worker| &worker.timeouts[timeout as usize]);
         family.sample(&[("kind", timeout.name())], count);
     }
+}
+
+fn panics(page: &mut Page, metrics: &Inner) {
+    let help = "Panics that were caught in handlers and whatever else an application consists of.";
+    let count = metrics.panics.get().map_or(0, |panics| panics.load(Relaxed));
+    page.single("http_handler_panics_total", help, Kind::Counter, count);
 }
 
 fn connections(page: &mut Page, server: &Server) {

@@ -70,6 +70,7 @@ struct Inner {
     gate: OnceLock<Gate>,
     admission: OnceLock<Admission>,
     worker_failures: AtomicU64,
+    panics: OnceLock<Arc<AtomicU64>>,
     sampled: Mutex<Sampled>,
 }
 
@@ -131,6 +132,7 @@ impl Metrics {
             gate: OnceLock::new(),
             admission: OnceLock::new(),
             worker_failures: AtomicU64::new(0),
+            panics: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -242,6 +244,11 @@ impl Metrics {
     /// first word counts.
     pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
         let _ = self.0.admission.set(Admission(Box::new(read)));
+    }
+
+    /// Says where the panics of handlers are counted. The first word counts.
+    pub(crate) fn panics(&self, count: Arc<AtomicU64>) {
+        let _ = self.0.panics.set(count);
     }
 
     /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.

@@ -121,6 +121,7 @@ impl Server {
         let address =
             listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
+        metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let wanted = wanted(&config, connections_max, workers);

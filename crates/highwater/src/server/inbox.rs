@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::handover::{Bell, HandOver};
-use crate::app::Response;
+use crate::app::{Guarded, Panic, Response};
 
 /// Names one use of a slot: slot index in the low half, generation in the high half. A token never
 /// comes back, so a late wake-up cannot reach a connection that is not its own.
@@ -31,8 +31,8 @@ pub(crate) struct Done {
     pub(crate) token: Token,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(crate) job: u64,
-    /// `None` if it panicked outside of the handler.
-    pub(crate) response: Option<Response>,
+    /// `Err` if the job panicked; `None` if it did outside of the handler.
+    pub(crate) response: Option<Guarded<Result<Response, Panic>>>,
 }
 
 /// The mailbox of one worker.

@@ -46,7 +46,9 @@ impl<C: Clock> State<C> {
             self.orphans.adopt(token, future, waker);
         }
         let (awaited, demand) = (slot.awaits, slot.demand);
+        let target = slot.target;
         slot.vacate();
+        self.app.report_panics(target);
         self.awaiting -= u32::from(awaited);
         self.load.change(demand, Demand::None);
         self.connections -= 1;
@@ -137,11 +139,12 @@ impl<C: Clock> State<C> {
         }
         slot.task = None;
         slot.task_deadline = Instant::MAX;
+        self.report_panics(id);
         self.count_waiting(id);
         let slot = &mut self.slots[id.index()];
         if slot.connection.is_reply_owed() {
-            let mut response = self.app.fail(slot.target, Error::timed_out());
-            self.answer(id, &mut response);
+            let response = self.app.fail(slot.target, Error::timed_out());
+            self.answer(id, response);
             self.serve_carry(id);
         }
     }

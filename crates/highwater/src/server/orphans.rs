@@ -2,10 +2,10 @@
 //! deadline has passed: they run to their end all the same.
 
 use std::collections::BTreeMap;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
-use super::answer::{ResponseFuture, poll_caught};
 use super::inbox::Token;
+use crate::app::{GuardedFuture, Response, drop_guarded};
 
 /// Most orphans of one worker; beyond it a future is dropped with its client, as if not detached.
 const ORPHANS_MAX: usize = 4096;
@@ -13,13 +13,13 @@ const ORPHANS_MAX: usize = 4096;
 #[derive(Default)]
 pub(super) struct Orphans {
     /// By the token they wake as, and by when they came: a connection that lives on may leave several.
-    futures: BTreeMap<(Token, u64), (ResponseFuture, Waker)>,
+    futures: BTreeMap<(Token, u64), (GuardedFuture<Response>, Waker)>,
     adopted: u64,
 }
 
 impl Orphans {
     /// Takes in a future that wakes as `token`.
-    pub(super) fn adopt(&mut self, token: Token, future: ResponseFuture, waker: Waker) {
+    pub(super) fn adopt(&mut self, token: Token, future: GuardedFuture<Response>, waker: Waker) {
         if self.futures.len() < ORPHANS_MAX {
             // A wake-up may have come while the connection was being closed, and found nobody.
             waker.wake_by_ref();
@@ -32,7 +32,8 @@ impl Orphans {
     pub(super) fn advance(&mut self, token: Token) {
         let mut finished = Vec::new();
         for (key, (future, waker)) in self.futures.range_mut((token, 0)..=(token, u64::MAX)) {
-            if poll_caught(future, waker).is_ready() {
+            if let Poll::Ready(response) = future.poll(&mut Context::from_waker(waker)) {
+                drop_guarded(response);
                 finished.push(*key);
             }
         }
@@ -62,7 +63,7 @@ mod tests {
         for _ in 0..2 {
             // Two of one connection: neither takes the other's place.
             let future = async { crate::app::Response::new(http::StatusCode::OK) };
-            orphans.adopt(token, Box::pin(future), inbox.waker(token));
+            orphans.adopt(token, GuardedFuture::new(future), inbox.waker(token));
         }
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         inbox.take(&mut woken, &mut done);

@@ -8,22 +8,24 @@
 //!
 //! Allocates nothing for a request that is answered at once, and copies no input that is complete.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
 use highwater_core::driver::{ConnId, Reading};
-use highwater_core::http1::{Body, Next, Reject};
+use highwater_core::http1::{Body, Head, Next, Reject};
 use highwater_core::time::{Clock, Instant};
 
 use super::admit::deadline;
-use super::answer::Pending;
+use super::answer::{Pending, verify};
 use super::inbox::{Inbox, Token};
 use super::respond::Rest;
 use super::slot::Slot;
 use super::worker::State;
-use crate::app::{self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, Target};
+use crate::app::{
+    self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, Target, drop_guarded, guarded,
+};
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
 const FEED_SIZE_MAX: usize = 64 * 1024;
@@ -69,13 +71,19 @@ impl<C: Clock> State<C> {
     /// Serves, and keeps the panic of a handler from taking the worker with it. The boundary is here,
     /// around all requests of a delivery, because crossing it costs each response a move.
     fn serve_caught(&mut self, id: ConnId, input: &mut &[u8]) {
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(id, input))) {
-            let slot = &mut self.slots[id.index()];
-            if !slot.connection.is_reply_owed() {
-                resume_unwind(panic); // Not a handler's: a defect of ours, better seen than hidden.
+        while let Err(panic) = guarded(|| self.serve(id, input)) {
+            let was_dropping = std::mem::take(&mut self.dropping);
+            let slot = &self.slots[id.index()];
+            if slot.connection.is_reply_owed() {
+                let response = self.app.panicked(slot.target, panic);
+                self.report_panics(id);
+                self.answer(id, response);
+            } else if was_dropping {
+                self.report_panics(id); // The answer is encoded, and nothing is wrong with it.
+            } else {
+                // Not the application's: a defect of ours, better seen than hidden.
+                resume_unwind(Box::new(panic.to_string()));
             }
-            let mut response = self.app.panicked(slot.target, panic);
-            self.answer(id, &mut response);
         }
     }
 
@@ -86,7 +94,7 @@ impl<C: Clock> State<C> {
                 return;
             }
             let mut found = None;
-            let State { app, slots, scratch, params, responder, now, at_hand, .. } = self;
+            let State { app, slots, scratch, params, responder, now, at_hand, dropping, .. } = self;
             let slot = &mut slots[id.index()];
             let token = slot.token(id.index());
             let Slot { connection, feed, waker, peer, .. } = slot;
@@ -134,6 +142,9 @@ impl<C: Clock> State<C> {
             slot.target = Some(target);
             slot.endpoint = endpoint;
             slot.started = at_hand.ready;
+            if request.head.asks_upgrade() || slot.offered.is_some() {
+                slot.offered = offered(&request.head);
+            }
             let until = |ready| deadline(&request.head, ready, self.deadline_max, &self.clock);
             let admitted = match at_hand.admit(app, &self.gate, target, &request.head, *now, until)
             {
@@ -157,6 +168,9 @@ impl<C: Clock> State<C> {
             // By reference: a response is a hundred bytes, and moving them shows in the figures.
             let rest = match &mut outcome {
                 Outcome::Ready(response) => {
+                    if response.is_special() {
+                        verify(app, slot, response);
+                    }
                     self.ledger.answered(&self.metrics, slot, response.status().as_u16());
                     responder.response(&mut slot.connection, *now, response)
                 }
@@ -173,8 +187,13 @@ impl<C: Clock> State<C> {
                     return;
                 }
             };
-            if !matches!(rest, Rest::None) {
+            if matches!(rest, Rest::None) {
+                // Caught around all requests of a delivery, as everything else here.
+                *dropping = true;
                 drop(outcome);
+                *dropping = false;
+            } else {
+                drop_guarded(outcome);
                 self.follow(id, rest);
             }
         }
@@ -188,9 +207,16 @@ impl<C: Clock> State<C> {
         slot.endpoint = self.unmatched;
         slot.started = self.now;
         slot.deadline = Instant::MAX;
-        let mut response = self.app.reject(reject);
-        self.answer(id, &mut response);
+        let response = self.app.reject(reject);
+        self.answer(id, response);
     }
+}
+
+/// The protocols that a request offers to go on with, in one list.
+#[cold]
+fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
+    let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
+    head.asks_upgrade().then(|| values.collect::<Vec<_>>().join(&b',').into())
 }
 
 /// Makes the pieces of a body that are yet to come reach its handler.

@@ -1,8 +1,6 @@
 //! A connection as its worker keeps it: the protocol's state, and what is under way for it.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use highwater_core::time::Instant;
 
 use super::inbox::Token;
 use super::pool::Ticket;
-use crate::app::{BodyFeed, ByteStream, Response, Target};
+use crate::app::{Asked, BodyFeed, ByteStream, GuardedFuture, Panic, Response, Target};
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is
 /// most likely on its way; but clients that connect and say nothing must not shut the gate for others.
@@ -32,12 +30,12 @@ pub(super) enum Demand {
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
-    Answer(Pin<Box<dyn Future<Output = Response>>>),
+    Answer(GuardedFuture<Response>),
     /// The reply, from the worker's job of this number on the pool. Dropped with its ticket, the job
     /// is not begun; without one it is, even if nobody waits for it any more.
     Offloaded { job: u64, _ticket: Option<Ticket> },
     /// Nothing: the connection belongs to another protocol, spoken by this future.
-    Upgraded(Pin<Box<dyn Future<Output = ()>>>),
+    Upgraded(GuardedFuture<Result<(), Panic>>),
 }
 
 /// One entry of a worker's table, indexed by `ConnId`.
@@ -72,6 +70,8 @@ pub(super) struct Slot {
     pub(super) peer: Option<SocketAddr>,
     /// The waker of this connection's tasks; made once per connection, if at all.
     pub(super) waker: Option<Waker>,
+    /// The protocols that the request at hand offers to go on with (`Upgrade`); mostly none.
+    pub(super) offered: Option<Box<[u8]>>,
     /// When the request at hand was found.
     pub(super) started: Instant,
     /// From when on the client no longer wants the answer; `MAX` if it did not say.
@@ -114,6 +114,7 @@ impl Slot {
             feed: None,
             peer: None,
             waker: None,
+            offered: None,
             started: Instant::ZERO,
             deadline: Instant::MAX,
             task_deadline: Instant::MAX,
@@ -185,6 +186,15 @@ impl Slot {
         match self.demand == Demand::Time && self.is_fresh() {
             true => self.accepted + FRESH_MAX,
             false => Instant::MAX,
+        }
+    }
+
+    /// What the request at hand says about the answers it can have.
+    pub(super) fn asked(&self) -> Asked<'_> {
+        Asked {
+            is_head: self.connection.is_head(),
+            is_complete: self.connection.is_request_complete(),
+            upgrade: self.offered.as_deref().unwrap_or_default(),
         }
     }
 

@@ -127,6 +127,8 @@ pub(super) struct State<C> {
     pub(super) evict_due: Instant,
     pub(super) due: Vec<u64>,
     pub(super) draining: bool,
+    /// An answer that is encoded is being dropped, and with it what its handler left in it.
+    pub(super) dropping: bool,
     /// Connections that wait for a future, which may be waiting for the runtime.
     pub(super) awaiting: u32,
     pub(super) context: Context,
@@ -185,6 +187,7 @@ impl<D: Driver> Worker<D> {
             evict_due: Instant::MAX,
             due: Vec::new(),
             draining: false,
+            dropping: false,
             awaiting: 0,
             context: Context::Running,
             events: 0,
@@ -340,6 +343,7 @@ impl<C: Clock> State<C> {
     }
 
     fn end_turn(&mut self) {
+        self.app.report_panics(None); // Those that no request was known of.
         let end = self.clock.now();
         let began = self.ledger.began();
         let spent = end - began;

@@ -21,6 +21,7 @@ use highwater_core::http1::Reject;
 use http::StatusCode;
 
 use crate::app::error::Error;
+use crate::app::guard::guarded;
 
 /// Makes the two ends of a request's body. `writer` is woken when the reader asks for the first time,
 /// when room appears, and when the reader has gone.
@@ -133,7 +134,8 @@ impl Queue {
 
 fn wake(waker: &Option<Waker>) {
     if let Some(waker) = waker {
-        waker.wake_by_ref();
+        // It may be of the application's making, and the worker must survive what that does.
+        let _ = guarded(|| waker.wake_by_ref());
     }
 }
 

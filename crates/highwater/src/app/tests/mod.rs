@@ -8,7 +8,6 @@ mod route;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -84,7 +83,7 @@ pub(super) fn request_with(
     };
     let incoming = Incoming { head: &request.head, params: &params, body, peer };
     // As a worker does.
-    match catch_unwind(AssertUnwindSafe(|| app.call(target, incoming))) {
+    match guarded(|| app.call(target, incoming)) {
         Ok(outcome) => resolve(outcome),
         Err(panic) => app.panicked(Some(target), panic),
     }
@@ -93,8 +92,8 @@ pub(super) fn request_with(
 fn resolve(outcome: Outcome<'_>) -> Response {
     match outcome {
         Outcome::Ready(response) => response,
-        Outcome::Later(future) => block_on(future),
-        Outcome::Offload(job) => job(),
+        Outcome::Later(future) => block_on(future).expect("the app's futures catch"),
+        Outcome::Offload(job) => job.run().expect("the app's jobs catch"),
         Outcome::Fixed(fixed) => {
             let fields = std::str::from_utf8(fixed.fields()).expect("these tests use ASCII");
             let status = StatusCode::from_u16(fixed.status()).expect("it came from one");
@@ -147,8 +146,7 @@ pub(super) fn hear(mut response: Response) -> Heard {
     let body = match response.take_body().into_repr() {
         Repr::Stream(mut stream, _) => block_on(async {
             let mut whole = Vec::new();
-            while let Some(piece) =
-                std::future::poll_fn(|context| stream.as_mut().poll_next(context)).await
+            while let Some(piece) = std::future::poll_fn(|context| stream.poll_next(context)).await
             {
                 whole.extend_from_slice(&piece.expect("these bodies do not fail"));
             }
