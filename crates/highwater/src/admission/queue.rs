@@ -120,6 +120,16 @@ impl<T> Queue<T> {
         self.target
     }
 
+    /// Everything that waits has a deadline that is `by` earlier: time has passed that does not count
+    /// as waiting.
+    pub(crate) fn bring_forward(&mut self, by: Duration) {
+        for entry in self.classes.iter_mut().flatten() {
+            if entry.deadline != Instant::MAX {
+                entry.deadline = entry.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
+            }
+        }
+    }
+
     /// Adds something to wait, behind what was ready before it.
     pub(crate) fn push(&mut self, class: Class, entry: Entry<T>) {
         if self.is_empty() {

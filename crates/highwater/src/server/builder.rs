@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{KeepAlive, Listener, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
@@ -117,7 +117,7 @@ impl Server {
         metrics.begin(&endpoint_names(&app), workers);
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let listener = bind(config.listen)?;
+        let listener = bind(config.listen, &config)?;
         let address =
             listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         let mut listeners = vec![listener];
@@ -211,7 +211,17 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
 }
 
 /// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
+fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
+    let mut listener = listen(address)?;
+    if let Some(idle) = config.tcp_keep_alive {
+        // What a client is allowed before it counts as slow must not count as dead.
+        let keep_alive = KeepAlive { idle, unacknowledged_max: config.limits.write_timeout };
+        listener.keep_alive(keep_alive).map_err(|error| ServerError::bind(address, error))?;
+    }
+    Ok(listener)
+}
+
+fn listen(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
         match Listener::bind(address, BACKLOG) {
@@ -237,7 +247,7 @@ impl Observer {
         readiness: &Readiness,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted)?;
+        let listener = bind(wanted, config)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);

@@ -8,6 +8,7 @@
 //!                                            ├─ respond   responses into bytes
 //!                                            ├─ answer    futures, pool jobs, streamed content
 //!                                            ├─ lifetime  accept, deadlines, eviction, drain
+//!                                            ├─ served_time  time, without what we slept
 //!                                            ├─ advisor   who blocks the worker?
 //!                                            ├─ inbox ◀── wakers, pool
 //!                                            └─ orphans   detached futures whose client is gone
@@ -38,6 +39,7 @@ mod port;
 mod respond;
 mod run;
 mod serve;
+mod served_time;
 mod slot;
 mod transport;
 mod worker;
