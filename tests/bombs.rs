@@ -59,7 +59,7 @@ impl Drop for Payload {
 }
 
 /// A future that is ready, and panics when it is dropped.
-struct Ready<T>(#[expect(dead_code, reason = "only its drop counts")] Bomb, Option<T>);
+struct Ready<T>(Bomb, Option<T>);
 
 impl<T: Unpin> Future for Ready<T> {
     type Output = T;

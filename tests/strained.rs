@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 mod bombs;
 
 use clap::Parser;
-use highwater::http::HeaderValue;
+use highwater::http::{HeaderValue, header};
 use highwater::server::args::{self, ServerArgs};
 use highwater::{
-    Body, BodySender, BodyStream, Bytes, Draining, Error, Handler, Query, Response, Router, Server,
-    StatusCode, Upgraded, blocking,
+    Body, BodySender, BodyStream, Bytes, Disconnected, Draining, Error, Handler, Query, Response,
+    Router, Server, StatusCode, Upgraded, blocking,
 };
 use serde::Deserialize;
 
@@ -61,6 +61,12 @@ fn routes() -> Router {
         .get("/endless", endless)
         .get("/endless-polite", endless_polite)
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
+        .get("/events", events)
+        .get("/quiet", quiet)
+        .get("/learns", learns)
+        .post("/hold", hold.body_max(1 << 30))
+        .post("/ignore-slowly", wait)
+        .get("/upgrade-deaf", || Response::upgrade(HeaderValue::from_static("deaf"), deaf))
         .get("/counts", counts);
     let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
@@ -140,7 +146,11 @@ impl Drop for Ending {
 
 fn counts() -> String {
     let [begun, finished, dropped] = [&BEGUN, &FINISHED, &DROPPED].map(|count| count.load(Relaxed));
-    format!("begun {begun} finished {finished} dropped {dropped}")
+    let learned = LEARNED.load(Relaxed);
+    match learned {
+        0 => format!("begun {begun} finished {finished} dropped {dropped}"),
+        _ => format!("begun {begun} finished {finished} dropped {dropped} learned {learned}"),
+    }
 }
 
 #[derive(Deserialize)]
@@ -220,6 +230,58 @@ async fn endless_polite(draining: Draining) -> Response {
         sender.finish();
     });
     Response::new(StatusCode::OK).with_body(body)
+}
+
+/// A stream of events that never ends by itself: one at once, the next after a minute.
+async fn events() -> Response {
+    quiet()
+        .await
+        .with_header(header::CONTENT_TYPE, HeaderValue::from_static("Text/Event-Stream; x"))
+}
+
+/// The same without saying that these are events.
+async fn quiet() -> Response {
+    let ending = Ending::begin();
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        let _ending = ending;
+        while sender.send("data: 1\n\n").await.is_ok() {
+            let minute = Duration::from_secs(60);
+            // The next round tells whether it is time or the client has gone.
+            let _ = tokio::time::timeout(minute, sender.closed()).await;
+        }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+static LEARNED: AtomicU64 = AtomicU64::new(0);
+
+/// Waits for its client to go.
+async fn learns(disconnected: Disconnected) -> &'static str {
+    disconnected.clone().await;
+    assert!(disconnected.is_disconnected());
+    LEARNED.fetch_add(1, Relaxed);
+    "you have gone"
+}
+
+/// Takes the first piece of a body, then nothing for a minute.
+async fn hold(mut body: BodyStream) -> Result<String, Error> {
+    let _ending = Ending::begin();
+    body.next().await.transpose()?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    Ok("held".into())
+}
+
+/// A protocol that only speaks, and seldom.
+async fn deaf(upgraded: Upgraded) {
+    let _ending = Ending::begin();
+    let Upgraded { incoming, mut outgoing } = upgraded;
+    drop(incoming);
+    while outgoing.send("tick\n").await.is_ok() {
+        let minute = Duration::from_secs(60);
+        // The next round tells whether it is time or the client has gone.
+        let _ = tokio::time::timeout(minute, outgoing.closed()).await;
+    }
 }
 
 /// Reads a body more slowly than any client sends; answers with how much it was.

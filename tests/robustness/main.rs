@@ -4,6 +4,7 @@
 
 mod deadlines; // First in the alphabet, so that the minute it takes begins first.
 mod drain;
+mod gone;
 mod handlers;
 mod limits;
 mod panics;

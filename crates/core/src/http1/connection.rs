@@ -102,6 +102,8 @@ pub enum Expired {
     Reject(Reject),
     /// A streamed body has stalled: its handler is to be told. The reply is still owed.
     BodyFailed(Reject),
+    /// Reset: the peer has finished sending, and nothing of its answer has moved for too long.
+    HalfClosed,
 }
 
 /// What a reply carries.
@@ -139,6 +141,9 @@ pub struct Connection {
     /// Some bytes of the next head have come.
     pub(super) head_begun: bool,
     pub(super) eof: bool,
+    /// Since when the peer, which has finished sending, has seen nothing of its answer move; `MAX`
+    /// while it may still send.
+    pub(super) gone_since: Instant,
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     attempted: u32,
@@ -216,6 +221,7 @@ impl Connection {
             draining: false,
             head_begun: false,
             eof: false,
+            gone_since: Instant::MAX,
             requests: 0,
             attempted: 0,
             carry: Vec::new(),
@@ -275,12 +281,6 @@ impl Connection {
             self.ending = Ending::Linger;
         }
         false
-    }
-
-    /// The peer has finished sending. Call [`Connection::next`] afterwards: what is incomplete now
-    /// stays so.
-    pub fn on_eof(&mut self) {
-        self.eof = true;
     }
 
     /// Finds the next thing to do in `input` and takes it off its front. `plan` is asked once for
@@ -411,6 +411,7 @@ impl Connection {
         self.version = parsed.version;
         self.continue_owed = parsed.expect_continue && parsed.framing != Framing::Length(0);
         self.since = now;
+        self.note_movement(now);
     }
 
     #[inline]
@@ -480,11 +481,6 @@ impl Connection {
     /// Whether unused input waits, which [`Connection::next`] may now be able to use.
     pub fn has_carry(&self) -> bool {
         !self.carry.is_empty() || self.eof
-    }
-
-    /// Whether the peer has finished sending.
-    pub fn is_eof(&self) -> bool {
-        self.eof
     }
 
     /// Bytes of memory the connection has allocated on the heap.

@@ -23,7 +23,7 @@ impl Connection {
         } else {
             self.writing_since + limits.write_timeout
         };
-        write.min(self.read_deadline(limits))
+        write.min(self.read_deadline(limits)).min(self.half_closed_deadline(limits))
     }
 
     fn read_deadline(&self, limits: &Limits) -> Instant {
@@ -69,6 +69,9 @@ impl Connection {
         }
         if self.writing_since != Instant::MAX && now >= self.writing_since + limits.write_timeout {
             return Expired::Reset;
+        }
+        if now >= self.half_closed_deadline(limits) {
+            return Expired::HalfClosed;
         }
         match self.input {
             Input::Head if self.head_begun => {

@@ -31,6 +31,11 @@ pub struct Limits {
     /// Longest wait for the kernel to take some of what is to be sent; then a reset.
     /// `--write-timeout`, 30 s.
     pub write_timeout: Duration,
+    /// How long a client that has finished sending (half-closed its connection) may wait for an answer
+    /// of which nothing moves: no byte of it is sent, and none of the request's body comes in. Then the
+    /// connection is reset and the handler dropped: most often nobody is there any more. An event
+    /// stream ends at once instead. `--half-closed-timeout`, 5 s.
+    pub half_closed_timeout: Duration,
     /// How long a lingering close reads on after the answer that ends the connection. 2 s.
     pub linger_timeout: Duration,
     /// Most bytes that are read and dropped, of a body nobody wanted, to keep a connection usable,
@@ -56,6 +61,7 @@ impl Default for Limits {
             body_grace: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
+            half_closed_timeout: Duration::from_secs(5),
             linger_timeout: Duration::from_secs(2),
             discard_max: 256 * 1024,
             output_max: 64 * 1024,

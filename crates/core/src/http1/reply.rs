@@ -189,6 +189,7 @@ impl Connection {
             self.since = now;
             self.progress = now;
             self.body_bytes = 0;
+            self.note_movement(now);
         }
         self.body_paused = paused;
     }
@@ -317,12 +318,14 @@ impl Connection {
     /// The kernel took part of the output in flight.
     pub fn on_progress(&mut self, now: Instant) {
         self.writing_since = now;
+        self.note_movement(now);
     }
 
     /// The kernel took all of the output in flight. Idleness and a lingering close count from now.
     #[inline]
     pub fn on_sent(&mut self, now: Instant) {
         self.writing_since = Instant::MAX;
+        self.note_movement(now);
         if self.ending == Ending::Lingering || self.is_between_requests() {
             self.since = now;
         }

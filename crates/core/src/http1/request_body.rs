@@ -58,7 +58,10 @@ impl Connection {
                     Next::RawEnd
                 }
                 [] => Next::Wait,
-                bytes => Next::Raw(bytes),
+                bytes => {
+                    self.note_movement(now);
+                    Next::Raw(bytes)
+                }
             },
             Input::Closed => {
                 self.body_bytes += input.len() as u64;
@@ -118,6 +121,9 @@ impl Connection {
                 // Who sends content does not wait for leave to send it.
                 self.continue_owed = false;
                 self.progress = now;
+                if self.gone_since != Instant::MAX {
+                    self.gone_since = now; // As `note_movement`: the decoder is borrowed.
+                }
                 self.body_bytes += piece.len() as u64;
                 self.body_max = match self.body_max.checked_sub(piece.len() as u64) {
                     Some(left) => left,

@@ -113,6 +113,16 @@ impl<T> Queue<T> {
         self.target.is_some_and(|target| now - ready > target)
     }
 
+    /// Everything that waits has a deadline that is `by` earlier: time has passed that does not count
+    /// as waiting.
+    pub(crate) fn bring_forward(&mut self, by: Duration) {
+        for entry in self.classes.iter_mut().flatten() {
+            if entry.deadline != Instant::MAX {
+                entry.deadline = entry.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
+            }
+        }
+    }
+
     /// Adds something to wait, behind what was ready before it.
     pub(crate) fn push(&mut self, class: Class, entry: Entry<T>) {
         let waiting = &mut self.classes[class as usize];

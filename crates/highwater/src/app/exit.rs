@@ -1,6 +1,7 @@
 //! The way out for answers that come after the request's bytes have gone: those of async and
 //! blocking handlers, and of middleware.
 
+use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -10,6 +11,7 @@ use std::task::Poll;
 use highwater_core::route::Params;
 use http::Extensions;
 
+use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::guard;
@@ -31,6 +33,7 @@ struct Kept {
     head: OwnedHead,
     params: Params,
     peer: Option<SocketAddr>,
+    disconnected: OnceCell<Disconnected>,
     extensions: Extensions,
 }
 
@@ -45,6 +48,7 @@ impl Exit {
                 head: OwnedHead::copy(request.head),
                 params: *request.params,
                 peer: request.peer,
+                disconnected: request.disconnected.clone(),
                 extensions: request.extensions.borrow().clone(),
             })
         });
@@ -70,6 +74,7 @@ impl Exit {
             params: &kept.params,
             body: Content::Whole(&[]),
             peer: kept.peer,
+            disconnected: &kept.disconnected,
             extensions: kept.extensions.into(),
             app: &self.app,
             target: self.target,

@@ -18,6 +18,7 @@ mod admit;
 mod body;
 mod build;
 mod concurrency;
+mod disconnected;
 mod dispatch;
 mod endpoint;
 mod error;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
+pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
 pub use error::{BoxError, Error};

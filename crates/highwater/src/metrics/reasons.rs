@@ -16,13 +16,21 @@ pub enum Timeout {
     Idle,
     /// The peer did not take what was sent.
     Write,
+    /// The peer had finished sending, and nothing of its answer moved.
+    HalfClosed,
     /// Still unfinished when the drain's time was up.
     Drain,
 }
 
 impl Timeout {
-    pub(super) const ALL: [Timeout; 5] =
-        [Timeout::Header, Timeout::Body, Timeout::Idle, Timeout::Write, Timeout::Drain];
+    pub(super) const ALL: [Timeout; 6] = [
+        Timeout::Header,
+        Timeout::Body,
+        Timeout::Idle,
+        Timeout::Write,
+        Timeout::HalfClosed,
+        Timeout::Drain,
+    ];
 
     /// The value of the label `kind`.
     pub const fn name(self) -> &'static str {
@@ -31,6 +39,7 @@ impl Timeout {
             Timeout::Body => "body",
             Timeout::Idle => "idle",
             Timeout::Write => "write",
+            Timeout::HalfClosed => "half_closed",
             Timeout::Drain => "drain",
         }
     }

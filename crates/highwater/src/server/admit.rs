@@ -349,9 +349,9 @@ impl<D: Driver> Worker<D> {
         state.at_hand = AtHand::at_once(state.now);
     }
 
-    /// Whether requests wait for their turn.
+    /// Whether requests wait for their turn, or clients to be read from.
     pub(crate) fn has_backlog(&self) -> bool {
-        !self.state.queue.is_empty()
+        !self.state.queue.is_empty() || self.is_catching_up()
     }
 }
 

@@ -86,9 +86,11 @@ impl<C: Clock> State<C> {
         let slot = &mut self.slots[id.index()];
         match rest {
             Rest::None => slot.feed = None,
-            Rest::Stream(content) => {
+            Rest::Stream { content, is_events } => {
                 slot.content = Some(content);
+                slot.is_endless = is_events;
                 self.pump(id);
+                self.end_unheard(id);
                 self.count_waiting(id);
             }
             Rest::Upgrade(upgrade) => {
@@ -97,6 +99,7 @@ impl<C: Clock> State<C> {
                 let (outgoing, content) = Body::channel();
                 let slot = &mut self.slots[id.index()];
                 slot.feed = Some(feed);
+                slot.is_endless = false;
                 if let BodyRepr::Stream(content, _) = content.into_repr() {
                     slot.content = Some(content);
                 }
@@ -117,19 +120,15 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// Starts what will make the response. Returns whether input may be looked at further: pieces of
-    /// the request's body may be waiting right there.
-    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending) -> bool {
+    /// Starts what will make the response. Input is looked at further: pieces of the request's body may
+    /// be waiting right there, wanted or not.
+    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending) {
         let answered = match pending {
             Pending::Later(future) => self.begin(id, future),
             Pending::Offload(job) => self.offload(id, job),
         };
-        match answered {
-            Some(response) => {
-                self.answer(id, response);
-                true
-            }
-            None => self.slots[id.index()].feed.is_some(),
+        if let Some(response) = answered {
+            self.answer(id, response);
         }
     }
 
@@ -282,6 +281,7 @@ impl<C: Clock> State<C> {
         self.report_panics(id);
         self.resume_feed(id);
         self.pump(id);
+        self.end_unheard(id);
         self.count_waiting(id);
         self.touch(id);
     }
@@ -305,6 +305,7 @@ impl<C: Clock> State<C> {
         let Some(feed) = &slot.feed else { return };
         if feed.is_abandoned() {
             slot.feed = None;
+            slot.is_endless |= slot.connection.has_left_http();
             slot.connection.drop_body(&responder.limits, *now);
         } else {
             if feed.wanted() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use highwater_core::http1::Limits;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{KeepAlive, Listener, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
@@ -117,7 +117,7 @@ impl Server {
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
-        let listeners = listen(config.listen, workers)?;
+        let listeners = listen(&config, workers)?;
         let address =
             listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
@@ -248,8 +248,9 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
 }
 
 /// One listener for each worker.
-fn listen(wanted: SocketAddr, workers: usize) -> Result<Vec<Listener>, ServerError> {
-    let mut listeners = vec![bind(wanted)?];
+fn listen(config: &ServerConfig, workers: usize) -> Result<Vec<Listener>, ServerError> {
+    let wanted = config.listen;
+    let mut listeners = vec![bind(wanted, config)?];
     for _ in 1..workers {
         let another = listeners[0].another().map_err(|error| ServerError::bind(wanted, error))?;
         listeners.push(another);
@@ -258,7 +259,17 @@ fn listen(wanted: SocketAddr, workers: usize) -> Result<Vec<Listener>, ServerErr
 }
 
 /// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
+fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
+    let mut listener = bind_patiently(address)?;
+    if let Some(idle) = config.tcp_keep_alive {
+        // What a client is allowed before it counts as slow must not count as dead.
+        let keep_alive = KeepAlive { idle, unacknowledged_max: config.limits.write_timeout };
+        listener.keep_alive(keep_alive).map_err(|error| ServerError::bind(address, error))?;
+    }
+    Ok(listener)
+}
+
+fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
         match Listener::bind(address, BACKLOG) {
@@ -285,7 +296,7 @@ impl Observer {
         watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted)?;
+        let listener = bind(wanted, config)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);

@@ -77,6 +77,9 @@ pub struct ServerConfig {
     pub deadline_max: Duration,
     /// The bounds of each connection.
     pub limits: http1::Limits,
+    /// After so long without a word from a client its connection is probed; a client that lost its power
+    /// or its network is found out after twice that. `None` never asks. `--tcp-keep-alive`, 60 s.
+    pub tcp_keep_alive: Option<Duration>,
     /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
     /// `--drain-timeout`, 10 s.
     pub drain_timeout: Duration,
@@ -103,6 +106,7 @@ impl Default for ServerConfig {
             queue_target: Duration::from_millis(10),
             deadline_max: Duration::from_secs(60),
             limits: http1::Limits::default(),
+            tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),
             log: LogFormat::Text,
         }

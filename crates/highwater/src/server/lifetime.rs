@@ -20,6 +20,7 @@ impl<C: Clock> State<C> {
         }
         if slot.content.is_some() {
             self.pump(id);
+            self.end_unheard(id);
             self.count_waiting(id);
         } else if slot.connection.has_carry() {
             self.serve_carry(id);
@@ -35,6 +36,10 @@ impl<C: Clock> State<C> {
     pub(super) fn closed(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         debug_assert!(slot.alive, "Closed names a live connection");
+        if let Some(disconnected) = slot.disconnected.take() {
+            disconnected.tell();
+        }
+        let slot = &mut self.slots[id.index()];
         slot.feed = None;
         let endpoint = self.app.endpoints().get(usize::from(slot.endpoint));
         let detached = endpoint.is_some_and(|endpoint| endpoint.is_detached());
@@ -58,6 +63,33 @@ impl<C: Clock> State<C> {
         }
     }
 
+    /// The peer has finished sending, or is gone. Who has asked for an answer still gets it, within
+    /// `half_closed_timeout`; what has no end, and was not asked for more, ends now.
+    pub(super) fn hung_up(&mut self, id: ConnId) {
+        let now = self.now;
+        let slot = &mut self.slots[id.index()];
+        slot.connection.on_hang_up(now);
+        if let Some(disconnected) = slot.disconnected.get() {
+            disconnected.tell();
+        }
+        self.end_unheard(id);
+        self.touch(id);
+    }
+
+    /// Ends what goes on for ever and is heard by nobody: an event stream, or an upgraded protocol that
+    /// no longer reads, to a peer that has finished sending. What was made of it so far is sent.
+    pub(super) fn end_unheard(&mut self, id: ConnId) {
+        let slot = &mut self.slots[id.index()];
+        if slot.is_endless && slot.content.is_some() && slot.connection.has_hung_up() {
+            slot.content = None;
+            slot.feed = None;
+            slot.connection.cut_short();
+            self.count_waiting(id);
+            self.serve_carry(id); // What came behind is dropped.
+            self.touch(id);
+        }
+    }
+
     /// Makes sure that the wheel fires no later than the connection's next deadline.
     #[inline]
     pub(super) fn arm(&mut self, id: ConnId) {
@@ -73,7 +105,7 @@ impl<C: Clock> State<C> {
     /// Looks at every connection whose wheel entry has fired.
     pub(super) fn expire(&mut self) {
         let mut due = std::mem::take(&mut self.due);
-        self.wheel.expire(self.now, &mut |token| due.push(token));
+        self.wheel.expire(self.looked_at, &mut |token| due.push(token));
         for token in due.drain(..) {
             let index = token as u32 as usize;
             let slot = &mut self.slots[index];
@@ -93,10 +125,10 @@ impl<C: Clock> State<C> {
         }
         self.touch(id);
         let slot = &mut self.slots[id.index()];
-        if self.now >= slot.task_deadline {
+        if self.looked_at >= slot.task_deadline {
             return self.time_out(id);
         }
-        match slot.connection.on_deadline(self.now, &self.responder.limits) {
+        match slot.connection.on_deadline(self.looked_at, &self.responder.limits) {
             Expired::Early => {}
             Expired::Close => {
                 if slot.connection.is_idle() {
@@ -107,6 +139,10 @@ impl<C: Clock> State<C> {
             }
             Expired::Reset => {
                 self.metrics.timeout(Timeout::Write);
+                slot.close = Some(Close::Reset);
+            }
+            Expired::HalfClosed => {
+                self.metrics.timeout(Timeout::HalfClosed);
                 slot.close = Some(Close::Reset);
             }
             Expired::Reject(reject) => {
@@ -158,7 +194,7 @@ impl<D: Driver> Worker<D> {
             return;
         }
         state.app.drain();
-        state.now = state.clock.now();
+        state.look_again();
         state.accepting = Accepting::Closed;
         state.accept_retry = Instant::MAX;
         for index in 0..state.slots.len() {
@@ -180,6 +216,11 @@ impl<D: Driver> Worker<D> {
     /// Whether any future of a handler is still alive.
     pub(crate) fn has_tasks(&self) -> bool {
         self.state.awaiting > 0 || !self.state.orphans.is_empty()
+    }
+
+    /// Whether it has not looked at its connections for long, and reads before it judges.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.state.catching_up > 0
     }
 
     /// Whether draining has finished: nothing is left to do.

@@ -10,6 +10,7 @@
 //!                                            ├─ respond   responses into bytes
 //!                                            ├─ answer    futures, pool jobs, streamed content
 //!                                            ├─ lifetime  accept, deadlines, eviction, drain
+//!                                            ├─ served_time  time, without what we slept
 //!                                            ├─ advisor   who blocks the worker?
 //!                                            ├─ inbox ◀── wakers, pool;  handover: how it is woken
 //!                                            └─ orphans   detached futures whose client is gone
@@ -42,6 +43,7 @@ mod port;
 mod respond;
 mod run;
 mod serve;
+mod served_time;
 mod slot;
 mod sync;
 mod transport;

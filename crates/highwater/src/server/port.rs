@@ -56,7 +56,13 @@ mod tests {
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
         let http1::Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
-        let incoming = Incoming { head: &request.head, params: &params, body, peer: None };
+        let incoming = Incoming {
+            head: &request.head,
+            params: &params,
+            body,
+            peer: None,
+            disconnected: &Default::default(),
+        };
         let Outcome::Ready(mut response) = app.call(target.expect("it was planned for"), incoming)
         else {
             panic!("nothing here waits")

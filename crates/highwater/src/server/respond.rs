@@ -28,7 +28,7 @@ pub(super) enum Rest {
     /// Nothing: it is encoded whole.
     None,
     /// Content is to be encoded as it comes.
-    Stream(ByteStream),
+    Stream { content: ByteStream, is_events: bool },
     /// The connection now belongs to another protocol.
     Upgrade(OnUpgrade),
 }
@@ -99,7 +99,8 @@ impl Responder {
             BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(shareable(bytes))),
             BodyRepr::Stream(stream, length) => {
                 let more = respond(to, response, Payload::Stream(length));
-                return if more { Rest::Stream(stream) } else { Rest::None };
+                let is_events = is_event_stream(response);
+                return if more { Rest::Stream { content: stream, is_events } } else { Rest::None };
             }
             BodyRepr::Upgrade(upgrade) => {
                 respond(to, response, Payload::Upgrade);
@@ -125,4 +126,11 @@ pub(super) fn push(to: &mut Connection, piece: Guarded<Bytes>) -> Result<(), Len
     } else {
         to.push_shared(Bytes::from_owner(piece))
     }
+}
+
+/// Whether the response is a stream of server-sent events, which has no end that a client waits for.
+fn is_event_stream(response: &Response) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let media_type = response.header("content-type").and_then(|value| value.get(..EVENTS.len()));
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case(EVENTS))
 }

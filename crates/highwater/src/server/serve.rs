@@ -54,8 +54,12 @@ impl<C: Clock> State<C> {
         self.touch(id);
     }
 
-    /// Looks again at input that could not be used before.
+    /// Looks again at input that could not be used before. Does nothing while the connection's input is
+    /// being served already: whoever does that has it in hand, and goes on with it.
     pub(super) fn serve_carry(&mut self, id: ConnId) {
+        if self.serving {
+            return;
+        }
         let carry = self.slots[id.index()].connection.take_carry();
         self.serve_owned(id, carry);
         self.touch(id);
@@ -71,6 +75,7 @@ impl<C: Clock> State<C> {
     /// Serves, and keeps the panic of a handler from taking the worker with it. The boundary is here,
     /// around all requests of a delivery, because crossing it costs each response a move.
     fn serve_caught(&mut self, id: ConnId, input: &mut &[u8]) {
+        self.serving = true;
         while let Err(panic) = guarded(|| self.serve(id, input)) {
             let was_dropping = std::mem::take(&mut self.dropping);
             let slot = &self.slots[id.index()];
@@ -85,6 +90,7 @@ impl<C: Clock> State<C> {
                 resume_unwind(Box::new(panic.to_string()));
             }
         }
+        self.serving = false;
     }
 
     /// parse → route → extract → handle → encode, for every complete request in `input`.
@@ -97,7 +103,7 @@ impl<C: Clock> State<C> {
             let State { app, slots, scratch, params, responder, now, at_hand, dropping, .. } = self;
             let slot = &mut slots[id.index()];
             let token = slot.token(id.index());
-            let Slot { connection, feed, waker, peer, .. } = slot;
+            let Slot { connection, feed, waker, peer, disconnected, .. } = slot;
             let next = connection.next(input, scratch, &responder.limits, *now, |head| {
                 let target = app.find(head, params);
                 found = Some(target);
@@ -162,9 +168,10 @@ impl<C: Clock> State<C> {
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
                 Body::Streamed => open_feed(feed, waker, &self.inbox, token),
             };
-            let incoming = Incoming { head: &request.head, params, body, peer: *peer };
+            let incoming =
+                Incoming { head: &request.head, params, body, peer: *peer, disconnected };
             let mut outcome =
-                self.advisor.watch(&self.clock, endpoint, || app.call(target, incoming));
+                self.advisor.watch(self.clock.clock(), endpoint, || app.call(target, incoming));
             // By reference: a response is a hundred bytes, and moving them shows in the figures.
             let rest = match &mut outcome {
                 Outcome::Ready(response) => {
@@ -181,10 +188,8 @@ impl<C: Clock> State<C> {
                 }
                 Outcome::Later(_) | Outcome::Offload(_) => {
                     let wait = Pending::of(outcome, admitted.permit);
-                    if self.wait_for(id, wait) {
-                        continue;
-                    }
-                    return;
+                    self.wait_for(id, wait);
+                    continue;
                 }
             };
             if matches!(rest, Rest::None) {

@@ -1,5 +1,6 @@
 //! A connection as its worker keeps it: the protocol's state, and what is under way for it.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::task::Waker;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use highwater_core::time::Instant;
 
 use super::inbox::Token;
 use super::pool::Ticket;
-use crate::app::{Asked, BodyFeed, ByteStream, GuardedFuture, Panic, Response, Target};
+use crate::app::{
+    Asked, BodyFeed, ByteStream, Disconnected, GuardedFuture, Panic, Response, Target,
+};
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is
 /// most likely on its way; but clients that connect and say nothing must not shut the gate for others.
@@ -54,6 +57,8 @@ pub(super) struct Slot {
     pub(super) close: Option<Close>,
     /// What the driver was last told. `Once` until the first delivery, then as wanted.
     pub(super) reading: Reading,
+    /// The driver has been told what is wanted since the first delivery, and so tells of its end.
+    pub(super) is_watched: bool,
     generation: u32,
     /// What the request at hand was routed to.
     pub(super) target: Option<Target>,
@@ -65,6 +70,11 @@ pub(super) struct Slot {
     pub(super) awaits: bool,
     /// The content of a streamed reply, as far as it is not encoded yet.
     pub(super) content: Option<ByteStream>,
+    /// ... which nobody waits for the end of: an event stream, or an upgraded protocol that no longer
+    /// reads. It ends with its client.
+    pub(super) is_endless: bool,
+    /// Who wants to know when the client has gone; made once per connection, if at all.
+    pub(super) disconnected: OnceCell<Disconnected>,
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
     pub(super) peer: Option<SocketAddr>,
@@ -105,12 +115,15 @@ impl Slot {
             closing: false,
             close: None,
             reading: Reading::Once,
+            is_watched: false,
             generation: 0,
             target: None,
             endpoint: 0,
             task: None,
             awaits: false,
             content: None,
+            is_endless: false,
+            disconnected: OnceCell::new(),
             feed: None,
             peer: None,
             waker: None,

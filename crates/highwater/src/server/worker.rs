@@ -30,6 +30,7 @@ use super::ledger::Ledger;
 use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::Responder;
+use super::served_time::ServedTime;
 use super::slot::{Demand, Slot};
 use crate::admission::gate::{Load, WorkerGate};
 use crate::admission::queue::Queue;
@@ -39,6 +40,11 @@ use crate::metrics::WorkerMetrics;
 
 /// How long a `Date` is used before the wall clock is read again. It has seconds; this is enough.
 const DATE_AGE_MAX: Duration = Duration::from_millis(50);
+
+/// Turns for which a worker that has not looked at its connections for long only reads before it judges
+/// any deadline, at most: enough for some ten thousand connections with something to say, each turn
+/// reporting a few hundred. It ends with the first turn that finds nothing.
+const CATCH_UP_TURNS: u32 = 32;
 
 /// What a worker is made of besides its driver.
 pub(crate) struct WorkerParts {
@@ -73,8 +79,13 @@ pub(super) struct State<C> {
     pub(super) app: App,
     pub(super) connections_max: u32,
     pub(super) metrics: Arc<WorkerMetrics>,
-    pub(super) clock: C,
+    pub(super) clock: ServedTime<C>,
     pub(super) now: Instant,
+    /// When the driver was last looked at: whatever had come by then has been reported. Deadlines are
+    /// judged by it, so that nobody is blamed for what came while a handler took its time.
+    pub(super) looked_at: Instant,
+    /// Turns that may still pass before deadlines are judged again, since much may be unread.
+    pub(super) catching_up: u32,
     pub(super) responder: Responder,
     date_of: UnixSeconds,
     /// When to look at the wall clock again.
@@ -84,6 +95,8 @@ pub(super) struct State<C> {
     pub(super) slots: Vec<Slot>,
     touched: Vec<ConnId>,
     pub(super) scratch: Scratch,
+    /// Requests are being served; whoever does it has their connection's input in hand.
+    pub(super) serving: bool,
     pub(super) params: Params,
     /// The index under which requests are counted that no endpoint took.
     pub(super) unmatched: u16,
@@ -139,7 +152,7 @@ impl<D: Driver> Worker<D> {
     /// A worker over `driver`, which accepts from now on. `inbox` must wake that driver; `pool` runs the
     /// blocking handlers.
     pub(crate) fn new(driver: D, parts: WorkerParts, inbox: Arc<Inbox>, pool: Pool) -> Self {
-        let clock = driver.clock();
+        let clock = ServedTime::new(driver.clock());
         let now = clock.now();
         let unmatched = u16::try_from(parts.app.endpoints().len()).unwrap_or(u16::MAX);
         let state = State {
@@ -147,6 +160,8 @@ impl<D: Driver> Worker<D> {
             connections_max: parts.connections_max.max(1),
             metrics: parts.metrics,
             now,
+            looked_at: now,
+            catching_up: 0,
             responder: Responder::new(parts.limits, http_date::format(clock.unix_time())),
             date_of: clock.unix_time(),
             date_until: now,
@@ -155,6 +170,7 @@ impl<D: Driver> Worker<D> {
             slots: Vec::new(),
             touched: Vec::new(),
             scratch: Scratch::default(),
+            serving: false,
             params: Params::new(),
             unmatched,
             inbox,
@@ -210,11 +226,14 @@ impl<D: Driver> Worker<D> {
         let state = &mut self.state;
         state.stale = true;
         state.events = 0;
+        let wait = state.clock.plan(wait);
         self.driver.poll(wait, &mut |event| state.on_event(event))?;
         state.freshen();
         state.run_tasks();
         self.run_queue();
-        self.state.expire();
+        if self.state.may_judge() {
+            self.state.expire();
+        }
         self.flush();
         self.state.end_turn();
         Ok(self.state.events)
@@ -227,10 +246,12 @@ impl<D: Driver> Worker<D> {
             return Wait::No;
         }
         let wheel = state.wheel.next().unwrap_or(Instant::MAX);
-        match wheel.min(state.accepting_due()) {
+        let wait = match wheel.min(state.accepting_due()) {
             Instant::MAX => Wait::Forever,
             due => Wait::Until(due),
-        }
+        };
+        state.clock.plan(wait); // Whoever asks may wait elsewhere than in the driver.
+        wait
     }
 
     /// Whether more waits than can be done in time.
@@ -282,14 +303,17 @@ impl<D: Driver> Worker<D> {
         if slot.ended {
             return state.arm(id); // The peer may stall; nothing else can happen.
         }
-        let wanted = match slot.connection.wants_input(&state.responder.limits) {
+        let ends = slot.connection.is_eof();
+        let wanted = match slot.connection.wants_input(&state.responder.limits) && !ends {
             true => Reading::Stream,
             false => Reading::Stop,
         };
-        // A fresh connection has one delivery armed; until that came there is nothing to say.
+        // A fresh connection has one delivery armed; until that came there is nothing to say. But where
+        // nothing more is read, the driver has to be told once, or a reset would go unnoticed (R9).
         let fresh = slot.reading == Reading::Once;
-        if slot.reading != wanted && !fresh && !slot.connection.is_eof() {
+        if !fresh && (slot.reading != wanted || !slot.is_watched && wanted == Reading::Stop) {
             slot.reading = wanted;
+            slot.is_watched = true;
             driver.read(id, wanted);
         }
         state.arm(id);
@@ -320,12 +344,23 @@ impl Load {
 }
 
 impl<C: Clock> State<C> {
+    /// Reads the clock between two turns.
+    pub(super) fn look_again(&mut self) {
+        self.stale = true;
+        self.freshen();
+    }
+
     /// Reads the clock, once a turn, when there is something to do.
     fn freshen(&mut self) {
         if self.stale {
             self.stale = false;
             self.inbox.resume();
-            self.now = self.clock.now();
+            let look = self.clock.look();
+            self.now = look.now;
+            self.looked_at = look.now;
+            if look.is_behind {
+                self.fell_behind(look.lost);
+            }
             // Those who come from a listen queue that stands are looked at one by one.
             let doubt = self.now < self.suspect_until;
             self.pace.begin(self.now, doubt || !self.queue.is_empty());
@@ -342,9 +377,43 @@ impl<C: Clock> State<C> {
         }
     }
 
+    /// The driver has not been looked at for long. The deadlines that clients have named go on.
+    #[cold]
+    fn fell_behind(&mut self, lost: Duration) {
+        if self.catching_up == 0 {
+            self.catching_up = CATCH_UP_TURNS;
+        }
+        if lost.is_zero() {
+            return;
+        }
+        self.queue.bring_forward(lost);
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.alive && slot.deadline != Instant::MAX {
+                slot.deadline = slot.deadline.checked_sub(lost).unwrap_or(Instant::ZERO);
+                if slot.task_deadline != Instant::MAX {
+                    slot.task_deadline = slot.task_deadline.min(slot.deadline);
+                }
+                self.arm(ConnId(index as u32));
+            }
+        }
+    }
+
+    /// Whether deadlines may be judged in this turn: not while there may be unread what would meet them.
+    fn may_judge(&mut self) -> bool {
+        let just_began = self.catching_up == CATCH_UP_TURNS;
+        if self.catching_up > 1 && (just_began || self.events > 0) {
+            self.catching_up -= 1;
+            return false;
+        }
+        self.catching_up = 0;
+        true
+    }
+
     fn end_turn(&mut self) {
         self.app.report_panics(None); // Those that no request was known of.
         let end = self.clock.now();
+        self.clock.leave(end);
         let began = self.ledger.began();
         let spent = end - began;
         self.ledger.settle(&self.metrics, end);
@@ -430,8 +499,10 @@ impl<C: Clock> State<C> {
             }
             Event::Eof(id) => {
                 self.slots[id.index()].connection.on_eof();
+                self.hung_up(id);
                 self.serve_carry(id);
             }
+            Event::HungUp(id) => self.hung_up(id),
             Event::Closed(id) => self.closed(id),
             Event::AcceptFailed(error) => self.accept_failed(error),
         }

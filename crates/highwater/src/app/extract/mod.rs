@@ -45,6 +45,7 @@ pub(crate) use draining::Drain;
 /// | [`State<T>`], [`Extension<T>`] | what the application, or a hook, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
+/// | [`Disconnected`](super::Disconnected) | tells when the client has gone |
 /// | [`PeerAddr`], [`MatchedPath`] | where it came from, and which route it took |
 /// | `Option<T>` | `T`, or `None` if what `T` reads is absent. What is there has to be right |
 /// | `Result<T, Error>` | `T`, or why it could not be had |

@@ -325,7 +325,13 @@ fn text_is_utf8() {
     let http1::Body::Whole(body) = request.body else { panic!("it is there") };
     let target = app.find(&request.head, &mut params);
     let body = RequestBody::Whole(body);
-    let incoming = Incoming { head: &request.head, params: &params, body, peer: None };
+    let incoming = Incoming {
+        head: &request.head,
+        params: &params,
+        body,
+        peer: None,
+        disconnected: &Default::default(),
+    };
     let heard = hear(resolve(app.call(target, incoming)));
     let message = "the body is not UTF-8 from its byte 1 on";
     assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));

@@ -81,7 +81,13 @@ pub(super) fn request_with(
         }
         http1::Body::Streamed => RequestBody::Whole(&[]),
     };
-    let incoming = Incoming { head: &request.head, params: &params, body, peer };
+    let incoming = Incoming {
+        head: &request.head,
+        params: &params,
+        body,
+        peer,
+        disconnected: &Default::default(),
+    };
     // As a worker does.
     match guarded(|| app.call(target, incoming)) {
         Ok(outcome) => resolve(outcome),

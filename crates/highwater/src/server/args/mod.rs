@@ -39,8 +39,8 @@ use highwater_core::http1::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
-    address, address_or_off, gate, gate_refusal, limiter, log_format, number_or_auto, pin, shed,
-    transport,
+    address, address_or_off, duration_or_off, gate, gate_refusal, limiter, log_format,
+    number_or_auto, pin, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
@@ -54,6 +54,8 @@ pub use self::value::{duration, number, one_of, size};
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// Idle connections may be kept for a day: behind a balancer with a pool that is a sane choice.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// The kernel counts whole seconds, up to nine hours of them.
+const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Draining may take no time at all, or an hour.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Enough for a `Host` field at least; at most what no browser comes near.
@@ -159,6 +161,15 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
     pub write_timeout: Duration,
 
+    /// How long a client that has finished sending waits for an answer that stands still; then a reset
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration(TIMEOUT))]
+    pub half_closed_timeout: Duration,
+
+    /// Silence after which a client is probed, and given up after as much again; or off
+    #[arg(long, value_name = "TIME|off", default_value = "60s",
+          value_parser = duration_or_off(KEEP_ALIVE))]
+    pub tcp_keep_alive: ::core::option::Option<Duration>,
+
     /// Largest header section; beyond it 431
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = size(HEADER))]
     pub header_max: u64,
@@ -197,6 +208,7 @@ impl ServerArgs {
             body_rate_min: self.body_rate_min,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
+            half_closed_timeout: self.half_closed_timeout,
             requests_max: self.max_requests_per_connection.unwrap_or(u32::MAX),
             ..Limits::default()
         }
@@ -220,6 +232,7 @@ impl ServerArgs {
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
             limits: self.limits(),
+            tcp_keep_alive: self.tcp_keep_alive,
             drain_timeout: self.drain_timeout,
             log: self.log,
         }

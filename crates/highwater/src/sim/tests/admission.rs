@@ -72,6 +72,7 @@ impl Stage {
     /// Time passes, then the worker has a turn.
     fn turn_after(&mut self, millis: u64) {
         let clock = self.worker.driver().clock();
+        self.worker.waits_outside();
         clock.advance(Duration::from_millis(millis));
         turn(&mut self.worker);
     }
