@@ -6,6 +6,7 @@ mod deadlines; // First in the alphabet, so that the minute it takes begins firs
 mod drain;
 mod handlers;
 mod limits;
+mod privileges;
 mod resources;
 
 use highwater_tests::process::Process;

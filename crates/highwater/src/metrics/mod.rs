@@ -32,6 +32,7 @@ use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
 
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
@@ -248,6 +249,8 @@ impl Metrics {
         let stop = Arc::new(AtomicBool::new(false));
         let (metrics, stopped) = (self.clone(), Arc::clone(&stop));
         let run = move || {
+            // It needs no rights. Where the system forbids to give them up, the workers say so.
+            let _ = capability::give_up(&Capability::ALL);
             while !stopped.load(Relaxed) {
                 metrics.sample(metrics.now());
                 thread::park_timeout(sampler::PERIOD);
