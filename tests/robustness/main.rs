@@ -6,7 +6,10 @@ mod deadlines; // First in the alphabet, so that the minute it takes begins firs
 mod drain;
 mod handlers;
 mod limits;
+mod memory;
+mod places;
 mod privileges;
+mod probes;
 mod resources;
 
 use highwater_tests::process::Process;

@@ -26,7 +26,7 @@ mod sampler;
 mod scaling;
 mod totals;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
@@ -70,6 +70,7 @@ struct Inner {
     transport: OnceLock<Transport>,
     gate: OnceLock<Gate>,
     admission: OnceLock<Admission>,
+    body_memory: OnceLock<Arc<AtomicU64>>,
     sampled: Mutex<Sampled>,
 }
 
@@ -130,6 +131,7 @@ impl Metrics {
             transport: OnceLock::new(),
             gate: OnceLock::new(),
             admission: OnceLock::new(),
+            body_memory: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -231,6 +233,11 @@ impl Metrics {
     /// first word counts.
     pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
         let _ = self.0.admission.set(Admission(Box::new(read)));
+    }
+
+    /// Names where the memory is counted that bodies of requests take up. The first word counts.
+    pub(crate) fn body_memory(&self, held: Arc<AtomicU64>) {
+        let _ = self.0.body_memory.set(held);
     }
 
     /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.

@@ -73,6 +73,7 @@ impl<C: Clock> State<C> {
                 let (outgoing, content) = Body::channel();
                 let slot = &mut self.slots[id.index()];
                 slot.feed = Some(feed);
+                slot.kept_up = 0;
                 if let BodyRepr::Stream(content, _) = content.into_repr() {
                     slot.content = Some(content);
                 }
@@ -83,9 +84,10 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// Starts what will make the response. Returns whether input may be looked at further: pieces of
+    /// Starts what will make the response. With `is_limited`, it holds a place of its route's limit. Returns whether input may be looked at further: pieces of
     /// the request's body may be waiting right there.
-    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending) -> bool {
+    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending, is_limited: bool) -> bool {
+        self.slots[id.index()].connection.forget_request();
         let answered = match pending {
             Pending::Later(future) => self.begin(id, future),
             Pending::Offload(job) => self.offload(id, job),
@@ -95,7 +97,12 @@ impl<C: Clock> State<C> {
                 self.answer(id, &mut response);
                 true
             }
-            None => self.slots[id.index()].feed.is_some(),
+            None => {
+                if is_limited {
+                    self.watch_upload(id);
+                }
+                self.slots[id.index()].feed.is_some()
+            }
         }
     }
 

@@ -45,7 +45,11 @@ impl<C: Clock> State<C> {
             self.orphans.adopt(token, future, waker);
         }
         let (awaited, worked) = (slot.awaits, slot.has_work);
+        let charged = std::mem::take(&mut slot.charged);
         slot.vacate();
+        if charged != 0 {
+            self.bounds.body_memory.give_back(charged);
+        }
         self.awaiting -= u32::from(awaited);
         self.in_flight -= u32::from(worked);
         self.connections -= 1;
@@ -60,7 +64,7 @@ impl<C: Clock> State<C> {
     pub(super) fn arm(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         let deadline = slot.connection.deadline(&self.responder.limits).min(slot.task_deadline);
-        let deadline = deadline.min(slot.fresh_until());
+        let deadline = deadline.min(slot.fresh_until()).min(slot.upload.due);
         if deadline < slot.timer_at {
             slot.timer_at = deadline;
             self.wheel.insert(deadline, slot.token(id.index()).0);
@@ -93,6 +97,10 @@ impl<C: Clock> State<C> {
         if self.now >= slot.task_deadline {
             return self.time_out(id);
         }
+        if self.now >= slot.upload.due {
+            self.look_at_upload(id);
+        }
+        let slot = &mut self.slots[id.index()];
         match slot.connection.on_deadline(self.now, &self.responder.limits) {
             Expired::Early => {}
             Expired::Close => {

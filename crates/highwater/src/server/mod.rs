@@ -7,6 +7,9 @@
 //!                                            ├─ slot      a connection, and what is under way for it
 //!                                            ├─ respond   responses into bytes
 //!                                            ├─ answer    futures, pool jobs, streamed content
+//!                                            ├─ memory    how much of bodies is held in all
+//!                                            ├─ upload    slow ones give way where places are scarce
+//!                                            ├─ crowd     newcomers first, on the metrics port
 //!                                            ├─ lifetime  accept, deadlines, eviction, drain
 //!                                            ├─ advisor   who blocks the worker?
 //!                                            ├─ inbox ◀── wakers, pool
@@ -23,15 +26,18 @@ mod allocations;
 mod answer;
 #[cfg(feature = "cli")]
 pub mod args;
+mod bounds;
 mod builder;
 mod config;
 mod crew;
+mod crowd;
 #[cfg(test)]
 mod gated;
 mod inbox;
 mod inspect;
 mod ledger;
 mod lifetime;
+mod memory;
 mod orphans;
 mod pool;
 mod port;
@@ -40,6 +46,7 @@ mod run;
 mod serve;
 mod slot;
 mod transport;
+mod upload;
 mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
@@ -49,6 +56,7 @@ pub use config::{Pin, ServerConfig, TransportChoice};
 pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use admit::THINK_MAX;
+pub(crate) use bounds::Bounds;
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};
