@@ -42,6 +42,7 @@ fn routes() -> Router {
     let router = Router::new()
         .get("/content", content)
         .get("/pieces", pieces)
+        .get("/blocks", blocks)
         .get("/broken", broken)
         .get("/panic", || -> StatusCode { panic!("on demand, at once") })
         .get("/panic-async", panic_async)
@@ -60,6 +61,9 @@ fn routes() -> Router {
         .get("/ran-after", || format!("{}", RAN_AFTER_MS.load(Relaxed)))
         .get("/endless", endless)
         .get("/endless-polite", endless_polite)
+        .post("/repeat", repeat.body_max(1 << 30))
+        .post("/place", measure.body_max(1 << 30).concurrency_limit(8))
+        .post("/place-whole", (|body: Bytes| body.len().to_string()).concurrency_limit(1))
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/events", events)
         .get("/quiet", quiet)
@@ -103,6 +107,48 @@ async fn send(mut sender: BodySender, mut left: usize) {
         }
     }
     sender.finish();
+}
+
+/// Answers with so many bytes in pieces of 4 MiB, which all such answers share.
+async fn blocks(Query(Size { bytes }): Query<Size>) -> Response {
+    static BLOCK: OnceLock<Bytes> = OnceLock::new();
+    let block = BLOCK.get_or_init(|| Bytes::from(vec![b'z'; 4 << 20])).clone();
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = block.slice(..left.min(block.len()));
+            left -= piece.len();
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// Answers with the request's body, as it comes.
+async fn repeat(mut incoming: BodyStream) -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while let Some(Ok(piece)) = incoming.next().await {
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// Answers with how much a body was, reading it as it comes.
+async fn measure(mut body: BodyStream) -> Result<String, Error> {
+    let mut length = 0;
+    while let Some(piece) = body.next().await {
+        length += piece?.len();
+    }
+    Ok(length.to_string())
 }
 
 /// Begins an answer, and gives up.

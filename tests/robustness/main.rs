@@ -7,7 +7,11 @@ mod drain;
 mod gone;
 mod handlers;
 mod limits;
+mod memory;
 mod panics;
+mod places;
+mod privileges;
+mod probes;
 mod resources;
 mod wakes;
 

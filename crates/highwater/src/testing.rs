@@ -38,7 +38,7 @@ use tokio::runtime::LocalRuntime;
 use crate::admission::gate::WorkerGate;
 use crate::app::{Router, set_pool};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 use crate::sim::{Heard, Network, Reader, SimDriver, Stage, Trace, Weather};
 
 /// How long an answer may take: of the simulated time, and of the real time that a runtime takes.
@@ -97,6 +97,7 @@ impl Setup {
             queue_target: config.queue_target,
             deadline_max: config.deadline_max,
             think_max: THINK_MAX,
+            bounds: Bounds::default(),
         };
         let network = Network::new(seed, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));

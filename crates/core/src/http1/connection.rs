@@ -148,11 +148,15 @@ pub struct Connection {
     /// Length of the incomplete head when it was last parsed.
     attempted: u32,
     /// Input that could not be used yet: an incomplete head, or pipelined requests.
-    carry: Vec<u8>,
+    pub(super) carry: Vec<u8>,
     /// A request whose body is, or was last, collected.
     pub(super) partial: Option<Box<Partial>>,
     pub(super) output: Vec<u8>,
     pub(super) tail: Bytes,
+    /// `tail` is a chunk's content: what follows it begins with the chunk's line end.
+    pub(super) chunk_open: bool,
+    /// Bytes of output that the kernel has not taken yet.
+    pub(super) in_flight: usize,
     /// When the phase began that the next deadline counts from.
     pub(super) since: Instant,
     /// When body bytes came last, and how many have come since `since`.
@@ -228,6 +232,8 @@ impl Connection {
             partial: None,
             output: Vec::new(),
             tail: Bytes::new(),
+            chunk_open: false,
+            in_flight: 0,
             since: now,
             progress: now,
             body_bytes: 0,
@@ -481,13 +487,5 @@ impl Connection {
     /// Whether unused input waits, which [`Connection::next`] may now be able to use.
     pub fn has_carry(&self) -> bool {
         !self.carry.is_empty() || self.eof
-    }
-
-    /// Bytes of memory the connection has allocated on the heap.
-    pub fn allocated(&self) -> usize {
-        let partial = self.partial.as_ref().map_or(0, |partial| {
-            core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
-        });
-        self.carry.capacity() + self.output.capacity() + partial
     }
 }

@@ -96,6 +96,23 @@ impl Connection {
         }
     }
 
+    /// How the peer gets on with a streamed body that its handler waits for: since when that has been so
+    /// without a pause, and how many bytes the route would still take. `None` while it is not the peer who
+    /// is waited for.
+    pub fn upload(&self) -> Option<(Instant, u64)> {
+        let waits = matches!(self.input, Input::Streaming(_))
+            && self.reply == Reply::Owed
+            && !self.body_paused
+            && !self.continue_owed;
+        waits.then_some((self.since, self.body_max))
+    }
+
+    /// Ends a streamed body as one that came too slowly. The reply is still owed, and will be the last.
+    pub fn end_upload(&mut self) {
+        debug_assert!(self.upload().is_some(), "the peer is what is waited for");
+        self.fail_body(Reject::BodyTimeout);
+    }
+
     /// Whether a lingering close has read all it is willing to.
     pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
         self.ending == Ending::Lingering && self.body_bytes > limits.discard_max

@@ -22,7 +22,8 @@ pub struct Limits {
     /// Longest pause between two pieces of a body; then 408. `--body-timeout`, 30 s.
     pub body_timeout: Duration,
     /// Least average rate of a body in bytes a second once [`Limits::body_grace`] has passed; below
-    /// it 408. Zero disables it. `--body-rate-min`, 240.
+    /// it 408. Zero disables it. `--body-rate-min`, 240. It bounds what one client may hold; where uploads
+    /// hold places that others want, more is asked of them.
     pub body_rate_min: u32,
     /// How long a body may be slower than its least rate. 5 s.
     pub body_grace: Duration,
@@ -41,7 +42,8 @@ pub struct Limits {
     /// Most bytes that are read and dropped, of a body nobody wanted, to keep a connection usable,
     /// or during a lingering close; beyond it the connection is closed. 256 KiB.
     pub discard_max: u64,
-    /// Bytes of encoded answers beyond which no further pipelined request is taken on. 64 KiB.
+    /// Bytes of encoded answers beyond which no further pipelined request is taken on, and bytes of streamed
+    /// content, encoded or on their way, beyond which no further piece is asked for. 64 KiB.
     pub output_max: usize,
     /// Requests served on one connection; the last is answered with `Connection: close`.
     /// `--max-requests-per-connection`, unlimited.

@@ -30,6 +30,7 @@ use std::{io, time};
 
 use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use super::backlog::Backlogs;
 use super::gate::Bound;
@@ -312,6 +313,19 @@ fn tell(what: &'static str, error: &io::Error) {
     );
 }
 
+impl Controller {
+    /// Gives up, for the calling thread, what it took to set up the gate. The rules of `nft` and `iptables`
+    /// need one right as long as they stand, to be read and to be removed.
+    fn give_up_rights(&self) {
+        let has_rules = self.gate.as_ref().is_some_and(|gate| !gate.is_adjustable());
+        let needless = Capability::ALL.into_iter();
+        let needless = needless.filter(|&right| !(has_rules && right == Capability::NetAdmin));
+        if let Err(error) = capability::give_up(&needless.collect::<Vec<_>>()) {
+            log::warn!("the controller keeps rights that it does not need", error = %error);
+        }
+    }
+}
+
 /// The controller's thread. Dropping it ends the thread, and with it the kernel's gate.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -330,6 +344,7 @@ impl Control {
         let origin = time::Instant::now();
         let run = move || {
             controller.admission.bound.hear();
+            controller.give_up_rights();
             let mut pause = PERIOD;
             while !stopped.load(Relaxed) {
                 thread::park_timeout(pause);

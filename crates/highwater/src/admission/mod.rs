@@ -335,7 +335,7 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
-        let follows = self.entrance.gate.as_ref().is_some_and(|gate| gate.is_adjustable());
+        let has_gate = self.entrance.gate.is_some();
         metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
         let told = Arc::clone(&admission);
         metrics.admission(move || told.scaling());
@@ -349,24 +349,24 @@ impl Opening {
             self.workers,
             wake,
         );
-        Ok(AtWork { admission, follows, _control: Control::start(controller)? })
+        Ok(AtWork { admission, has_gate, _control: Control::start(controller)? })
     }
 }
 
 /// Admission at work. Ends when dropped.
 pub(crate) struct AtWork {
     admission: Arc<Admission>,
-    /// There is a gate in the kernel that is held by descriptors alone.
-    follows: bool,
+    /// There is a gate in the kernel.
+    has_gate: bool,
     _control: Control,
 }
 
 impl AtWork {
     /// Gives up what it took to set up the gate, for the calling thread and those it will start: for
-    /// a program that does nothing but serve. The rules of `nft` and `iptables` need the rights as
-    /// long as they stand, to be read and to be removed.
+    /// a program that does nothing but serve. Our own threads have done so when they started; only the
+    /// controller's keeps what it takes to read and to remove the rules of `nft` and `iptables`.
     pub(crate) fn give_up_rights(&self) {
-        if self.follows
+        if self.has_gate
             && let Err(error) = capability::give_up(&Capability::ALL)
         {
             log::warn!("the server keeps rights that it does not need", error = %error);

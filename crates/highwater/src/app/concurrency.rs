@@ -6,14 +6,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use highwater_core::time::Instant;
+
 use super::dispatch::Outcome;
 use super::guard::{GuardedFuture, Job};
+use super::scarcity::Scarcity;
 
 /// A route's limit, and how many hold a permit.
 #[derive(Debug)]
 pub(super) struct Concurrency {
     held: AtomicU32,
     max: u32,
+    /// Who was refused lately.
+    pub(super) scarcity: Scarcity,
 }
 
 /// Leave to answer one request. Dropping it gives it back.
@@ -22,13 +27,16 @@ pub(crate) struct Permit(Arc<Concurrency>);
 
 impl Concurrency {
     pub(super) fn new(max: u32) -> Arc<Self> {
-        Arc::new(Concurrency { held: AtomicU32::new(0), max })
+        Arc::new(Concurrency { held: AtomicU32::new(0), max, scarcity: Scarcity::default() })
     }
 
-    /// A permit, if there is one left.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Permit> {
+    /// A permit, if there is one left; if not, whoever holds one learns that others want it.
+    pub(super) fn enter(self: &Arc<Self>, now: Instant) -> Option<Permit> {
         let below = |held: u32| (held < self.max).then_some(held + 1);
-        self.held.fetch_update(Relaxed, Relaxed, below).ok()?;
+        if self.held.fetch_update(Relaxed, Relaxed, below).is_err() {
+            self.scarcity.note(now);
+            return None;
+        }
         Some(Permit(Arc::clone(self)))
     }
 }

@@ -138,6 +138,12 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Answers at most `max` requests of the endpoint at once, over all workers; a further one is
     /// answered 503. A request counts until its response's head is made (streamed content does not),
     /// or until the work on it is over: a blocking handler whose request has timed out still counts.
+    ///
+    /// A request whose body is collected counts from when it is complete. One whose body is streamed counts
+    /// from its head; but while others are refused here, what its client must send to keep its place rises
+    /// from twice [`Limits::body_rate_min`](highwater_core::http1::Limits::body_rate_min) to 64 times that within
+    /// three seconds, and whoever is slower gets 408: so slow clients hold places only while nobody else wants
+    /// them.
     fn concurrency_limit(self, max: u32) -> Endpoint<Self, M> {
         Endpoint::new(self).concurrency_limit(max)
     }

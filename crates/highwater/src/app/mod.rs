@@ -36,6 +36,7 @@ mod refusal;
 mod request;
 mod response;
 mod router;
+mod scarcity;
 #[cfg(test)]
 mod tests;
 

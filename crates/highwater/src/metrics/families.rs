@@ -14,7 +14,7 @@ use super::process::Process;
 use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 40] = [
+pub(super) const NAMES: [&str; 41] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -28,6 +28,7 @@ pub(super) const NAMES: [&str; 40] = [
     "http_connections_total",
     "http_connections_active",
     "http_connections_in_flight",
+    "http_body_memory_bytes",
     "http_goodput_total",
     "http_queue_delay_seconds",
     "http_scaling_connection_limit",
@@ -67,6 +68,9 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         refusals(&mut page, server, &admission.unwrap_or_default());
         panics(&mut page, metrics);
         connections(&mut page, server);
+        let held = metrics.body_memory.get().map_or(0, |held| held.load(Relaxed));
+        let help = "Memory held for bodies of requests; --body-memory-max bounds it.";
+        page.single("http_body_memory_bytes", help, Kind::Gauge, held);
         if let Some(admission) = admission {
             scaling(&mut page, server, &admission);
         }

@@ -32,6 +32,7 @@ use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
 
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
@@ -71,6 +72,7 @@ struct Inner {
     admission: OnceLock<Admission>,
     worker_failures: AtomicU64,
     panics: OnceLock<Arc<AtomicU64>>,
+    body_memory: OnceLock<Arc<AtomicU64>>,
     sampled: Mutex<Sampled>,
 }
 
@@ -133,6 +135,7 @@ impl Metrics {
             admission: OnceLock::new(),
             worker_failures: AtomicU64::new(0),
             panics: OnceLock::new(),
+            body_memory: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -251,6 +254,11 @@ impl Metrics {
         let _ = self.0.panics.set(count);
     }
 
+    /// Names where the memory is counted that bodies of requests take up. The first word counts.
+    pub(crate) fn body_memory(&self, held: Arc<AtomicU64>) {
+        let _ = self.0.body_memory.set(held);
+    }
+
     /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.
     pub(crate) fn scaling(&self) -> Option<String> {
         let (server, admission) = (self.0.server.get()?, self.0.admission.get()?);
@@ -267,6 +275,8 @@ impl Metrics {
         let stop = Arc::new(AtomicBool::new(false));
         let (metrics, stopped) = (self.clone(), Arc::clone(&stop));
         let run = move || {
+            // It needs no rights. Where the system forbids to give them up, the workers say so.
+            let _ = capability::give_up(&Capability::ALL);
             while !stopped.load(Relaxed) {
                 metrics.sample(metrics.now());
                 thread::park_timeout(sampler::PERIOD);

@@ -79,13 +79,15 @@ pub enum Rejection {
     RequestPriority,
     /// A request was refused after parsing, by `--shed app`.
     RequestApp,
+    /// A body was refused at `--body-memory-max`.
+    RequestMemory,
     /// A request was refused by the protocol engine.
     Request(Reject),
 }
 
 impl Rejection {
     /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
-    pub(super) const LABELS: [(&str, &str); 17] = [
+    pub(super) const LABELS: [(&str, &str); 18] = [
         ("accept", "descriptors"),
         ("accept", "memory"),
         ("accept", "other"),
@@ -103,6 +105,7 @@ impl Rejection {
         ("request", "limit"),
         ("request", "priority"),
         ("request", "app"),
+        ("request", "memory"),
     ];
 
     pub(super) const fn index(self) -> usize {
@@ -117,6 +120,7 @@ impl Rejection {
             Rejection::RequestLimit => 14,
             Rejection::RequestPriority => 15,
             Rejection::RequestApp => 16,
+            Rejection::RequestMemory => 17,
             Rejection::Request(reject) => match reject.status() {
                 408 => 5,
                 413 => 6,

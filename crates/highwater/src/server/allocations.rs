@@ -13,7 +13,7 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener};
 
-use super::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
+use super::{Bounds, Inbox, Pool, ServerConfig, Worker, WorkerParts};
 use crate::admission::gate::WorkerGate;
 use crate::app::{Path, Router};
 use crate::metrics::WorkerMetrics;
@@ -42,6 +42,7 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         deadline_max: config.deadline_max,
         // A machine that pauses this thread must not make a request wait for its turn.
         think_max: Duration::MAX,
+        bounds: Bounds::default(),
     };
     let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::deferred(1));
     let mut client = TcpStream::connect(address).expect("it listens");

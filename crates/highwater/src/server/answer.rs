@@ -100,6 +100,7 @@ impl<C: Clock> State<C> {
                 let slot = &mut self.slots[id.index()];
                 slot.feed = Some(feed);
                 slot.is_endless = false;
+                slot.kept_up = 0;
                 if let BodyRepr::Stream(content, _) = content.into_repr() {
                     slot.content = Some(content);
                 }
@@ -120,15 +121,18 @@ impl<C: Clock> State<C> {
         }
     }
 
-    /// Starts what will make the response. Input is looked at further: pieces of the request's body may
-    /// be waiting right there, wanted or not.
-    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending) {
+    /// Starts what will make the response; with `is_limited`, it holds a place of its route's limit. Input is
+    /// looked at further: pieces of the request's body may be waiting right there, wanted or not.
+    pub(super) fn wait_for(&mut self, id: ConnId, pending: Pending, is_limited: bool) {
+        self.slots[id.index()].connection.forget_request();
         let answered = match pending {
             Pending::Later(future) => self.begin(id, future),
             Pending::Offload(job) => self.offload(id, job),
         };
-        if let Some(response) = answered {
-            self.answer(id, response);
+        match answered {
+            Some(response) => self.answer(id, response),
+            None if is_limited => self.watch_upload(id),
+            None => {}
         }
     }
 

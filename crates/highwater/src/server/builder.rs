@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_core::http1::Limits;
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::{KeepAlive, Listener, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
+use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
 use super::crew::{Crew, Post, Watch};
+use super::memory::BodyMemory;
 use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
 use super::port;
 use super::run::Phase;
@@ -151,6 +152,7 @@ impl Server {
             cores: &cores,
             workers,
             connections_max,
+            body_memory: body_memory(&config, &metrics),
         };
         for (index, listener) in listeners.into_iter().enumerate() {
             running.crew.hire(plan.post(index, listener, &running.pool))?;
@@ -186,6 +188,7 @@ struct Plan<'s> {
     cores: &'s [usize],
     workers: usize,
     connections_max: u32,
+    body_memory: BodyMemory,
 }
 
 impl Plan<'_> {
@@ -208,6 +211,7 @@ impl Plan<'_> {
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
                 think_max: THINK_MAX,
+                bounds: Bounds { body_memory: self.body_memory.clone(), newest_win: false },
             },
         }
     }
@@ -217,6 +221,14 @@ impl Plan<'_> {
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+}
+
+/// The memory for bodies of requests, and the metric that tells how much of it is held.
+fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
+    let max = config.body_memory_max.unwrap_or_else(machine::body_memory);
+    let memory = BodyMemory::new(max);
+    metrics.body_memory(memory.held());
+    memory
 }
 
 fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
@@ -311,14 +323,15 @@ impl Observer {
             gives_up_rights: true,
             parts: WorkerParts {
                 app,
-                limits: Limits::default(),
-                connections_max: 64,
+                limits: port::limits(),
+                connections_max: port::connections_max(),
                 metrics: own.worker(0),
                 gate: WorkerGate::open(),
                 patience: config.patience,
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
                 think_max: THINK_MAX,
+                bounds: Bounds { newest_win: true, ..Bounds::default() },
             },
         })?;
         Ok(Observer { address, crew })

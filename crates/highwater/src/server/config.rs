@@ -75,6 +75,11 @@ pub struct ServerConfig {
     /// The longest deadline that a client may ask for; a longer one counts as this.
     /// `--deadline-max`, 60 s.
     pub deadline_max: Duration,
+    /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of what
+    /// the machine or the control group has. A body that would be collected beyond it is answered 503
+    /// with `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests
+    /// without a body, and bodies that come with their heads, are not concerned. `--body-memory-max`.
+    pub body_memory_max: Option<u64>,
     /// The bounds of each connection.
     pub limits: http1::Limits,
     /// After so long without a word from a client its connection is probed; a client that lost its power
@@ -105,6 +110,7 @@ impl Default for ServerConfig {
             patience: Duration::from_secs(1),
             queue_target: Duration::from_millis(10),
             deadline_max: Duration::from_secs(60),
+            body_memory_max: None,
             limits: http1::Limits::default(),
             tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),

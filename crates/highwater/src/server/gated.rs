@@ -19,7 +19,7 @@ use highwater_sys::{DriverConfig, Listener};
 
 use super::run::Phase;
 use super::transport::Kind;
-use super::{Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, crew};
+use super::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, crew};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, Counts, WorkerGate};
 use crate::app::{Router, State};
@@ -80,6 +80,7 @@ impl Gated {
             queue_target: PATIENCE,
             deadline_max: config.deadline_max,
             think_max: THINK_MAX,
+            bounds: Bounds::default(),
         };
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 4096).expect("a free port");
         let address = listener.local_addr().expect("it is bound");

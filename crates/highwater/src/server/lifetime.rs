@@ -52,7 +52,11 @@ impl<C: Clock> State<C> {
         }
         let (awaited, demand) = (slot.awaits, slot.demand);
         let target = slot.target;
+        let charged = std::mem::take(&mut slot.charged);
         slot.vacate();
+        if charged != 0 {
+            self.bounds.body_memory.give_back(charged);
+        }
         self.app.report_panics(target);
         self.awaiting -= u32::from(awaited);
         self.load.change(demand, Demand::None);
@@ -95,7 +99,7 @@ impl<C: Clock> State<C> {
     pub(super) fn arm(&mut self, id: ConnId) {
         let slot = &mut self.slots[id.index()];
         let deadline = slot.connection.deadline(&self.responder.limits).min(slot.task_deadline);
-        let deadline = deadline.min(slot.fresh_until());
+        let deadline = deadline.min(slot.fresh_until()).min(slot.upload.due);
         if deadline < slot.timer_at {
             slot.timer_at = deadline;
             self.wheel.insert(deadline, slot.token(id.index()).0);
@@ -128,6 +132,10 @@ impl<C: Clock> State<C> {
         if self.looked_at >= slot.task_deadline {
             return self.time_out(id);
         }
+        if self.looked_at >= slot.upload.due {
+            self.look_at_upload(id);
+        }
+        let slot = &mut self.slots[id.index()];
         match slot.connection.on_deadline(self.looked_at, &self.responder.limits) {
             Expired::Early => {}
             Expired::Close => {

@@ -9,6 +9,9 @@
 //!                                            ├─ slot      a connection, and what is under way for it
 //!                                            ├─ respond   responses into bytes
 //!                                            ├─ answer    futures, pool jobs, streamed content
+//!                                            ├─ memory    how much of bodies is held in all
+//!                                            ├─ upload    slow ones give way where places are scarce
+//!                                            ├─ crowd     newcomers first, on the metrics port
 //!                                            ├─ lifetime  accept, deadlines, eviction, drain
 //!                                            ├─ served_time  time, without what we slept
 //!                                            ├─ advisor   who blocks the worker?
@@ -26,10 +29,12 @@ mod allocations;
 mod answer;
 #[cfg(feature = "cli")]
 pub mod args;
+mod bounds;
 mod builder;
 mod config;
 mod context;
 mod crew;
+mod crowd;
 #[cfg(test)]
 mod gated;
 mod handover;
@@ -37,6 +42,7 @@ mod inbox;
 mod inspect;
 mod ledger;
 mod lifetime;
+mod memory;
 mod orphans;
 mod pool;
 mod port;
@@ -47,6 +53,7 @@ mod served_time;
 mod slot;
 mod sync;
 mod transport;
+mod upload;
 mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
@@ -56,6 +63,7 @@ pub use config::{Pin, ServerConfig, TransportChoice};
 pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use admit::THINK_MAX;
+pub(crate) use bounds::Bounds;
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};

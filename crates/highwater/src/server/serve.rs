@@ -12,7 +12,6 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::Waker;
 
-use bytes::Bytes;
 use highwater_core::driver::{ConnId, Reading};
 use highwater_core::http1::{Body, Head, Next, Reject};
 use highwater_core::time::{Clock, Instant};
@@ -26,9 +25,6 @@ use super::worker::State;
 use crate::app::{
     self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, Target, drop_guarded, guarded,
 };
-
-/// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
-const FEED_SIZE_MAX: usize = 64 * 1024;
 
 impl<C: Clock> State<C> {
     /// The fast path borrows the driver's buffer; only what is incomplete is ever copied.
@@ -100,7 +96,18 @@ impl<C: Clock> State<C> {
                 return;
             }
             let mut found = None;
-            let State { app, slots, scratch, params, responder, now, at_hand, dropping, .. } = self;
+            let State {
+                app,
+                slots,
+                scratch,
+                params,
+                responder,
+                now,
+                at_hand,
+                dropping,
+                bounds,
+                ..
+            } = self;
             let slot = &mut slots[id.index()];
             let token = slot.token(id.index());
             let Slot { connection, feed, waker, peer, disconnected, .. } = slot;
@@ -114,28 +121,20 @@ impl<C: Clock> State<C> {
             });
             let request = match next {
                 Next::Request(request) => request,
-                Next::Wait => return,
-                Next::Body(piece) | Next::Raw(piece) => {
-                    if let Some(feed) = feed {
-                        feed.push(Bytes::copy_from_slice(piece));
-                        connection.pause_body(!feed.has_room(), *now);
+                Next::Wait => {
+                    if connection.collected() > slot.charged && !self.hold_body(id) {
+                        continue;
                     }
-                    continue;
-                }
-                Next::BodyEnd | Next::RawEnd => {
-                    if let Some(feed) = feed.take() {
-                        feed.finish();
-                    }
-                    continue;
-                }
-                Next::BodyFailed(reject) => {
-                    if let Some(feed) = feed.take() {
-                        feed.fail(BodyError::from(reject));
-                    }
-                    continue;
+                    return;
                 }
                 Next::Reject(reject) => {
                     self.refuse(id, reject);
+                    continue;
+                }
+                of_body => {
+                    if let Some(is_full) = pass_on(of_body, feed) {
+                        connection.pause_body(is_full, *now);
+                    }
                     continue;
                 }
             };
@@ -166,7 +165,11 @@ impl<C: Clock> State<C> {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
                 // Nobody reads it: the connection drops it as it comes.
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
-                Body::Streamed => open_feed(feed, waker, &self.inbox, token),
+                Body::Streamed => {
+                    let size = bounds.body_memory.feed_size(&mut slot.charged);
+                    slot.kept_up = 0;
+                    open_feed(feed, waker, &self.inbox, token, size)
+                }
             };
             let incoming =
                 Incoming { head: &request.head, params, body, peer: *peer, disconnected };
@@ -187,8 +190,9 @@ impl<C: Clock> State<C> {
                     Rest::None
                 }
                 Outcome::Later(_) | Outcome::Offload(_) => {
+                    let is_limited = admitted.permit.is_some();
                     let wait = Pending::of(outcome, admitted.permit);
-                    self.wait_for(id, wait);
+                    self.wait_for(id, wait, is_limited);
                     continue;
                 }
             };
@@ -224,15 +228,32 @@ fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
     head.asks_upgrade().then(|| values.collect::<Vec<_>>().join(&b',').into())
 }
 
+/// Passes on what was found of a body: to its feed, if that is still wanted. Returns whether that is full, if
+/// it has got a piece.
+fn pass_on(found: Next<'_>, feed: &mut Option<BodyFeed>) -> Option<bool> {
+    match found {
+        Next::Body(piece) | Next::Raw(piece) => {
+            let feed = feed.as_ref()?;
+            feed.push(piece);
+            return Some(!feed.has_room());
+        }
+        Next::BodyEnd | Next::RawEnd => feed.take()?.finish(),
+        Next::BodyFailed(reject) => feed.take()?.fail(BodyError::from(reject)),
+        Next::Wait | Next::Request(_) | Next::Reject(_) => {}
+    }
+    None
+}
+
 /// Makes the pieces of a body that are yet to come reach its handler.
 fn open_feed(
     feed: &mut Option<BodyFeed>,
     waker: &mut Option<Waker>,
     inbox: &Arc<Inbox>,
     token: Token,
+    size: usize,
 ) -> RequestBody<'static> {
     let waker = waker.get_or_insert_with(|| inbox.waker(token)).clone();
-    let (sender, stream) = app::channel(FEED_SIZE_MAX, waker);
+    let (sender, stream) = app::channel(size, waker);
     *feed = Some(sender);
     RequestBody::Stream(stream)
 }

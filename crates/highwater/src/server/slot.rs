@@ -11,6 +11,7 @@ use highwater_core::time::Instant;
 
 use super::inbox::Token;
 use super::pool::Ticket;
+use super::upload::Upload;
 use crate::app::{
     Asked, BodyFeed, ByteStream, Disconnected, GuardedFuture, Panic, Response, Target,
 };
@@ -29,6 +30,10 @@ pub(super) enum Demand {
     /// An answer that is being made: its handler was started and waits for something else.
     Answer,
 }
+
+/// A handler that has taken all there was at the ends of so many turns in a row keeps up with its client: what
+/// comes is read as it comes. Before that, each delivery costs a command of its own.
+const KEPT_UP_MIN: u8 = 8;
 
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
@@ -77,6 +82,12 @@ pub(super) struct Slot {
     pub(super) disconnected: OnceCell<Disconnected>,
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
+    /// At how many ends of turns in a row nothing waited in it.
+    pub(super) kept_up: u8,
+    /// Bytes counted against the memory for bodies.
+    pub(super) charged: usize,
+    /// What is known of an upload that holds a place of its route's limit.
+    pub(super) upload: Upload,
     pub(super) peer: Option<SocketAddr>,
     /// The waker of this connection's tasks; made once per connection, if at all.
     pub(super) waker: Option<Waker>,
@@ -125,6 +136,9 @@ impl Slot {
             is_endless: false,
             disconnected: OnceCell::new(),
             feed: None,
+            kept_up: 0,
+            charged: 0,
+            upload: Upload::NONE,
             peer: None,
             waker: None,
             offered: None,
@@ -209,6 +223,20 @@ impl Slot {
             is_complete: self.connection.is_request_complete(),
             upgrade: self.offered.as_deref().unwrap_or_default(),
         }
+    }
+
+    /// When it was accepted.
+    pub(super) fn accepted_at(&self) -> Instant {
+        self.accepted
+    }
+
+    /// How input is to be read that has a use. What is read for a feed must not be much more than its
+    /// handler takes: so a body is read one delivery at a time until its handler has shown that it keeps up.
+    #[inline]
+    pub(super) fn reading_wanted(&mut self) -> Reading {
+        let Some(feed) = &self.feed else { return Reading::Stream };
+        self.kept_up = if feed.is_drained() { self.kept_up.saturating_add(1) } else { 0 };
+        if self.kept_up >= KEPT_UP_MIN { Reading::Stream } else { Reading::Once }
     }
 
     pub(super) fn token(&self, index: usize) -> Token {

@@ -24,6 +24,7 @@ use highwater_core::timer::Wheel;
 use super::accept::BACKLOG;
 use super::admit::{AtHand, Pace};
 use super::advisor::Advisor;
+use super::bounds::Bounds;
 use super::context::Context;
 use super::inbox::{Done, Inbox, Token};
 use super::ledger::Ledger;
@@ -66,6 +67,8 @@ pub(crate) struct WorkerParts {
     pub(crate) deadline_max: Duration,
     /// How long it thinks before it looks at the kernel again.
     pub(crate) think_max: Duration,
+    /// What bounds it besides.
+    pub(crate) bounds: Bounds,
 }
 
 /// Serves an application over one driver, on one thread.
@@ -119,6 +122,7 @@ pub(super) struct State<C> {
     pub(super) pace: Pace,
     pub(super) at_hand: AtHand,
     pub(super) deadline_max: Duration,
+    pub(super) bounds: Bounds,
     /// Requests refused so far.
     pub(super) refusals: u32,
     /// How many connections want what.
@@ -190,6 +194,7 @@ impl<D: Driver> Worker<D> {
             pace: Pace::new(parts.think_max),
             at_hand: AtHand::at_once(now),
             deadline_max: parts.deadline_max,
+            bounds: parts.bounds,
             refusals: 0,
             load: Load::default(),
             accepting: Accepting::Paused,
@@ -284,6 +289,9 @@ impl<D: Driver> Worker<D> {
 
     fn flush_one(&mut self, id: ConnId) {
         self.state.count_work(id);
+        if self.state.slots[id.index()].is_overcharged() {
+            self.state.release_body(id);
+        }
         let slot = &mut self.state.slots[id.index()];
         slot.touched = false;
         if !slot.alive || slot.closing || self.finish(id) {
@@ -305,7 +313,7 @@ impl<D: Driver> Worker<D> {
         }
         let ends = slot.connection.is_eof();
         let wanted = match slot.connection.wants_input(&state.responder.limits) && !ends {
-            true => Reading::Stream,
+            true => slot.reading_wanted(),
             false => Reading::Stop,
         };
         // A fresh connection has one delivery armed; until that came there is nothing to say. But where

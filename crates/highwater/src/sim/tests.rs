@@ -12,7 +12,7 @@ use super::*;
 use crate::admission::gate::WorkerGate;
 use crate::app::{App, Router, fixed};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 fn pass(seed: u64) -> Report {
     match run(seed) {
@@ -61,6 +61,7 @@ fn worker_of(app: App, connections_max: u32) -> Worker<SimDriver> {
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
         think_max: THINK_MAX,
+        bounds: Bounds::default(),
     };
     let network = Network::new(None, Weather::default(), Trace::default());
     let inbox = Inbox::new(Box::new(|| {}));

@@ -21,7 +21,7 @@ use super::witness::{Around, EVICTION_AGE_MIN, Watch};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -160,6 +160,7 @@ impl World {
             queue_target: plan.queue_target,
             deadline_max: ServerConfig::default().deadline_max,
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
+            bounds: Bounds::default(),
         };
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred(plan.pool_max);

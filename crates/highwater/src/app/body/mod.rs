@@ -142,7 +142,7 @@ impl Body {
     }
 
     /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits
-    /// while 64 KiB are buffered.
+    /// while 64 KiB are buffered. What a large piece costs: see [`BodySender`].
     ///
     /// ```
     /// use highwater::{Body, BodySender, Response};

@@ -75,7 +75,7 @@ pub(super) fn request_with(
         http1::Body::Whole(bytes) => RequestBody::Whole(bytes),
         http1::Body::Streamed if app.reads_stream(target) => {
             let (feed, stream) = channel(1024, Waker::noop().clone());
-            pieces.into_iter().for_each(|piece| feed.push(piece.into()));
+            pieces.into_iter().for_each(|piece| feed.push(piece.as_ref()));
             feed.finish();
             RequestBody::Stream(stream)
         }

@@ -248,7 +248,7 @@ fn upgrades() {
         panic!("it is an upgrade");
     };
     let (feed, incoming) = channel(10, std::task::Waker::noop().clone());
-    feed.push("hi".into());
+    feed.push(b"hi");
     feed.finish();
     let (outgoing, echoed) = Body::channel();
     let future = continuation.call(Upgraded { incoming, outgoing }).expect("no panic");

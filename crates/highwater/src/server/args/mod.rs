@@ -63,6 +63,8 @@ const HEADER: RangeInclusive<u64> = 256..=(1 << 20);
 const URI: RangeInclusive<u64> = 64..=(1 << 20);
 /// Bodies taken whole live in memory; larger ones are for routes that stream.
 const BODY: RangeInclusive<u64> = 1..=(1 << 30);
+/// A mebibyte is one body by default; a tebibyte, more than any machine has for this.
+const BODY_MEMORY: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
 /// Zero disables the least rate.
 const RATE: RangeInclusive<u32> = 0..=(1 << 30);
 const WORKERS: RangeInclusive<usize> = 1..=1024;
@@ -182,6 +184,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(BODY))]
     pub body_max: u64,
 
+    /// Most memory for bodies of requests, over all connections; beyond it 503 [default: a quarter of what there is]
+    #[arg(long, value_name = "SIZE", value_parser = size(BODY_MEMORY))]
+    pub body_memory_max: Option<u64>,
+
     /// Requests served on one connection before it is closed [default: any number]
     #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
     pub max_requests_per_connection: Option<u32>,
@@ -231,6 +237,7 @@ impl ServerArgs {
             patience: self.patience,
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
+            body_memory_max: self.body_memory_max,
             limits: self.limits(),
             tcp_keep_alive: self.tcp_keep_alive,
             drain_timeout: self.drain_timeout,

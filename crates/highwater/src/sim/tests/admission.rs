@@ -46,6 +46,7 @@ impl Stage {
             queue_target: TARGET,
             deadline_max: Duration::from_secs(60),
             think_max: Duration::ZERO,
+            bounds: Bounds::default(),
         };
         let network = Network::new(None, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
