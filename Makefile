@@ -60,6 +60,11 @@ scaling-bench: ## When the server asks for another one beside it: a quarter of a
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
 
+.PHONY: patience
+patience: ## Bursts and waiting, of which nothing may be refused: three hours; OVERLOAD=--quick for four minutes
+	cargo build --release --locked -p highwater-arena -p highwater-cli
+	bench/overload/patience.py $(if $(OVERLOAD),$(OVERLOAD),--name patience)
+
 .PHONY: sim
 sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed
 	cargo run --profile fast --locked -p highwater-cli -- sim --seeds $(SIM_SEEDS)

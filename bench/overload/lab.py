@@ -102,13 +102,13 @@ def in_network(options, measure):
 class Lab:
     """A network and the two programs."""
 
-    def __init__(self, network, server, load):
-        self.network, self.server, self.load = network, server, load
+    def __init__(self, network, server, load, port=PORT, metrics_port=METRICS_PORT):
+        self.network, self.server, self.load, self.port, self.metrics_port = network, server, load, port, metrics_port
 
     @contextlib.contextmanager
     def serving(self, flags, workers=1):
         """A server of its own; yields a `Serving`; stops it whatever happens."""
-        command = [self.server, "--listen", f"{self.network.address}:{PORT}", "--metrics", f"127.0.0.1:{METRICS_PORT}",
+        command = [self.server, "--listen", f"{self.network.address}:{self.port}", "--metrics", f"127.0.0.1:{self.metrics_port}",
                    "--workers", workers, "--pin", "off", *flags]
         with tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(self.network.inside("server", command), stdin=subprocess.DEVNULL,
@@ -175,9 +175,9 @@ class Serving:
         """Every sample of the metrics port, as {name with labels: value}."""
         return parse_metrics(self.get("/metrics"))
 
-    def get(self, path, port=METRICS_PORT):
+    def get(self, path, port=None):
         """The body of an answer. Written out because the standard client cannot be given a socket."""
-        with self.lab.network.connect("server", port) as stream:
+        with self.lab.network.connect("server", port or self.lab.metrics_port) as stream:
             stream.sendall(f"GET {path} HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n".encode())
             answer = b"".join(iter(lambda: stream.recv(65536), b""))
         head, _, body = answer.partition(b"\r\n\r\n")

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""What the experiments conclude from numbers, without a network, a server or root. Run: python3 bench/overload/test_overload.py"""
+"""What the experiments conclude from numbers, without a network, a server or root; only the clients of `patience.py` are tested
+against a socket. Run: python3 bench/overload/test_overload.py"""
 
 import argparse
 import json
 import os
+import random
+import socket
+import statistics
 import sys
 import tempfile
+import threading
 import unittest
 import xml.etree.ElementTree as ElementTree
 
@@ -14,13 +19,16 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import adaptive
 import chart
+import clients
 import lab
 import law
 import netns
+import patience
 import record
 import scaling
 import stress
 import tables
+import waiting
 
 
 class Law(unittest.TestCase):
@@ -192,6 +200,124 @@ class Scaling(unittest.TestCase):
                  "ratios": [[n, 0.5 if n < 5 else 2.0] for n in range(15)], "needed": [[n, float(n >= 6)] for n in range(15)]}]
         (one,) = scaling.derive(rows)["loads"]
         self.assertEqual((one["demand_ratio"], one["raised_after_s"], one["alarms"], one["raised_before_onset"]), (2.0, 1.0, 1, 0))
+
+
+def waited(shed="default", groups=None, rejections=None, **fields):
+    """A row of patience.py; groups as {kind: outcomes}."""
+    groups = {kind: {"asked": sum(outcomes.values()), "outcomes": outcomes, "slowest_ms": 12.0}
+              for kind, outcomes in (groups or {"page": {"ok": 6}}).items()}
+    return {"experiment": "patience", "scenario": "pages", "case": "6 × 2 ms", "workers": 1, "shed": shed, "groups": groups,
+            "rejections": rejections or {}, "needs_scaleout": 0.0, "demand_ratio": 0.25, "limit_min": 64.0, "server_cpu": 0.1, "others_cpu": 0.0, **fields}
+
+
+class Patience(unittest.TestCase):
+    """Purpose: whatever is no 200 was refused, in whichever way, and a refusal under `--shed none` is not held against the default."""
+
+    def test_all_answered(self):
+        derived = waiting.derive([waited(), waited("none", {"page": {"ok": 5, "503": 1}})])
+        self.assertEqual((derived["refused_by_default"], derived["asked_by_default"], derived["failed"]), (0, 6, []))
+        self.assertEqual(derived["cases"][0]["none"]["refused"], 1)
+        self.assertIn("0 of 6 refused", waiting.text(derived))
+
+    def test_every_way_to_be_refused_counts(self):
+        for outcome in ("503", "408", "refused", "reset", "closed", "timeout", "cut", "silent"):
+            derived = waiting.derive([waited(groups={"quick": {"ok": 5}, "polls": {"ok": 5, outcome: 2}})])
+            self.assertEqual(derived["refused_by_default"], 2, outcome)
+            self.assertIn(f"polls: 2 {outcome}", waiting.text(derived))
+
+    def test_what_only_the_server_saw_counts_once(self):
+        dropped = {'layer="kernel",reason="limit"': 3.0}
+        self.assertEqual(waiting.derive([waited(rejections=dropped)])["refused_by_default"], 3)
+        both = waited(groups={"page": {"ok": 3, "refused": 3}}, rejections=dropped)
+        self.assertEqual(waiting.derive([both])["refused_by_default"], 3)
+
+    def test_deadlines_that_nobody_can_keep_are_refused_rightly(self):
+        rows = [waited(groups={"others": {"ok": 60}, waiting.HOSTILE: {"503": 990}}, rejections={'layer="queue",reason="deadline"': 990.0})]
+        derived = waiting.derive(rows)
+        self.assertEqual((derived["refused_by_default"], derived["asked_by_default"]), (0, 60))
+
+    def test_a_cell_that_failed_and_a_server_that_asks_for_more_are_told(self):
+        failed = {"experiment": "patience", "scenario": "pages", "case": "6 × 2 ms", "shed": "none", "error": "it died"}
+        derived = waiting.derive([waited(needs_scaleout=1.0, others_cpu=0.9), failed])
+        self.assertEqual(derived["disturbed"], derived["asked_for_more"])
+        self.assertEqual(len(derived["failed"]), 1)
+        self.assertEqual(derived["asked_for_more"], ["pages 6 × 2 ms, 1 worker"])
+        self.assertIn("it died", waiting.text(derived))
+
+    def test_the_table_for_the_documentation_adds_pages_up(self):
+        rows = [waited(), waited("none"), waited(case="100 × 300 ms", groups={"page": {"ok": 1200}}, demand_ratio=1.5)]
+        lines = waiting.markdown(waiting.derive(rows)).splitlines()
+        self.assertEqual(lines[2:], ["| pages, 1 worker | 1 206 | 0 | 12 ms | 0 | 12 ms | 0 | 1.50 | 64 |"])
+
+    def test_the_heavy_tail_has_its_mean_and_its_bounds(self):
+        prng = random.Random(1)
+        drawn = [patience.heavy_tailed_us(prng) for _ in range(200_000)]
+        self.assertTrue(patience.LEAST_US <= min(drawn) and max(drawn) <= patience.MOST_US)
+        self.assertAlmostEqual(statistics.fmean(drawn) / patience.mean_us(), 1, delta=0.03)
+        self.assertAlmostEqual(patience.mean_us(), 1500, delta=10)
+
+    def test_the_plan_has_every_page_on_one_and_two_workers(self):
+        options = argparse.Namespace(quick=False, seconds=3600.0)
+        cells = [cell for make in patience.PLAN.values() for cell in make(options, 0.9)]
+        pages = {(cell.case, cell.workers) for cell in cells if cell.scenario == "pages"}
+        self.assertEqual(len(pages), 2 * len(patience.PAGE_REQUESTS) * len(patience.PAGE_WORK_MS))
+        self.assertEqual(len({(cell.scenario, cell.case, cell.workers) for cell in cells}), len(cells))
+
+
+class Waiting(unittest.TestCase):
+    """Purpose: a client that takes a refusal for an answer would prove anything: each end of a request has its own outcome."""
+
+    ANSWERS = {
+        "ok": [b"HTTP/1.1 200 OK\r\nContent-", b"Length: 4\r\n\r\nab", b"cd"],
+        "503": [b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\nno"],
+        "closed": [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"],
+    }
+
+    def setUp(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.listener.close)
+        self.clients = self.enterContext(clients.Clients(*self.listener.getsockname()))
+
+    def serve(self, *pieces):
+        """Answers one request on one connection, and closes it."""
+        def one():
+            with self.listener.accept()[0] as stream:
+                stream.recv(4096)
+                for piece in pieces:
+                    stream.sendall(piece)
+        thread = threading.Thread(target=one)
+        thread.start()
+        self.addCleanup(thread.join)
+
+    def test_outcomes(self):
+        for outcome, pieces in self.ANSWERS.items():
+            self.serve(*pieces)
+            self.clients.ask(outcome, "/", on=self.clients.connection())
+            self.clients.drain()
+            self.assertEqual(dict(self.clients.tallies[outcome].outcomes), {outcome: 1})
+
+    def test_nobody_listens(self):
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            target = gone.getsockname()
+        with clients.Clients(*target) as nobody:
+            nobody.ask("any", "/", on=nobody.connection())
+            nobody.drain()
+            self.assertEqual(dict(nobody.tallies["any"].outcomes), {"refused": 1})
+
+    def test_no_answer(self):
+        real, clients.TIMEOUT_S = clients.TIMEOUT_S, 0.05
+        self.addCleanup(setattr, clients, "TIMEOUT_S", real)
+        # It is in the backlog, and nobody accepts it.
+        self.clients.ask("any", "/")
+        self.clients.drain()
+        self.assertEqual(dict(self.clients.tallies["any"].outcomes), {"timeout": 1})
+
+    def test_a_stream_that_is_cut_off(self):
+        self.serve(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"9\r\ndata: 0\n\n\r\n")
+        self.clients.ask("stream", "/", on=self.clients.connection(), streams=True)
+        outcomes = self.clients.tallies["stream"].outcomes
+        self.clients.run(clients.clock() + 10, lambda: clients.CUT in outcomes)
+        self.assertEqual(dict(outcomes), {"ok": 1, "cut": 1})
 
 
 class Charts(unittest.TestCase):

@@ -2,6 +2,7 @@
 //! tests need, and what conformance suites expect. `main.rs` serves them.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod bench;
 pub mod httparena;
 pub mod load;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use highwater::server::args::{self, ServerArgs};
 use highwater::{Router, Server};
-use highwater_arena::{bench, httparena, load, probe};
+use highwater_arena::{answers, bench, httparena, load, probe};
 
 /// Serves the routes that servers are compared by.
 #[derive(Debug, Parser)]
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let mut router = Router::new();
     router = bench::routes(router);
     router = load::routes(router);
+    router = answers::routes(router);
     router = httparena::routes(router);
     if args.probe {
         router = probe::routes(router);

@@ -1,0 +1,132 @@
+//! Routes whose answers take long to send: `/sse` because its events come one by one, `/bytes` because it is large.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use highwater::{Body, Error, Query, Response, Router};
+use serde::Deserialize;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// Most events of one stream; beyond it 400.
+const EVENTS_MAX: u64 = 1_000_000;
+/// Longest pause between two events; beyond it 400.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Most bytes of one answer; beyond it 400.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+#[derive(Deserialize)]
+struct Stretch {
+    /// How many events.
+    n: u64,
+    /// Milliseconds before each.
+    ms: u64,
+}
+
+#[derive(Deserialize)]
+struct Size {
+    /// Bytes.
+    n: usize,
+}
+
+/// Adds `/sse` and `/bytes`.
+pub fn routes(router: Router) -> Router {
+    router.get("/sse", events).get("/bytes", bytes)
+}
+
+/// An event stream: `n` events, one every `ms` milliseconds, numbered from 0.
+async fn events(Query(Stretch { n, ms }): Query<Stretch>) -> Result<Response, Error> {
+    let pause = Duration::from_millis(ms);
+    if n > EVENTS_MAX {
+        return Err(Error::bad_request(format!("n is more than {EVENTS_MAX}; ask for less")));
+    }
+    if pause > PAUSE_MAX {
+        return Err(Error::bad_request("ms is more than a minute; ask for less"));
+    }
+    let events = Events { next: 0, count: n, pauses: pauses(pause) };
+    Ok(Response::from(Body::stream(events)).with_content_type("text/event-stream"))
+}
+
+/// None if no pause is asked for.
+fn pauses(pause: Duration) -> Option<Interval> {
+    let mut pauses = (!pause.is_zero()).then(|| interval_at(Instant::now() + pause, pause))?;
+    // A client that reads slowly is not sent at once what it was spared.
+    pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(pauses)
+}
+
+/// The events that are still to be sent.
+struct Events {
+    next: u64,
+    count: u64,
+    pauses: Option<Interval>,
+}
+
+impl Stream for Events {
+    type Item = Result<String, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.next == self.count {
+            return Poll::Ready(None);
+        }
+        if let Some(pauses) = &mut self.pauses {
+            ready!(pauses.poll_tick(cx));
+        }
+        let event = format!("data: {}\n\n", self.next);
+        self.next += 1;
+        Poll::Ready(Some(Ok(event)))
+    }
+}
+
+/// A download: `n` bytes of memory of its own, as an application would have made them.
+fn bytes(Query(Size { n }): Query<Size>) -> Result<Response, Error> {
+    if n > BYTES_MAX {
+        return Err(Error::bad_request(format!("n is more than {BYTES_MAX}; ask for less")));
+    }
+    Ok(Response::from(vec![0_u8; n]).with_content_type("application/octet-stream"))
+}
+
+#[cfg(test)]
+mod tests {
+    use highwater::testing::{Client, Response};
+
+    use super::*;
+
+    fn get(target: &str) -> Response {
+        Client::new(routes(Router::new())).get(target)
+    }
+
+    /// Purpose: a stream has the events that were asked for, numbered, with pauses and without.
+    #[test]
+    fn events_are_numbered() {
+        for target in ["/sse?n=3&ms=0", "/sse?n=3&ms=1"] {
+            let response = get(target);
+            assert_eq!(
+                (response.status.as_u16(), response.text()),
+                (200, "data: 0\n\ndata: 1\n\ndata: 2\n\n")
+            );
+            assert_eq!(response.header("content-type"), Some("text/event-stream"));
+        }
+        assert_eq!(get("/sse?n=0&ms=60000").text(), "");
+    }
+
+    /// Purpose: a download has the size that was asked for.
+    #[test]
+    fn bytes_are_counted() {
+        for size in [0, 1, 100_000] {
+            assert_eq!(get(&format!("/bytes?n={size}")).body.len(), size);
+        }
+    }
+
+    /// Purpose: what is asked for has bounds, and beyond them a 400.
+    #[test]
+    fn bounds() {
+        let at = |target: String| get(&target).status.as_u16();
+        assert_eq!(at(format!("/bytes?n={BYTES_MAX}")), 200);
+        assert_eq!(at(format!("/bytes?n={}", BYTES_MAX + 1)), 400);
+        assert_eq!(at(format!("/sse?n={}&ms=0", EVENTS_MAX + 1)), 400);
+        assert_eq!(at("/sse?n=0&ms=60001".to_owned()), 400);
+    }
+}
