@@ -99,6 +99,7 @@ pub struct Signal {
     smoothed: Smoothed,
     cost: Cost,
     in_flight: u32,
+    crowd: Crowd,
     /// Whether even the least wait was beyond the target in the last sample.
     stood: bool,
     full_pace: Debt,
@@ -117,6 +118,7 @@ impl Signal {
             smoothed: Smoothed::idle(),
             cost: Cost::default(),
             in_flight: 0,
+            crowd: Crowd::default(),
             stood: false,
             full_pace: Debt {
                 pace: 1.0,
@@ -145,10 +147,7 @@ impl Signal {
         if span > 0.0 {
             let (completed, refused) = (sample.completed as f64, sample.refused as f64);
             let cost = self.cost.add(span, occupied * span, completed);
-            let growth = match sample.standing > 0 || cost == 0.0 {
-                true => growth,
-                false => growth.min(GROWTH_MAX * span / cost),
-            };
+            let growth = self.crowd.count(growth, sample, cost);
             self.smoothed.add(span, [span, occupied * span, completed, refused, growth]);
             let offered = occupied * span + cost * (refused + growth);
             self.decide(offered, cost, sample.span);
@@ -159,7 +158,9 @@ impl Signal {
             demand_ratio,
             demand_ratio_min: demand_ratio * self.smoothed.first_attempts(),
             needs_scaleout: self.needs_scaleout,
-            saturation_ratio: demand_ratio
+            saturation_ratio: self
+                .smoothed
+                .used()
                 .max(f64::from(sample.in_flight) / f64::from(limit.max(1)))
                 .min(1.0),
             headroom: limit.saturating_sub(sample.in_flight),
@@ -188,6 +189,34 @@ impl Signal {
             self.calm = self.calm.saturating_add(span);
         }
         self.needs_scaleout = late || strained || (self.needs_scaleout && self.calm < CALM);
+    }
+}
+
+/// Those of a crowd that came at once and are not counted as demand.
+///
+/// They are worked off one after the other; until then the server is as busy as it is, and no less is asked
+/// of it for each that is done.
+#[derive(Debug, Default)]
+struct Crowd {
+    uncounted: f64,
+}
+
+impl Crowd {
+    /// How many of the `growth` in flight count, at `cost` seconds each.
+    fn count(&mut self, growth: f64, sample: &Sample, cost: f64) -> f64 {
+        if sample.standing > 0 || sample.in_flight == 0 {
+            self.uncounted = 0.0;
+            return growth;
+        }
+        // What nobody knows the cost of is not counted at all.
+        let span = sample.span.as_secs_f64();
+        let most = if cost > 0.0 { GROWTH_MAX * span / cost } else { 0.0 };
+        let counted = match growth < 0.0 {
+            true => (growth + self.uncounted).min(0.0),
+            false => growth.min(most),
+        };
+        self.uncounted = (self.uncounted + growth - counted).max(0.0);
+        counted
     }
 }
 
@@ -267,6 +296,12 @@ impl Smoothed {
     fn demand(&self, cost: f64) -> f64 {
         let [span, used, _, refused, growth] = self.0;
         ((used + cost * (refused + growth)) / span).clamp(0.0, DEMAND_RATIO_MAX)
+    }
+
+    /// The part of the time that was used.
+    fn used(&self) -> f64 {
+        let [span, used, ..] = self.0;
+        (used / span).clamp(0.0, 1.0)
     }
 
     /// Which share of attempts are first ones, if whoever is refused tries [`TRIES_ASSUMED`] times.

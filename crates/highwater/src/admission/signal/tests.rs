@@ -79,6 +79,39 @@ fn a_growing_queue_is_demand() {
     assert!(signals.needs_scaleout);
 }
 
+/// Purpose: a crowd that comes at once keeps a server busy for as long as it takes, and is no reason to start
+/// another one: the ratio says that it is busy, not how many came.
+#[test]
+fn a_crowd_is_no_demand() {
+    for known in [false, true] {
+        let mut signal = signal();
+        let busy = Sample { span: TICK, busy: 1.0, ..Sample::default() };
+        if known {
+            // A request now and then, of 300 ms.
+            steady(
+                &mut signal,
+                10,
+                u32::MAX,
+                Sample { completed: 1, busy: 0.3, span: TICK * 10, ..busy },
+            );
+        }
+        for tick in 0..300 {
+            // A hundred requests of 300 ms each.
+            let done = tick / 3;
+            let sample = Sample {
+                completed: u64::from(tick % 3 == 2),
+                in_flight: 100 - done,
+                queue_delay_min: TICK * tick,
+                ..busy
+            };
+            let signals = signal.on_sample(&sample, u32::MAX);
+            assert!(signals.demand_ratio < 1.5, "{known}, tick {tick}: {signals:?}");
+            assert!(!signals.needs_scaleout, "{known}, tick {tick}");
+            assert!(tick < 60 || signals.saturation_ratio > 0.9, "{known}, {tick}: {signals:?}");
+        }
+    }
+}
+
 /// Purpose: on a shared machine a worker that is kept from its core looks half idle; its queue says
 /// otherwise.
 #[test]
