@@ -62,6 +62,33 @@ impl Listener {
         listen().map_err(|error| explain(addr, &error))
     }
 
+    /// Takes over a socket that somebody else bound and made listen, so that others may listen beside it
+    /// ([`another`](Listener::another)) with the backlog it has.
+    ///
+    /// # Errors
+    /// Whatever `setsockopt(2)` and `getsockopt(2)` report: it is no TCP socket.
+    pub fn adopt(listener: std::net::TcpListener) -> io::Result<Listener> {
+        let mut listener = Listener::from(listener);
+        set_option(&listener.fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
+        // As for our own: inherited by the connections accepted here.
+        set_option(&listener.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+        if let Some(backlog) = listener.queue().room_max() {
+            listener.backlog = backlog;
+        }
+        Ok(listener)
+    }
+
+    /// The same socket once more, for another worker that accepts from the same queue: where
+    /// [`another`](Listener::another) cannot be had.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn share(&self) -> io::Result<Listener> {
+        let fd = Arc::new(self.fd.try_clone()?);
+        let filtered = AtomicBool::new(self.filtered.load(Relaxed));
+        Ok(Listener { fd, backlog: self.backlog, filtered })
+    }
+
     /// The address listened on, with the port the kernel chose if it was asked to.
     ///
     /// # Errors
@@ -160,6 +187,14 @@ impl ListenQueue {
         const UNACKED: usize = 6;
         let info: [u32; UNACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
         Some(info[UNACKED])
+    }
+
+    /// How many may wait. `None` as for [`overflows`](ListenQueue::overflows).
+    fn room_max(&self) -> Option<u32> {
+        // `tcpi_sacked` of `linux/tcp.h`, which of a listener says this: the word after `tcpi_unacked`.
+        const SACKED: usize = 7;
+        let info: [u32; SACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
+        Some(info[SACKED]).filter(|room| *room > 0)
     }
 
     /// The beginning of an option that is made of words.
@@ -431,5 +466,21 @@ pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
         | libc::ETIMEDOUT
         | libc::EPERM => None,
         other => Some(AcceptError::Other(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a socket that is adopted keeps the listen queue it was given, for the others beside it.
+    #[test]
+    fn adopted_backlog() {
+        let theirs = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 37).unwrap();
+        let theirs = std::net::TcpListener::from(theirs.fd.try_clone().unwrap());
+        let ours = Listener::adopt(theirs).unwrap();
+        assert_eq!(ours.backlog, 37);
+        assert_eq!(ours.share().unwrap().backlog, 37);
+        assert_eq!(ours.another().unwrap().queue().room_max(), Some(37));
     }
 }
