@@ -44,8 +44,8 @@
 //!     Ok((StatusCode::CREATED, Json(todo)))
 //! }
 //!
-//! fn report() -> std::io::Result<String> {
-//!     std::fs::read_to_string("/proc/loadavg")
+//! fn report() -> Result<String, Error> {
+//!     std::fs::read_to_string("/proc/loadavg").map_err(Error::internal)
 //! }
 //!
 //! fn authorize(request: &Request<'_>) -> Result<(), Error> {
@@ -55,7 +55,7 @@
 //!     }
 //! }
 //!
-//! let admin = Router::new().before(authorize).get("/load", blocking(|| Ok::<_, Error>(report()?)));
+//! let admin = Router::new().before(authorize).get("/load", blocking(report));
 //! let app = Router::new()
 //!     .state(Db::default())
 //!     .get("/health", fixed("ok"))

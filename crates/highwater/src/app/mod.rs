@@ -41,7 +41,7 @@ pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
-pub use error::{BoxError, Error};
+pub use error::{BoxError, Error, IntoError};
 pub use extract::{
     BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
     Requirements, State,
