@@ -80,6 +80,8 @@ pub mod metrics;
 pub mod server;
 pub mod sim;
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use app::*;
 pub use bytes::Bytes;
@@ -87,6 +89,8 @@ pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
 pub use server::{Running, Server, ServerConfig, ServerError};
+#[cfg(feature = "tower")]
+pub use tower::serve;
 
 /// The README's example is compiled with the documentation's.
 #[cfg(doctest)]

@@ -15,6 +15,8 @@
 )]
 
 mod admit;
+#[cfg(feature = "tower")]
+mod around;
 mod body;
 mod build;
 mod concurrency;
@@ -56,7 +58,11 @@ pub use request::{Headers, Request};
 pub use response::{Html, IntoResponse, Redirect, Response};
 pub use router::Router;
 
-pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel};
+#[cfg(feature = "tower")]
+pub(crate) use around::{Resume, to_parts};
+pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel, sender};
+#[cfg(feature = "tower")]
+pub(crate) use body::{Content, poll_piece};
 pub(crate) use concurrency::Permit;
 pub(crate) use dispatch::{Job, Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use highwater_core::driver::{Close, ConnId};
-use highwater_core::http1::LengthMismatch;
+use highwater_core::http1::{Fields, LengthMismatch};
 use highwater_core::time::{Clock, Instant};
 
 use super::inbox::{Done, Token};
@@ -257,7 +257,13 @@ impl<C: Clock> State<C> {
                 Ok(Poll::Ready(Some(Ok(piece)))) => connection.push_shared(piece),
                 Ok(Poll::Ready(None)) => {
                     slot.feed = None;
-                    match connection.finish_body(&responder.limits, *now) {
+                    let trailers = content.as_mut().take_trailers();
+                    let write = |fields: &mut Fields<'_>| {
+                        for (name, value) in &trailers {
+                            fields.push(name.as_str(), value.as_bytes());
+                        }
+                    };
+                    match connection.finish_body_with(&responder.limits, *now, write) {
                         Ok(()) => {
                             // Content of known length ends without a byte.
                             responder.recycle(connection.reclaim_buffer());

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+#[cfg(feature = "tower")]
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,7 @@ pub struct Server {
     config: ServerConfig,
     readiness: Readiness,
     metrics: Metrics,
+    listener: Option<std::net::TcpListener>,
 }
 
 impl Server {
@@ -67,7 +70,18 @@ impl Server {
             config: ServerConfig::default(),
             readiness: Readiness::default(),
             metrics: Metrics::new(),
+            listener: None,
         }
+    }
+
+    /// Serves on a socket that is bound and listens already, whatever address is set: one of a service
+    /// manager, or of a test.
+    ///
+    /// The other workers listen beside it, with the same backlog. Where they may not (it belongs to
+    /// another user, its port is privileged), all workers accept from this one socket.
+    pub fn listener(mut self, listener: std::net::TcpListener) -> Self {
+        self.listener = Some(listener);
+        self
     }
 
     /// Replaces all settings.
@@ -107,7 +121,7 @@ impl Server {
     /// # Errors
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
-        let Server { router, config, readiness, metrics } = self;
+        let Server { router, config, readiness, metrics, listener } = self;
         log::set_format(config.log);
         let app = router.build().map_err(ServerError::Build)?;
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
@@ -117,15 +131,7 @@ impl Server {
         metrics.begin(&endpoint_names(&app), workers);
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let listener = bind(config.listen)?;
-        let address =
-            listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
-        let mut listeners = vec![listener];
-        for _ in 1..workers {
-            let another =
-                listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
-            listeners.push(another);
-        }
+        let (address, listeners) = listeners(listener, config.listen, workers)?;
         let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
         let wanted = wanted(&config, connections_max, workers);
         let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
@@ -210,6 +216,29 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
+/// A listener for each worker: on a socket that was given, or else on an address.
+fn listeners(
+    given: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    workers: usize,
+) -> Result<(SocketAddr, Vec<Listener>), ServerError> {
+    let is_given = given.is_some();
+    let first = match given {
+        Some(given) => Listener::adopt(given).map_err(|error| ServerError::bind(address, error))?,
+        None => bind(address)?,
+    };
+    let address = first.local_addr().map_err(|error| ServerError::bind(address, error))?;
+    let mut listeners = vec![first];
+    for _ in 1..workers {
+        let another = match listeners[0].another() {
+            Err(_) if is_given => listeners[0].share(),
+            another => another,
+        };
+        listeners.push(another.map_err(|error| ServerError::bind(address, error))?);
+    }
+    Ok((address, listeners))
+}
+
 /// Listens, and waits a moment for a predecessor to let go of the port.
 fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
@@ -263,6 +292,16 @@ impl Observer {
         })?;
         Ok(Observer { address, crew })
     }
+}
+
+/// How a server that is told to stop does it.
+#[cfg(feature = "tower")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stop {
+    /// Stops accepting, answers what is in flight, and cuts what is left after the drain timeout.
+    Drain,
+    /// Cuts every connection.
+    Cut,
 }
 
 /// A server at work. Dropping it stops it without a drain.
@@ -322,6 +361,26 @@ impl Running {
                 Ok(None) if self.has_failed() => break,
                 Ok(None) => {}
                 Err(error) => return Err(ServerError::signals(error)),
+            }
+        }
+        let outcome = self.stop();
+        log::flush();
+        outcome
+    }
+
+    /// Serves until `told` says how to stop, or its sender is gone, which cuts.
+    #[cfg(feature = "tower")]
+    pub(crate) fn until_told(mut self, told: &mpsc::Receiver<Stop>) -> Result<(), ServerError> {
+        self.admission.give_up_rights();
+        loop {
+            match told.recv_timeout(Duration::from_millis(500)) {
+                Ok(Stop::Drain) => break,
+                Ok(Stop::Cut) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    self.drain_timeout = Duration::ZERO;
+                    break;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if self.has_failed() => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
         }
         let outcome = self.stop();

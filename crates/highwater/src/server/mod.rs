@@ -49,6 +49,8 @@ pub use config::{Pin, ServerConfig, TransportChoice};
 pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use admit::THINK_MAX;
+#[cfg(feature = "tower")]
+pub(crate) use builder::Stop;
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::{Full, Pool};
 pub(crate) use worker::{Worker, WorkerParts};

@@ -7,6 +7,7 @@
 
 mod channel;
 mod pool;
+mod upgraded;
 
 use std::fmt;
 use std::future::Future;
@@ -14,11 +15,14 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use http::HeaderMap;
 
 use super::error::BoxError;
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
-pub(crate) use channel::{BodyFeed, channel};
+pub(crate) use channel::{BodyFeed, channel, sender};
 pub(crate) use pool::Pooled;
+#[cfg(feature = "tower")]
+pub(crate) use upgraded::poll_piece;
 
 /// How many bytes [`Body::channel`] holds before its sender has to wait: as much as a connection
 /// encodes ahead (`Limits::output_max`), so that neither is the narrower.
@@ -45,12 +49,21 @@ pub(crate) enum Repr {
     Upgrade(OnUpgrade),
 }
 
-pub(crate) type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>;
+pub(crate) type ByteStream = Pin<Box<dyn Content>>;
+
+/// Streamed content, and what follows it.
+pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
+    /// The trailer fields, once the stream has ended. They are sent where the content is chunked.
+    fn take_trailers(self: Pin<&mut Self>) -> HeaderMap {
+        HeaderMap::new()
+    }
+}
 
 /// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
 pub(crate) type OnUpgrade = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// A connection that has left HTTP behind.
+/// A connection that has left HTTP behind: two streams of pieces, or, as a whole, a
+/// [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
 #[derive(Debug)]
 pub struct Upgraded {
     /// What the peer sends, beginning with the first byte after its request.
@@ -150,6 +163,12 @@ impl Body {
         Body(Repr::Pooled(bytes))
     }
 
+    /// Streamed content that may have trailers, and how many bytes it makes if that is known.
+    #[cfg(feature = "tower")]
+    pub(crate) fn from_content(content: impl Content + 'static, length: Option<u64>) -> Self {
+        Body(Repr::Stream(Box::pin(content), length))
+    }
+
     pub(crate) fn from_upgrade(on_upgrade: OnUpgrade) -> Self {
         Body(Repr::Upgrade(on_upgrade))
     }
@@ -231,4 +250,12 @@ where
             .poll_next(context)
             .map(|next| next.map(|piece| piece.map(Into::into).map_err(Into::into)))
     }
+}
+
+impl<S, B, E> Content for Pieces<S>
+where
+    S: Stream<Item = Result<B, E>> + Send,
+    B: Into<Bytes>,
+    E: Into<BoxError>,
+{
 }
