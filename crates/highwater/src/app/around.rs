@@ -1,6 +1,7 @@
 //! A request on its way through middleware, taken apart for code that knows the types of `http` only,
 //! and put together again.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use highwater_core::route::Params;
 use http::{Extensions, HeaderMap, Method, Uri, Version, request};
 
 use super::body::BodyStream;
+use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::extract::FromRequest;
@@ -24,6 +26,7 @@ pub(crate) struct Resume {
     head: Arc<OwnedHead>,
     params: Params,
     peer: Option<SocketAddr>,
+    disconnected: Option<Disconnected>,
     app: Arc<Shared>,
     target: Target,
     /// The handler takes the content whole, if it takes any.
@@ -38,13 +41,15 @@ impl Resume {
     pub(crate) fn take_apart(
         request: MiddlewareRequest,
     ) -> Result<(request::Parts, BodyStream, Resume), Error> {
-        let MiddlewareRequest { head, params, body, peer, extensions, app, target } = request;
+        let MiddlewareRequest { head, params, body, peer, disconnected, extensions, app, target } =
+            request;
         let mut parts = {
             let request = Request {
                 head: HeadRef::Owned(&head),
                 params: &params,
                 body: Content::Whole(&[]),
                 peer,
+                disconnected: &disconnected,
                 extensions: Extensions::new().into(),
                 app: &app,
                 target,
@@ -57,7 +62,8 @@ impl Resume {
             OwnedBody::Whole(bytes) => (BodyStream::whole(bytes), true),
             OwnedBody::Stream(stream) => (stream, false),
         };
-        let resume = Resume { head: Arc::new(head), params, peer, app, target, is_whole };
+        let (head, disconnected) = (Arc::new(head), disconnected.into_inner());
+        let resume = Resume { head, params, peer, disconnected, app, target, is_whole };
         Ok((parts, body, resume))
     }
 
@@ -79,11 +85,12 @@ impl Resume {
     }
 
     fn put_together(self, parts: request::Parts, body: OwnedBody) -> MiddlewareRequest {
-        let Resume { head, params, peer, app, target, .. } = self;
+        let Resume { head, params, peer, disconnected, app, target, .. } = self;
+        let disconnected = disconnected.map_or_else(OnceCell::new, OnceCell::from);
         let mut head = Arc::unwrap_or_clone(head);
         head.set_fields(&parts.headers);
         let extensions = parts.extensions;
-        MiddlewareRequest { head, params, body, peer, extensions, app, target }
+        MiddlewareRequest { head, params, body, peer, disconnected, extensions, app, target }
     }
 }
 

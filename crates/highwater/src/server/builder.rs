@@ -4,22 +4,23 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-#[cfg(feature = "tower")]
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_core::http1::Limits;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{KeepAlive, Listener, Waker, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
+use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
-use super::crew::{Crew, Post};
-use super::pool::Pool;
+use super::crew::{Crew, Post, Watch};
+use super::memory::BodyMemory;
+use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
 use super::port;
 use super::run::Phase;
+#[cfg(feature = "tower")]
+use super::stop::{Stop, Stopper};
 use super::transport::{self, Kind};
 use super::worker::WorkerParts;
 use crate::admission::gate::WorkerGate;
@@ -28,10 +29,6 @@ use crate::app::{App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
-/// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
-const POOL_THREADS_MAX: usize = 32;
-const POOL_QUEUE_MAX: usize = 1024;
-
 /// How long a port may still be taken when we start. The kernel takes a process with an io_uring
 /// apart in the background: one that was killed has been seen to hold its port for some
 /// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
@@ -39,6 +36,9 @@ const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long to wait before trying again.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
+
+/// After the drain deadline, how long cut connections may take to be reported closed.
+const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// An HTTP server that is about to start.
 ///
@@ -103,7 +103,8 @@ impl Server {
     }
 
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
-    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once.
+    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once, and so does a further
+    /// SIGTERM, SIGINT or SIGQUIT while it drains.
     ///
     /// A program that starts threads of its own before this must hold the signals back before it
     /// does: see [`Running::until_signal`].
@@ -122,64 +123,111 @@ impl Server {
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
         let Server { router, config, readiness, metrics, listener } = self;
-        log::set_format(config.log);
+        let log = log::Session::open(config.log);
+        if metrics.has_begun() {
+            return Err(ServerError::Metrics);
+        }
         let app = router.build().map_err(ServerError::Build)?;
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
+        let listeners = listen(listener, &config, workers)?;
+        let address =
+            listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
+        metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let (address, listeners) = listeners(listener, config.listen, workers)?;
-        let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
         let wanted = wanted(&config, connections_max, workers);
         let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
-        let mut crew = Crew::new(Arc::clone(&phase));
-        for (index, listener) in listeners.into_iter().enumerate() {
-            crew.hire(Post {
-                name: format!("highwater-{index}"),
-                core: pinned_core(config.pin, workers, &cores, index),
-                kind: chosen.kind,
-                listener,
-                pool: pool.clone(),
-                gives_up_rights: opening.has_kernel_gate(),
-                parts: WorkerParts {
-                    app: app.clone(),
-                    limits: config.limits.clone(),
-                    connections_max: (connections_max / workers as u32).max(1),
-                    metrics: metrics.worker(index),
-                    gate: opening.worker(index, &metrics),
-                    queue_target: config.queue_target,
-                    deadline_max: config.deadline_max,
-                    think_max: THINK_MAX,
-                },
-            })?;
-        }
-        let admission = opening.start(&metrics, crew.alarm()).map_err(ServerError::Worker)?;
-        let observer = match config.metrics {
-            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
-            None => None,
+        let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
+        let watch = watch.map_err(ServerError::Worker)?;
+        // From here on, whatever has been started is stopped if the rest fails.
+        let mut running = Running {
+            address,
+            drain_timeout: config.drain_timeout,
+            crew: Crew::new(phase, Arc::clone(&watch)),
+            watch,
+            observer: None,
+            readiness,
+            pool: Pool::new(POOL_THREADS_MAX, config.patience, POOL_QUEUE_MAX),
+            admission: None,
+            _sampler: sampler,
+            _log: log,
         };
+        let plan = Plan {
+            app: &app,
+            config: &config,
+            metrics: &metrics,
+            opening: &opening,
+            kind: chosen.kind,
+            cores: &cores,
+            workers,
+            connections_max,
+            body_memory: body_memory(&config, &metrics),
+        };
+        for (index, listener) in listeners.into_iter().enumerate() {
+            running.crew.hire(plan.post(index, listener, &running.pool))?;
+        }
+        running.watch.set_alarm(running.crew.alarm());
+        let admission =
+            opening.start(&metrics, running.crew.alarm()).map_err(ServerError::Worker)?;
+        running.admission = Some(admission);
+        if let Some(wanted) = config.metrics {
+            let watch = &running.watch;
+            let observer = Observer::start(wanted, &config, &metrics, &running.readiness, watch)?;
+            running.observer = Some(observer);
+        }
         log::info!(
             "serving",
             address = address,
             workers = workers,
             transport = chosen.kind.name(),
             reason = chosen.reason,
-            metrics = observer.as_ref().map(|observer| observer.address),
+            metrics = running.metrics_address(),
         );
-        Ok(Running {
-            address,
-            drain_timeout: config.drain_timeout,
-            crew,
-            observer,
-            readiness,
-            pool,
-            admission,
-            _sampler: sampler,
-        })
+        Ok(running)
+    }
+}
+
+/// What all workers of a server are made of.
+struct Plan<'s> {
+    app: &'s App,
+    config: &'s ServerConfig,
+    metrics: &'s Metrics,
+    opening: &'s Opening,
+    kind: Kind,
+    cores: &'s [usize],
+    workers: usize,
+    connections_max: u32,
+    body_memory: BodyMemory,
+}
+
+impl Plan<'_> {
+    fn post(&self, index: usize, listener: Listener, pool: &Pool) -> Post {
+        let Plan { app, config, metrics, opening, workers, .. } = *self;
+        Post {
+            name: format!("highwater-{index}"),
+            core: pinned_core(config.pin, workers, self.cores, index),
+            kind: self.kind,
+            listener,
+            pool: pool.clone(),
+            gives_up_rights: opening.has_kernel_gate(),
+            parts: WorkerParts {
+                app: app.clone(),
+                limits: config.limits.clone(),
+                connections_max: (self.connections_max / workers as u32).max(1),
+                metrics: metrics.worker(index),
+                gate: opening.worker(index, metrics),
+                patience: config.patience,
+                queue_target: config.queue_target,
+                deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
+                bounds: Bounds { body_memory: self.body_memory.clone(), newest_win: false },
+            },
+        }
     }
 }
 
@@ -189,6 +237,14 @@ fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
 }
 
+/// The memory for bodies of requests, and the metric that tells how much of it is held.
+fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
+    let max = config.body_memory_max.unwrap_or_else(machine::body_memory);
+    let memory = BodyMemory::new(max);
+    metrics.body_memory(memory.held());
+    memory
+}
+
 fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
     Wanted {
         shed: config.shed,
@@ -196,6 +252,7 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
         gate_refusal: config.gate_refusal,
         connection_limit: config.connection_limit,
         limiter: config.limiter,
+        patience: config.patience,
         queue_target: config.queue_target,
         connections_max,
         workers,
@@ -216,31 +273,52 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
-/// A listener for each worker: on a socket that was given, or else on an address.
-fn listeners(
+/// One listener for each worker: on a socket that was given, or else on the address that is set.
+fn listen(
     given: Option<std::net::TcpListener>,
-    address: SocketAddr,
+    config: &ServerConfig,
     workers: usize,
-) -> Result<(SocketAddr, Vec<Listener>), ServerError> {
+) -> Result<Vec<Listener>, ServerError> {
+    let address = given.as_ref().and_then(|given| given.local_addr().ok()).unwrap_or(config.listen);
+    let failed = |error| ServerError::bind(address, error);
     let is_given = given.is_some();
     let first = match given {
-        Some(given) => Listener::adopt(given).map_err(|error| ServerError::bind(address, error))?,
-        None => bind(address)?,
+        Some(given) => adopt(given, config).map_err(failed)?,
+        None => bind(address, config)?,
     };
-    let address = first.local_addr().map_err(|error| ServerError::bind(address, error))?;
     let mut listeners = vec![first];
     for _ in 1..workers {
         let another = match listeners[0].another() {
             Err(_) if is_given => listeners[0].share(),
             another => another,
         };
-        listeners.push(another.map_err(|error| ServerError::bind(address, error))?);
+        listeners.push(another.map_err(failed)?);
     }
-    Ok((address, listeners))
+    Ok(listeners)
+}
+
+/// Takes over a socket that listens.
+fn adopt(given: std::net::TcpListener, config: &ServerConfig) -> io::Result<Listener> {
+    let mut listener = Listener::adopt(given)?;
+    keep_alive(&mut listener, config)?;
+    Ok(listener)
 }
 
 /// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
+fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
+    let mut listener = bind_patiently(address)?;
+    keep_alive(&mut listener, config).map_err(|error| ServerError::bind(address, error))?;
+    Ok(listener)
+}
+
+/// Has the kernel look after the peers of connections, if that is wanted.
+fn keep_alive(listener: &mut Listener, config: &ServerConfig) -> io::Result<()> {
+    let Some(idle) = config.tcp_keep_alive else { return Ok(()) };
+    // What a client is allowed before it counts as slow must not count as dead.
+    listener.keep_alive(KeepAlive { idle, unacknowledged_max: config.limits.write_timeout })
+}
+
+fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
         match Listener::bind(address, BACKLOG) {
@@ -264,44 +342,37 @@ impl Observer {
         config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
+        watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted)?;
+        let listener = bind(wanted, config)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);
-        let mut crew = Crew::new(Arc::default());
+        let mut crew = Crew::new(Arc::default(), Arc::clone(watch));
         crew.hire(Post {
             name: "highwater-metrics".into(),
             core: None,
             // Whatever the others use: this must work wherever they do not.
             kind: Kind::Epoll,
             listener,
-            pool: Pool::new(1, 1),
+            pool: Pool::new(1, config.patience, 1),
             gives_up_rights: true,
             parts: WorkerParts {
                 app,
-                limits: Limits::default(),
-                connections_max: 64,
+                limits: port::limits(),
+                connections_max: port::connections_max(),
                 metrics: own.worker(0),
                 gate: WorkerGate::open(),
+                patience: config.patience,
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
                 think_max: THINK_MAX,
+                bounds: Bounds { newest_win: true, ..Bounds::default() },
             },
         })?;
         Ok(Observer { address, crew })
     }
-}
-
-/// How a server that is told to stop does it.
-#[cfg(feature = "tower")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stop {
-    /// Stops accepting, answers what is in flight, and cuts what is left after the drain timeout.
-    Drain,
-    /// Cuts every connection.
-    Cut,
 }
 
 /// A server at work. Dropping it stops it without a drain.
@@ -309,11 +380,14 @@ pub struct Running {
     address: SocketAddr,
     drain_timeout: Duration,
     crew: Crew,
+    watch: Arc<Watch>,
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
-    admission: AtWork,
+    admission: Option<AtWork>,
     _sampler: Sampler,
+    /// Last, since all of the above may have something to say when it ends.
+    _log: log::Session,
 }
 
 impl Running {
@@ -325,6 +399,12 @@ impl Running {
     /// The address of the metrics port, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.observer.as_ref().map(|observer| observer.address)
+    }
+
+    /// Whether a worker died: a panic escaped, or its driver failed. The server then drains by itself;
+    /// [`Running::stop`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.watch.has_failed()
     }
 
     /// Serves until one of `signals` comes, then drains as [`Server::run`] does.
@@ -346,65 +426,120 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// A worker's driver failed.
+    /// A worker failed: its driver, or a panic escaped. The server stops by itself then.
     pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
-        self.admission.give_up_rights();
-        loop {
-            match signals.wait_timeout(Duration::from_millis(500)) {
-                Ok(Some(signal)) => {
-                    log::info!("stopping", signal = %signal);
-                    if signal == Signal::Quit {
-                        self.drain_timeout = Duration::ZERO;
-                    }
-                    break;
+        if let Some(admission) = &self.admission {
+            admission.give_up_rights();
+        }
+        while !self.watch.has_failed() {
+            let waited = signals.wait_or(&self.watch.waker, None);
+            if let Some(signal) = waited.map_err(ServerError::signals)? {
+                log::info!("stopping", signal = %signal);
+                if signal == Signal::Quit {
+                    self.drain_timeout = Duration::ZERO;
                 }
-                Ok(None) if self.has_failed() => break,
-                Ok(None) => {}
-                Err(error) => return Err(ServerError::signals(error)),
+                break;
             }
         }
-        let outcome = self.stop();
+        let outcome = self.end(|waker, left| is_hurried(signals, waker, left));
         log::flush();
         outcome
     }
 
-    /// Serves until `told` says how to stop, or its sender is gone, which cuts.
+    /// Serves until `stopper` is told how to stop, or is told to cut while it drains.
     #[cfg(feature = "tower")]
-    pub(crate) fn until_told(mut self, told: &mpsc::Receiver<Stop>) -> Result<(), ServerError> {
-        self.admission.give_up_rights();
-        loop {
-            match told.recv_timeout(Duration::from_millis(500)) {
-                Ok(Stop::Drain) => break,
-                Ok(Stop::Cut) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+    pub(crate) fn until_told(mut self, stopper: &Stopper) -> Result<(), ServerError> {
+        if let Some(admission) = &self.admission {
+            admission.give_up_rights();
+        }
+        stopper.wakes(&self.watch.waker);
+        while !self.watch.has_failed() {
+            match stopper.told() {
+                None => self.watch.waker.wait(Duration::MAX).map_err(ServerError::Worker)?,
+                Some(Stop::Drain) => break,
+                Some(Stop::Cut) => {
                     self.drain_timeout = Duration::ZERO;
                     break;
                 }
-                Err(mpsc::RecvTimeoutError::Timeout) if self.has_failed() => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
         }
-        let outcome = self.stop();
+        let outcome = self.end(|waker, left| {
+            quietly(waker, left)?;
+            Ok(stopper.told() == Some(Stop::Cut))
+        });
         log::flush();
         outcome
-    }
-
-    fn has_failed(&self) -> bool {
-        self.crew.has_failed()
     }
 
     /// Drains and stops.
     ///
     /// # Errors
-    /// A worker's driver failed.
+    /// A worker failed: its driver, or a panic escaped.
     pub fn stop(&mut self) -> Result<(), ServerError> {
+        self.end(quietly)
+    }
+
+    /// Drains, cuts what is left at the deadline or when `wait` says so, and stops. `wait` waits for the
+    /// waker, for at most as long as it is told.
+    fn end(
+        &mut self,
+        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
+    ) -> Result<(), ServerError> {
         self.readiness.drain();
-        let outcome = self.crew.stop(self.drain_timeout).map_err(ServerError::Worker);
-        self.pool.close();
-        if let Some(mut observer) = self.observer.take() {
-            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
-            let _ = observer.crew.stop(Duration::ZERO);
+        self.crew.drain();
+        self.until_ended(self.drain_timeout, wait)?;
+        if !self.crew.has_ended() {
+            self.crew.cut();
+            self.until_ended(CUT_GRACE, quietly)?;
         }
-        outcome
+        let outcome = self.crew.join();
+        self.pool.close();
+        let observed = match self.observer.take() {
+            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
+            Some(mut observer) => observer.crew.end_now(),
+            None => Ok(()),
+        };
+        outcome.and(observed).map_err(ServerError::Worker)
+    }
+
+    /// Waits until all workers have ended, for at most `timeout`, or until `wait` returns true.
+    fn until_ended(
+        &self,
+        timeout: Duration,
+        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
+    ) -> Result<(), ServerError> {
+        let begun = Instant::now();
+        while !self.crew.has_ended() {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() || wait(&self.watch.waker, left)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the waker alone; nobody is in a hurry.
+fn quietly(waker: &Waker, left: Duration) -> Result<bool, ServerError> {
+    waker.wait(left).map_err(ServerError::Worker)?;
+    Ok(false)
+}
+
+/// Waits for the waker; returns whether a signal says that the drain is to end.
+fn is_hurried(signals: &Signals, waker: &Waker, left: Duration) -> Result<bool, ServerError> {
+    match signals.wait_or(waker, Some(left)).map_err(ServerError::signals)? {
+        // A terminal that closes is no reason to hurry.
+        None | Some(Signal::HangUp) => Ok(false),
+        Some(signal) => {
+            log::info!("the drain ends now", signal = %signal);
+            Ok(true)
+        }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -429,6 +564,8 @@ pub enum ServerError {
     Admission(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),
+    /// The [`Metrics`] describe another server, or one that could not start; make new ones.
+    Metrics,
     /// Signals could not be set up.
     Signals(io::Error),
 }
@@ -451,9 +588,41 @@ impl fmt::Display for ServerError {
             ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
+            ServerError::Metrics => f.write_str(
+                "these metrics describe another server already; each needs `Metrics::new()` of its own",
+            ),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
         }
     }
 }
 
 impl std::error::Error for ServerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Inbox;
+
+    /// Purpose: a worker that dies ends the server at once and with an error, although no signal comes, so
+    /// that whoever restarts servers restarts it.
+    #[test]
+    fn a_dead_worker_ends_the_server() {
+        let signals = Signals::block().expect("signals can be blocked");
+        let config = ServerConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            metrics: None,
+            shed: Some(crate::server::Shed::None),
+            ..ServerConfig::default()
+        };
+        let server = Server::new(Router::new().get("/", || "OK")).config(config);
+        let mut running = server.start().expect("it starts");
+        let dies = running.crew.start("highwater-dies".into(), |ready| {
+            ready.tell(&Inbox::new(Box::new(|| {})));
+            thread::sleep(Duration::from_millis(50));
+            panic!("on demand")
+        });
+        dies.expect("it begins");
+        let error = running.until_signal(&signals).expect_err("a worker died");
+        assert_eq!(error.to_string(), "a worker failed: it panicked: on demand");
+    }
+}

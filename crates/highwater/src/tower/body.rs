@@ -94,9 +94,9 @@ impl http_body::Body for Body {
                 (piece.map(|piece| piece.map_err(BoxError::from)), left)
             }
             Repr::Response(stream, left) => {
-                let piece = ready!(stream.as_mut().poll_next(context));
+                let piece = ready!(stream.content().poll_next(context));
                 if piece.is_none() {
-                    let trailers = stream.as_mut().take_trailers();
+                    let trailers = stream.content().take_trailers();
                     if !trailers.is_empty() {
                         self.0 = Repr::Trailers(trailers);
                         return self.poll_frame(context);

@@ -7,8 +7,8 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::mpsc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::thread;
 
 use tokio::net::TcpListener;
@@ -20,14 +20,15 @@ use super::service::IntoApp;
 use crate::log;
 use crate::metrics::{Metrics, Readiness};
 use crate::server::args::{self, ServerArgs};
-use crate::server::{Server, ServerConfig, ServerError, Stop};
+use crate::server::{Server, ServerConfig, ServerError, Stop, Stopper};
 
 /// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own
 /// single-threaded Tokio runtime. What `app` may be says [`IntoApp`]; where it runs, and what differs
 /// from `axum::serve`, the module [`tower`](crate::tower).
 ///
 /// It serves until SIGTERM, SIGINT or SIGHUP (SIGQUIT cuts at once), or until the future given to
-/// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows.
+/// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows. A
+/// further SIGTERM, SIGINT or SIGQUIT cuts what is left.
 /// Settings come from the environment (`HIGHWATER_WORKERS`, … , and the file named by
 /// `HIGHWATER_CONFIG`), unless [`Serve::config`] gives them; the address is the listener's.
 ///
@@ -142,27 +143,34 @@ async fn run(serve: Serve) -> io::Result<()> {
         None => from_environment()?,
     };
     let server = server.config(config).listener(listener.into_std()?);
-    let (stop, stopped) = mpsc::channel();
+    let told = Told(Arc::default());
+    let stopper = Arc::clone(&told.0);
     let (report, mut outcome) = oneshot::channel();
     // Starting, looking after the workers and draining block: that is not for a runtime's thread.
     thread::Builder::new().name("highwater-serve".into()).spawn(move || {
-        let served = server.start().and_then(|running| running.until_told(&stopped));
+        let served = server.start().and_then(|running| running.until_told(&stopper));
         // Nobody may be left to hear it.
         let _ = report.send(served.map_err(to_io));
     })?;
-    let mut is_told = false;
     poll_fn(|context| {
         if let Poll::Ready(outcome) = Pin::new(&mut outcome).poll(context) {
             return Poll::Ready(outcome.unwrap_or_else(|_| Err(gone())));
         }
-        if !is_told && let Poll::Ready(how) = end.poll(context) {
-            is_told = true;
-            // A server that has just failed takes no more; its outcome is on its way.
-            let _ = stop.send(how);
+        while let Poll::Ready(how) = end.poll(context) {
+            told.0.tell(how);
         }
         Poll::Pending
     })
     .await
+}
+
+/// Stops the server without a drain, or in the middle of one, when nobody waits for it any more.
+struct Told(Arc<Stopper>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.tell(Stop::Cut);
+    }
 }
 
 fn gone() -> io::Error {
@@ -174,9 +182,10 @@ fn to_io(error: ServerError) -> io::Error {
         ServerError::Bind(_, cause) | ServerError::Worker(cause) | ServerError::Signals(cause) => {
             cause.kind()
         }
-        ServerError::Build(_) | ServerError::Transport(_) | ServerError::Admission(_) => {
-            io::ErrorKind::InvalidInput
-        }
+        ServerError::Build(_)
+        | ServerError::Transport(_)
+        | ServerError::Admission(_)
+        | ServerError::Metrics => io::ErrorKind::InvalidInput,
     };
     io::Error::new(kind, error)
 }
@@ -185,38 +194,52 @@ fn to_io(error: ServerError) -> io::Error {
 enum End {
     Asked(Pin<Box<dyn Future<Output = ()> + Send>>),
     Signalled(Stops),
+    /// Nothing further.
+    Over,
 }
 
 impl End {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
         match self {
-            End::Asked(asked) => asked.as_mut().poll(context).map(|()| Stop::Drain),
+            End::Asked(asked) => {
+                ready!(asked.as_mut().poll(context));
+                *self = End::Over;
+                Poll::Ready(Stop::Drain)
+            }
             End::Signalled(stops) => stops.poll(context),
+            End::Over => Poll::Pending,
         }
     }
 }
 
 /// The signals that [`Server::run`] obeys. The runtime hears them whatever thread they come to, so
 /// that none has to be held back before threads start.
-struct Stops([(Signal, SignalKind); 4]);
+struct Stops {
+    signals: [(Signal, SignalKind); 4],
+    is_draining: bool,
+}
 
 impl Stops {
     fn new() -> io::Result<Self> {
         let hear = |kind| Ok::<_, io::Error>((signal(kind)?, kind));
-        Ok(Stops([
+        let signals = [
             hear(SignalKind::terminate())?,
             hear(SignalKind::interrupt())?,
             hear(SignalKind::hangup())?,
             hear(SignalKind::quit())?,
-        ]))
+        ];
+        Ok(Stops { signals, is_draining: false })
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
-        for (signal, kind) in &mut self.0 {
+        for (signal, kind) in &mut self.signals {
             if signal.poll_recv(context).is_ready() {
                 log::info!("stopping", signal = kind.as_raw_value());
-                let is_quit = *kind == SignalKind::quit();
-                return Poll::Ready(if is_quit { Stop::Cut } else { Stop::Drain });
+                // A terminal that closes is no reason to hurry.
+                let is_hurried = self.is_draining && *kind != SignalKind::hangup();
+                let is_cut = is_hurried || *kind == SignalKind::quit();
+                self.is_draining = true;
+                return Poll::Ready(if is_cut { Stop::Cut } else { Stop::Drain });
             }
         }
         Poll::Pending

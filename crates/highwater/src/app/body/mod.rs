@@ -12,12 +12,14 @@ mod upgraded;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderMap;
 
 use super::error::BoxError;
+use super::guard::{Guarded, GuardedFuture, drop_guarded, guarded};
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
 pub(crate) use channel::{BodyFeed, channel, sender};
 pub(crate) use pool::Pooled;
@@ -49,8 +51,6 @@ pub(crate) enum Repr {
     Upgrade(OnUpgrade),
 }
 
-pub(crate) type ByteStream = Pin<Box<dyn Content>>;
-
 /// Streamed content, and what follows it.
 pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
     /// The trailer fields, once the stream has ended. They are sent where the content is chunked.
@@ -59,8 +59,76 @@ pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
     }
 }
 
+/// Content in pieces, whatever the application makes it of.
+pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Content>>>);
+
+/// Streamed content failed: by an error of its own, or a panic. It must not be polled again.
+#[derive(Debug)]
+pub(crate) struct StreamFailed;
+
 /// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
-pub(crate) type OnUpgrade = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+pub(crate) struct OnUpgrade(Guarded<Box<Protocol>>);
+
+type Protocol = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+
+impl ByteStream {
+    fn new<S, B, E>(stream: S) -> Self
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        ByteStream::of(Pieces(Box::pin(stream)))
+    }
+
+    fn of(content: impl Content + 'static) -> Self {
+        ByteStream(Guarded::new(Box::pin(content)))
+    }
+
+    /// The next piece; `None` at the end.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Guarded<Bytes>, StreamFailed>>> {
+        match guarded(|| self.0.as_mut().poll_next(context)) {
+            Ok(Poll::Ready(Some(Err(error)))) => {
+                drop_guarded(error);
+                Poll::Ready(Some(Err(StreamFailed)))
+            }
+            Ok(polled) => polled
+                .map(|next| next.map(|piece| piece.map(Guarded::new).map_err(|_| StreamFailed))),
+            Err(_) => Poll::Ready(Some(Err(StreamFailed))),
+        }
+    }
+
+    /// The trailer fields, once there is no next piece.
+    pub(crate) fn take_trailers(&mut self) -> Result<Guarded<HeaderMap>, StreamFailed> {
+        guarded(|| self.0.as_mut().take_trailers()).map(Guarded::new).map_err(|_| StreamFailed)
+    }
+
+    /// The content for code of the application that wants it, layers: they get its errors as they are,
+    /// and a panic ends where that code is polled. Dropping it stays guarded.
+    #[cfg(feature = "tower")]
+    pub(crate) fn content(&mut self) -> Pin<&mut dyn Content> {
+        self.0.as_mut()
+    }
+}
+
+impl OnUpgrade {
+    pub(super) fn new<F, Fut>(on_upgrade: F) -> Self
+    where
+        F: FnOnce(Upgraded) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        OnUpgrade(Guarded::new(Box::new(move |upgraded| Box::pin(on_upgrade(upgraded)))))
+    }
+
+    /// What is to be done with `upgraded`; `None` if finding that out panicked.
+    pub(crate) fn call(self, upgraded: Upgraded) -> Option<GuardedFuture<()>> {
+        let on_upgrade = self.0.into_inner();
+        guarded(|| on_upgrade(upgraded)).ok().map(GuardedFuture::of)
+    }
+}
 
 /// A connection that has left HTTP behind: two streams of pieces, or, as a whole, a
 /// [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
@@ -88,7 +156,7 @@ impl Body {
         B: Into<Bytes>,
         E: Into<BoxError>,
     {
-        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None))
+        Body(Repr::Stream(ByteStream::new(stream), None))
     }
 
     /// Like [`Body::stream`], for content of `length` bytes in all. A stream that ends early or does
@@ -99,11 +167,11 @@ impl Body {
         B: Into<Bytes>,
         E: Into<BoxError>,
     {
-        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), Some(length)))
+        Body(Repr::Stream(ByteStream::new(stream), Some(length)))
     }
 
     /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits
-    /// while 64 KiB are buffered.
+    /// while 64 KiB are buffered. What a large piece costs: see [`BodySender`].
     ///
     /// ```
     /// use highwater::{Body, BodySender, Response};
@@ -125,7 +193,7 @@ impl Body {
     /// ```
     pub fn channel() -> (BodySender, Body) {
         let (sender, stream) = channel::sender(CHANNEL_CAPACITY);
-        (sender, Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None)))
+        (sender, Body(Repr::Stream(ByteStream::new(stream), None)))
     }
 
     /// The content in one piece, unless it is a stream or an upgrade.
@@ -166,11 +234,23 @@ impl Body {
     /// Streamed content that may have trailers, and how many bytes it makes if that is known.
     #[cfg(feature = "tower")]
     pub(crate) fn from_content(content: impl Content + 'static, length: Option<u64>) -> Self {
-        Body(Repr::Stream(Box::pin(content), length))
+        Body(Repr::Stream(ByteStream::of(content), length))
     }
 
     pub(crate) fn from_upgrade(on_upgrade: OnUpgrade) -> Self {
         Body(Repr::Upgrade(on_upgrade))
+    }
+
+    /// Says how many bytes a stream will make, if that is not known yet.
+    pub(super) fn set_length(&mut self, known: u64) {
+        if let Repr::Stream(_, length @ None) = &mut self.0 {
+            *length = Some(known);
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_upgrade(&self) -> bool {
+        matches!(self.0, Repr::Upgrade(_))
     }
 
     /// How it is to be sent.
@@ -241,10 +321,7 @@ where
 {
     type Item = Result<Bytes, BoxError>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0
             .as_mut()
             .poll_next(context)

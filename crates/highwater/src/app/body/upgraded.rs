@@ -102,9 +102,9 @@ mod tests {
             let (outgoing, _content) = sender(8);
             let mut upgraded = Upgraded { incoming, outgoing };
             assert!(read(&mut upgraded, 4).is_pending());
-            feed.push(Bytes::from("abcdef"));
-            feed.push(Bytes::from("gh"));
+            feed.push(b"abcdef");
             assert_eq!(text(read(&mut upgraded, 4)), "abcd");
+            feed.push(b"gh");
             assert_eq!(text(read(&mut upgraded, 1)), "e");
             assert_eq!(text(read(&mut upgraded, 4)), "f");
             assert_eq!(text(read(&mut upgraded, 4)), "gh");
