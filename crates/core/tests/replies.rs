@@ -90,6 +90,19 @@ fn trailers() {
     }
 }
 
+/// Purpose: trailers come behind a large chunk that is sent without a copy.
+#[test]
+fn trailers_behind_shared_content() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, None));
+    peer.heard(NOW);
+    peer.connection.push_shared(Bytes::from(vec![b'a'; 100_000])).unwrap();
+    let connection = &mut peer.connection;
+    connection.finish_body_with(&peer.limits, NOW, |fields| fields.push("x", b"y")).unwrap();
+    let wire = format!("{:x}|{}|0|x: y||", 100_000, "a".repeat(100_000));
+    assert_eq!(peer.heard(NOW).0, wire);
+}
+
 /// Purpose: HTTP/1.0 knows no chunks: the close delimits, even where keep-alive was asked for.
 #[test]
 fn delimited_by_close() {

@@ -3,12 +3,14 @@
 
 mod common;
 
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use axum::extract::{ConnectInfo, OriginalUri};
 use axum::routing::get;
 use common::{Answer, HIGHWATER, Server, Under};
+use futures_util::{Stream, StreamExt as _, stream};
 use highwater::server::TransportChoice;
 use highwater::tower::Body;
 use highwater::{BodyStream, Error, HeaderValue, Json, Response, Router, fixed, header, http};
@@ -84,6 +86,43 @@ fn make_services() {
         Router::new().nest_service("/", axum.into_make_service_with_connect_info::<SocketAddr>())
     };
     on_both(app, |server| assert_eq!(server.get("/peer").text(), "127.0.0.1"));
+}
+
+/// Content whose second piece fails, or panics.
+fn broken(how: &'static str) -> impl Stream<Item = io::Result<&'static str>> + Send {
+    stream::iter(["piece", how]).map(|piece| match piece {
+        "fail" => Err(io::Error::other("it is a mood")),
+        "panic" => panic!("it is a mood"),
+        piece => Ok(piece),
+    })
+}
+
+/// Purpose: content that fails or panics on its way cuts its own connection off and harms nobody else,
+/// whether it is a service's or has come through a layer.
+#[test]
+fn content_that_breaks() {
+    let app = || {
+        let service = axum::Router::new()
+            .route("/fail", get(|| async { axum::body::Body::from_stream(broken("fail")) }))
+            .route("/panic", get(|| async { axum::body::Body::from_stream(broken("panic")) }));
+        let native = Router::new()
+            .get("/fail", async || Response::from(highwater::Body::stream(broken("fail"))))
+            .get("/panic", async || Response::from(highwater::Body::stream(broken("panic"))))
+            .layer(CompressionLayer::new());
+        Router::new().nest_service("/service", service).nest("/layered", native).get("/", || "fine")
+    };
+    on_both(app, |server| {
+        for path in ["/service/fail", "/service/panic", "/layered/fail", "/layered/panic"] {
+            let mut stream = server.connect();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("the server reads");
+            let mut answer = Vec::new();
+            // Whether what came before is still read depends on when the reset arrives.
+            let cut = stream.read_to_end(&mut answer);
+            assert!(cut.is_err() || !answer.ends_with(b"\r\n0\r\n\r\n"), "{path}: {answer:?}");
+            assert_eq!(server.get("/").text(), "fine", "after {path}");
+        }
+    });
 }
 
 /// Fails, panics, or answers with a future that is not `Send`, by its path.

@@ -89,6 +89,24 @@ fn environment_and_signals() {
     assert!(said.contains("stopping"), "{said}");
 }
 
+/// Purpose: a further signal ends a drain that would wait for an endless answer.
+#[test]
+fn second_signal() {
+    let listen = free();
+    let variables = [("HIGHWATER_METRICS", "off"), ("HIGHWATER_DRAIN_TIMEOUT", "10m")];
+    let mut example = Example::start(listen, &variables);
+    assert!(get(listen, "/").ends_with("Hello, World!"));
+    let mut endless = TcpStream::connect(listen).expect("it listens");
+    endless.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    endless.write_all(b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+    endless.read_exact(&mut [0; 15]).expect("it answers");
+    for signal in ["-TERM", "-INT"] {
+        let sent = Command::new("kill").args([signal, &example.0.id().to_string()]).status();
+        assert!(sent.expect("`kill` is there").success());
+    }
+    assert!(example.end().success());
+}
+
 /// Purpose: a mistake in the environment ends the program with words that name it.
 #[test]
 fn mistakes_in_the_environment() {
