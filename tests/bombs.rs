@@ -146,8 +146,9 @@ pub(crate) fn routes(router: Router) -> Router {
         })
         .get("/bomb/upgraded", || upgrade(explode))
         .get("/bomb/upgraded-holds", || {
-            upgrade(|_upgraded| async {
+            upgrade(|upgraded| async move {
                 let _bomb = Bomb;
+                let _upgraded = upgraded;
                 pending().await
             })
         })

@@ -123,7 +123,8 @@ fn streams_and_upgrades_have_a_runtime() {
                 // Even what runs before the first poll.
                 count_later(&count);
                 async move {
-                    let Upgraded { mut outgoing, .. } = upgraded;
+                    // A protocol that no longer reads would end with its client.
+                    let Upgraded { mut outgoing, incoming: _incoming } = upgraded;
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     outgoing.send("in time").await.expect("the peer listens");
                     outgoing.finish();

@@ -11,8 +11,11 @@ use highwater_core::time::Instant;
 use super::slot::Slot;
 use crate::metrics::WorkerMetrics;
 
+/// Room for so many entries from the start, so that a turn which merely took too long allocates nothing.
+const CAPACITY: usize = 32;
+
 /// One worker's entries of one turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ledger {
     /// When the turn began.
     began: Instant,
@@ -42,6 +45,20 @@ enum Outcome {
     Good,
     Failed,
     Refused,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Ledger {
+            began: Instant::ZERO,
+            prompt: Vec::with_capacity(CAPACITY),
+            prompt_good: 0,
+            others: Vec::with_capacity(CAPACITY),
+            started_at_once: 0,
+            started: 0,
+            refused: 0,
+        }
+    }
 }
 
 impl Ledger {

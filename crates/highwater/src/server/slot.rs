@@ -62,7 +62,7 @@ pub(super) struct Slot {
     pub(super) close: Option<Close>,
     /// What the driver was last told. `Once` until the first delivery, then as wanted.
     pub(super) reading: Reading,
-    /// The driver has been told what is wanted since the first delivery, and so tells of its end.
+    /// The driver has been told that nothing more is read, and so tells of resets all the same.
     pub(super) is_watched: bool,
     generation: u32,
     /// What the request at hand was routed to.

@@ -321,7 +321,7 @@ impl<D: Driver> Worker<D> {
         let fresh = slot.reading == Reading::Once;
         if !fresh && (slot.reading != wanted || !slot.is_watched && wanted == Reading::Stop) {
             slot.reading = wanted;
-            slot.is_watched = true;
+            slot.is_watched |= wanted == Reading::Stop;
             driver.read(id, wanted);
         }
         state.arm(id);
