@@ -125,6 +125,34 @@ fn content_that_breaks() {
     });
 }
 
+/// Purpose: a service may hand on what another server answered, `Transfer-Encoding` and all, and content
+/// with a status that has none is left out, as under `axum::serve`.
+#[test]
+fn framing_is_the_servers() {
+    let app = || {
+        let pieces = || axum::body::Body::from_stream(broken("another"));
+        let proxied = move || async move { ([("transfer-encoding", "chunked")], pieces()) };
+        let gone = move || async move { (http::StatusCode::NO_CONTENT, pieces()) };
+        let known = || async { (http::StatusCode::NOT_MODIFIED, "text") };
+        let wrong = || async { ([("content-length", "3")], "text") };
+        let service = axum::Router::new()
+            .route("/proxied", get(proxied))
+            .route("/gone", get(gone))
+            .route("/known", get(known))
+            .route("/wrong", get(wrong));
+        Router::new().fallback_service(service)
+    };
+    on_both(app, |server| {
+        let proxied = server.get("/proxied");
+        assert_eq!((proxied.status, proxied.text()), (200, "pieceanother"));
+        for (path, status) in [("/gone", 204), ("/known", 304)] {
+            let answer = server.get(path);
+            assert_eq!((answer.status, answer.text()), (status, ""), "{path}");
+        }
+        assert_eq!(server.get("/wrong").status, 500);
+    });
+}
+
 /// Fails, panics, or answers with a future that is not `Send`, by its path.
 #[derive(Clone)]
 struct Moody;

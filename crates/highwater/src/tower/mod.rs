@@ -46,7 +46,9 @@
 //! its clones share (a `Semaphore` of a concurrency limit, say) is shared by all workers.
 //!
 //! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a
-//! response are dropped, but for a `Content-Length`, which says how long streamed content is. Trailers of
+//! response are dropped, but for a `Content-Length`, which says how long streamed content is, and so is
+//! content with the status 204, 205 or 304. A `Content-Length` that is not true, and a `Transfer-Encoding`
+//! other than `chunked`, are answered 500, and a line of the log says why. Trailers of
 //! responses are sent to clients that ask for them (`TE: trailers`), if the response's `Trailer` field
 //! names them. Trailers of requests are checked and dropped. `CONNECT` and `OPTIONS *` are answered by
 //! the server. Bodies are not bounded here, only slowed down to the pace of who reads them: a service

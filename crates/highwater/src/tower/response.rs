@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use futures_core::Stream;
-use http::{HeaderMap, HeaderName, HeaderValue, header, response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response};
 use http_body::Body as HttpBody;
 
 use super::body;
@@ -51,10 +51,17 @@ where
         let cause = format!("a service answered {} to a request for no upgrade", parts.status);
         return Error::internal(cause).into_response();
     }
+    drop_chunked(&mut parts.headers);
     let length = announced(&parts.headers);
-    let content = match content(body, length, &parts, asked) {
-        Ok(content) => content,
-        Err(error) => return error.into_response(),
+    let content = match parts.status {
+        // Whatever a service has put there: it is not sent, as under hyper.
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED => {
+            Body::empty()
+        }
+        _ => match content(body, length, &parts, asked) {
+            Ok(content) => content,
+            Err(error) => return error.into_response(),
+        },
     };
     let mut native = Response::new(parts.status).with_body(content);
     append_fields(&mut native, parts.headers);
@@ -77,6 +84,15 @@ pub(super) fn append_fields(response: &mut Response, fields: HeaderMap) {
         if let Some(name) = &last {
             response.append_header(name.clone(), value);
         }
+    }
+}
+
+/// Drops what a service that hands on another server's response leaves there. Other codings stay, and
+/// make the response an error: the content would have to be decoded.
+fn drop_chunked(fields: &mut HeaderMap) {
+    let mut codings = fields.get_all(header::TRANSFER_ENCODING).into_iter();
+    if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        fields.remove(header::TRANSFER_ENCODING);
     }
 }
 
