@@ -35,6 +35,7 @@ mod middleware;
 mod offload;
 mod priority;
 mod refusal;
+mod report;
 mod request;
 mod response;
 mod router;

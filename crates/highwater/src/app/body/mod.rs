@@ -67,9 +67,9 @@ pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Content>>>);
 pub(crate) struct StreamFailed;
 
 /// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
-pub(crate) struct OnUpgrade(Guarded<Box<Protocol>>);
+pub(crate) struct OnUpgrade(Guarded<Box<DynUpgrade>>);
 
-type Protocol = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+type DynUpgrade = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
 
 impl ByteStream {
     fn new<S, B, E>(stream: S) -> Self
