@@ -116,8 +116,12 @@ where
         return Ok(Body::empty());
     }
     let exact = body.size_hint().exact();
-    // A router has taken out what a HEAD is not answered with; only a field still tells its length.
-    let length = announced.or(exact.filter(|_| !(asked.is_head && is_over)));
+    let length = match asked.is_head {
+        // A router has taken out what a HEAD is not answered with; only a field still tells its length.
+        true => announced.or(exact.filter(|_| !is_over)),
+        // A field that says something else is found before the response is sent.
+        false => exact.or(announced),
+    };
     let mut frames = Frames {
         body: Box::pin(body),
         first: None,
