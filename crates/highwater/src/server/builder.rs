@@ -1,41 +1,31 @@
 //! From a router to running workers: binding, starting, stopping.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{KeepAlive, Listener, Waker, cpu, limits};
+use highwater_sys::{Listener, Waker, cpu, limits};
 
-use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
 use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
 use super::crew::{Crew, Post, Watch};
+use super::error::ServerError;
+use super::listen::listen;
 use super::memory::BodyMemory;
+use super::observer::Observer;
 use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
-use super::port;
 use super::run::Phase;
 #[cfg(feature = "tower")]
 use super::stop::{Stop, Stopper};
 use super::transport::{self, Kind};
 use super::worker::WorkerParts;
-use crate::admission::gate::WorkerGate;
 use crate::admission::{AtWork, Opening, Wanted};
-use crate::app::{App, BuildError, EndpointInfo, Router};
+use crate::app::{App, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
-/// apart in the background: one that was killed has been seen to hold its port for some
-/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
-const BIND_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long to wait before trying again.
-const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
@@ -259,7 +249,7 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
     }
 }
 
-fn endpoint_names(app: &App) -> Vec<&str> {
+pub(super) fn endpoint_names(app: &App) -> Vec<&str> {
     app.endpoints().iter().map(EndpointInfo::name).collect()
 }
 
@@ -271,108 +261,6 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
         Pin::Auto => workers == cores.len() && workers > 1,
     };
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
-}
-
-/// One listener for each worker: on a socket that was given, or else on the address that is set.
-fn listen(
-    given: Option<std::net::TcpListener>,
-    config: &ServerConfig,
-    workers: usize,
-) -> Result<Vec<Listener>, ServerError> {
-    let address = given.as_ref().and_then(|given| given.local_addr().ok()).unwrap_or(config.listen);
-    let failed = |error| ServerError::bind(address, error);
-    let is_given = given.is_some();
-    let first = match given {
-        Some(given) => adopt(given, config).map_err(failed)?,
-        None => bind(address, config)?,
-    };
-    let mut listeners = vec![first];
-    for _ in 1..workers {
-        let another = match listeners[0].another() {
-            Err(_) if is_given => listeners[0].share(),
-            another => another,
-        };
-        listeners.push(another.map_err(failed)?);
-    }
-    Ok(listeners)
-}
-
-/// Takes over a socket that listens.
-fn adopt(given: std::net::TcpListener, config: &ServerConfig) -> io::Result<Listener> {
-    let mut listener = Listener::adopt(given)?;
-    keep_alive(&mut listener, config)?;
-    Ok(listener)
-}
-
-/// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
-    let mut listener = bind_patiently(address)?;
-    keep_alive(&mut listener, config).map_err(|error| ServerError::bind(address, error))?;
-    Ok(listener)
-}
-
-/// Has the kernel look after the peers of connections, if that is wanted.
-fn keep_alive(listener: &mut Listener, config: &ServerConfig) -> io::Result<()> {
-    let Some(idle) = config.tcp_keep_alive else { return Ok(()) };
-    // What a client is allowed before it counts as slow must not count as dead.
-    listener.keep_alive(KeepAlive { idle, unacknowledged_max: config.limits.write_timeout })
-}
-
-fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
-    let until = Instant::now() + BIND_PATIENCE;
-    loop {
-        match Listener::bind(address, BACKLOG) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(BIND_PAUSE);
-            }
-            bound => return bound.map_err(|error| ServerError::bind(address, error)),
-        }
-    }
-}
-
-/// The metrics port: a worker of its own, which no overload of the others can reach.
-struct Observer {
-    address: SocketAddr,
-    crew: Crew,
-}
-
-impl Observer {
-    fn start(
-        wanted: SocketAddr,
-        config: &ServerConfig,
-        metrics: &Metrics,
-        readiness: &Readiness,
-        watch: &Arc<Watch>,
-    ) -> Result<Self, ServerError> {
-        let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted, config)?;
-        let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
-        let own = Metrics::new();
-        own.begin(&endpoint_names(&app), 1);
-        let mut crew = Crew::new(Arc::default(), Arc::clone(watch));
-        crew.hire(Post {
-            name: "highwater-metrics".into(),
-            core: None,
-            // Whatever the others use: this must work wherever they do not.
-            kind: Kind::Epoll,
-            listener,
-            pool: Pool::new(1, config.patience, 1),
-            gives_up_rights: true,
-            parts: WorkerParts {
-                app,
-                limits: port::limits(),
-                connections_max: port::connections_max(),
-                metrics: own.worker(0),
-                gate: WorkerGate::open(),
-                patience: config.patience,
-                queue_target: config.queue_target,
-                deadline_max: config.deadline_max,
-                think_max: THINK_MAX,
-                bounds: Bounds { newest_win: true, ..Bounds::default() },
-            },
-        })?;
-        Ok(Observer { address, crew })
-    }
 }
 
 /// A server at work. Dropping it stops it without a drain.
@@ -550,56 +438,10 @@ impl Drop for Running {
     }
 }
 
-/// Why a server could not start, or had to stop.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// The router is inconsistent.
-    Build(BuildError),
-    /// An address cannot be listened on.
-    Bind(SocketAddr, io::Error),
-    /// The transport asked for cannot be had; says which and why.
-    Transport(String),
-    /// Excess work cannot be turned away as asked; says why, and what to do instead.
-    Admission(String),
-    /// A worker could not start, or its driver failed.
-    Worker(io::Error),
-    /// The [`Metrics`] describe another server, or one that could not start; make new ones.
-    Metrics,
-    /// Signals could not be set up.
-    Signals(io::Error),
-}
-
-impl ServerError {
-    fn bind(address: SocketAddr, error: io::Error) -> Self {
-        ServerError::Bind(address, error)
-    }
-
-    fn signals(error: io::Error) -> Self {
-        ServerError::Signals(error)
-    }
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerError::Build(error) => write!(f, "{error}"),
-            // It names the address and the remedy.
-            ServerError::Bind(_, error) => write!(f, "{error}"),
-            ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
-            ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
-            ServerError::Metrics => f.write_str(
-                "these metrics describe another server already; each needs `Metrics::new()` of its own",
-            ),
-            ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ServerError {}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::server::Inbox;
 
