@@ -18,6 +18,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-cli", Some(&["highwater", "highwater-core", "highwater-sys"])),
     ("highwater-search", Some(&["highwater"])),
     ("highwater-arena", Some(&["highwater"])),
+    ("highwater-example-axum", Some(&["highwater"])),
     ("highwater-tests", None),
 ];
 
@@ -31,6 +32,7 @@ const MODULES: &[&[&str]] = &[
     &["app"],
     &["admission"],
     &["server"],
+    &["tower"],
     &["sim"],
     &["testing"],
 ];

@@ -72,6 +72,37 @@ fn chunked() {
     assert_eq!(persists(&mut peer), format!("{OK}transfer-encoding: chunked||{chunks}"));
 }
 
+/// Purpose: trailers stand between the last chunk and the empty line (RFC 9112 §7.1.2); content that is
+/// not chunked has no place for them.
+#[test]
+fn trailers() {
+    for (request, length, wire) in [
+        (GET, None, "transfer-encoding: chunked||1|a|0|x: y||"),
+        (GET, Some(1), "content-length: 1||a"),
+        (GET_10, None, "connection: close||a"),
+    ] {
+        let mut peer = asked(request);
+        assert!(peer.stream(NOW, length));
+        peer.connection.push_body(b"a").unwrap();
+        let connection = &mut peer.connection;
+        connection.finish_body_with(&peer.limits, NOW, |fields| fields.push("x", b"y")).unwrap();
+        assert_eq!(peer.heard(NOW).0, format!("{OK}{wire}"));
+    }
+}
+
+/// Purpose: trailers come behind a large chunk that is sent without a copy.
+#[test]
+fn trailers_behind_shared_content() {
+    let mut peer = asked(GET);
+    assert!(peer.stream(NOW, None));
+    peer.heard(NOW);
+    peer.connection.push_shared(Bytes::from(vec![b'a'; 100_000])).unwrap();
+    let connection = &mut peer.connection;
+    connection.finish_body_with(&peer.limits, NOW, |fields| fields.push("x", b"y")).unwrap();
+    let wire = format!("{:x}|{}|0|x: y||", 100_000, "a".repeat(100_000));
+    assert_eq!(peer.heard(NOW).0, wire);
+}
+
 /// Purpose: HTTP/1.0 knows no chunks: the close delimits, even where keep-alive was asked for.
 #[test]
 fn delimited_by_close() {

@@ -44,8 +44,8 @@
 //!     Ok((StatusCode::CREATED, Json(todo)))
 //! }
 //!
-//! fn report() -> std::io::Result<String> {
-//!     std::fs::read_to_string("/proc/loadavg")
+//! fn report() -> Result<String, Error> {
+//!     std::fs::read_to_string("/proc/loadavg").map_err(Error::internal)
 //! }
 //!
 //! fn authorize(request: &Request<'_>) -> Result<(), Error> {
@@ -55,7 +55,7 @@
 //!     }
 //! }
 //!
-//! let admin = Router::new().before(authorize).get("/load", blocking(|| Ok::<_, Error>(report()?)));
+//! let admin = Router::new().before(authorize).get("/load", blocking(report));
 //! let app = Router::new()
 //!     .state(Db::default())
 //!     .get("/health", fixed("ok"))
@@ -80,6 +80,8 @@ pub mod metrics;
 pub mod server;
 pub mod sim;
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use app::*;
 pub use bytes::Bytes;
@@ -87,6 +89,8 @@ pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
 pub use server::{Running, Server, ServerConfig, ServerError};
+#[cfg(feature = "tower")]
+pub use tower::serve;
 
 /// The README's example is compiled with the documentation's.
 #[cfg(doctest)]

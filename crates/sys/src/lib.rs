@@ -28,6 +28,7 @@ pub mod dial;
 pub mod epoll;
 mod inet_diag;
 pub mod limits;
+mod listen_queue;
 mod probe;
 pub mod signal;
 mod socket;
@@ -39,8 +40,9 @@ use std::os::fd::BorrowedFd;
 
 pub use highwater_core::driver::Driver;
 pub use inet_diag::{Connections, InetDiag};
+pub use listen_queue::ListenQueue;
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::{KeepAlive, ListenQueue, Listener};
+pub use socket::{KeepAlive, Listener};
 pub use wake::Waker;
 
 /// What a driver of this crate is made with.

@@ -4,13 +4,14 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use highwater_core::driver::AcceptError;
 
 use crate::call::check;
+use crate::listen_queue::ListenQueue;
 
 /// A listening TCP socket.
 ///
@@ -83,6 +84,33 @@ impl Listener {
         listen().map_err(|error| explain(addr, &error))
     }
 
+    /// Takes over a socket that somebody else bound and made listen, so that others may listen beside it
+    /// ([`another`](Listener::another)) with the backlog it has.
+    ///
+    /// # Errors
+    /// Whatever `setsockopt(2)` and `getsockopt(2)` report: it is no TCP socket.
+    pub fn adopt(listener: std::net::TcpListener) -> io::Result<Listener> {
+        let mut listener = Listener::from(listener);
+        set_option(&listener.fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
+        // As for our own: inherited by the connections accepted here.
+        set_option(&listener.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+        if let Some(backlog) = listener.queue().room_max() {
+            listener.backlog = backlog;
+        }
+        Ok(listener)
+    }
+
+    /// The same socket once more, for another worker that accepts from the same queue: where
+    /// [`another`](Listener::another) cannot be had.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn share(&self) -> io::Result<Listener> {
+        let fd = Arc::new(self.fd.try_clone()?);
+        let filtered = AtomicBool::new(self.filtered.load(Relaxed));
+        Ok(Listener { fd, backlog: self.backlog, keep_alive: self.keep_alive, filtered })
+    }
+
     /// The address listened on, with the port the kernel chose if it was asked to.
     ///
     /// # Errors
@@ -120,7 +148,7 @@ impl Listener {
 
     /// What tells who waits here, and who found no room.
     pub fn queue(&self) -> ListenQueue {
-        ListenQueue(Arc::downgrade(&self.fd))
+        ListenQueue::of(&self.fd)
     }
 
     /// Has `program` look at every packet that arrives here, and decide.
@@ -182,46 +210,6 @@ impl KeepAlive {
         set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, &interval)?;
         set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, &Self::PROBES)?;
         set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &patience)
-    }
-}
-
-/// The connections that wait at a listener to be accepted. Does not keep it open.
-#[derive(Clone, Debug)]
-pub struct ListenQueue(Weak<OwnedFd>);
-
-impl ListenQueue {
-    /// How many attempts to connect found no room in it since the listener was made, counted round at
-    /// 2³²: the kernel drops them and tells nobody else. An attempt that is repeated, by default after a
-    /// second, counts again, and so does what a gate's program dropped. `None` once the listener is
-    /// closed, or if the kernel does not say.
-    pub fn overflows(&self) -> Option<u32> {
-        // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last that there is.
-        const DROPS: usize = 8;
-        let memory: [u32; DROPS + 1] = self.option(libc::SOL_SOCKET, libc::SO_MEMINFO)?;
-        Some(memory[DROPS])
-    }
-
-    /// How many wait now: their handshake is complete, and nobody has accepted them. `None` as for
-    /// [`overflows`](ListenQueue::overflows).
-    pub fn waiting(&self) -> Option<u32> {
-        // `tcpi_unacked` of `linux/tcp.h`, which of a listener says this: the fifth word after the eight
-        // bytes at the beginning. The structure grows with the kernel, at its end.
-        const UNACKED: usize = 6;
-        let info: [u32; UNACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
-        Some(info[UNACKED])
-    }
-
-    /// The beginning of an option that is made of words.
-    fn option<const N: usize>(&self, level: i32, option: i32) -> Option<[u32; N]> {
-        let fd = self.0.upgrade()?;
-        let mut words = [0_u32; N];
-        let mut len = mem::size_of_val(&words) as libc::socklen_t;
-        let place = words.as_mut_ptr().cast();
-        // SAFETY: `words` and `len` are valid for writes, and `len` says how much there is room for.
-        let result =
-            unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, place, &raw mut len) };
-        check(result).ok()?;
-        (len as usize == mem::size_of_val(&words)).then_some(words)
     }
 }
 
@@ -479,5 +467,21 @@ pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
         | libc::ETIMEDOUT
         | libc::EPERM => None,
         other => Some(AcceptError::Other(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a socket that is adopted keeps the listen queue it was given, for the others beside it.
+    #[test]
+    fn adopted_backlog() {
+        let theirs = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 37).unwrap();
+        let theirs = std::net::TcpListener::from(theirs.fd.try_clone().unwrap());
+        let ours = Listener::adopt(theirs).unwrap();
+        assert_eq!(ours.backlog, 37);
+        assert_eq!(ours.share().unwrap().backlog, 37);
+        assert_eq!(ours.another().unwrap().queue().room_max(), Some(37));
     }
 }

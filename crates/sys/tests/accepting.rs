@@ -120,6 +120,49 @@ on_both! {
     }
 }
 
+/// Purpose: a socket that somebody else made listens on, and others listen beside it: each connection
+/// reaches one of them.
+#[test]
+fn adopted_listeners_are_joined() {
+    let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = theirs.local_addr().unwrap();
+    let before = TcpStream::connect(addr).unwrap();
+    let first = Listener::adopt(theirs).unwrap();
+    let second = first.another().unwrap();
+    assert_eq!(second.local_addr().unwrap(), addr);
+    let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let waiting = |listener: &Listener| listener.queue().waiting().unwrap();
+    assert_eq!(waiting(&first) + waiting(&second), 65);
+    assert!(waiting(&first) > 1 && waiting(&second) > 0, "the kernel spreads them");
+    drop((before, clients));
+}
+
+on_both! {
+    /// Purpose: drivers that share one socket accept each connection once, however many they are.
+    fn shared_listeners<D>() {
+        let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = Listener::adopt(theirs).unwrap();
+        let addr = first.local_addr().unwrap();
+        let second = first.share().unwrap();
+        let config = DriverConfig::default();
+        let start = |listener| {
+            let mut driver = D::start(listener, &config).unwrap();
+            driver.accept(Accepting::On);
+            Rig::<D>::of(driver, addr)
+        };
+        let (mut one, mut other) = (start(first), start(second));
+        let clients: Vec<_> = (0..32).map(|_| one.connect()).collect();
+        one.until("all are accepted", |one| {
+            other.settle();
+            one.open() + other.open() == 32
+        });
+        one.settle();
+        other.settle();
+        assert_eq!(one.open() + other.open(), 32);
+        drop(clients);
+    }
+}
+
 /// Purpose: several listeners share a port chosen by the kernel; a stranger does not get in.
 #[test]
 fn another_listener_shares_the_port() {

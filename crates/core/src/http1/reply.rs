@@ -278,12 +278,28 @@ impl Connection {
     /// # Errors
     /// The content is shorter than the length announced; the connection must be reset.
     pub fn finish_body(&mut self, limits: &Limits, now: Instant) -> Result<(), LengthMismatch> {
+        self.finish_body_with(limits, now, |_| {})
+    }
+
+    /// As [`Connection::finish_body`], with the fields that `trailers` writes behind the content. Only
+    /// chunked content can be followed by some (RFC 9112 §7.1.2); otherwise they are left out.
+    ///
+    /// # Errors
+    /// As [`Connection::finish_body`].
+    pub fn finish_body_with(
+        &mut self,
+        limits: &Limits,
+        now: Instant,
+        trailers: impl FnOnce(&mut Fields<'_>),
+    ) -> Result<(), LengthMismatch> {
         match core::mem::replace(&mut self.reply, Reply::None) {
             Reply::Length(0) | Reply::UntilClose => {}
             Reply::Length(_) => return Err(LengthMismatch),
             Reply::Chunked => {
                 self.copy_tail();
-                self.output.extend_from_slice(b"0\r\n\r\n");
+                self.output.extend_from_slice(b"0\r\n");
+                trailers(&mut Fields { out: &mut self.output });
+                self.output.extend_from_slice(b"\r\n");
             }
             Reply::Raw => {
                 self.end(Ending::Linger);

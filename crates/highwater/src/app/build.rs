@@ -77,7 +77,9 @@ impl Build {
     fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
-        let Router { routes, nested, states, before, after, middleware, renderer, .. } = router;
+        let Router {
+            routes, nested, states, before, after, middleware, renderer, fallbacks, ..
+        } = router;
         let mut scope = outer.clone();
         let mut given = Vec::new();
         for state in states {
@@ -112,6 +114,12 @@ impl Build {
             }
             self.add_router(router, &format!("{prefix}{below}"), &scope);
         }
+        // A path that has routes of its own answers 405 for other methods, like any other.
+        let is_free = |route: &Route| !self.places.contains_key(&full_path(prefix, &route.path));
+        let fallbacks: Vec<Route> = fallbacks.into_iter().filter(is_free).collect();
+        for fallback in fallbacks {
+            self.add_route(fallback, prefix, id);
+        }
     }
 
     /// Makes a scope responsible for what is not found below `prefix`. Where two share a prefix, the
@@ -125,11 +133,7 @@ impl Build {
     }
 
     fn add_route(&mut self, mut route: Route, prefix: &str, scope: ScopeId) {
-        if !prefix.is_empty() {
-            // Below a prefix, `/` is the prefix itself.
-            let path = if route.path == "/" { "" } else { &route.path };
-            route.path = format!("{prefix}{path}");
-        }
+        route.path = full_path(prefix, &route.path);
         self.check_route(&route, scope);
         let index = self.endpoints.len().min(COUNT_MAX) as u16;
         let place = *self.places.entry(route.path.clone()).or_insert_with(|| {
@@ -286,6 +290,11 @@ impl PathRoutes {
         methods.push(String::from("OPTIONS"));
         methods
     }
+}
+
+/// The path of a route below `prefix`, where `/` is the prefix itself.
+fn full_path(prefix: &str, path: &str) -> String {
+    if !prefix.is_empty() && path == "/" { prefix.into() } else { format!("{prefix}{path}") }
 }
 
 /// Whether the core has a name for a method.

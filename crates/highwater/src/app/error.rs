@@ -22,9 +22,7 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// A request that cannot be answered as asked.
 ///
-/// Anything that implements [`std::error::Error`] turns into one with `?`: status 500, and a message
-/// that says nothing about the cause, which stays with the error as [`Error::source`] for the
-/// operator. What the peer is meant to read is said explicitly:
+/// What the peer is meant to read is said explicitly:
 ///
 /// ```
 /// use highwater::{Error, Path};
@@ -37,8 +35,10 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 /// }
 /// ```
 ///
-/// Like `anyhow::Error`, it does not implement [`std::error::Error`] itself; that is what lets `?`
-/// convert every other error.
+/// `?` converts errors that say what the peer is told ([`IntoError`]), and no others: an error without a
+/// status does not become a 500 unnoticed. [`Error::internal`] makes one of it on purpose:
+/// `.map_err(Error::internal)?`. Its message says nothing about the cause, which stays with the error
+/// as [`Error::source`] for the operator.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -47,6 +47,9 @@ struct Inner {
     message: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
     source: Option<BoxError>,
+    /// JSON.
+    #[cfg(feature = "json")]
+    details: Option<Box<str>>,
 }
 
 impl Error {
@@ -58,7 +61,15 @@ impl Error {
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
         let message = message.into();
-        Error(Box::new(Inner { status, code, message, headers: Vec::new(), source: None }))
+        Error(Box::new(Inner {
+            status,
+            code,
+            message,
+            headers: Vec::new(),
+            source: None,
+            #[cfg(feature = "json")]
+            details: None,
+        }))
     }
 
     /// 400 `bad_request`: the request makes no sense as it is.
@@ -130,6 +141,38 @@ impl Error {
         self
     }
 
+    /// The error with more for programs to read: which fields are wrong, say. In the shape that errors
+    /// have by default it is the member `details`. What cannot be serialized makes it a 500.
+    ///
+    /// ```
+    /// use highwater::Error;
+    /// use serde::Serialize;
+    ///
+    /// #[derive(Serialize)]
+    /// struct Wrong { field: &'static str, reason: &'static str }
+    ///
+    /// let wrong = [Wrong { field: "email", reason: "has no @" }];
+    /// let error = Error::unprocessable("the form is not complete").with_details(&wrong);
+    /// assert_eq!(error.details(), Some(r#"[{"field":"email","reason":"has no @"}]"#));
+    /// ```
+    #[cfg(feature = "json")]
+    #[must_use]
+    pub fn with_details(mut self, details: &(impl serde::Serialize + ?Sized)) -> Self {
+        match serde_json::to_string(details) {
+            Ok(details) => {
+                self.0.details = Some(details.into());
+                self
+            }
+            Err(error) => Error::internal(error),
+        }
+    }
+
+    /// What programs can read besides the code, as JSON.
+    #[cfg(feature = "json")]
+    pub fn details(&self) -> Option<&str> {
+        self.0.details.as_deref()
+    }
+
     /// The status of its response.
     pub fn status(&self) -> StatusCode {
         self.0.status
@@ -191,14 +234,20 @@ impl Error {
     }
 
     /// The shape errors have unless the application gives them another:
-    /// `{"error":{"code":…,"message":…}}`.
+    /// `{"error":{"code":…,"message":…}}`, and `details` if there are some.
     pub(crate) fn render(&self) -> Response {
         let mut body = String::with_capacity(40 + self.0.code.len() + self.0.message.len());
         body.push_str("{\"error\":{\"code\":\"");
         escape_json(self.0.code, &mut body);
         body.push_str("\",\"message\":\"");
         escape_json(&self.0.message, &mut body);
-        body.push_str("\"}}");
+        body.push('"');
+        #[cfg(feature = "json")]
+        if let Some(details) = &self.0.details {
+            body.push_str(",\"details\":");
+            body.push_str(details);
+        }
+        body.push_str("}}");
         let mut response = body.into_response().with_content_type("application/json");
         response.set_status(self.0.status);
         response
@@ -221,14 +270,59 @@ fn escape_json(text: &str, out: &mut String) {
     }
 }
 
-impl<E: StdError + Send + Sync + 'static> From<E> for Error {
-    /// Status 500, with `error` as the source; but a failure of the request's own body is the peer's
-    /// doing and keeps its status.
+/// What turns into an [`Error`] with `?`: it says itself what the peer is told.
+///
+/// ```
+/// use highwater::{Error, IntoError};
+///
+/// enum OrderError {
+///     Unknown(u64),
+///     Database(std::io::Error),
+/// }
+///
+/// impl IntoError for OrderError {
+///     fn into_error(self) -> Error {
+///         match self {
+///             OrderError::Unknown(id) => Error::not_found(format!("there is no order {id}")),
+///             OrderError::Database(cause) => Error::internal(cause),
+///         }
+///     }
+/// }
+///
+/// fn find(id: u64) -> Result<String, OrderError> {
+///     Err(OrderError::Unknown(id))
+/// }
+///
+/// fn show() -> Result<String, Error> {
+///     let order = find(7)?;
+///     let rate = std::fs::read_to_string("rate").map_err(Error::internal)?;
+///     Ok(order + &rate)
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`?` does not know what a peer is to be told of `{Self}`",
+    // The compiler shows no note where `?` is used, so the remedy stands in the label.
+    label = "write `.map_err(Error::internal)?` if it is our fault, or implement `IntoError`",
+    note = "write `.map_err(Error::internal)?` if it is our fault: a 500 that keeps its cause for the \
+            operator; or `.map_err(|error| Error::bad_request(error.to_string()))?` if it is the peer's",
+    note = "implement `IntoError` for an error type of your own, or return `Result<_, YourError>` with \
+            `impl IntoResponse for YourError`"
+)]
+pub trait IntoError {
+    /// What the peer is told.
+    fn into_error(self) -> Error;
+}
+
+/// A failure of the request's own body is the peer's doing and has its status.
+impl IntoError for BodyError {
+    fn into_error(self) -> Error {
+        self.to_error()
+    }
+}
+
+impl<E: IntoError> From<E> for Error {
     fn from(error: E) -> Self {
-        match (&error as &dyn Any).downcast_ref::<BodyError>() {
-            Some(failure) => failure.to_error(),
-            None => Error::internal(error),
-        }
+        error.into_error()
     }
 }
 
@@ -277,10 +371,26 @@ mod tests {
         );
     }
 
-    /// Purpose: what `?` converts tells the peer nothing and the operator everything.
+    /// Purpose: details stand in the default rendering as they are, and what cannot be serialized is
+    /// our own fault.
+    #[cfg(feature = "json")]
     #[test]
-    fn converted_errors_keep_their_secret() {
-        let failed = || -> Result<u8, Error> { Ok("db://user:secret@host".parse::<u8>()?) };
+    fn details_are_rendered() {
+        let error = Error::unprocessable("no").with_details(&[1, 2]);
+        assert_eq!(
+            error.render().body().as_bytes(),
+            Some(&br#"{"error":{"code":"unprocessable","message":"no","details":[1,2]}}"#[..])
+        );
+        let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
+        assert_eq!(Error::unprocessable("no").with_details(&keys).status().as_u16(), 500);
+    }
+
+    /// Purpose: what is made internal tells the peer nothing and the operator everything.
+    #[test]
+    fn internal_errors_keep_their_secret() {
+        let failed = || -> Result<u8, Error> {
+            "db://user:secret@host".parse::<u8>().map_err(Error::internal)
+        };
         let error = failed().expect_err("it is no number");
         assert_eq!((error.status().as_u16(), error.code()), (500, "internal"));
         assert_eq!(error.message(), "Internal Server Error");

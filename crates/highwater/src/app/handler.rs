@@ -238,8 +238,8 @@ pub trait Callable<Args>: Send + Sync + 'static {
     note = "a handler returns, or its future resolves to, text (`&'static str`, `String`), bytes \
             (`Bytes`, `Vec<u8>`), `Json(value)`, `Html(text)`, a `StatusCode`, \
             `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
-    note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` to \
-            use `?` on any error, or implement `IntoResponse` for your own type"
+    note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` for \
+            what can fail, or implement `IntoResponse` for your own type"
 )]
 pub trait Answer<Way>: Sized {
     /// How it is run.

@@ -175,6 +175,16 @@ impl OwnedHead {
         self.push_field(name, value);
     }
 
+    /// Puts other fields in place of all of them.
+    #[cfg(feature = "tower")]
+    pub(crate) fn set_fields(&mut self, fields: &http::HeaderMap) {
+        self.section.clear();
+        self.fields.clear();
+        for (name, value) in fields {
+            self.push_field(name.as_str(), value.as_bytes());
+        }
+    }
+
     fn push_field(&mut self, name: &str, value: &[u8]) {
         let at = |length: usize| u32::try_from(length).expect("heads are bounded far below 4 GiB");
         let start = at(self.section.len());

@@ -48,8 +48,8 @@ const BINARY: &str = "application/octet-stream";
     label = "this cannot be sent to a peer",
     note = "a handler returns text (`&'static str`, `String`), bytes (`Bytes`, `Vec<u8>`), `Json(value)`, \
             `Html(text)`, a `StatusCode`, `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
-    note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` to \
-            use `?` on any error, or implement `IntoResponse` for your own type"
+    note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` for \
+            what can fail, or implement `IntoResponse` for your own type"
 )]
 pub trait IntoResponse {
     /// The response this means.

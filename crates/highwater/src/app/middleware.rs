@@ -41,18 +41,18 @@ where
 /// A request on its way through middleware. It owns what it holds.
 #[derive(Debug)]
 pub struct MiddlewareRequest {
-    head: OwnedHead,
-    params: Params,
-    body: OwnedBody,
-    peer: Option<SocketAddr>,
-    disconnected: OnceCell<Disconnected>,
-    extensions: Extensions,
-    app: Arc<Shared>,
-    target: Target,
+    pub(super) head: OwnedHead,
+    pub(super) params: Params,
+    pub(super) body: OwnedBody,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) disconnected: OnceCell<Disconnected>,
+    pub(super) extensions: Extensions,
+    pub(super) app: Arc<Shared>,
+    pub(super) target: Target,
 }
 
 #[derive(Debug)]
-enum OwnedBody {
+pub(super) enum OwnedBody {
     Whole(Bytes),
     Stream(BodyStream),
 }
@@ -165,7 +165,7 @@ impl MiddlewareRequest {
 }
 
 /// The rest of the way to the handler.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Next {
     app: Arc<Shared>,
     target: Target,

@@ -15,6 +15,8 @@
 )]
 
 mod admit;
+#[cfg(feature = "tower")]
+mod around;
 mod body;
 mod build;
 mod concurrency;
@@ -46,7 +48,7 @@ pub use build::BuildError;
 pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
-pub use error::{BoxError, Error};
+pub use error::{BoxError, Error, IntoError};
 pub use extract::{
     BodyUse, Cookies, Draining, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr,
     RawQuery, Requirements, State,
@@ -61,7 +63,13 @@ pub use request::{Headers, Request};
 pub use response::{Html, IntoResponse, Redirect, Response};
 pub use router::Router;
 
-pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel};
+#[cfg(feature = "tower")]
+pub(crate) use around::{Resume, to_parts};
+pub(crate) use body::{
+    BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, StreamFailed, channel, sender,
+};
+#[cfg(feature = "tower")]
+pub(crate) use body::{Content, poll_piece};
 pub(crate) use concurrency::Permit;
 pub(crate) use dispatch::{Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;

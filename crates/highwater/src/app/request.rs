@@ -199,6 +199,12 @@ impl<'a> Request<'a> {
         self.extensions.borrow_mut().insert(value);
     }
 
+    /// A copy of all that was attached.
+    #[cfg(feature = "tower")]
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.extensions.borrow().clone()
+    }
+
     /// The value of type `T` that was attached.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
         self.extensions.borrow().get::<T>().cloned()

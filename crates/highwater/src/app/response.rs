@@ -225,6 +225,19 @@ impl Response {
         Response { error: Some(error), ..Response::new(status) }
     }
 
+    /// Takes out the error this tells of, once it has its shape.
+    #[cfg(feature = "tower")]
+    pub(crate) fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+
+    /// Says that this tells of `error`, and has its shape already.
+    #[cfg(feature = "tower")]
+    pub(crate) fn set_rendered_error(&mut self, error: Error) {
+        self.error = Some(error);
+        self.rendered = true;
+    }
+
     /// Whether this tells of an error, rendered or not.
     pub(crate) fn is_error(&self) -> bool {
         self.error.is_some()

@@ -86,6 +86,8 @@ pub struct Router {
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
+    /// Routes for what no other route of this router or a nested one has.
+    pub(super) fallbacks: Vec<Route>,
 }
 
 /// A route as it was registered.
@@ -321,6 +323,13 @@ impl Router {
     /// handlers want and nobody provides, bodies taken twice.
     pub fn build(self) -> Result<App, BuildError> {
         build(self)
+    }
+
+    /// Has the routes of `router` answer what no other route has.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with_fallbacks(mut self, router: Router) -> Self {
+        self.fallbacks.extend(router.routes);
+        self
     }
 
     fn register<M: 'static>(

@@ -11,7 +11,7 @@ use highwater_core::time::{Clock, Instant};
 use super::context::Context;
 use super::inbox::{Done, Inbox, Token};
 use super::pool::Ticket;
-use super::respond::{Rest, push};
+use super::respond::{Rest, finish, push};
 use super::slot::{Slot, Task};
 use super::worker::State;
 use crate::app::{
@@ -342,7 +342,7 @@ impl<C: Clock> State<C> {
                 Poll::Ready(Some(Ok(piece))) => push(connection, piece),
                 Poll::Ready(None) => {
                     slot.feed = None;
-                    match connection.finish_body(&responder.limits, *now) {
+                    match finish(connection, &mut content, &responder.limits, *now) {
                         Ok(()) => {
                             // Content of known length ends without a byte.
                             responder.recycle(connection.reclaim_buffer());

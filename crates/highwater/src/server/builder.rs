@@ -1,39 +1,31 @@
 //! From a router to running workers: binding, starting, stopping.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{KeepAlive, Listener, cpu, limits};
+use highwater_sys::{Listener, Waker, cpu, limits};
 
-use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
 use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
 use super::crew::{Crew, Post, Watch};
+use super::error::ServerError;
+use super::listen::listen;
 use super::memory::BodyMemory;
+use super::observer::Observer;
 use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
-use super::port;
 use super::run::Phase;
+#[cfg(feature = "tower")]
+use super::stop::{Stop, Stopper};
 use super::transport::{self, Kind};
 use super::worker::WorkerParts;
-use crate::admission::gate::WorkerGate;
 use crate::admission::{AtWork, Opening, Wanted};
-use crate::app::{App, BuildError, EndpointInfo, Router};
+use crate::app::{App, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
-
-/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
-/// apart in the background: one that was killed has been seen to hold its port for some
-/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
-const BIND_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long to wait before trying again.
-const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
@@ -57,6 +49,7 @@ pub struct Server {
     config: ServerConfig,
     readiness: Readiness,
     metrics: Metrics,
+    listener: Option<std::net::TcpListener>,
 }
 
 impl Server {
@@ -67,7 +60,18 @@ impl Server {
             config: ServerConfig::default(),
             readiness: Readiness::default(),
             metrics: Metrics::new(),
+            listener: None,
         }
+    }
+
+    /// Serves on a socket that is bound and listens already, whatever address is set: one of a service
+    /// manager, or of a test.
+    ///
+    /// The other workers listen beside it, with the same backlog. Where they may not (it belongs to
+    /// another user, its port is privileged), all workers accept from this one socket.
+    pub fn listener(mut self, listener: std::net::TcpListener) -> Self {
+        self.listener = Some(listener);
+        self
     }
 
     /// Replaces all settings.
@@ -108,7 +112,7 @@ impl Server {
     /// # Errors
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
-        let Server { router, config, readiness, metrics } = self;
+        let Server { router, config, readiness, metrics, listener } = self;
         let log = log::Session::open(config.log);
         if metrics.has_begun() {
             return Err(ServerError::Metrics);
@@ -118,7 +122,7 @@ impl Server {
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
-        let listeners = listen(&config, workers)?;
+        let listeners = listen(listener, &config, workers)?;
         let address =
             listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
@@ -245,7 +249,7 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
     }
 }
 
-fn endpoint_names(app: &App) -> Vec<&str> {
+pub(super) fn endpoint_names(app: &App) -> Vec<&str> {
     app.endpoints().iter().map(EndpointInfo::name).collect()
 }
 
@@ -257,85 +261,6 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
         Pin::Auto => workers == cores.len() && workers > 1,
     };
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
-}
-
-/// One listener for each worker.
-fn listen(config: &ServerConfig, workers: usize) -> Result<Vec<Listener>, ServerError> {
-    let wanted = config.listen;
-    let mut listeners = vec![bind(wanted, config)?];
-    for _ in 1..workers {
-        let another = listeners[0].another().map_err(|error| ServerError::bind(wanted, error))?;
-        listeners.push(another);
-    }
-    Ok(listeners)
-}
-
-/// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
-    let mut listener = bind_patiently(address)?;
-    if let Some(idle) = config.tcp_keep_alive {
-        // What a client is allowed before it counts as slow must not count as dead.
-        let keep_alive = KeepAlive { idle, unacknowledged_max: config.limits.write_timeout };
-        listener.keep_alive(keep_alive).map_err(|error| ServerError::bind(address, error))?;
-    }
-    Ok(listener)
-}
-
-fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
-    let until = Instant::now() + BIND_PATIENCE;
-    loop {
-        match Listener::bind(address, BACKLOG) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(BIND_PAUSE);
-            }
-            bound => return bound.map_err(|error| ServerError::bind(address, error)),
-        }
-    }
-}
-
-/// The metrics port: a worker of its own, which no overload of the others can reach.
-struct Observer {
-    address: SocketAddr,
-    crew: Crew,
-}
-
-impl Observer {
-    fn start(
-        wanted: SocketAddr,
-        config: &ServerConfig,
-        metrics: &Metrics,
-        readiness: &Readiness,
-        watch: &Arc<Watch>,
-    ) -> Result<Self, ServerError> {
-        let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted, config)?;
-        let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
-        let own = Metrics::new();
-        own.begin(&endpoint_names(&app), 1);
-        let mut crew = Crew::new(Arc::default(), Arc::clone(watch));
-        crew.hire(Post {
-            name: "highwater-metrics".into(),
-            core: None,
-            // Whatever the others use: this must work wherever they do not.
-            kind: Kind::Epoll,
-            listener,
-            pool: Pool::new(1, config.patience, 1),
-            gives_up_rights: true,
-            parts: WorkerParts {
-                app,
-                limits: port::limits(),
-                connections_max: port::connections_max(),
-                metrics: own.worker(0),
-                gate: WorkerGate::open(),
-                patience: config.patience,
-                queue_target: config.queue_target,
-                deadline_max: config.deadline_max,
-                think_max: THINK_MAX,
-                bounds: Bounds { newest_win: true, ..Bounds::default() },
-            },
-        })?;
-        Ok(Observer { address, crew })
-    }
 }
 
 /// A server at work. Dropping it stops it without a drain.
@@ -404,7 +329,32 @@ impl Running {
                 break;
             }
         }
-        let outcome = self.end(Some(signals));
+        let outcome = self.end(|waker, left| is_hurried(signals, waker, left));
+        log::flush();
+        outcome
+    }
+
+    /// Serves until `stopper` is told how to stop, or is told to cut while it drains.
+    #[cfg(feature = "tower")]
+    pub(crate) fn until_told(mut self, stopper: &Stopper) -> Result<(), ServerError> {
+        if let Some(admission) = &self.admission {
+            admission.give_up_rights();
+        }
+        stopper.wakes(&self.watch.waker);
+        while !self.watch.has_failed() {
+            match stopper.told() {
+                None => self.watch.waker.wait(Duration::MAX).map_err(ServerError::Worker)?,
+                Some(Stop::Drain) => break,
+                Some(Stop::Cut) => {
+                    self.drain_timeout = Duration::ZERO;
+                    break;
+                }
+            }
+        }
+        let outcome = self.end(|waker, left| {
+            quietly(waker, left)?;
+            Ok(stopper.told() == Some(Stop::Cut))
+        });
         log::flush();
         outcome
     }
@@ -414,17 +364,21 @@ impl Running {
     /// # Errors
     /// A worker failed: its driver, or a panic escaped.
     pub fn stop(&mut self) -> Result<(), ServerError> {
-        self.end(None)
+        self.end(quietly)
     }
 
-    /// Drains, cuts what is left at the deadline or when a further signal comes, and stops.
-    fn end(&mut self, signals: Option<&Signals>) -> Result<(), ServerError> {
+    /// Drains, cuts what is left at the deadline or when `wait` says so, and stops. `wait` waits for the
+    /// waker, for at most as long as it is told.
+    fn end(
+        &mut self,
+        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
+    ) -> Result<(), ServerError> {
         self.readiness.drain();
         self.crew.drain();
-        self.wait(self.drain_timeout, signals)?;
+        self.until_ended(self.drain_timeout, wait)?;
         if !self.crew.has_ended() {
             self.crew.cut();
-            self.wait(CUT_GRACE, None)?;
+            self.until_ended(CUT_GRACE, quietly)?;
         }
         let outcome = self.crew.join();
         self.pool.close();
@@ -436,28 +390,38 @@ impl Running {
         outcome.and(observed).map_err(ServerError::Worker)
     }
 
-    /// Waits until all workers have ended, for at most `timeout`; a signal to stop ends it, too.
-    fn wait(&self, timeout: Duration, signals: Option<&Signals>) -> Result<(), ServerError> {
+    /// Waits until all workers have ended, for at most `timeout`, or until `wait` returns true.
+    fn until_ended(
+        &self,
+        timeout: Duration,
+        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
+    ) -> Result<(), ServerError> {
         let begun = Instant::now();
         while !self.crew.has_ended() {
             let left = timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() {
+            if left.is_zero() || wait(&self.watch.waker, left)? {
                 break;
-            }
-            let Some(signals) = signals else {
-                self.watch.waker.wait(left).map_err(ServerError::Worker)?;
-                continue;
-            };
-            match signals.wait_or(&self.watch.waker, Some(left)).map_err(ServerError::signals)? {
-                // A terminal that closes is no reason to hurry.
-                None | Some(Signal::HangUp) => {}
-                Some(signal) => {
-                    log::info!("the drain ends now", signal = %signal);
-                    break;
-                }
             }
         }
         Ok(())
+    }
+}
+
+/// Waits for the waker alone; nobody is in a hurry.
+fn quietly(waker: &Waker, left: Duration) -> Result<bool, ServerError> {
+    waker.wait(left).map_err(ServerError::Worker)?;
+    Ok(false)
+}
+
+/// Waits for the waker; returns whether a signal says that the drain is to end.
+fn is_hurried(signals: &Signals, waker: &Waker, left: Duration) -> Result<bool, ServerError> {
+    match signals.wait_or(waker, Some(left)).map_err(ServerError::signals)? {
+        // A terminal that closes is no reason to hurry.
+        None | Some(Signal::HangUp) => Ok(false),
+        Some(signal) => {
+            log::info!("the drain ends now", signal = %signal);
+            Ok(true)
+        }
     }
 }
 
@@ -474,56 +438,10 @@ impl Drop for Running {
     }
 }
 
-/// Why a server could not start, or had to stop.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// The router is inconsistent.
-    Build(BuildError),
-    /// An address cannot be listened on.
-    Bind(SocketAddr, io::Error),
-    /// The transport asked for cannot be had; says which and why.
-    Transport(String),
-    /// Excess work cannot be turned away as asked; says why, and what to do instead.
-    Admission(String),
-    /// A worker could not start, or its driver failed.
-    Worker(io::Error),
-    /// The [`Metrics`] describe another server, or one that could not start; make new ones.
-    Metrics,
-    /// Signals could not be set up.
-    Signals(io::Error),
-}
-
-impl ServerError {
-    fn bind(address: SocketAddr, error: io::Error) -> Self {
-        ServerError::Bind(address, error)
-    }
-
-    fn signals(error: io::Error) -> Self {
-        ServerError::Signals(error)
-    }
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerError::Build(error) => write!(f, "{error}"),
-            // It names the address and the remedy.
-            ServerError::Bind(_, error) => write!(f, "{error}"),
-            ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
-            ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
-            ServerError::Metrics => f.write_str(
-                "these metrics describe another server already; each needs `Metrics::new()` of its own",
-            ),
-            ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ServerError {}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::server::Inbox;
 

@@ -14,7 +14,7 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
-use super::builder::ServerError;
+use super::error::ServerError;
 use super::inbox::Inbox;
 use super::pool::{Full, Pool, panic_text};
 use super::run::{self, Phase};

@@ -35,6 +35,7 @@ mod config;
 mod context;
 mod crew;
 mod crowd;
+mod error;
 #[cfg(test)]
 mod gated;
 mod handover;
@@ -42,7 +43,9 @@ mod inbox;
 mod inspect;
 mod ledger;
 mod lifetime;
+mod listen;
 mod memory;
+mod observer;
 mod orphans;
 mod pool;
 mod port;
@@ -51,6 +54,8 @@ mod run;
 mod serve;
 mod served_time;
 mod slot;
+#[cfg(feature = "tower")]
+mod stop;
 mod sync;
 mod transport;
 mod upload;
@@ -58,12 +63,15 @@ mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
 pub use crate::log::LogFormat;
-pub use builder::{Running, Server, ServerError};
+pub use builder::{Running, Server};
 pub use config::{Pin, ServerConfig, TransportChoice};
+pub use error::ServerError;
 pub use highwater_sys::signal::{Signal, Signals};
 
 pub(crate) use admit::THINK_MAX;
 pub(crate) use bounds::Bounds;
 pub(crate) use inbox::Inbox;
 pub(crate) use pool::{Full, Pool};
+#[cfg(feature = "tower")]
+pub(crate) use stop::{Stop, Stopper};
 pub(crate) use worker::{Worker, WorkerParts};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use highwater_core::http1::{Connection, Fields, LengthMismatch, Limits, Payload};
 use highwater_core::time::Instant;
 
-use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response};
+use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response, StreamFailed};
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
 const SPARE_BUFFERS_MAX: usize = 256;
@@ -126,6 +126,21 @@ pub(super) fn push(to: &mut Connection, piece: Guarded<Bytes>) -> Result<(), Len
     } else {
         to.push_shared(Bytes::from_owner(piece))
     }
+}
+
+/// Ends streamed content that has no further piece, with its trailers.
+pub(super) fn finish(
+    to: &mut Connection,
+    content: &mut ByteStream,
+    limits: &Limits,
+    now: Instant,
+) -> Result<(), LengthMismatch> {
+    let trailers = content.take_trailers().map_err(|StreamFailed| LengthMismatch)?;
+    to.finish_body_with(limits, now, |fields| {
+        for (name, value) in trailers.iter() {
+            fields.push(name.as_str(), value.as_bytes());
+        }
+    })
 }
 
 /// Whether the response is a stream of server-sent events, which has no end that a client waits for.

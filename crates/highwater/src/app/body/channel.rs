@@ -43,7 +43,7 @@ pub(crate) fn channel(capacity: usize, writer: Waker) -> (BodyFeed, BodyStream) 
 }
 
 /// Makes the two ends of a response's body.
-pub(super) fn sender(capacity: usize) -> (BodySender, BodyStream) {
+pub(crate) fn sender(capacity: usize) -> (BodySender, BodyStream) {
     let queue = Queue::new(capacity, None);
     (BodySender(queue.clone()), BodyStream(Source::Queue(queue)))
 }
@@ -141,9 +141,15 @@ impl Queue {
         }
     }
 
+    fn unread(&self, rest: Bytes) {
+        let mut state = self.lock();
+        state.buffered += rest.len() + PIECE_COST;
+        state.pieces.push_front(rest);
+    }
+
     fn poll_room(&self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
         let mut state = self.lock();
-        if state.reader_gone {
+        if state.reader_gone || state.end.is_some() {
             return Poll::Ready(Err(Closed));
         }
         if state.buffered < self.capacity {
@@ -271,6 +277,19 @@ impl BodySender {
         Ok(())
     }
 
+    /// Whether [`BodySender::try_send`] would find room; if not, the task is woken when it would.
+    ///
+    /// # Errors
+    /// As [`BodySender::send`].
+    pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        self.0.poll_room(context)
+    }
+
+    /// As [`BodySender::finish`], for who does not own it.
+    pub(super) fn end(&mut self) {
+        self.0.end(Ok(()));
+    }
+
     /// Queues `piece` if there is room; gives it back if not, or if nobody reads any more.
     ///
     /// # Errors
@@ -387,6 +406,14 @@ impl BodyStream {
             return Err(BodyError::from(Reject::BodyTooLarge));
         }
         Ok(whole.freeze())
+    }
+
+    /// Puts the rest of a piece back in front of what is left.
+    pub(super) fn unread(&mut self, rest: Bytes) {
+        match &mut self.0 {
+            Source::Whole(bytes) => *bytes = Some(rest),
+            Source::Queue(queue) => queue.unread(rest),
+        }
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {

@@ -7,6 +7,7 @@
 
 mod channel;
 mod pool;
+mod upgraded;
 
 use std::fmt;
 use std::future::Future;
@@ -15,12 +16,15 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use http::HeaderMap;
 
 use super::error::BoxError;
 use super::guard::{Guarded, GuardedFuture, drop_guarded, guarded};
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
-pub(crate) use channel::{BodyFeed, channel};
+pub(crate) use channel::{BodyFeed, channel, sender};
 pub(crate) use pool::Pooled;
+#[cfg(feature = "tower")]
+pub(crate) use upgraded::poll_piece;
 
 /// How many bytes [`Body::channel`] holds before its sender has to wait: as much as a connection
 /// encodes ahead (`Limits::output_max`), so that neither is the narrower.
@@ -47,10 +51,16 @@ pub(crate) enum Repr {
     Upgrade(OnUpgrade),
 }
 
-/// Content in pieces, whatever the application makes it of.
-pub(crate) struct ByteStream(Guarded<Pin<Box<DynStream>>>);
+/// Streamed content, and what follows it.
+pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
+    /// The trailer fields, once the stream has ended. They are sent where the content is chunked.
+    fn take_trailers(self: Pin<&mut Self>) -> HeaderMap {
+        HeaderMap::new()
+    }
+}
 
-type DynStream = dyn Stream<Item = Result<Bytes, BoxError>> + Send;
+/// Content in pieces, whatever the application makes it of.
+pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Content>>>);
 
 /// Streamed content failed: by an error of its own, or a panic. It must not be polled again.
 #[derive(Debug)]
@@ -68,7 +78,11 @@ impl ByteStream {
         B: Into<Bytes>,
         E: Into<BoxError>,
     {
-        ByteStream(Guarded::new(Box::pin(Pieces(Box::pin(stream)))))
+        ByteStream::of(Pieces(Box::pin(stream)))
+    }
+
+    fn of(content: impl Content + 'static) -> Self {
+        ByteStream(Guarded::new(Box::pin(content)))
     }
 
     /// The next piece; `None` at the end.
@@ -85,6 +99,18 @@ impl ByteStream {
                 .map(|next| next.map(|piece| piece.map(Guarded::new).map_err(|_| StreamFailed))),
             Err(_) => Poll::Ready(Some(Err(StreamFailed))),
         }
+    }
+
+    /// The trailer fields, once there is no next piece.
+    pub(crate) fn take_trailers(&mut self) -> Result<Guarded<HeaderMap>, StreamFailed> {
+        guarded(|| self.0.as_mut().take_trailers()).map(Guarded::new).map_err(|_| StreamFailed)
+    }
+
+    /// The content for code of the application that wants it, layers: they get its errors as they are,
+    /// and a panic ends where that code is polled. Dropping it stays guarded.
+    #[cfg(feature = "tower")]
+    pub(crate) fn content(&mut self) -> Pin<&mut dyn Content> {
+        self.0.as_mut()
     }
 }
 
@@ -104,7 +130,8 @@ impl OnUpgrade {
     }
 }
 
-/// A connection that has left HTTP behind.
+/// A connection that has left HTTP behind: two streams of pieces, or, as a whole, a
+/// [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
 #[derive(Debug)]
 pub struct Upgraded {
     /// What the peer sends, beginning with the first byte after its request.
@@ -204,6 +231,12 @@ impl Body {
         Body(Repr::Pooled(bytes))
     }
 
+    /// Streamed content that may have trailers, and how many bytes it makes if that is known.
+    #[cfg(feature = "tower")]
+    pub(crate) fn from_content(content: impl Content + 'static, length: Option<u64>) -> Self {
+        Body(Repr::Stream(ByteStream::of(content), length))
+    }
+
     pub(crate) fn from_upgrade(on_upgrade: OnUpgrade) -> Self {
         Body(Repr::Upgrade(on_upgrade))
     }
@@ -294,4 +327,12 @@ where
             .poll_next(context)
             .map(|next| next.map(|piece| piece.map(Into::into).map_err(Into::into)))
     }
+}
+
+impl<S, B, E> Content for Pieces<S>
+where
+    S: Stream<Item = Result<B, E>> + Send,
+    B: Into<Bytes>,
+    E: Into<BoxError>,
+{
 }

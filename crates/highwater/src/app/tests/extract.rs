@@ -284,7 +284,7 @@ fn bodies() {
     async fn streamed(mut body: BodyStream) -> Result<String, Error> {
         let mut all = Vec::new();
         while let Some(piece) = body.next().await {
-            all.push(String::from_utf8(piece?.to_vec())?);
+            all.push(String::from_utf8(piece?.to_vec()).map_err(Error::internal)?);
         }
         Ok(all.join("|"))
     }

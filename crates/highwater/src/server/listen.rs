@@ -1,0 +1,77 @@
+//! What do the workers of a server accept from?
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_sys::{KeepAlive, Listener};
+
+use super::accept::BACKLOG;
+use super::config::ServerConfig;
+use super::error::ServerError;
+
+/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
+/// apart in the background: one that was killed has been seen to hold its port for some
+/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
+const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait before trying again.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
+
+/// One listener for each worker: on a socket that was given, or else on the address that is set.
+pub(super) fn listen(
+    given: Option<std::net::TcpListener>,
+    config: &ServerConfig,
+    workers: usize,
+) -> Result<Vec<Listener>, ServerError> {
+    let address = given.as_ref().and_then(|given| given.local_addr().ok()).unwrap_or(config.listen);
+    let failed = |error| ServerError::bind(address, error);
+    let is_given = given.is_some();
+    let first = match given {
+        Some(given) => adopt(given, config).map_err(failed)?,
+        None => bind(address, config)?,
+    };
+    let mut listeners = vec![first];
+    for _ in 1..workers {
+        let another = match listeners[0].another() {
+            Err(_) if is_given => listeners[0].share(),
+            another => another,
+        };
+        listeners.push(another.map_err(failed)?);
+    }
+    Ok(listeners)
+}
+
+/// Takes over a socket that listens.
+fn adopt(given: std::net::TcpListener, config: &ServerConfig) -> io::Result<Listener> {
+    let mut listener = Listener::adopt(given)?;
+    keep_alive(&mut listener, config)?;
+    Ok(listener)
+}
+
+/// Listens, and waits a moment for a predecessor to let go of the port.
+pub(super) fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
+    let mut listener = bind_patiently(address)?;
+    keep_alive(&mut listener, config).map_err(|error| ServerError::bind(address, error))?;
+    Ok(listener)
+}
+
+/// Has the kernel look after the peers of connections, if that is wanted.
+fn keep_alive(listener: &mut Listener, config: &ServerConfig) -> io::Result<()> {
+    let Some(idle) = config.tcp_keep_alive else { return Ok(()) };
+    // What a client is allowed before it counts as slow must not count as dead.
+    listener.keep_alive(KeepAlive { idle, unacknowledged_max: config.limits.write_timeout })
+}
+
+fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
+    let until = Instant::now() + BIND_PATIENCE;
+    loop {
+        match Listener::bind(address, BACKLOG) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(BIND_PAUSE);
+            }
+            bound => return bound.map_err(|error| ServerError::bind(address, error)),
+        }
+    }
+}

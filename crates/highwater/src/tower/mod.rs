@@ -1,0 +1,74 @@
+//! How do I serve what I have: an axum application, or any other `tower` service?
+//!
+//! As it is. [`serve`] stands where `axum::serve` stood; the application then has deadlines, limits,
+//! overload control, the metrics port and a drain that ends. [`Router::nest_service`] and
+//! [`Router::fallback_service`] put a service below a prefix, or behind everything else, so that an
+//! application can move one route at a time; [`Router::layer`] puts `tower` layers around native routes.
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use highwater::tower::Body;
+//! use highwater::{Router, http};
+//!
+//! #[derive(Clone)]
+//! struct Echo;
+//!
+//! impl tower_service::Service<http::Request<Body>> for Echo {
+//!     type Response = http::Response<Body>;
+//!     type Error = Infallible;
+//!     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+//!
+//!     fn poll_ready(
+//!         &mut self,
+//!         _: &mut std::task::Context<'_>,
+//!     ) -> std::task::Poll<Result<(), Infallible>> {
+//!         std::task::Poll::Ready(Ok(()))
+//!     }
+//!
+//!     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+//!         std::future::ready(Ok(http::Response::new(request.into_body())))
+//!     }
+//! }
+//!
+//! let app = Router::new().get("/health", || "ok").nest_service("/echo", Echo);
+//! # app.build().unwrap();
+//! ```
+//!
+//! **Where a service runs.** On the worker that has the connection, within that worker's Tokio runtime,
+//! which has one thread. A service's future need not be `Send` and never changes threads. What it spawns
+//! with `tokio::spawn` runs there, too; what was made on another runtime before (a pool of database
+//! connections) works, and wakes the worker across threads. What blocks, blocks all that the worker
+//! does: `tokio::task::spawn_blocking` works, `block_in_place` does not (it panics on a runtime with one
+//! thread).
+//!
+//! **One service for all workers.** The service is cloned for each request, as `tower` intends; what
+//! its clones share (a `Semaphore` of a concurrency limit, say) is shared by all workers.
+//!
+//! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a
+//! response are dropped, but for a `Content-Length`, which says how long streamed content is, and so is
+//! content with the status 204, 205 or 304. A `Content-Length` that is not true, and a `Transfer-Encoding`
+//! other than `chunked`, are answered 500, and a line of the log says why. Trailers of
+//! responses are sent to clients that ask for them (`TE: trailers`), if the response's `Trailer` field
+//! names them. Trailers of requests are checked and dropped. `CONNECT` and `OPTIONS *` are answered by
+//! the server. Bodies are not bounded here, only slowed down to the pace of who reads them: a service
+//! bounds what it collects, as axum's extractors do.
+//!
+//! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
+//! `WebSocketUpgrade` works (`upgrade.rs` says how).
+
+mod body;
+mod layer;
+mod request;
+mod response;
+mod serve;
+mod service;
+mod upgrade;
+
+pub use body::Body;
+pub use layer::{Inner, InnerFuture};
+pub use serve::{Serve, ServeFuture, serve};
+pub use service::{IntoApp, IntoRoutes, ViaMake, ViaRouter, ViaService};
+
+#[cfg(doc)]
+use crate::app::Router;

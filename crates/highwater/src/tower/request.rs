@@ -1,0 +1,140 @@
+//! From a request as the worker has it to an `http::Request`.
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Uri, header, request};
+
+use super::body::Body;
+use crate::app::{BodyStream, BodyUse, Error, FromRequest, PeerAddr, Request, to_parts};
+
+/// The end of the patterns that services are registered with.
+pub(super) const REST: &str = "/{*rest}";
+
+/// A request for a service, and what its answer depends on. `PEER` says whether the peer's address is
+/// looked up, which costs a system call per connection.
+pub(super) struct Incoming<const PEER: bool> {
+    pub(super) request: http::Request<Body>,
+    pub(super) peer: Option<PeerAddr>,
+    pub(super) asked: Asked,
+}
+
+/// What of a request decides how its response is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) is_head: bool,
+    pub(super) takes_trailers: bool,
+    /// It wants to go on in another protocol, and has no content that would come before that.
+    pub(super) wants_upgrade: bool,
+}
+
+impl Asked {
+    pub(super) fn of(parts: &request::Parts) -> Self {
+        let is_bare = content_length(&parts.headers) == Some(0);
+        Asked {
+            is_head: parts.method == Method::HEAD,
+            takes_trailers: has_token(&parts.headers, &header::TE, "trailers"),
+            wants_upgrade: is_bare && parts.headers.contains_key(header::UPGRADE),
+        }
+    }
+}
+
+// Nobody else can use it: the compiler is not to offer it to who looks for an extractor.
+#[diagnostic::do_not_recommend]
+impl<const PEER: bool> FromRequest for Incoming<PEER> {
+    const BODY: BodyUse = BodyUse::Streamed;
+    const PEER: bool = PEER;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let mut parts = to_parts(request)?;
+        let prefix = prefix_segments(request.matched_path().unwrap_or_default());
+        if prefix > 0 {
+            parts.uri = below(&parts.uri, prefix)?;
+        }
+        let length = content_length(&parts.headers);
+        let body = match length {
+            Some(0) => Body::empty(),
+            length => Body::of_request(BodyStream::from_request(request)?, length),
+        };
+        let asked = Asked::of(&parts);
+        let peer = request.peer().map(PeerAddr);
+        Ok(Incoming { request: http::Request::from_parts(parts, body), peer, asked })
+    }
+}
+
+/// How much content a request has, if it says so. (The server has refused those that contradict
+/// themselves.)
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    match headers.get(header::CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok()?.trim().parse().ok(),
+        None => Some(0),
+    }
+}
+
+/// Whether a field that is a list has `token` in it.
+fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).into_iter();
+    values.filter_map(|value: &HeaderValue| value.to_str().ok()).any(|value| {
+        value.split(',').any(|item| {
+            let item = item.split(';').next().unwrap_or_default();
+            item.trim().eq_ignore_ascii_case(token)
+        })
+    })
+}
+
+/// How many segments of a path belong to the prefix that a service is nested under.
+fn prefix_segments(pattern: &str) -> usize {
+    let prefix = pattern.strip_suffix(REST).unwrap_or(pattern);
+    prefix.trim_end_matches('/').matches('/').count()
+}
+
+/// A target without the first segments of its path.
+fn below(uri: &Uri, segments: usize) -> Result<Uri, Error> {
+    let path = uri.path();
+    let rest = path.match_indices('/').nth(segments).map_or("", |(at, _)| &path[at..]);
+    let rest = if rest.is_empty() { "/" } else { rest };
+    let text = match uri.query() {
+        Some(query) => format!("{rest}?{query}"),
+        None => rest.to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(text).map_err(Error::internal)?);
+    Uri::from_parts(parts).map_err(Error::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a service sees the path below its prefix, encoded as it came, with its query.
+    #[test]
+    fn prefixes_are_cut_off() {
+        for (pattern, target, seen) in [
+            ("/a", "/a", "/"),
+            ("/a", "/a?b=c", "/?b=c"),
+            ("/a/", "/a/", "/"),
+            ("/a/{*rest}", "/a/b%2Fc/d?e", "/b%2Fc/d?e"),
+            ("/a/{*rest}", "/a//b", "//b"),
+            ("/a/{id}/b/{*rest}", "/a/1/b/c/", "/c/"),
+            ("/{*rest}", "/a/b", "/a/b"),
+            ("/", "/?a", "/?a"),
+            ("/a/{*rest}", "http://h:1/a/b?c", "http://h:1/b?c"),
+        ] {
+            let uri: Uri = target.parse().expect("it is a target");
+            let seen_by_service = below(&uri, prefix_segments(pattern)).expect("it stays one");
+            assert_eq!(seen_by_service.to_string(), seen, "{target} at {pattern}");
+        }
+    }
+
+    /// Purpose: a list is searched item by item, whatever its case, its weights and its lines.
+    #[test]
+    fn tokens_of_lists() {
+        let mut headers = HeaderMap::new();
+        assert!(!has_token(&headers, &header::TE, "trailers"));
+        headers.append(header::TE, HeaderValue::from_static("gzip;q=1, xtrailers"));
+        assert!(!has_token(&headers, &header::TE, "trailers"));
+        headers.append(header::TE, HeaderValue::from_static("deflate, Trailers;q=0.5"));
+        assert!(has_token(&headers, &header::TE, "trailers"));
+    }
+}

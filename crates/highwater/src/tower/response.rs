@@ -1,0 +1,268 @@
+//! From an `http::Response` to a response as the worker sends it, and back for layers.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes};
+use futures_core::Stream;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response};
+use http_body::Body as HttpBody;
+
+use super::body;
+use super::request::Asked;
+use crate::app::{Body, BodyRepr, BoxError, Content, Error, IntoResponse, OnUpgrade, Response};
+
+/// Content up to this size that is there at once is sent like any other bytes, without a stream.
+const WHOLE_MAX: u64 = 64 * 1024;
+
+impl<B> IntoResponse for http::Response<B>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn into_response(self) -> Response {
+        let asked = Asked { is_head: false, takes_trailers: false, wants_upgrade: false };
+        to_native(self, asked)
+    }
+}
+
+/// For native handlers. Trailers are not sent: it is not known here whether the client takes them.
+impl<B> From<http::Response<B>> for Response
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn from(response: http::Response<B>) -> Self {
+        response.into_response()
+    }
+}
+
+/// The response as the worker sends it.
+pub(super) fn to_native<B>(response: http::Response<B>, asked: Asked) -> Response
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (mut parts, body) = response.into_parts();
+    let kept = parts.extensions.remove::<Kept>().and_then(|kept| kept.take());
+    let is_upgrade = kept.as_ref().is_some_and(|kept| kept.upgrade.is_some());
+    if parts.status.is_informational() && !is_upgrade {
+        let cause = format!("a service answered {} to a request for no upgrade", parts.status);
+        return Error::internal(cause).into_response();
+    }
+    drop_chunked(&mut parts.headers);
+    let length = announced(&parts.headers);
+    let content = match parts.status {
+        // Whatever a service has put there: it is not sent, as under hyper.
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED => {
+            Body::empty()
+        }
+        _ => match content(body, length, &parts, asked) {
+            Ok(content) => content,
+            Err(error) => return error.into_response(),
+        },
+    };
+    let mut native = Response::new(parts.status).with_body(content);
+    append_fields(&mut native, parts.headers);
+    if let Some(Returned { error, upgrade }) = kept {
+        if let Some(error) = error {
+            native.set_rendered_error(error);
+        }
+        if let Some(upgrade) = upgrade {
+            native.set_body(Body::from_upgrade(upgrade));
+        }
+    }
+    native
+}
+
+/// Adds fields as they are.
+pub(super) fn append_fields(response: &mut Response, fields: HeaderMap) {
+    let mut last: Option<HeaderName> = None;
+    for (name, value) in fields {
+        last = name.or(last);
+        if let Some(name) = &last {
+            response.append_header(name.clone(), value);
+        }
+    }
+}
+
+/// Drops what a service that hands on another server's response leaves there. Other codings stay, and
+/// make the response an error: the content would have to be decoded.
+fn drop_chunked(fields: &mut HeaderMap) {
+    let mut codings = fields.get_all(header::TRANSFER_ENCODING).into_iter();
+    if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        fields.remove(header::TRANSFER_ENCODING);
+    }
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// The content, in the cheapest form that it allows.
+fn content<B>(
+    body: B,
+    announced: Option<u64>,
+    parts: &response::Parts,
+    asked: Asked,
+) -> Result<Body, Error>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let is_over = body.is_end_stream();
+    if is_over && !asked.is_head {
+        return Ok(Body::empty());
+    }
+    let exact = body.size_hint().exact();
+    let length = match asked.is_head {
+        // A router has taken out what a HEAD is not answered with; only a field still tells its length.
+        true => announced.or(exact.filter(|_| !is_over)),
+        // A field that says something else is found before the response is sent.
+        false => exact.or(announced),
+    };
+    let mut frames = Frames {
+        body: Box::pin(body),
+        first: None,
+        trailers: HeaderMap::new(),
+        allowed: if asked.takes_trailers { allowed_trailers(&parts.headers) } else { Vec::new() },
+    };
+    let is_small = length.is_some_and(|length| length <= WHOLE_MAX) && exact == length;
+    if is_small && !asked.is_head && frames.allowed.is_empty() {
+        // All of it is there in most cases. Who polls again later brings a waker.
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut frames).poll_next(&mut context) {
+            Poll::Ready(Some(Ok(bytes))) if Some(bytes.len() as u64) == length => {
+                return Ok(Body::from(bytes));
+            }
+            Poll::Ready(Some(Ok(bytes))) => frames.first = Some(bytes),
+            Poll::Ready(Some(Err(error))) => return Err(Error::internal(error)),
+            Poll::Ready(None) => return Ok(Body::empty()),
+            Poll::Pending => {}
+        }
+    }
+    Ok(Body::from_content(frames, length))
+}
+
+/// The trailer fields that a response announces (RFC 9110 §6.6.2), but for those that must stand in
+/// front of the content (§6.5.1).
+fn allowed_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::TRAILER).into_iter();
+    let texts = values.filter_map(|value: &HeaderValue| value.to_str().ok());
+    let names = texts.flat_map(|text| text.split(','));
+    names.filter_map(|name| name.trim().parse().ok()).filter(may_follow).collect()
+}
+
+fn may_follow(name: &HeaderName) -> bool {
+    const NOT: [HeaderName; 12] = [
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
+        header::CONNECTION,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
+        header::HOST,
+        header::SET_COOKIE,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+    ];
+    !NOT.contains(name)
+}
+
+/// A body's frames as a stream of bytes and what follows it.
+struct Frames<B> {
+    body: Pin<Box<B>>,
+    /// What was read before the stream was asked.
+    first: Option<Bytes>,
+    trailers: HeaderMap,
+    allowed: Vec<HeaderName>,
+}
+
+impl<B> Stream for Frames<B>
+where
+    B: HttpBody,
+    B::Error: Into<BoxError>,
+{
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        loop {
+            let frame = match ready!(self.body.as_mut().poll_frame(context)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Ok(frame)) => frame,
+            };
+            match frame.into_data() {
+                Ok(mut data) if data.has_remaining() => {
+                    let bytes = data.copy_to_bytes(data.remaining());
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                Ok(_) => {}
+                Err(frame) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        self.trailers = trailers;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<B> Content for Frames<B>
+where
+    B: HttpBody + Send,
+    B::Error: Into<BoxError>,
+{
+    fn take_trailers(mut self: Pin<&mut Self>) -> HeaderMap {
+        let mut trailers = std::mem::take(&mut self.trailers);
+        let names: Vec<HeaderName> =
+            trailers.keys().filter(|name| !self.allowed.contains(name)).cloned().collect();
+        for name in names {
+            trailers.remove(name);
+        }
+        trailers
+    }
+}
+
+/// What `http` has no place for; it comes back from the layers in the response's extensions.
+#[derive(Clone)]
+struct Kept(Arc<Mutex<Option<Returned>>>);
+
+struct Returned {
+    error: Option<Error>,
+    upgrade: Option<OnUpgrade>,
+}
+
+impl Kept {
+    fn take(&self) -> Option<Returned> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A native response for layers.
+pub(super) fn to_http(mut native: Response) -> http::Response<body::Body> {
+    let error = native.take_error();
+    let (content, upgrade) = match native.take_body().into_repr() {
+        BodyRepr::Upgrade(upgrade) => (body::Body::empty(), Some(upgrade)),
+        content => (body::Body::of_response(content), None),
+    };
+    let mut response = http::Response::new(content);
+    *response.status_mut() = native.status();
+    for (name, value) in native.headers() {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    if error.is_some() || upgrade.is_some() {
+        let kept = Kept(Arc::new(Mutex::new(Some(Returned { error, upgrade }))));
+        response.extensions_mut().insert(kept);
+    }
+    response
+}

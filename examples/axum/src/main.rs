@@ -1,0 +1,14 @@
+//! Serves the example on the address in `LISTEN`, else on 127.0.0.1:8080.
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".into());
+    let listener = TcpListener::bind(address).await?;
+    let app = highwater_example_axum::app().into_make_service_with_connect_info::<SocketAddr>();
+    highwater::serve(listener, app).await // This was: axum::serve(listener, app).await
+}

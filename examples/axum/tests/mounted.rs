@@ -1,0 +1,291 @@
+//! Do services and layers of the tower ecosystem work inside a native router?
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use axum::extract::{ConnectInfo, OriginalUri};
+use axum::routing::get;
+use common::{Answer, HIGHWATER, Server, Under};
+use futures_util::{Stream, StreamExt as _, stream};
+use highwater::server::TransportChoice;
+use highwater::tower::Body;
+use highwater::{BodyStream, Error, HeaderValue, Json, Response, Router, fixed, header, http};
+use tower_http::compression::CompressionLayer;
+use tower_http::cors::CorsLayer;
+use tower_http::decompression::RequestDecompressionLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_service::Service;
+
+/// Serves on each driver, and checks.
+fn on_both(app: impl Fn() -> Router, check: impl Fn(&Server)) {
+    for under in HIGHWATER {
+        let Under::Highwater(transport) = under else { continue };
+        check(&Server::highwater(transport, app()));
+    }
+}
+
+fn ask(server: &Server, line: &str, fields: &str, content: &[u8]) -> Answer {
+    let length = content.len();
+    let head = format!(
+        "{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}content-length: {length}\r\n\r\n"
+    );
+    Answer::parse(&server.ask(&[head.as_bytes(), content].concat()))
+}
+
+fn axum_part() -> axum::Router {
+    axum::Router::new()
+        .route("/", get(|OriginalUri(uri): OriginalUri| async move { format!("root {uri}") }))
+        .route("/{*path}", get(|OriginalUri(uri): OriginalUri| async move { uri.to_string() }))
+}
+
+/// Purpose: a service below a prefix sees paths without it; native routes stay; what neither has is
+/// answered by the fallback, and a known path with another method is 405.
+#[test]
+fn prefixes_and_fallbacks() {
+    let app = || {
+        let tenant = Router::new().nest_service("/old", axum_part());
+        Router::new()
+            .get("/health", fixed("ok"))
+            .nest_service("/axum", axum_part())
+            .nest("/tenants/{id}", tenant)
+            .fallback_service(axum::Router::new().fallback(|| async { "fallback" }))
+            .get("/native", || "native")
+    };
+    on_both(app, |server| {
+        for (path, wanted) in [
+            ("/health", "ok"),
+            ("/native", "native"),
+            ("/axum", "root /"),
+            ("/axum/", "root /"),
+            ("/axum?a=b", "root /?a=b"),
+            ("/axum/a/b%2Fc?d", "/a/b%2Fc?d"),
+            ("/tenants/7/old/a", "/a"),
+            ("/", "fallback"),
+            ("/elsewhere/a", "fallback"),
+        ] {
+            assert_eq!(server.get(path).text(), wanted, "{path}");
+        }
+        let refused = ask(server, "POST /native", "", b"");
+        assert_eq!(refused.status, 405);
+        // The service has the say about methods below its prefix.
+        let refused = ask(server, "POST /axum/a", "", b"");
+        assert_eq!((refused.status, refused.field("allow")), (405, Some("GET,HEAD")));
+    });
+}
+
+/// Purpose: `/` mounts a whole application, with the peer's address by way of its make-service.
+#[test]
+fn make_services() {
+    let peer = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.ip().to_string() };
+    let app = || {
+        let axum = axum::Router::new().route("/peer", get(peer));
+        Router::new().nest_service("/", axum.into_make_service_with_connect_info::<SocketAddr>())
+    };
+    on_both(app, |server| assert_eq!(server.get("/peer").text(), "127.0.0.1"));
+}
+
+/// Content whose second piece fails, or panics.
+fn broken(how: &'static str) -> impl Stream<Item = io::Result<&'static str>> + Send {
+    stream::iter(["piece", how]).map(|piece| match piece {
+        "fail" => Err(io::Error::other("it is a mood")),
+        "panic" => panic!("it is a mood"),
+        piece => Ok(piece),
+    })
+}
+
+/// Purpose: content that fails or panics on its way cuts its own connection off and harms nobody else,
+/// whether it is a service's or has come through a layer.
+#[test]
+fn content_that_breaks() {
+    let app = || {
+        let service = axum::Router::new()
+            .route("/fail", get(|| async { axum::body::Body::from_stream(broken("fail")) }))
+            .route("/panic", get(|| async { axum::body::Body::from_stream(broken("panic")) }));
+        let native = Router::new()
+            .get("/fail", async || Response::from(highwater::Body::stream(broken("fail"))))
+            .get("/panic", async || Response::from(highwater::Body::stream(broken("panic"))))
+            .layer(CompressionLayer::new());
+        Router::new().nest_service("/service", service).nest("/layered", native).get("/", || "fine")
+    };
+    on_both(app, |server| {
+        for path in ["/service/fail", "/service/panic", "/layered/fail", "/layered/panic"] {
+            let mut stream = server.connect();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).expect("the server reads");
+            let mut answer = Vec::new();
+            // Whether what came before is still read depends on when the reset arrives.
+            let cut = stream.read_to_end(&mut answer);
+            assert!(cut.is_err() || !answer.ends_with(b"\r\n0\r\n\r\n"), "{path}: {answer:?}");
+            assert_eq!(server.get("/").text(), "fine", "after {path}");
+        }
+    });
+}
+
+/// Purpose: a service may hand on what another server answered, `Transfer-Encoding` and all, and content
+/// with a status that has none is left out, as under `axum::serve`.
+#[test]
+fn framing_is_the_servers() {
+    let app = || {
+        let pieces = || axum::body::Body::from_stream(broken("another"));
+        let proxied = move || async move { ([("transfer-encoding", "chunked")], pieces()) };
+        let gone = move || async move { (http::StatusCode::NO_CONTENT, pieces()) };
+        let known = || async { (http::StatusCode::NOT_MODIFIED, "text") };
+        let wrong = || async { ([("content-length", "3")], "text") };
+        let service = axum::Router::new()
+            .route("/proxied", get(proxied))
+            .route("/gone", get(gone))
+            .route("/known", get(known))
+            .route("/wrong", get(wrong));
+        Router::new().fallback_service(service)
+    };
+    on_both(app, |server| {
+        let proxied = server.get("/proxied");
+        assert_eq!((proxied.status, proxied.text()), (200, "pieceanother"));
+        for (path, status) in [("/gone", 204), ("/known", 304)] {
+            let answer = server.get(path);
+            assert_eq!((answer.status, answer.text()), (status, ""), "{path}");
+        }
+        assert_eq!(server.get("/wrong").status, 500);
+    });
+}
+
+/// Fails, panics, or answers with a future that is not `Send`, by its path.
+#[derive(Clone)]
+struct Moody;
+
+impl Service<http::Request<Body>> for Moody {
+    type Response = http::Response<Body>;
+    type Error = std::io::Error;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async move {
+            match request.uri().path() {
+                "/fail" => return Err(std::io::Error::other("the disk is on fire")),
+                "/panic" => panic!("it is a mood"),
+                "/101" => {
+                    let mut response = http::Response::new(Body::empty());
+                    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+                    return Ok(response);
+                }
+                _ => {}
+            }
+            let text = std::rc::Rc::new("not Send".to_owned());
+            tokio::task::yield_now().await;
+            Ok(http::Response::new(Body::from(highwater::Bytes::from(text.as_bytes().to_vec()))))
+        })
+    }
+}
+
+/// Purpose: any service is served; its failures and panics are errors in the application's shape, and
+/// tell the peer nothing.
+#[test]
+fn failures_of_services() {
+    let app = || {
+        let shape = |error: &Error| format!("ours: {} {}", error.code(), error.message());
+        Router::new().nest_service("/", Moody).errors(shape)
+    };
+    on_both(app, |server| {
+        assert_eq!(server.get("/").text(), "not Send");
+        for path in ["/fail", "/panic", "/101"] {
+            let answer = server.get(path);
+            let wanted = (500, "ours: internal Internal Server Error");
+            assert_eq!((answer.status, answer.text()), wanted, "{path}");
+        }
+    });
+}
+
+fn with_layers() -> Router {
+    async fn length(mut body: BodyStream) -> Result<String, Error> {
+        let mut length = 0;
+        while let Some(piece) = body.next().await {
+            length += piece?.len();
+        }
+        Ok(length.to_string())
+    }
+    Router::new()
+        .layer(CorsLayer::permissive())
+        .layer(CompressionLayer::new())
+        .layer(SetResponseHeaderLayer::overriding(header::SERVER, HeaderValue::from_static("x")))
+        .layer(RequestDecompressionLayer::new())
+        .errors(|error: &Error| format!("ours: {}", error.code()))
+        .get("/text", || "text ".repeat(1000))
+        .get("/fail", || Err::<(), _>(Error::conflict("no")))
+        .post("/json", |Json(number): Json<u32>| number.to_string())
+        .post("/length", length)
+        .get("/http", || {
+            http::Response::new(http_body_util::Full::new(highwater::Bytes::from("http")))
+        })
+}
+
+/// Purpose: tower layers cover native routes, errors and 404s; they may answer themselves (a preflight),
+/// change a response (compression, fields) and the content of a request (decompression), whole or streamed.
+#[test]
+fn layers_around_native_routes() {
+    // `gzip -9n` of `12345`.
+    let zipped = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\x33\x34\x32\x36\x31\x05\x00\x1c\x3a\xf5\xcb\x05\x00\x00\x00";
+    on_both(with_layers, |server| {
+        let text = ask(server, "GET /text", "accept-encoding: gzip\r\n", b"");
+        assert_eq!(text.field("content-encoding"), Some("gzip"));
+        assert!(text.content.starts_with(&[0x1f, 0x8b]) && text.content.len() < 1000);
+        assert_eq!(server.get("/text").text(), "text ".repeat(1000));
+        let preflight = ask(
+            server,
+            "OPTIONS /text",
+            "origin: a\r\naccess-control-request-method: GET\r\n",
+            b"",
+        );
+        assert_eq!(preflight.status, 200);
+        assert_eq!(preflight.field("access-control-allow-origin"), Some("*"));
+        let failed = server.get("/fail");
+        assert_eq!((failed.status, failed.text()), (409, "ours: conflict"));
+        let missing = server.get("/missing");
+        assert_eq!((missing.status, missing.field("server")), (404, Some("x")));
+        assert_eq!(server.get("/http").text(), "http");
+        let typed = "content-type: application/json\r\n";
+        assert_eq!(ask(server, "POST /json", typed, b"12").text(), "12");
+        assert_eq!(ask(server, "POST /length", "", &[7; 100_000]).text(), "100000");
+        let zip = "content-encoding: gzip\r\n";
+        assert_eq!(ask(server, "POST /json", &format!("{typed}{zip}"), zipped).text(), "12345");
+        assert_eq!(ask(server, "POST /length", zip, zipped).text(), "5");
+        let broken = ask(server, "POST /json", &format!("{typed}{zip}"), &zipped[..9]);
+        assert_eq!(broken.status, 400);
+    });
+}
+
+/// Purpose: an upgrade of a native handler passes through layers.
+#[test]
+fn upgrades_pass_layers() {
+    let upgrade = || {
+        Response::upgrade(HeaderValue::from_static("shout"), |mut upgraded| async move {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let mut word = [0; 3];
+            if upgraded.read_exact(&mut word).await.is_ok() {
+                let _ = upgraded.write_all(&word.to_ascii_uppercase()).await;
+                let _ = upgraded.shutdown().await;
+            }
+        })
+    };
+    let app = move || Router::new().layer(CorsLayer::permissive()).get("/", upgrade);
+    on_both(app, |server| {
+        let request =
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\nabc";
+        let answer = String::from_utf8(server.ask(request)).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\nABC"), "{answer}");
+    });
+}
+
+/// Purpose: a native router is served in the same place.
+#[test]
+fn native_routers_are_served() {
+    let server = Server::highwater(TransportChoice::Auto, Router::new().get("/", || "native"));
+    assert_eq!(server.get("/").text(), "native");
+}
