@@ -8,11 +8,38 @@
 //!
 //! Invariants, of every implementation: a limit is at least 1 (at 0 nothing would ever be served
 //! again, so nothing could ever be learnt), and never above the bound it was made with.
+//!
+//! # Which limit is for what
+//!
+//! | limit | for | by |
+//! |---|---|---|
+//! | [`Knee`] | a back end behind handlers, a server that is not ours | Little's law, and which of rate and latency follows the concurrency |
+//! | [`HillClimb`] | comparison; a server of which only the rate is known | steps along the rate |
+//! | [`Aimd`] | comparison | one more while all is well, a tenth less when not |
+//! | [`Fixed`] | operators who know the number | nothing |
+//!
+//! # Every tuned constant
+//!
+//! What each trades stands beside it. "Specified" and "published" mean that the algorithm is here as
+//! others wrote it, for comparison, and is not to be tuned.
+//!
+//! | limit | constant | value | meaning | origin | what notices |
+//! |---|---|---|---|---|---|
+//! | `Knee` | `STEP` | 2 | a search halves; an answer may take twice its service time | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
+//! | `Knee` | `ANSWERS` | 20 | answers in a window; four times as many while people are kept out | arithmetic | `it_finds_the_knee`, `small_back_ends_are_kept_busy` |
+//! | `Knee` | `WEIGHT` | 0.3 | weight of what is new | guess | `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `FLOOR` | 4 | the lowest limit that is found | guess | `small_back_ends_are_kept_busy` |
+//! | `Knee` | `PATIENCE` | 5 s | a limit is given up, a window ends, a doubt begins | rule: `Retry-After` | `a_limit_is_given_up_when_nobody_needs_it` |
+//! | `Knee` | `SAME` | 1.1 | two concurrencies are the same | guess | `a_slower_back_end_is_believed` |
+//! | `Knee` | `DOUBLED_MAX` | 6 | what was found is asked again every five minutes at most rarely | guess | `what_was_learnt_wrongly_is_unlearnt` |
+//! | `Aimd` | `START`, `FLOOR`, `DECREASE`, `INCREASE_PER_SECOND`, `BAD_MAX` | 20, 1, 0.9, 10, 0.05 | see `aimd.rs` | published (Netflix) | its unit tests |
+//! | `HillClimb` | `START` to `MEMORY`: ten | see `hill_climb.rs` | the ladder, its period and its thresholds | specified | its unit tests |
 
 mod aimd;
 mod fixed;
 mod gradient;
 mod hill_climb;
+mod knee;
 
 use core::time::Duration;
 
@@ -22,6 +49,7 @@ pub use self::aimd::Aimd;
 pub use self::fixed::Fixed;
 pub use self::gradient::{Aim, Gradient};
 pub use self::hill_climb::HillClimb;
+pub use self::knee::Knee;
 
 /// The largest limit there is: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;

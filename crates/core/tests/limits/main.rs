@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, reason = "the tables are what the experiments are for")]
 
 mod complaints;
+mod knee;
 mod model;
 mod onset;
 mod properties;

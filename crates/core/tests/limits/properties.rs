@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Limit, Sample};
+use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Knee, Limit, Sample};
 use highwater_core::time::Instant;
 use proptest::prelude::*;
 
@@ -12,6 +12,7 @@ fn all(limit_max: u32) -> Vec<Box<dyn Limit>> {
         Box::new(Fixed::new(limit_max)),
         Box::new(HillClimb::new(limit_max)),
         Box::new(Aimd::new(limit_max, target)),
+        Box::new(Knee::new(1024, limit_max, target)),
         Box::new(Gradient::new(Aim { target, limit_max, start: 1024, spare: 1 })),
     ]
 }
