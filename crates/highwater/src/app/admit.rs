@@ -2,6 +2,7 @@
 //! all, and what is it told if not?
 
 use highwater_core::http1::Head;
+use highwater_core::time::Instant;
 
 use super::concurrency::Permit;
 use super::dispatch::{App, Target};
@@ -32,10 +33,18 @@ impl App {
 
     /// A permit for one more request to the target; `None` if it is at its limit. Only for targets that
     /// have one.
-    pub(crate) fn enter(&self, target: Target) -> Option<Permit> {
+    pub(crate) fn enter(&self, target: Target, now: Instant) -> Option<Permit> {
         let limited =
             self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
-        limited.expect("it was asked whether there is a limit").enter()
+        limited.expect("it was asked whether there is a limit").enter(now)
+    }
+
+    /// A worker's turn ends: limits that are found may move.
+    #[inline]
+    pub(crate) fn on_turn(&self, now: Instant) {
+        for (_, limit) in &self.shared.found_limits {
+            limit.on_turn(now);
+        }
     }
 
     /// Refusal number `n`, in the shape of the target's errors.

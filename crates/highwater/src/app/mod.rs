@@ -39,6 +39,7 @@ mod tests;
 
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
+pub use concurrency::Concurrency;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
 pub use error::{BoxError, Error};

@@ -201,7 +201,7 @@ impl AtHand {
             }
         }
         let permit = match app.is_limited(target) {
-            true => Some(app.enter(target).ok_or(Rejection::RequestLimit)?),
+            true => Some(app.enter(target, now).ok_or(Rejection::RequestLimit)?),
             false => None,
         };
         Ok(Admitted { deadline, permit })
