@@ -259,11 +259,6 @@ impl Knee {
     fn judge(&mut self, point: Point, mark: Point, grew: bool) -> Verdict {
         let (fewer, more) = if grew { (mark, point) } else { (point, mark) };
         if Followed::between(fewer, more) == Followed::Rate {
-            let latency = |point: Point| point.in_flight / point.rate;
-            if !grew && point.is_felt && latency(fewer) * SAME < latency(more) {
-                // It was above the knee, or chance lowered the limit; the next change will tell.
-                return Verdict::Learnt;
-            }
             let service = fewer.service().min(more.service());
             // If fewer are as slow, that is how long it takes.
             let is_known = self.is_sure && self.service.is_some_and(|known| known <= service);
