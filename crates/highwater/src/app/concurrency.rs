@@ -308,7 +308,7 @@ mod tests {
                     .front()
                     .is_some_and(|permit| at(millis) - permit.since >= Duration::from_millis(50))
                 {
-                    held.pop_front().expect("it is there").is_answered_now();
+                    held.pop_front().expect("it is there").end_well();
                 }
             }
             limit.on_turn(at(millis));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     impl Permit {
-        fn is_answered_now(mut self) {
+        fn end_well(mut self) {
             self.is_answered = true;
         }
     }
