@@ -29,22 +29,31 @@
 //!      └─────────── the rate followed: this latency is service ───────────┘  └───────┘ halve again
 //! ```
 //!
+//! A search that begins where a service time is believed does not halve: it lowers the concurrency to
+//! `rate × service time`, with nobody waiting. If the rate stays, the belief was right; if it falls,
+//! service takes longer, and this is how long.
+//!
 //! A service time that was believed too short makes the limit fall until the rate follows; then it is
 //! known better, and the step is taken back. One that was believed too long shows as soon as fewer are
-//! under way; in an overload that does not end a search looks for it, ever more rarely. So concurrency
-//! is never pinned to some low number, nobody is refused while nobody is kept out, and nothing that was
+//! under way. While as many are kept out as are answered, a search looks for it, ever more rarely, or
+//! at once if the same concurrency suddenly yields twice or half as much; with fewer kept out, none
+//! does, so nobody is refused for the sake of knowledge who would have had room. So concurrency is
+//! never pinned to some low number, nobody is refused while nobody is kept out, and nothing that was
 //! learnt is wrong for ever. If nobody was kept out for [`PATIENCE`], the limit returns to where it
 //! began.
 //!
-//! While a queue grows or shrinks, the latency of those who are answered lags behind what newcomers
-//! will see. What is compared is therefore `in flight / rate`, which does not; whether answers are slow
-//! at all is told by what was measured, which no rush that merely waits makes longer; and the shorter
-//! of the two is taken for service.
+//! While a queue shrinks, the latency of those who are answered lags behind what newcomers will see: it
+//! is more than `in flight / rate`, Little's law. A window lasts until the two agree. While a queue
+//! grows, it is less, and whether answers are slow at all is told by what was measured, which no rush
+//! that merely waits makes longer.
 //!
 //! Windows without an answer say nothing: a back end that hangs does not move the limit.
 
+mod point;
+
 use core::time::Duration;
 
+use self::point::Point;
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
@@ -54,10 +63,11 @@ use crate::time::Instant;
 /// Noticed by `it_finds_the_knee` and `a_slower_back_end_is_believed`.
 const STEP: f64 = 2.0;
 
-/// A window has this many answers, and four times as many while people are kept out. Trades how soon a slow back
-/// end's change is seen against chance: the mean of 80 service times as uneven as their mean is off by
-/// 11 %, and a search tells a rate that halved from one that did not. Arithmetic. Noticed by
-/// `it_finds_the_knee`, with uneven back ends, and by `small_back_ends_are_kept_busy`.
+/// A window has this many answers, four times as many while people are kept out, and twice that in a
+/// search. Trades how soon a slow back end's change is seen against chance: the mean of 80 service times
+/// as uneven as their mean is off by 11 %, of 160 by 8 %, and a search tells a rate that halved from one
+/// that did not. Arithmetic. Noticed by `it_finds_the_knee`, with uneven back ends, and by
+/// `it_does_not_oscillate_for_an_hour`.
 const ANSWERS: u64 = 20;
 
 /// The weight of a new window in the limit and in a service time that becomes shorter. Trades how soon
@@ -88,13 +98,16 @@ const FELT: f64 = core::f64::consts::SQRT_2;
 /// The same while nobody is kept out: two steps, so that a mix of requests that changes is no alarm.
 const UNFELT: f64 = STEP * STEP;
 
-/// What was found is asked again after [`PATIENCE`] doubled twice (20 s of refusing), and twice as late
-/// each time that the answer is the same, up to so many doublings (five minutes). False alarms silence
-/// others for [`PATIENCE`], doubled likewise. Trades the answers that a
-/// step below the knee costs against the time that a wrong service time is kept. A guess. Noticed by
-/// `it_does_not_oscillate_for_an_hour` and `what_was_learnt_wrongly_is_unlearnt`.
-const DOUBLED_MAX: u32 = 6;
+/// In an overload of which half or more is refused, what was found is asked again after [`PATIENCE`]
+/// doubled so often (20 s of refusing). Trades the answers that a step below the knee costs, half of
+/// them for two windows, against the time that a service time is kept which was believed too long. A
+/// guess. Noticed by `what_was_learnt_wrongly_is_unlearnt` and `asking_again_refuses_nobody_who_had_room`.
 const BELIEVED: u32 = 2;
+
+/// It is asked again twice as late each time that the answer is the same, up to so many doublings (five
+/// minutes). False alarms silence others for [`PATIENCE`], doubled likewise. A guess. Noticed by
+/// `it_does_not_oscillate_for_an_hour`.
+const DOUBLED_MAX: u32 = 6;
 
 /// The limit at the knee of the rate over the concurrency.
 #[derive(Clone, Debug)]
@@ -125,25 +138,6 @@ pub struct Knee {
     /// was confirmed in a row.
     belief: f64,
     confirmed: u32,
-}
-
-/// What a degree of concurrency yielded.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    in_flight: f64,
-    in_flight_max: f64,
-    rate: f64,
-    latency: f64,
-    /// The part of the latency that is known to be waiting.
-    waited: f64,
-    is_felt: bool,
-}
-
-/// Which of the two followed the concurrency from one point to another.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Followed {
-    Rate,
-    Latency,
 }
 
 /// What came of a change of the concurrency.
@@ -216,11 +210,20 @@ impl Knee {
         let point = Point::of(&self.window, self.limit())?;
         let span = self.window.span.as_secs_f64();
         // Those under way must have been replaced once: answers come in waves where requests did.
-        let (answers, turnover) = match point.is_felt {
-            true => (4 * ANSWERS, point.in_flight / point.rate),
-            false => (ANSWERS, point.latency),
+        let turnover = match self.service {
+            // Who knows no latency would wait for a queue that grows as fast as it is waited for.
+            Some(service) if !point.is_felt && self.window.latency_mean.is_zero() => {
+                point.latency.min(self.allowed(service))
+            }
+            _ if point.is_felt => point.in_flight / point.rate,
+            _ => point.latency,
         };
-        let is_enough = self.window.completed >= answers && span >= turnover;
+        let answers = match point.is_felt {
+            true if self.search.is_some() => 8 * ANSWERS,
+            true => 4 * ANSWERS,
+            false => ANSWERS,
+        };
+        let is_enough = self.window.completed >= answers && span >= turnover && point.is_steady();
         if !is_enough && span < PATIENCE {
             return None;
         }
@@ -232,6 +235,9 @@ impl Knee {
         self.learn(point);
         let mark = *self.mark.get_or_insert(point);
         let ratio = point.in_flight / mark.in_flight;
+        if point.has_changed_since(mark) {
+            self.belief = 0.0;
+        }
         let bound = if point.is_felt { FELT } else { UNFELT };
         let grew = ratio >= bound || point.latency >= mark.latency * UNFELT;
         let shrank = ratio <= 1.0 / if point.is_felt { FELT } else { STEP };
@@ -247,10 +253,9 @@ impl Knee {
             // What changes with time is not what concurrency changes.
             self.mark = Some(Point { in_flight: mark.in_flight, ..point });
         }
-        if point.is_felt && self.belief <= 0.0 {
+        if point.is_doubled && self.belief <= 0.0 {
             self.is_sure = false;
-            self.begin_search(Search { before: point, rate: point.rate, is_alarm: false });
-            return self.move_to(point.in_flight / STEP, point);
+            return self.try_limit(point.in_flight / STEP, point, false);
         }
         self.follow(point);
     }
@@ -258,15 +263,11 @@ impl Knee {
     /// Learns from a change of the concurrency.
     fn judge(&mut self, point: Point, mark: Point, grew: bool) -> Verdict {
         let (fewer, more) = if grew { (mark, point) } else { (point, mark) };
-        if Followed::between(fewer, more) == Followed::Rate {
-            let service = fewer.service().min(more.service());
-            // If fewer are as slow, that is how long it takes.
-            let is_known = self.is_sure && self.service.is_some_and(|known| known <= service);
-            if !is_known || !grew && point.is_felt {
-                self.service = Some(service);
-            }
-            self.is_sure = true;
-            return Verdict::Learnt;
+        let (rate, latency) = fewer.growth(more);
+        // More came, so there are more answers, even from a back end in which they queue now.
+        let is_below = if grew && !point.is_felt { rate >= latency } else { fewer.is_below(more) };
+        if is_below {
+            return self.believe(fewer.service().min(more.service()), point, grew);
         }
         if !grew || point.is_felt && self.is_sure {
             return Verdict::Learnt;
@@ -276,14 +277,36 @@ impl Knee {
             return Verdict::TooSoon;
         }
         let reached = if point.is_felt { mark.in_flight } else { point.in_flight };
-        self.begin_search(Search { before: point, rate: point.rate, is_alarm: !point.is_felt });
-        self.move_to(reached / STEP, point);
+        let service = self.service.unwrap_or_else(|| mark.service());
+        // If so many suffice, the rate stays. If not, service takes longer than was believed.
+        self.try_limit((point.rate * service).min(reached / STEP), point, !point.is_felt);
         Verdict::Search
     }
 
-    fn begin_search(&mut self, search: Search) {
-        self.search = Some(search);
+    /// Takes in the latency of a point that is below the knee.
+    fn believe(&mut self, service: f64, point: Point, grew: bool) -> Verdict {
+        let known = self.service.filter(|_| self.is_sure);
+        if point.is_felt && known.is_some_and(|known| service > known * STEP) {
+            // That may be chance. The next step tells.
+            self.try_limit(point.in_flight / STEP, point, false);
+            return Verdict::Search;
+        }
+        // If fewer are as slow, that is how long it takes.
+        let may_be_longer = !grew && point.is_felt;
+        let is_known =
+            |known: f64| known < service * FELT && (!may_be_longer || service < known * FELT);
+        if !known.is_some_and(is_known) {
+            self.service = Some(service);
+        }
+        self.is_sure = true;
+        Verdict::Learnt
+    }
+
+    /// Begins a search after `point`.
+    fn try_limit(&mut self, limit: f64, point: Point, is_alarm: bool) {
+        self.search = Some(Search { before: point, rate: point.rate, is_alarm });
         self.unfelt = 0.0;
+        self.move_to(limit, point);
     }
 
     /// Takes in what a lower limit yielded.
@@ -298,15 +321,14 @@ impl Knee {
             return self.confirm(point.service());
         }
         self.search = None;
-        if Followed::between(point, before) == Followed::Rate {
+        if point.is_below(before) {
             self.confirm(point.service());
             self.mark = Some(point);
             if is_alarm {
-                // Latency is what it is. The step is taken back.
+                // Latency is what it is, and nobody need have been kept out.
                 self.doubt = PATIENCE * f64::from(1 << self.false_alarms);
                 self.false_alarms = (self.false_alarms + 1).min(DOUBLED_MAX);
                 self.mark = Some(before);
-                return self.move_to(before.in_flight_max * STEP, point);
             }
             return self.move_to(rate * self.allowed(point.service()), point);
         }
@@ -320,8 +342,8 @@ impl Knee {
             // The knee is lower still. With this the limit stays where it is.
             return self.confirm(point.service() / STEP);
         }
-        self.begin_search(Search { before: point, rate, is_alarm: false });
-        self.move_to(point.in_flight.min(self.limit) / STEP, point);
+        self.try_limit(point.in_flight.min(self.limit) / STEP, point, false);
+        self.search = self.search.map(|search| Search { rate, ..search });
     }
 
     /// A search found how long service takes.
@@ -340,13 +362,16 @@ impl Knee {
     /// Takes in how long answers took.
     fn learn(&mut self, point: Point) {
         let seen = point.service();
+        let is_alike = self.mark.is_some_and(|mark| point.in_flight <= mark.in_flight * SAME);
         match &mut self.service {
             None => {
                 // Whoever is alone waits for nobody.
                 self.is_sure = point.in_flight_max <= 1.0;
                 self.service = Some(seen);
             }
-            Some(known) if seen < *known => *known += (seen - *known) * WEIGHT,
+            Some(known) if seen < *known || !point.is_felt && is_alike => {
+                *known += (seen - *known) * WEIGHT;
+            }
             Some(_) => {}
         }
     }
@@ -394,52 +419,6 @@ impl Knee {
             self.window = Sample::default();
         }
         self.limit = limit;
-    }
-}
-
-impl Point {
-    fn of(window: &Sample, limit: u32) -> Option<Point> {
-        let seconds = window.span.as_secs_f64();
-        if window.completed == 0 || seconds <= 0.0 {
-            return None;
-        }
-        let rate = window.completed as f64 / seconds;
-        let latency = match window.latency_mean.is_zero() {
-            true => f64::from(window.in_flight) / rate,
-            false => window.latency_mean.as_secs_f64(),
-        };
-        // The mean is rounded: less than half of one is none.
-        let in_flight = f64::from(window.in_flight).max(0.5);
-        Some(Point {
-            in_flight,
-            in_flight_max: f64::from(window.in_flight_max).max(in_flight),
-            rate,
-            latency: latency.max(0.5 / rate / in_flight.max(1.0)).max(1e-6),
-            // Who is said to have only waited has told nothing about service.
-            waited: Some(window.queue_delay_mean.as_secs_f64())
-                .filter(|waited| *waited < latency.min(in_flight / rate))
-                .unwrap_or(0.0),
-            is_felt: window.is_felt(limit),
-        })
-    }
-
-    /// What was measured lags behind a queue that shrinks, and what Little's law says is too much while
-    /// many have just come: the shorter is right.
-    fn shorter(&self) -> f64 {
-        self.latency.min(self.in_flight / self.rate)
-    }
-
-    /// What is not known to be waiting.
-    fn service(&self) -> f64 {
-        (self.shorter() - self.waited).max(1e-6)
-    }
-}
-
-impl Followed {
-    fn between(fewer: Point, more: Point) -> Followed {
-        let rate = more.rate / fewer.rate;
-        let latency = more.in_flight / fewer.in_flight / rate;
-        if rate >= latency { Followed::Rate } else { Followed::Latency }
     }
 }
 

@@ -50,7 +50,7 @@ fn after_onset(scene: Scene, load: f64, limit: &dyn Fn() -> Box<dyn Limit>) -> f
 }
 
 /// Purpose: six seconds after the onset of an overload, whatever the back end, the knee yields what the
-/// best fixed limit does, less 10 %.
+/// best fixed limit does, less 5 %.
 #[test]
 fn it_finds_the_knee() {
     let scenes = [
@@ -77,9 +77,7 @@ fn it_finds_the_knee() {
             let found = after_onset(scene, load, &|| Box::new(open())) / best;
             let guard = after_onset(scene, load, &|| Box::new(guarded())) / best;
             println!("{name:32} {load:4} {limit:5} {best:7.0} {found:7.3} {guard:7.3}");
-            // Who knows no latency sees a queue only when it no longer grows: a limit to start from helps.
-            let found = if scene.sighted { found } else { guard };
-            if found.min(guard) < 0.90 {
+            if found.min(guard) < 0.95 {
                 missed.push((name, load, found, guard));
             }
         }
@@ -181,7 +179,7 @@ fn a_rush_that_awaits_is_let_in() {
         world.run(20.0, 4000.0);
         let count = refused(&world.tenths, 0.0, 25.0);
         println!("rush, {name}: {count} of {} refused, limit {}", 20.0 * 4000.0, limit.limit());
-        assert!(count <= if name == "open" { 0.0 } else { 16_000.0 }, "{name}: {count}");
+        assert!(count <= if name == "open" { 0.0 } else { 9_500.0 }, "{name}: {count}");
         let last = limit.limit();
         assert!(last >= 2000, "{name}: {last}");
     }
@@ -234,6 +232,30 @@ fn what_was_learnt_wrongly_is_unlearnt() {
     let found = good(&world.tenths, 40.0, 70.0);
     println!("unlearnt: {found} of {}, limit {}", scene.capacity(), limit.limit());
     assert!(found > 0.93 * scene.capacity(), "{found}, limit {}", limit.limit());
+}
+
+/// Purpose: to ask again how long service takes refuses nobody while the back end can serve all who come,
+/// with the limit that a rush before has left: no more than that limit, if it were fixed.
+#[test]
+fn asking_again_refuses_nobody_who_had_room() {
+    let seconds = if cfg!(debug_assertions) { 120.0 } else { 600.0 };
+    for service in [FIFTY, UNEVEN] {
+        for load in [0.9, 1.0] {
+            let scene = back_end(service, 64);
+            let refused_after = |limit: &mut dyn Limit| {
+                let mut world = World::new(scene, limit);
+                world.run(3.0, 0.3 * scene.capacity());
+                world.run(10.0, 3.0 * scene.capacity());
+                world.run(seconds, load * scene.capacity());
+                refused(&world.tenths, 16.0, 13.0 + seconds)
+            };
+            let found = refused_after(&mut guarded());
+            let fixed = refused_after(&mut Fixed::new(128));
+            println!("load {load}: {found} refused, with a fixed limit {fixed}");
+            let came = load * scene.capacity() * seconds;
+            assert!(found <= fixed + 0.001 * came, "load {load}: {found}, fixed {fixed}");
+        }
+    }
 }
 
 /// Purpose: places that come and go are followed.
