@@ -1,9 +1,9 @@
 //! More work than can be done, over real sockets: who is served, who is refused, and what is never
 //! begun.
 //!
-//! Where a server is to be overloaded, its only worker is held by a handler until all has been sent.
-//! What then waits takes longer than the 100 ms after which a queue counts as standing, however fast or
-//! slow the machine is.
+//! Where a server is to have much to do at once, its only worker is held by a handler until all has been
+//! sent. Where it is to be overloaded, more clients than it can answer within the patience ask again and
+//! again.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,10 @@ use highwater::{Error, Handler, Path, Priority, Router, Running, Server, ServerC
 /// No step takes this long unless something hangs.
 const HANG: Duration = Duration::from_secs(20);
 
-/// What one request of `/work` costs, and how many of them make a standing queue.
+/// What clients are said to wait for.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What one request of `/work` costs, and how many clients ask for it: five times the patience.
 const WORK: Duration = Duration::from_millis(3);
 const CROWD: usize = 80;
 
@@ -175,69 +178,89 @@ fn router(hold: &Hold, begun: &Arc<AtomicUsize>) -> Router {
 }
 
 on_both_transports! {
-    /// Purpose: a server that cannot keep up answers some in time and tells the others, in the
-    /// application's own words and when to come back; the health check is answered; nobody is
-    /// forgotten; and when the crowd is gone, all is as before.
-    fn a_crowd_is_thinned(transport) {
+    /// Purpose: a crowd that comes at once is no overload: all of it is served, in the time it takes, though
+    /// that is many times the patience.
+    fn a_crowd_is_served(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());
-        let mut server = start(router(&hold, &begun), config(transport));
+        let config = ServerConfig { patience: PATIENCE, ..config(transport) };
+        let mut server = start(router(&hold, &begun), config);
         let address = server.address();
         let mut holder = Client::known(address);
         let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::known(address)).collect();
-        let mut health = Client::known(address);
         holder.ask("/hold", "");
         hold.until_entered();
         crowd.iter_mut().for_each(|client| client.ask("/counted", ""));
-        health.ask("/health", "");
         hold.release();
-        assert_eq!((holder.status(), health.status()), (200, 200));
-        let mut retry_after = Vec::new();
         for client in &mut crowd {
-            let (head, content) = client.answer().expect("everybody is answered");
-            if head.starts_with("HTTP/1.1 503") {
-                assert_eq!(content, "<overloaded>");
-                retry_after.push(field(&head, "retry-after").expect("a time").to_owned());
-                assert_eq!(field(&head, "connection"), None, "connections are not scarce");
-            } else {
-                assert_eq!((&head[..12], content.as_str()), ("HTTP/1.1 200", "done"));
-            }
-        }
-        assert!(!retry_after.is_empty() && retry_after.len() < CROWD, "{}", retry_after.len());
-        assert_eq!(begun.load(SeqCst), CROWD - retry_after.len(), "what was refused was not begun");
-        let mut different = retry_after.clone();
-        different.sort_unstable();
-        different.dedup();
-        assert_eq!(different, ["1", "2", "3", "4"]);
-        for client in &mut crowd {
-            client.ask("/health", "");
             assert_eq!(client.status(), 200);
         }
+        assert_eq!(begun.load(SeqCst), CROWD);
         server.stop().expect("it stops");
     }
 
-    /// Purpose: work whose client has hung up, or whose deadline has passed, is not begun.
-    fn nobody_works_for_the_dead(transport) {
+    /// Purpose: a server that cannot keep up answers some in time and tells the others, in the
+    /// application's own words and when to come back; the health check is answered; nobody is
+    /// forgotten; and when the crowd is gone, all is as before.
+    fn a_standing_crowd_is_thinned(transport) {
+        let (hold, begun) = (Hold::default(), Arc::default());
+        let config = ServerConfig { patience: PATIENCE, ..config(transport) };
+        let mut server = start(router(&hold, &begun), config);
+        let address = server.address();
+        // Each asks again as soon as it is answered, until enough have been refused.
+        let (refused, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let begin = Instant::now();
+        let mut retry_after: Vec<String> = std::thread::scope(|scope| {
+            let ask = || {
+                let (mut client, mut told) = (Client::known(address), Vec::new());
+                while refused.load(SeqCst) < CROWD && begin.elapsed() < HANG {
+                    client.ask("/counted", "");
+                    let (head, content) = client.answer().expect("everybody is answered");
+                    if head.starts_with("HTTP/1.1 503") {
+                        assert_eq!(content, "<overloaded>");
+                        assert_eq!(field(&head, "connection"), None, "connections are not scarce");
+                        told.push(field(&head, "retry-after").expect("a time").to_owned());
+                        refused.fetch_add(1, SeqCst);
+                    } else {
+                        assert_eq!((&head[..12], content.as_str()), ("HTTP/1.1 200", "done"));
+                        answered.fetch_add(1, SeqCst);
+                    }
+                }
+                told
+            };
+            let crowd: Vec<_> = (0..CROWD).map(|_| scope.spawn(ask)).collect();
+            let mut health = Client::known(address);
+            health.ask("/health", "");
+            assert_eq!(health.status(), 200);
+            crowd.into_iter().flat_map(|client| client.join().expect("no client panics")).collect()
+        });
+        assert!(refused.load(SeqCst) >= CROWD, "{refused:?} were refused");
+        assert_eq!(begun.load(SeqCst), answered.load(SeqCst), "what was refused was not begun");
+        retry_after.sort_unstable();
+        retry_after.dedup();
+        assert_eq!(retry_after, ["1", "2", "3", "4"]);
+        let mut later = Client::known(address);
+        later.ask("/counted", "");
+        assert_eq!(later.status(), 200);
+        server.stop().expect("it stops");
+    }
+
+    /// Purpose: work whose deadline has passed is not begun, though nothing is refused for load.
+    fn nobody_works_past_a_deadline(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());
         let mut server = start(router(&hold, &begun), config(transport));
         let address = server.address();
         let mut holder = Client::known(address);
         let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::known(address)).collect();
-        let mut dead: Vec<_> = (0..20).map(|_| Client::known(address)).collect();
         let mut late = Client::known(address);
         holder.ask("/hold", "");
         hold.until_entered();
         crowd.iter_mut().for_each(|client| client.ask("/work", ""));
         late.ask("/counted", "Request-Timeout: 0.02\r\n");
-        dead.iter_mut().for_each(|client| client.ask("/counted", ""));
-        drop(dead);
         hold.release();
         assert_eq!(late.status(), 503);
         for client in &mut crowd {
-            assert!(client.answer().is_some());
+            assert_eq!(client.status(), 200);
         }
-        let mut last = Client::known(address);
-        last.ask("/health", "");
-        assert_eq!(last.status(), 200);
         assert_eq!(begun.load(SeqCst), 0);
         server.stop().expect("it stops");
     }

@@ -47,6 +47,14 @@ impl App {
         }
     }
 
+    /// How much faster than at other times an upload to the target must be to keep its place there; 0 if
+    /// nobody else wants it.
+    pub(crate) fn scarcity(&self, target: Target, now: Instant) -> u32 {
+        let limited =
+            self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
+        limited.map_or(0, |limit| limit.scarcity(now))
+    }
+
     /// Refusal number `n`, in the shape of the target's errors.
     pub(crate) fn refusal(&self, target: Target, n: u32) -> &FixedResponse {
         self.shared.refusals[usize::from(self.shared.scope_id(target))].get(n)

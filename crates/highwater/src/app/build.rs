@@ -60,6 +60,7 @@ struct Build {
     scopes: Vec<Scope>,
     endpoints: Vec<(Route, ScopeId)>,
     wants_peer: bool,
+    wants_runtime: bool,
     priority_field: Option<Box<str>>,
     found_limits: Vec<(String, Arc<RouteLimit>)>,
     problems: Vec<String>,
@@ -77,6 +78,7 @@ impl Build {
     /// Adds a router below `prefix`, within `outer`.
     fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
         self.wants_peer |= router.wants_peer;
+        self.wants_runtime |= router.wants_runtime;
         let Router { routes, nested, states, before, after, middleware, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
         let mut scope = outer.clone();
@@ -284,8 +286,11 @@ impl Build {
             allowed,
             allowed_anywhere: allow(&anywhere),
             refusals: self.scopes.iter().map(Refusals::new).collect(),
+            panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
+            wants_runtime: self.wants_runtime,
+            drain: Arc::default(),
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,

@@ -16,7 +16,9 @@ use highwater_core::limit::{Knee, LIMIT_MAX, Limit, Sample};
 use highwater_core::time::Instant;
 
 use super::dispatch::Outcome;
+use super::guard::{GuardedFuture, Job};
 use super::response::Response;
+use super::scarcity::Scarcity;
 
 /// How many requests may be answered at once: a number, or [`Concurrency::Auto`].
 ///
@@ -64,6 +66,8 @@ pub(super) struct RouteLimit {
     /// The limit of the group around it: a permit is one of both.
     outer: Option<Arc<RouteLimit>>,
     search: Option<Mutex<Search>>,
+    /// Who was refused lately.
+    scarcity: Scarcity,
 }
 
 /// Leave to answer one request. Dropping it gives it back.
@@ -80,7 +84,8 @@ impl RouteLimit {
             Concurrency::Fixed(max) => (max, None),
             Concurrency::Auto => (LIMIT_MAX, Some(Mutex::new(Search::new()))),
         };
-        Arc::new(RouteLimit { held: AtomicU32::new(0), max: AtomicU32::new(max), outer, search })
+        let (held, max) = (AtomicU32::new(0), AtomicU32::new(max));
+        Arc::new(RouteLimit { held, max, outer, search, scarcity: Scarcity::default() })
     }
 
     /// A permit, if there is one left.
@@ -101,10 +106,11 @@ impl RouteLimit {
                 Err(_) => search.refused += 1,
             }
         }
-        if taken.is_err()
-            && let Some(outer) = &self.outer
-        {
-            outer.give_back(now, false);
+        if taken.is_err() {
+            self.scarcity.note(now);
+            if let Some(outer) = &self.outer {
+                outer.give_back(now, false);
+            }
         }
         taken.is_ok()
     }
@@ -143,6 +149,12 @@ impl RouteLimit {
     pub(super) fn held(&self) -> u32 {
         self.held.load(Relaxed)
     }
+
+    /// How much faster than at other times an upload must be to keep its place, here and in the group.
+    pub(super) fn scarcity(&self, now: Instant) -> u32 {
+        let outer = self.outer.as_ref().map_or(0, |outer| outer.scarcity(now));
+        self.scarcity.factor(now).max(outer)
+    }
 }
 
 impl Drop for Permit {
@@ -155,13 +167,13 @@ impl Permit {
     /// Keeps the permit until `outcome` is a response.
     pub(crate) fn hold_for(mut self, outcome: Outcome<'_>) -> Outcome<'_> {
         match outcome {
-            Outcome::Later(future) => Outcome::Later(Box::pin(async move {
-                let response = future.await;
+            Outcome::Later(future) => Outcome::Later(GuardedFuture::new(async move {
+                let response = future.into_inner().await;
                 self.answered(&response);
                 response
             })),
-            Outcome::Offload(job) => Outcome::Offload(Box::new(move || {
-                let response = job();
+            Outcome::Offload(job) => Outcome::Offload(Job::new(move || {
+                let response = job.into_inner()();
                 self.answered(&response);
                 response
             })),

@@ -11,8 +11,11 @@ use highwater_core::time::Instant;
 use super::slot::Slot;
 use crate::metrics::WorkerMetrics;
 
+/// Room for so many entries from the start, so that a turn which merely took too long allocates nothing.
+const CAPACITY: usize = 32;
+
 /// One worker's entries of one turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ledger {
     /// When the turn began.
     began: Instant,
@@ -23,6 +26,9 @@ pub(super) struct Ledger {
     others: Vec<Other>,
     /// Requests started in the turn they came in.
     started_at_once: u64,
+    /// All requests started in this turn, and those refused for load.
+    started: u32,
+    refused: u32,
 }
 
 /// A request that came earlier, has a deadline, or was refused.
@@ -41,6 +47,20 @@ enum Outcome {
     Refused,
 }
 
+impl Default for Ledger {
+    fn default() -> Self {
+        Ledger {
+            began: Instant::ZERO,
+            prompt: Vec::with_capacity(CAPACITY),
+            prompt_good: 0,
+            others: Vec::with_capacity(CAPACITY),
+            started_at_once: 0,
+            started: 0,
+            refused: 0,
+        }
+    }
+}
+
 impl Ledger {
     #[inline]
     pub(super) fn begin(&mut self, now: Instant) {
@@ -55,6 +75,7 @@ impl Ledger {
     /// A request that was ready at `ready` is started.
     #[inline]
     pub(super) fn started(&mut self, metrics: &WorkerMetrics, ready: Instant, now: Instant) {
+        self.started += 1;
         if ready == self.began {
             self.started_at_once += 1;
         } else {
@@ -76,8 +97,15 @@ impl Ledger {
         }
     }
 
-    /// A request is refused.
-    pub(super) fn refused(&mut self, metrics: &WorkerMetrics, slot: &Slot, status: u16) {
+    /// A request is refused, for load or for another reason.
+    pub(super) fn refused(
+        &mut self,
+        metrics: &WorkerMetrics,
+        slot: &Slot,
+        status: u16,
+        for_load: bool,
+    ) {
+        self.refused += u32::from(for_load);
         metrics.request(slot.endpoint, status);
         self.enter(slot, Outcome::Refused);
     }
@@ -85,6 +113,12 @@ impl Ledger {
     fn enter(&mut self, slot: &Slot, outcome: Outcome) {
         let Slot { endpoint, started: ready, deadline, .. } = *slot;
         self.others.push(Other { endpoint, ready, deadline, outcome });
+    }
+
+    /// How many requests were started in this turn, and how many refused for load; counts anew.
+    #[inline]
+    pub(super) fn take_counts(&mut self) -> (u32, u32) {
+        (std::mem::take(&mut self.started), std::mem::take(&mut self.refused))
     }
 
     /// The turn ends.

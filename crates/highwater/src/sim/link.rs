@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     /// Bytes handed to the worker after it had shut down its side.
     pub(crate) delivered_after_last: u64,
     pub(crate) eof_at: Option<Instant>,
+    /// When the worker was first told that the client has finished, by whichever event.
+    pub(crate) gone_at: Option<Instant>,
     /// Every byte the worker has given to be sent.
     pub(crate) sent: Vec<u8>,
     /// When the kernel last took a part of a send, or was given one.
@@ -106,6 +108,7 @@ impl Link {
                 delivered_at: Instant::ZERO,
                 delivered_after_last: 0,
                 eof_at: None,
+                gone_at: None,
                 sent: Vec::new(),
                 progress_at: Instant::ZERO,
                 sent_at: Instant::ZERO,
@@ -196,6 +199,19 @@ impl Link {
         open && (self.reading != Reading::Stop || self.late > 0)
     }
 
+    /// Whether the worker is to be told now that the client has finished, as it does not read what came
+    /// before. Once.
+    pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
+        let hangs_up = self.said_fin
+            && self.reading == Reading::Stop
+            && self.facts.gone_at.is_none()
+            && !self.is_settled();
+        if hangs_up {
+            self.facts.gone_at = Some(now);
+        }
+        hangs_up
+    }
+
     /// What the worker is told next: bytes, or none for the end.
     pub(super) fn take_delivery(&mut self, most: usize, now: Instant) -> Option<Vec<u8>> {
         if !self.may_deliver() {
@@ -207,6 +223,7 @@ impl Link {
             }
             self.late = self.late.saturating_sub(1);
             self.facts.eof_at = Some(now);
+            self.facts.gone_at.get_or_insert(now);
             return Some(Vec::new());
         }
         let most = match self.reading {

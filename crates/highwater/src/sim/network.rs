@@ -4,7 +4,7 @@
 //! A [`SimDriver`] is the same network as the worker's driver. In between, every split, order, delay
 //! and mishap is drawn from a seed; or, for tests of applications, nothing varies at all.
 //!
-//! It promises what [`Driver`] promises (R1–R7) and asserts what a worker owes (O1, O3; O2 cannot be
+//! It promises what [`Driver`] promises (R1–R9) and asserts what a worker owes (O1, O3; O2 cannot be
 //! broken, as the driver is borrowed during its callback). It is as unkind as the real drivers may
 //! be: bytes and even the end come after [`Reading::Stop`] if they were already received, accepted
 //! connections come after [`Accepting::Paused`], a close with unread input destroys what the client
@@ -36,6 +36,10 @@ const BACKLOG_MAX: u32 = 4096;
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
 
+/// A poll that returns later than it was told to by more than this has lost the rest: the machine stood
+/// still, and its clients' time with it.
+const LATENESS_MAX: Duration = Duration::from_millis(100);
+
 /// What may go wrong, each as one chance in so many; zero for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
@@ -54,6 +58,8 @@ pub(crate) struct Weather {
 /// All connections there are, and the kernel's state.
 pub(crate) struct Network {
     clock: SimClock,
+    /// The time for which the machine stood still. [`Network::now`] and all that is noted leave it out.
+    pub(crate) lost: Duration,
     /// `None`: nothing varies.
     prng: Option<Prng>,
     weather: Weather,
@@ -92,6 +98,7 @@ impl Network {
         Network {
             turn_at: clock.now(),
             clock,
+            lost: Duration::ZERO,
             prng: seed.map(Prng::from_seed),
             weather,
             trace,
@@ -112,8 +119,19 @@ impl Network {
         }
     }
 
+    /// The time, without that for which the machine stood still.
     pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+        self.clock.now().checked_sub(self.lost).unwrap_or(Instant::ZERO)
+    }
+
+    /// Takes note of the time that has passed although it should not have, since `began`.
+    fn note_lateness(&mut self, began: Instant, wait: Wait) {
+        let until = match wait {
+            Wait::No => began,
+            Wait::Until(due) => began.max(due),
+            Wait::Forever => Instant::MAX,
+        };
+        self.lost += (self.clock.now() - until).saturating_sub(LATENESS_MAX);
     }
 
     pub(crate) fn links(&self) -> &[Link] {
@@ -295,7 +313,8 @@ impl Network {
         }
         self.slots[index] = Some(at);
         let id = ConnId(index as u32);
-        self.links[at].accept(id, self.clock.now());
+        let now = self.now();
+        self.links[at].accept(id, now);
         self.note(at, || format!("is accepted as {}", id.0));
         on_event(Event::Accepted(id, None));
         true
@@ -305,6 +324,14 @@ impl Network {
     fn act(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         if self.links[at].closing.is_some() {
             self.finish_close(at, on_event);
+            return true;
+        }
+        let now = self.now();
+        if self.links[at].hangs_up(now) {
+            let id = self.links[at].id();
+            self.events += 1;
+            self.note(at, || "→ hung up".into());
+            on_event(Event::HungUp(id));
             return true;
         }
         let sends_first = self.draw(2) == 1;
@@ -324,7 +351,7 @@ impl Network {
 
     fn deliver(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let drawn = self.draw(DELIVERY_MAX);
-        let now = self.clock.now();
+        let now = self.now();
         let Some(bytes) = self.links[at].take_delivery(drawn, now) else { return false };
         let id = self.links[at].id();
         self.events += 1;
@@ -341,7 +368,7 @@ impl Network {
 
     fn transmit(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let most = if self.prng.is_some() { self.draw(3000) } else { usize::MAX };
-        let now = self.clock.now();
+        let now = self.now();
         let link = &mut self.links[at];
         if !link.take_output(most, now) {
             return false;
@@ -390,6 +417,7 @@ impl Driver for SimDriver {
         let network = &mut self.network;
         network.events = 0;
         network.accept_failed = false;
+        let began = network.clock.now();
         if network.prng.is_some() {
             let mut passes = Duration::from_micros(
                 network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
@@ -399,6 +427,7 @@ impl Driver for SimDriver {
                 network.trace.line(|| format!("the machine stands still for {passes:?}"));
             }
             network.clock.advance(passes);
+            network.note_lateness(began, wait);
         }
         network.turn_at = network.now();
         let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
@@ -412,7 +441,7 @@ impl Driver for SimDriver {
             let now = network.now();
             let wait = match wait {
                 Wait::No => Duration::ZERO,
-                Wait::Until(due) => due - now,
+                Wait::Until(due) => due - network.clock.now(),
                 Wait::Forever => Duration::from_secs(1),
             };
             network.clock.advance(wait.min(network.client_at - now));

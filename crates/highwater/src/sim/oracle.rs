@@ -49,7 +49,9 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     }
     let torn = matches!(
         ending.excuse,
-        Some(Excuse::Linger | Excuse::WriteStall | Excuse::Cut | Excuse::Broken)
+        Some(
+            Excuse::Linger | Excuse::WriteStall | Excuse::Cut | Excuse::Broken | Excuse::HalfClosed
+        )
     );
     // A client that speaks up just when its connection is closed for being idle is reset, and may
     // lose what it had not read: the price of keeping connections alive (RFC 9112 §9.5).

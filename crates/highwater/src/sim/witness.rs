@@ -53,6 +53,8 @@ pub(super) struct Around<'r> {
     pub(super) pool_is_quiet: bool,
     /// When requests last waited for their turn: what is due may have counted from then only.
     pub(super) backlogged_at: Instant,
+    /// The worker has not looked for long, and reads before it judges.
+    pub(super) is_catching_up: bool,
     /// The worker starts one request a turn.
     pub(super) defers: bool,
     /// Requests that have waited for longer may be refused.
@@ -74,6 +76,8 @@ pub(super) enum Excuse {
     Cut,
     /// The application broke its answer off.
     Broken,
+    /// The client had finished, and nothing of its answer moved.
+    HalfClosed,
     /// The client had finished when its request's turn came.
     HungUp,
 }
@@ -306,6 +310,9 @@ impl Watch {
                     Ok(Excuse::WriteStall)
                 }
                 () if broken => Ok(Excuse::Broken),
+                () if facts.gone_at.is_some_and(|at| now - at >= limits.half_closed_timeout) => {
+                    Ok(Excuse::HalfClosed)
+                }
                 () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
             };

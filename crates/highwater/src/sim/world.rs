@@ -21,7 +21,7 @@ use super::witness::{Around, EVICTION_AGE_MIN, Watch};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -55,6 +55,8 @@ pub(super) struct World {
     waiting_since: Option<Instant>,
     /// When requests last waited for their turn.
     backlogged_at: Instant,
+    /// The worker has not looked at its connections for long, and catches up.
+    catching_up: bool,
     /// Since when one waits although an idle connection could make room.
     crowded_since: Option<Instant>,
 }
@@ -77,6 +79,7 @@ struct Plan {
     shed: Shed,
     /// Connections with work, at most.
     limit: u32,
+    patience: Duration,
     queue_target: Duration,
 }
 
@@ -96,6 +99,7 @@ impl Plan {
             body_grace: millis(pick(&[500, 5000])),
             idle_timeout: millis(pick(&[1500, 60_000])),
             write_timeout: millis(pick(&[3000, 30_000])),
+            half_closed_timeout: millis(pick(&[500, 5000])),
             linger_timeout: millis(pick(&[200, 2000])),
             discard_max: pick(&[2000, 256 * 1024]),
             output_max: pick(&[1000, 64 * 1024]) as usize,
@@ -124,6 +128,7 @@ impl Plan {
             shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
                 [pick(&[0, 1, 2, 3]) as usize],
             limit: pick(&[1, 2, 100]) as u32,
+            patience: millis(pick(&[10, 50, 1000])),
             queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
         }
     }
@@ -151,9 +156,11 @@ impl World {
             metrics: Arc::clone(&metrics),
             app,
             gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
+            patience: plan.patience,
             queue_target: plan.queue_target,
             deadline_max: ServerConfig::default().deadline_max,
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
+            bounds: Bounds::default(),
         };
         let inbox = Inbox::new(Box::new(|| {}));
         let pool = Pool::deferred(plan.pool_max);
@@ -173,6 +180,7 @@ impl World {
             idle_turns: 0,
             waiting_since: None,
             backlogged_at: Instant::ZERO,
+            catching_up: false,
             crowded_since: None,
         }
     }
@@ -237,15 +245,22 @@ impl World {
     }
 
     fn turn(&mut self) -> Result<(), String> {
-        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
-        let may_wait = self.inbox.park(None);
-        let timeout = if may_wait { patience } else { Duration::ZERO };
+        let may_wait = self.inbox.park_in_driver();
+        let timeout = match may_wait {
+            true => self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX),
+            false => Duration::ZERO,
+        };
+        self.catching_up = self.worker.is_catching_up();
         let had_backlog = self.worker.has_backlog();
         let wait = match timeout {
             Duration::ZERO => Wait::No,
             _ => Wait::Until(self.worker.driver().network.now() + timeout),
         };
         let Ok(events) = self.worker.turn(wait);
+        let (lost, stood) = (self.worker.lost(), self.network().lost);
+        if lost != stood {
+            return Err(format!("{stood:?} were lost, and the worker counts {lost:?}"));
+        }
         self.ledger.turn();
         if self.prng.chance(1, self.plan.pool_one_in) {
             self.pool.run_deferred();
@@ -286,6 +301,7 @@ impl World {
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
+            is_catching_up: self.catching_up || self.worker.is_catching_up(),
             defers: self.plan.defers,
             sheds_after: matches!(self.plan.shed, Shed::Accept | Shed::Kernel)
                 .then_some(self.plan.queue_target),
