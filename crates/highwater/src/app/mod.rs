@@ -33,6 +33,7 @@ mod middleware;
 mod offload;
 mod priority;
 mod refusal;
+mod report;
 mod request;
 mod response;
 mod router;

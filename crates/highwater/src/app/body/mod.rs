@@ -48,16 +48,18 @@ pub(crate) enum Repr {
 }
 
 /// Content in pieces, whatever the application makes it of.
-pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>>);
+pub(crate) struct ByteStream(Guarded<Pin<Box<DynStream>>>);
+
+type DynStream = dyn Stream<Item = Result<Bytes, BoxError>> + Send;
 
 /// Streamed content failed: by an error of its own, or a panic. It must not be polled again.
 #[derive(Debug)]
 pub(crate) struct StreamFailed;
 
 /// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
-pub(crate) struct OnUpgrade(
-    Guarded<Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>>,
-);
+pub(crate) struct OnUpgrade(Guarded<Box<DynUpgrade>>);
+
+type DynUpgrade = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
 
 impl ByteStream {
     fn new<S, B, E>(stream: S) -> Self

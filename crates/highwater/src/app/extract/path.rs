@@ -50,12 +50,12 @@ impl<T: DeserializeOwned> FromRequest for Path<T> {
 /// What the whole of the parameters is told that `T` has something against.
 #[cold]
 fn of_all(request: &Request<'_>, message: &str) -> String {
-    let named = |(index, name): (usize, &Box<str>)| {
+    let named = |(index, name): (usize, &str)| {
         let text = request.param_at(index).unwrap_or_default();
         format!("path parameter `{name}`: `{text}`")
     };
     let names = request.param_names();
-    let all: Vec<String> = names.iter().enumerate().map(named).collect();
+    let all: Vec<String> = names.iter().map(|name| &**name).enumerate().map(named).collect();
     let verb = if all.len() == 1 { "is" } else { "are" };
     format!("{} {verb} not accepted: {message}", all.join(", "))
 }

@@ -420,7 +420,7 @@ fn refused_values_are_the_peers() {
     impl TryFrom<u32> for Even {
         type Error = &'static str;
         fn try_from(number: u32) -> Result<Self, &'static str> {
-            if number % 2 == 0 { Ok(Even(number)) } else { Err("it is odd") }
+            if number.is_multiple_of(2) { Ok(Even(number)) } else { Err("it is odd") }
         }
     }
     struct Small;
