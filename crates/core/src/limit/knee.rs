@@ -63,7 +63,7 @@ use crate::time::Instant;
 /// Noticed by `it_finds_the_knee` and `a_slower_back_end_is_believed`.
 const STEP: f64 = 2.0;
 
-/// A window has this many answers, four times as many while people are kept out, and twice that in a
+/// A window has this many answers, four times as many while people are kept out, and twice that to end a
 /// search. Trades how soon a slow back end's change is seen against chance: the mean of 80 service times
 /// as uneven as their mean is off by 11 %, of 160 by 8 %, and a search tells a rate that halved from one
 /// that did not. Arithmetic. Noticed by `it_finds_the_knee`, with uneven back ends, and by
@@ -218,8 +218,10 @@ impl Knee {
             _ if point.is_felt => point.in_flight / point.rate,
             _ => point.latency,
         };
+        // A step that changed nothing is known soon; one that found something is looked at again.
+        let is_found = self.search.is_some_and(|search| point.is_below(search.before));
         let answers = match point.is_felt {
-            true if self.search.is_some() => 8 * ANSWERS,
+            true if is_found => 8 * ANSWERS,
             true => 4 * ANSWERS,
             false => ANSWERS,
         };

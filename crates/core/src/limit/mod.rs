@@ -36,7 +36,7 @@
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | the part of the target that the limit aims at | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | with so little waiting, places are held by the silent | guess | `silent_clients_hold_no_places` |
 //! | `Knee` | `STEP` | 2 | a search halves; an answer may take twice its service time | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
-//! | `Knee` | `ANSWERS` | 20 | answers in a window; four times as many while people are kept out, eight in a search | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `ANSWERS` | 20 | answers in a window; four times as many while people are kept out, eight to end a search | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
 //! | `Knee` | `WEIGHT` | 0.3 | weight of what is new | guess | `it_does_not_oscillate_for_an_hour` |
 //! | `Knee` | `FLOOR` | 4 | the lowest limit that is found | guess | `small_back_ends_are_kept_busy` |
 //! | `Knee` | `PATIENCE` | 5 s | a limit is given up, a window ends, a doubt begins | rule: `Retry-After` | `a_limit_is_given_up_when_nobody_needs_it` |
