@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
+use highwater::server::GateChoice;
 use highwater::server::args::{duration, number, one_of};
-use highwater::server::{GateChoice, Limiter};
 use highwater_core::limit::LIMIT_MAX;
 use ureq::http::Uri;
 
@@ -72,9 +72,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "auto|N", default_value = "auto", allow_negative_numbers = true, value_parser = limit_or_auto)]
     limit: Limited,
 
-    /// What finds the limit [default: gradient, or fixed with a --limit]
-    #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter())]
-    limiter: Option<Limiter>,
+    /// What finds the limit [default: knee, or fixed with a --limit]
+    #[arg(long, value_name = "fixed|hill-climb|knee|aimd", value_parser = limiter())]
+    limiter: Option<LimiterChoice>,
 
     /// The limit until the first measurement
     #[arg(long, value_name = "N", default_value = "256", allow_negative_numbers = true, value_parser = number(LIMIT))]
@@ -109,6 +109,30 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
+/// `--limiter`: what finds the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimiterChoice {
+    /// The operator does, with a number.
+    Fixed,
+    /// Steps of a hundred along the request rate.
+    HillClimb,
+    /// Where more concurrency stops yielding more answers.
+    Knee,
+    /// One more while all is well, a tenth less when it is not.
+    Aimd,
+}
+
+impl LimiterChoice {
+    fn name(self) -> &'static str {
+        match self {
+            LimiterChoice::Fixed => "fixed",
+            LimiterChoice::HillClimb => "hill-climb",
+            LimiterChoice::Knee => "knee",
+            LimiterChoice::Aimd => "aimd",
+        }
+    }
+}
+
 /// `--limit`: a number, or found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limited {
@@ -122,7 +146,7 @@ pub(crate) enum Limits {
     /// The operator knows it.
     Fixed(u32),
     /// It is found between two bounds.
-    Found { by: Limiter, start: u32, min: u32, max: u32 },
+    Found { by: LimiterChoice, start: u32, min: u32, max: u32 },
 }
 
 impl Limits {
@@ -147,16 +171,16 @@ impl Args {
     pub(crate) fn limits(&self) -> Result<Limits, clap::Error> {
         let (start, min, max) = (self.limit_start, self.limit_min, self.limit_max);
         match (self.limit, self.limiter) {
-            (Limited::To(limit), None | Some(Limiter::Fixed)) => Ok(Limits::Fixed(limit)),
+            (Limited::To(limit), None | Some(LimiterChoice::Fixed)) => Ok(Limits::Fixed(limit)),
             (Limited::To(_), Some(other)) => Err(contradiction(format!(
                 "--limiter {}: finds the limit itself; leave --limit at auto, or use fixed",
                 other.name()
             ))),
-            (Limited::Auto, Some(Limiter::Fixed)) => Err(contradiction(
+            (Limited::Auto, Some(LimiterChoice::Fixed)) => Err(contradiction(
                 "--limiter fixed: does not find a limit; add --limit N".to_owned(),
             )),
             (Limited::Auto, by) if min <= start && start <= max => {
-                Ok(Limits::Found { by: by.unwrap_or(Limiter::Gradient), start, min, max })
+                Ok(Limits::Found { by: by.unwrap_or(LimiterChoice::Knee), start, min, max })
             }
             (Limited::Auto, _) => Err(contradiction(format!(
                 "--limit-start {start}: not between --limit-min {min} and --limit-max {max}; use one \
@@ -217,12 +241,12 @@ fn mechanism() -> impl Fn(&str) -> Result<GateChoice, String> + Clone + Send + S
     ])
 }
 
-fn limiter() -> impl Fn(&str) -> Result<Limiter, String> + Clone + Send + Sync + 'static {
+fn limiter() -> impl Fn(&str) -> Result<LimiterChoice, String> + Clone + Send + Sync + 'static {
     one_of(&[
-        ("fixed", Limiter::Fixed),
-        ("hill-climb", Limiter::HillClimb),
-        ("gradient", Limiter::Gradient),
-        ("aimd", Limiter::Aimd),
+        ("fixed", LimiterChoice::Fixed),
+        ("hill-climb", LimiterChoice::HillClimb),
+        ("knee", LimiterChoice::Knee),
+        ("aimd", LimiterChoice::Aimd),
     ])
 }
 
@@ -258,13 +282,13 @@ mod tests {
     /// found.
     #[test]
     fn limits_are_given_or_found() {
-        let by = Limiter::Gradient;
+        let by = LimiterChoice::Knee;
         let found = Limits::Found { by, start: 256, min: 8, max: 16384 };
         assert_eq!(limits("").expect("defaults"), found);
         assert_eq!(limits("--limit 7").expect("a number"), Limits::Fixed(7));
         assert_eq!(limits("--limit 7 --limiter fixed").expect("both"), Limits::Fixed(7));
         let exact = "--limiter aimd --limit-start 5 --limit-min 5 --limit-max 5";
-        let by = Limiter::Aimd;
+        let by = LimiterChoice::Aimd;
         assert_eq!(limits(exact).expect("one"), Limits::Found { by, start: 5, min: 5, max: 5 });
     }
 

@@ -34,12 +34,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use highwater::log;
-use highwater::server::{Limiter, Running, Signals};
-use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, Limit};
-use highwater_sys::{clock, cpu};
+use highwater::server::{Running, Signals};
+use highwater_core::limit::{Aimd, Fixed, HillClimb, Knee, Limit};
+use highwater_sys::clock;
 
 pub(crate) use self::args::Args;
-use self::args::Limits;
+use self::args::{LimiterChoice, Limits};
 use self::gate::Gate;
 use self::line::Line;
 use self::policy::{Policy, State};
@@ -172,16 +172,13 @@ fn bounds(limits: Limits) -> (u32, u32, u32) {
 }
 
 fn limiter(limits: Limits, target: Duration) -> Box<dyn Limit> {
-    let Limits::Found { by, start, max, .. } = limits else {
+    let Limits::Found { by, start, min, max } = limits else {
         return Box::new(Fixed::new(limits.start()));
     };
     match by {
-        Limiter::Fixed => Box::new(Fixed::new(start)),
-        Limiter::HillClimb => Box::new(HillClimb::new(max)),
-        Limiter::Aimd => Box::new(Aimd::new(max, target)),
-        Limiter::Gradient => {
-            let spare = u32::try_from(cpu::allowed().map_or(1, |cores| cores.len())).unwrap_or(1);
-            Box::new(Gradient::new(Aim { target, start, limit_max: max, spare }))
-        }
+        LimiterChoice::Fixed => Box::new(Fixed::new(start)),
+        LimiterChoice::HillClimb => Box::new(HillClimb::new(max)),
+        LimiterChoice::Aimd => Box::new(Aimd::new(max, target)),
+        LimiterChoice::Knee => Box::new(Knee::new(start, max, target).at_least(min)),
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! It is here for comparison. In the limit, the rate of answers has no maximum: it is as high with a
 //! thousand requests waiting as with ten, though all of the thousand come too late. So this walks
-//! over the edge that `gradient.rs` stops at, and remembering does not help it. What it is good for
+//! over the edge that `queue_delay.rs` stops at, and remembering does not help it. What it is good for
 //! is a server of which nothing but the request rate is known, and whose rate does fall when there is
 //! too much to do.
 

@@ -8,11 +8,48 @@
 //!
 //! Invariants, of every implementation: a limit is at least 1 (at 0 nothing would ever be served
 //! again, so nothing could ever be learnt), and never above the bound it was made with.
+//!
+//! # Which limit is for what
+//!
+//! | limit | for | by |
+//! |---|---|---|
+//! | [`QueueDelay`], told by [`Standing`] | this server's own cores: the default | arithmetic: how many may wait follows from what a request costs |
+//! | [`Knee`] | a back end behind handlers, a server that is not ours | Little's law, and which of rate and latency follows the concurrency |
+//! | [`HillClimb`] | comparison; a server of which only the rate is known | steps along the rate |
+//! | [`Aimd`] | comparison | one more while all is well, a tenth less when not |
+//! | [`Fixed`] | operators who know the number | nothing |
+//!
+//! # Every tuned constant
+//!
+//! What each trades stands beside it. "Specified" and "published" mean that the algorithm is here as
+//! others wrote it, for comparison, and is not to be tuned.
+//!
+//! | limit | constant | value | meaning | origin | what notices |
+//! |---|---|---|---|---|---|
+//! | `Standing` | `WINDOW_SHARE` | 1/32 | part of the patience that a window lasts | derived from CoDel's 100 ms | `an_overload_is_seen_in_time`, `chance_is_no_overload` |
+//! | `Standing`, `short_target` | `REQUESTS` | 4 | a window lasts so many of its longest turn, the short target so many requests | guess | `chance_is_no_overload` |
+//! | `Standing` | `CROWD` | 16 | so few waiting are no overload | guess: two browsers | `a_page_is_no_overload` |
+//! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue stand | rule | `chance_is_no_overload` |
+//! | `Standing` | `INFLOW_PERCENT` | 150 | what comes in, of what goes out, in a window of growth | rule | `an_overload_is_seen_in_time` |
+//! | `Standing` | `STAND` | 4 | patiences in a row beyond the patience that make a queue stand | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
+//! | `Standing` | `EMPTY_PERCENT` | 50 | so much time without a queue ends it at once | guess | `it_ends_with_the_load` |
+//! | `QueueDelay` | `AIM_PERCENT` | 75 | the part of the target that the limit aims at | measured in the model | `the_overload_table` |
+//! | `QueueDelay` | `EMPTY_MAX` | 0.05 | with so little waiting, places are held by the silent | guess | `silent_clients_hold_no_places` |
+//! | `Knee` | `STEP` | 2 | a search halves; an answer may take twice its service time | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
+//! | `Knee` | `ANSWERS` | 20 | answers in a window; four times as many while people are kept out, eight to end a search | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `WEIGHT` | 0.3 | weight of what is new | guess | `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `FLOOR` | 4 | the lowest limit that is found | guess | `small_back_ends_are_kept_busy` |
+//! | `Knee` | `PATIENCE` | 5 s | a limit is given up, a window ends, a doubt begins | rule: `Retry-After` | `a_limit_is_given_up_when_nobody_needs_it` |
+//! | `Knee` | `SAME` | 1.1 | two concurrencies are the same | guess | `a_slower_back_end_is_believed` |
+//! | `Knee` | `BELIEVED` | 2 | what was found is asked again after `PATIENCE` doubled so often, while half is refused | guess | `what_was_learnt_wrongly_is_unlearnt`, `asking_again_refuses_nobody_who_had_room` |
+//! | `Knee` | `DOUBLED_MAX` | 6 | and every five minutes at most rarely | guess | `it_does_not_oscillate_for_an_hour` |
+//! | `Aimd` | `START`, `FLOOR`, `DECREASE`, `INCREASE_PER_SECOND`, `BAD_MAX` | 20, 1, 0.9, 10, 0.05 | see `aimd.rs` | published (Netflix) | its unit tests |
+//! | `HillClimb` | `START` to `MEMORY`: ten | see `hill_climb.rs` | the ladder, its period and its thresholds | specified | its unit tests |
 
 mod aimd;
 mod fixed;
-mod gradient;
 mod hill_climb;
+mod knee;
 mod queue_delay;
 mod standing;
 
@@ -22,16 +59,13 @@ use crate::time::Instant;
 
 pub use self::aimd::Aimd;
 pub use self::fixed::Fixed;
-pub use self::gradient::{Aim, Gradient};
 pub use self::hill_climb::HillClimb;
+pub use self::knee::Knee;
 pub use self::queue_delay::{QueueDelay, short_target};
 pub use self::standing::{Standing, Turn};
 
 /// The largest limit there is: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;
-
-/// So few under way are nothing sudden. A guess: a tenth of a second's work of 3 ms each.
-const SUDDEN_MIN: u32 = 32;
 
 /// What happened since the last sample, in a whole server: ours, or one that is not.
 ///
@@ -120,13 +154,6 @@ impl Sample {
         }
     }
 
-    /// With more than this under way in one of `workers`, what comes is no longer what came in this
-    /// sample, and the next one should not be waited for: see [`Limit::on_glance`].
-    pub fn sudden(&self, workers: usize) -> u32 {
-        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
-        (self.in_flight_max / workers).saturating_mul(2).saturating_add(SUDDEN_MIN)
-    }
-
     /// Whether `limit` kept anybody out, or nearly did.
     pub fn is_felt(&self, limit: u32) -> bool {
         self.refused > self.dropped || u64::from(self.in_flight_max) * 10 >= u64::from(limit) * 9
@@ -139,14 +166,7 @@ pub trait Limit: Send {
     /// every tenth of a second or so, later if nothing happens.
     fn on_sample(&mut self, now: Instant, sample: &Sample) -> u32;
 
-    /// Takes in what is known so far of the sample to come, since suddenly far more is under way than
-    /// in the last, and answers the limit from now on. It is never raised by this; [`Limit::on_sample`]
-    /// will be told all of it again. Whoever cannot decide by so little leaves the limit as it is.
-    fn on_glance(&mut self, _so_far: &Sample) -> u32 {
-        self.limit()
-    }
-
-    /// The limit as the last sample, or glance, left it.
+    /// The limit as the last sample left it.
     fn limit(&self) -> u32;
 
     /// What it is called in settings and metrics.

@@ -53,38 +53,8 @@ impl Service {
     }
 }
 
-/// What happens to those beyond the limit, and what it costs the core.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Refuse {
-    /// The client is told, and tries again at once if it does that.
-    Reset,
-    /// The client hears nothing; its kernel tries again after 1 s.
-    Drop,
-}
-
-impl Refuse {
-    fn cost(self) -> f64 {
-        match self {
-            Refuse::Reset => 16.4 * US,
-            Refuse::Drop => 8.8 * US,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Queue {
-    /// First come, first served, whoever is still listening.
-    Plain,
-    /// While the least wait of a tenth of a second is above the target: newest first, and a 503 for
-    /// whoever waited for longer than the target.
-    Codel(f64),
-}
-
-/// How many it refuses in a row while there is something to start.
-const REFUSALS_MAX: u32 = 16;
-
-/// What a 503 costs, parsing and all.
-const ANSWER_COST: f64 = 94.0 * US;
+/// What it costs the core to refuse a connection.
+const REFUSAL: f64 = 16.4 * US;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
@@ -96,14 +66,10 @@ pub(crate) struct Scene {
     /// the others queue there, unseen.
     pub(crate) backend: Option<(Service, usize)>,
     pub(crate) deadline: f64,
-    pub(crate) refuse: Refuse,
-    pub(crate) queue: Queue,
-    /// Attempts that a client makes in all, 20 ms apart, while it is being refused.
+    /// Attempts that a client makes in all, while it is being refused.
     pub(crate) tries: u32,
     /// Whether queue delay, latency and lateness are known to the limit; if not, only counts are.
     pub(crate) sighted: bool,
-    /// Whether a sudden rush makes the limit look before its time.
-    pub(crate) glances: bool,
 }
 
 impl Scene {
@@ -115,11 +81,8 @@ impl Scene {
             cores: 1,
             backend: None,
             deadline: 200.0 * MS,
-            refuse: Refuse::Reset,
-            queue: Queue::Plain,
             tries: 1,
             sighted: true,
-            glances: true,
         }
     }
 
@@ -152,8 +115,6 @@ pub(crate) struct Tenth {
     pub(crate) completed: u64,
     pub(crate) limit: u32,
     pub(crate) refused: u64,
-    /// Of those, the ones that had been let in.
-    pub(crate) dropped: u64,
 }
 
 pub(crate) struct World<'a> {
@@ -178,17 +139,11 @@ pub(crate) struct World<'a> {
     retry_requests: Vec<Request>,
     retry_free: Vec<usize>,
     speed: f64,
-    least_wait: f64,
-    overloaded: bool,
-    codel_at: f64,
     look: Counters,
     before_in_flight: u32,
-    /// When the last sample was, when the next look is due, and whether that may be a glance.
+    /// When the last sample was, and when the next is due.
     sampled_at: f64,
     look_at: f64,
-    hurried: bool,
-    /// How many under way call for a look at once.
-    alarm: u32,
     tenth: Tenth,
     pub(crate) tenths: Vec<Tenth>,
 }
@@ -198,7 +153,6 @@ struct Counters {
     completed: u64,
     good: u64,
     refused: u64,
-    dropped: u64,
     started: u64,
     in_flight_max: u32,
     wait_sum: f64,
@@ -213,7 +167,6 @@ impl Default for Counters {
             completed: 0,
             good: 0,
             refused: 0,
-            dropped: 0,
             started: 0,
             in_flight_max: 0,
             wait_sum: 0.0,
@@ -224,14 +177,14 @@ impl Default for Counters {
     }
 }
 
-/// What is recorded, and what CoDel looks back on.
+/// What is recorded.
 const TICK: f64 = 0.1;
 
-/// How often the limit gets a sample, how often it may glance in between after an alarm, and how long
-/// it takes to hear one.
+/// How soon a client that is told so tries again.
+const PAUSE: f64 = 0.020;
+
+/// How often the limit gets a sample.
 const PERIOD: f64 = 0.1;
-const GLANCE: f64 = 0.010;
-const HEARING: f64 = 0.001;
 
 impl<'a> World<'a> {
     pub(crate) fn new(scene: Scene, limit: &'a mut dyn Limit) -> World<'a> {
@@ -254,15 +207,10 @@ impl<'a> World<'a> {
             retry_requests: Vec::new(),
             retry_free: Vec::new(),
             speed: 1.0,
-            least_wait: f64::INFINITY,
-            overloaded: false,
-            codel_at: TICK,
             look: Counters::default(),
             before_in_flight: 0,
             sampled_at: 0.0,
             look_at: PERIOD,
-            hurried: false,
-            alarm: Sample::default().sudden(1),
             tenth: Tenth::default(),
             tenths: Vec::new(),
         }
@@ -328,11 +276,6 @@ impl<'a> World<'a> {
         }
         self.in_flight += 1;
         self.look.in_flight_max = self.look.in_flight_max.max(self.in_flight);
-        if self.in_flight > self.alarm && self.scene.glances {
-            self.alarm = u32::MAX;
-            self.hurried = false;
-            self.look_at = self.look_at.min(self.now + HEARING);
-        }
         request.ready = self.now;
         self.waiting.push_back(request);
         self.start();
@@ -341,21 +284,15 @@ impl<'a> World<'a> {
     fn refuse(&mut self, mut request: Request) {
         self.look.refused += 1;
         self.tenth.refused += 1;
-        self.steal(self.scene.refuse.cost());
+        self.steal(REFUSAL);
         request.tries_left -= 1;
-        let (pause, again) = match self.scene.refuse {
-            // The kernel repeats a SYN by itself, if its client still waits then.
-            Refuse::Drop => (1.0, self.now + 1.0 < request.sent + self.scene.deadline),
-            Refuse::Reset => (0.020, request.tries_left > 0),
-        };
-        if again {
-            request.tries_left = request.tries_left.max(1);
+        if request.tries_left > 0 {
             let index = self.retry_free.pop().unwrap_or(self.retry_requests.len());
             if index == self.retry_requests.len() {
                 self.retry_requests.push(request);
             }
             self.retry_requests[index] = request;
-            self.retries.push(Reverse(((self.now + pause).to_bits(), index as u64)));
+            self.retries.push(Reverse(((self.now + PAUSE).to_bits(), index as u64)));
         }
     }
 
@@ -370,7 +307,7 @@ impl<'a> World<'a> {
 
     fn start(&mut self) {
         while let Some(core) = self.cores.iter().position(Option::is_none) {
-            let Some(mut request) = self.take() else { return };
+            let Some(mut request) = self.waiting.pop_front() else { return };
             request.started = self.now;
             let wait = self.now - request.ready;
             self.look.wait_sum += wait;
@@ -381,36 +318,6 @@ impl<'a> World<'a> {
             let stolen = std::mem::take(&mut self.stolen);
             self.cores[core] = Some((self.now + time + stolen, request));
         }
-    }
-
-    /// The next request to be started, if there is one worth it.
-    fn take(&mut self) -> Option<Request> {
-        let Queue::Codel(target) = self.scene.queue else { return self.waiting.pop_front() };
-        if self.now >= self.codel_at {
-            self.overloaded = self.least_wait > target && self.least_wait.is_finite();
-            (self.least_wait, self.codel_at) = (f64::INFINITY, self.now + TICK);
-        }
-        if let Some(oldest) = self.waiting.front() {
-            // The oldest tells how long the queue is, whoever is served.
-            self.least_wait = self.least_wait.min(self.now - oldest.ready);
-        }
-        let mut refused = 0;
-        while self.overloaded
-            && refused < REFUSALS_MAX
-            && let Some(oldest) = self.waiting.front()
-            && self.now - oldest.ready > target
-        {
-            refused += 1;
-            self.waiting.pop_front();
-            self.in_flight -= 1;
-            self.look.refused += 1;
-            self.tenth.refused += 1;
-            self.tenth.dropped += 1;
-            self.look.dropped += 1;
-            self.stolen += ANSWER_COST;
-            self.look.busy += ANSWER_COST;
-        }
-        if self.overloaded { self.waiting.pop_back() } else { self.waiting.pop_front() }
     }
 
     fn leave_core(&mut self, core: usize) {
@@ -455,23 +362,15 @@ impl<'a> World<'a> {
         self.look.latency_sum += self.now - request.ready;
     }
 
-    /// Shows the limit what there is: all of it if the sample is due or a rush has just begun.
+    /// Gives the limit its sample.
     fn look(&mut self) {
         let sample = self.sample();
-        let rang = self.alarm == u32::MAX && !self.hurried;
-        if self.hurried && self.now - self.sampled_at < PERIOD - 1e-9 {
-            self.limit.on_glance(&sample);
-            self.look_at = self.now + GLANCE;
-            return;
-        }
         let now = Instant::from_nanos((self.now * 1e9) as u64);
         let limit = self.limit.on_sample(now, &sample);
         assert!(limit >= 1, "a limit of nothing");
         self.look = Counters::default();
         (self.before_in_flight, self.sampled_at) = (self.in_flight, self.now);
-        self.hurried = rang;
-        self.alarm = if rang { u32::MAX } else { sample.sudden(1) };
-        self.look_at = self.now + if rang { GLANCE } else { PERIOD };
+        self.look_at = self.now + PERIOD;
     }
 
     /// What happened since the last sample.
@@ -487,7 +386,6 @@ impl<'a> World<'a> {
             completed: look.completed,
             good: look.good,
             refused: look.refused,
-            dropped: look.dropped,
             started: look.started,
             in_flight: self.in_flight.midpoint(self.before_in_flight),
             in_flight_max: look.in_flight_max.max(self.in_flight),
@@ -498,6 +396,7 @@ impl<'a> World<'a> {
             },
             latency_mean: mean(look.latency_sum, look.completed),
             busy: (look.busy / span / self.scene.cores as f64).min(1.0) as f32,
+            ..Sample::default()
         };
         if self.scene.sighted {
             return sample;

@@ -39,12 +39,20 @@ impl App {
         limited.expect("it was asked whether there is a limit").enter(now)
     }
 
+    /// A worker's turn ends: limits that are found may move.
+    #[inline]
+    pub(crate) fn on_turn(&self, now: Instant) {
+        for (_, limit) in &self.shared.found_limits {
+            limit.on_turn(now);
+        }
+    }
+
     /// How much faster than at other times an upload to the target must be to keep its place there; 0 if
     /// nobody else wants it.
     pub(crate) fn scarcity(&self, target: Target, now: Instant) -> u32 {
         let limited =
             self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
-        limited.map_or(0, |concurrency| concurrency.scarcity.factor(now))
+        limited.map_or(0, |limit| limit.scarcity(now))
     }
 
     /// Refusal number `n`, in the shape of the target's errors.

@@ -10,10 +10,11 @@ use highwater_core::http1;
 use highwater_core::route;
 use http::{HeaderValue, Method};
 
-use super::concurrency::Concurrency;
+use super::concurrency::{Concurrency, RouteLimit};
 use super::dispatch::{Allowed, App, Endpoint, Methods, PathId, Scope, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
+use super::handler::Kind;
 use super::refusal::Refusals;
 use super::router::{Route, Router};
 
@@ -61,6 +62,7 @@ struct Build {
     wants_peer: bool,
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
+    found_limits: Vec<(String, Arc<RouteLimit>)>,
     problems: Vec<String>,
 }
 
@@ -77,10 +79,15 @@ impl Build {
     fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
-        let Router {
-            routes, nested, states, before, after, middleware, renderer, fallbacks, ..
-        } = router;
+        let Router { routes, nested, states, before, after, middleware, fallbacks, .. } = router;
+        let (renderer, concurrency) = (router.renderer, router.concurrency);
         let mut scope = outer.clone();
+        if let Some(concurrency) = concurrency {
+            let place = if prefix.is_empty() { "/" } else { prefix };
+            self.check_concurrency(place, concurrency);
+            let name = format!("{place} (group)");
+            scope.concurrency = Some(self.limit(name, concurrency, outer.concurrency.clone()));
+        }
         let mut given = Vec::new();
         for state in states {
             if given.contains(&state.id) {
@@ -184,15 +191,49 @@ impl Build {
                  take it in one argument"
             ));
         }
-        if description.options.concurrency_max == Some(0) {
-            self.problems.push(format!(
-                "{place}: concurrency_limit(0) would refuse every request; write 1 or more"
-            ));
+        if let Some(concurrency) = description.options.concurrency {
+            self.check_concurrency(&place, concurrency);
         }
         let own = description.problems.iter().map(|problem| format!("{place}: {problem}"));
         self.problems.extend(own);
         if route.methods.as_ref().is_some_and(Vec::is_empty) {
             self.problems.push(format!("{}: it is routed for no method at all", route.path));
+        }
+    }
+
+    fn check_concurrency(&mut self, place: &str, concurrency: Concurrency) {
+        if concurrency == Concurrency::Fixed(0) {
+            self.problems.push(format!(
+                "{place}: concurrency_limit(0) would refuse every request; write 1 or more"
+            ));
+        }
+    }
+
+    /// A limit within `outer`, known by `name` if it is to be found.
+    fn limit(
+        &mut self,
+        name: String,
+        concurrency: Concurrency,
+        outer: Option<Arc<RouteLimit>>,
+    ) -> Arc<RouteLimit> {
+        let limit = RouteLimit::new(concurrency, outer);
+        if concurrency == Concurrency::Auto {
+            self.found_limits.push((name, Arc::clone(&limit)));
+        }
+        limit
+    }
+
+    /// The limit that covers a route: its own, within that of its group, or that.
+    fn limit_of(&mut self, route: &Route, scope: ScopeId) -> Option<Arc<RouteLimit>> {
+        let options = &route.description.options;
+        let is_counted = route.description.kind != Kind::Fixed && !options.is_vital;
+        let group = self.scopes[usize::from(scope)].concurrency.clone().filter(|_| is_counted);
+        match options.concurrency {
+            None => group,
+            Some(own) => {
+                let name = options.name.as_deref().unwrap_or(&route.path).to_owned();
+                Some(self.limit(name, own, group))
+            }
         }
     }
 
@@ -224,9 +265,11 @@ impl Build {
         let infos = self.endpoints.iter().map(|(route, _)| info(route)).collect();
         let wants_peer =
             self.wants_peer || self.endpoints.iter().any(|(r, _)| r.description.wants_peer);
-        let has_limits =
-            self.endpoints.iter().any(|(r, _)| r.description.options.concurrency_max.is_some());
-        let endpoints = self.endpoints.into_iter().map(|(route, scope)| Endpoint {
+        let endpoints = std::mem::take(&mut self.endpoints);
+        let limits: Vec<_> =
+            endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
+        let has_limits = limits.iter().any(Option::is_some);
+        let endpoints = endpoints.into_iter().zip(limits).map(|((route, scope), limit)| Endpoint {
             route: route_of[&route.path],
             scope,
             kind: route.description.kind,
@@ -234,7 +277,7 @@ impl Build {
             body_max: route.description.options.body_max,
             priority: route.description.options.priority,
             is_vital: route.description.options.is_vital,
-            concurrency: route.description.options.concurrency_max.map(Concurrency::new),
+            concurrency: limit,
             handler: route.handler,
         });
         Ok(App::new(Shared {
@@ -251,6 +294,7 @@ impl Build {
             wants_runtime: self.wants_runtime,
             drain: Arc::default(),
             has_limits,
+            found_limits: self.found_limits,
             priority_field: self.priority_field,
         }))
     }
@@ -328,7 +372,7 @@ fn info(route: &Route) -> EndpointInfo {
         detached: options.detached,
         body: body_use(route),
         priority: options.priority,
-        concurrency_max: options.concurrency_max,
+        concurrency: options.concurrency,
         is_vital: options.is_vital,
     }
 }

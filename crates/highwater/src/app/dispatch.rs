@@ -28,7 +28,7 @@ use highwater_core::http1::{BodyPlan, Head, Limits, Method, Reject};
 use highwater_core::route::{self, Params};
 use http::{HeaderValue, StatusCode, header};
 
-use super::concurrency::Concurrency;
+use super::concurrency::RouteLimit;
 use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::exit::{Exit, guarded};
@@ -102,8 +102,10 @@ pub(crate) struct Shared {
     pub(super) wants_runtime: bool,
     /// For whoever wants to know that the server drains.
     pub(super) drain: Arc<Drain>,
-    /// Some endpoint has a limit of its own.
+    /// Some endpoint has a limit of its own, or of its group.
     pub(super) has_limits: bool,
+    /// The limits that are found while the server runs, and what they are called in metrics.
+    pub(super) found_limits: Vec<(String, Arc<RouteLimit>)>,
     /// By scope.
     pub(super) refusals: Vec<Refusals>,
     /// How many panics were reported.
@@ -137,6 +139,7 @@ pub(super) struct Scope {
     pub(super) after: Vec<Arc<AfterHook>>,
     pub(super) middleware: Vec<Arc<Layer>>,
     pub(super) renderer: Option<Arc<Renderer>>,
+    pub(super) concurrency: Option<Arc<RouteLimit>>,
 }
 
 impl Scope {
@@ -164,7 +167,7 @@ pub(super) struct Endpoint {
     pub(super) priority: Priority,
     /// Served whatever happens.
     pub(super) is_vital: bool,
-    pub(super) concurrency: Option<Arc<Concurrency>>,
+    pub(super) concurrency: Option<Arc<RouteLimit>>,
 }
 
 impl App {
@@ -266,6 +269,17 @@ impl App {
     /// Whether any handler is to run on the pool.
     pub(crate) fn needs_pool(&self) -> bool {
         self.shared.infos.iter().any(|info| info.kind == Kind::Blocking)
+    }
+
+    /// The concurrency limits that are found while the server runs: what each is called, and functions
+    /// that tell the limit and how many requests hold a permit.
+    pub(crate) fn found_limits(
+        &self,
+    ) -> impl Iterator<Item = (&str, impl Fn() -> u32 + use<>, impl Fn() -> u32 + use<>)> {
+        self.shared.found_limits.iter().map(|(name, limit)| {
+            let (of, in_flight) = (Arc::clone(limit), Arc::clone(limit));
+            (name.as_str(), move || of.limit(), move || in_flight.held())
+        })
     }
 
     /// Whether the peers' addresses have to be looked up.

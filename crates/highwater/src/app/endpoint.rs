@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use super::concurrency::Concurrency;
 use super::dispatch::Outcome;
 use super::extract::BodyUse;
 use super::handler::{Description, Handler, Kind};
@@ -18,7 +19,7 @@ pub(super) struct Options {
     pub(super) timeout: Option<Duration>,
     pub(super) detached: bool,
     pub(super) priority: Priority,
-    pub(super) concurrency_max: Option<u32>,
+    pub(super) concurrency: Option<Concurrency>,
     pub(super) is_vital: bool,
 }
 
@@ -71,8 +72,8 @@ impl<H, M> Endpoint<H, M> {
 
     /// As [`Handler::concurrency_limit`].
     #[must_use]
-    pub fn concurrency_limit(mut self, max: u32) -> Self {
-        self.options.concurrency_max = Some(max);
+    pub fn concurrency_limit(mut self, limit: impl Into<Concurrency>) -> Self {
+        self.options.concurrency = Some(limit.into());
         self
     }
 
@@ -118,7 +119,7 @@ pub struct EndpointInfo {
     pub(super) detached: bool,
     pub(super) body: BodyUse,
     pub(super) priority: Priority,
-    pub(super) concurrency_max: Option<u32>,
+    pub(super) concurrency: Option<Concurrency>,
     pub(super) is_vital: bool,
 }
 
@@ -163,9 +164,18 @@ impl EndpointInfo {
         self.priority
     }
 
-    /// How many of its requests are answered at once, at most; `None` for any number.
+    /// Its own concurrency limit; `None` if it has none. Limits of the routers around it are not told.
+    pub fn concurrency(&self) -> Option<Concurrency> {
+        self.concurrency
+    }
+
+    /// How many of its requests are answered at once, at most; `None` for any number, and where that
+    /// number is found while the server runs.
     pub fn concurrency_max(&self) -> Option<u32> {
-        self.concurrency_max
+        match self.concurrency {
+            Some(Concurrency::Fixed(max)) => Some(max),
+            Some(Concurrency::Auto) | None => None,
+        }
     }
 
     /// Whether its requests are served however much work there is.

@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::concurrency::Concurrency;
 use super::dispatch::Outcome;
 use super::endpoint::{Endpoint, Options};
 use super::error::Error;
@@ -135,17 +136,20 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
         Endpoint::new(self).priority(priority)
     }
 
-    /// Answers at most `max` requests of the endpoint at once, over all workers; a further one is
-    /// answered 503. A request counts until its response's head is made (streamed content does not),
-    /// or until the work on it is over: a blocking handler whose request has timed out still counts.
+    /// Answers at most so many requests of the endpoint at once, over all workers; a further one is
+    /// answered 503, with `Retry-After`. A request counts until its response's head is made (streamed
+    /// content does not), or until the work on it is over: a blocking handler whose request has timed
+    /// out still counts. With [`Concurrency::Auto`] the number is found: see there.
     ///
     /// A request whose body is collected counts from when it is complete. One whose body is streamed counts
     /// from its head; but while others are refused here, what its client must send to keep its place rises
     /// from twice [`Limits::body_rate_min`](highwater_core::http1::Limits::body_rate_min) to 64 times that within
     /// three seconds, and whoever is slower gets 408: so slow clients hold places only while nobody else wants
     /// them.
-    fn concurrency_limit(self, max: u32) -> Endpoint<Self, M> {
-        Endpoint::new(self).concurrency_limit(max)
+    ///
+    /// [`Router::concurrency_limit`](super::Router::concurrency_limit) does so for a group of routes.
+    fn concurrency_limit(self, limit: impl Into<Concurrency>) -> Endpoint<Self, M> {
+        Endpoint::new(self).concurrency_limit(limit)
     }
 
     /// Serves the endpoint's requests before all others, and however much work there is: for health

@@ -45,6 +45,7 @@ mod tests;
 
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
+pub use concurrency::Concurrency;
 pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::build::{BuildError, build};
+use super::concurrency::Concurrency;
 use super::dispatch::{AfterHook, App, BeforeHook, Renderer};
 use super::error::Error;
 use super::handler::{Description, Dispatch, Handler, erase};
@@ -83,6 +84,7 @@ pub struct Router {
     pub(super) after: Vec<Arc<AfterHook>>,
     pub(super) middleware: Vec<Arc<Layer>>,
     pub(super) renderer: Option<Arc<Renderer>>,
+    pub(super) concurrency: Option<Concurrency>,
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
@@ -269,6 +271,33 @@ impl Router {
         R: IntoResponse,
     {
         self.renderer = Some(Arc::new(move |error: &Error| renderer(error).into_response()));
+        self
+    }
+
+    /// Answers at most so many requests of this router's routes at once, all of them together and over
+    /// all workers; a further one is answered 503, with `Retry-After`. A route or a nested router with
+    /// a limit of its own keeps to both. [`fixed`](super::fixed) answers and routes that are
+    /// [never shed](Handler::never_shed) are not counted, and neither is what is answered without a
+    /// route.
+    ///
+    /// ```
+    /// use highwater::{Concurrency, Router};
+    ///
+    /// async fn ask_the_database() -> &'static str {
+    ///     "a row"
+    /// }
+    ///
+    /// let database = Router::new()
+    ///     .get("/users", ask_the_database)
+    ///     .get("/orders", ask_the_database)
+    ///     .concurrency_limit(Concurrency::Auto);
+    ///
+    /// let app = Router::new().get("/", || "Hello").merge(database);
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn concurrency_limit(mut self, limit: impl Into<Concurrency>) -> Self {
+        self.concurrency = Some(limit.into());
         self
     }
 

@@ -126,6 +126,7 @@ impl Server {
         let address =
             listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
+        show_limits(&metrics, &app);
         metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
@@ -246,6 +247,23 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
         queue_target: config.queue_target,
         connections_max,
         workers,
+    }
+}
+
+/// Puts the concurrency limits that are found while the server runs on the metrics page.
+fn show_limits(metrics: &Metrics, app: &App) {
+    for (name, limit, in_flight) in app.found_limits() {
+        let labels = &[("route", name)];
+        let help = "Requests of a route, or a group of routes, that may be answered at once.";
+        let limit =
+            metrics.gauge_fn("http_concurrency_limit", help, labels, move || limit().into());
+        let help = "Requests of a route, or a group of routes, that are being answered.";
+        let count = move || in_flight().into();
+        let in_flight = metrics.gauge_fn("http_concurrency_in_flight", help, labels, count);
+        // Two of one name are no reason not to serve: the first is shown.
+        if limit.and(in_flight).is_err() {
+            log::warn!("two concurrency limits have one name in metrics", route = name);
+        }
     }
 }
 

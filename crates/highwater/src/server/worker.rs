@@ -429,6 +429,7 @@ impl<C: Clock> State<C> {
         self.pace.end(end);
         self.metrics.turn(spent, self.events);
         self.advisor.end_turn(spent);
+        self.app.on_turn(end);
         if let Some(advice) = self.advisor.take_advice() {
             let endpoint = self.app.endpoints().get(usize::from(advice.endpoint));
             log::warn!(

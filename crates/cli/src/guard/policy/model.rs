@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use highwater_core::limit::{Aim, Gradient};
+use highwater_core::limit::Knee;
 
 use super::*;
 
@@ -16,6 +16,7 @@ const LOOK: u64 = 50;
 
 const MIN: u32 = 8;
 const START: u32 = 256;
+const MAX: u32 = 16_384;
 
 /// How a server comes by its answers.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +47,8 @@ impl Scene {
     /// A guard that comes upon a server with so many connections.
     fn attach(kind: Kind, deadline_ms: u64, queued: u64) -> Scene {
         let target = Duration::from_millis(10);
-        let aim = Aim { target, limit_max: 16384, start: START, spare: 1 };
-        let limit = Box::new(Gradient::new(aim));
-        let bounds = (START, MIN, aim.limit_max);
+        let limit = Box::new(Knee::new(START, MAX, target).at_least(MIN));
+        let bounds = (START, MIN, MAX);
         Scene {
             kind,
             deadline: deadline_ms,
