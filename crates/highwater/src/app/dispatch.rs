@@ -71,6 +71,17 @@ pub(crate) enum Target {
     OptionsAll,
 }
 
+impl Target {
+    /// The endpoint, if there is one.
+    #[inline]
+    pub(crate) fn endpoint(self) -> Option<u16> {
+        match self {
+            Target::Endpoint(endpoint) => Some(endpoint),
+            _ => None,
+        }
+    }
+}
+
 /// A path's index: that of its `route::RouteId`.
 pub(super) type PathId = u16;
 /// An index into `Shared::scopes`. The outermost router's is 0.

@@ -59,6 +59,7 @@ mod stop;
 mod sync;
 mod transport;
 mod upload;
+mod watch;
 mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};

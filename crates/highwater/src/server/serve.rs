@@ -23,7 +23,7 @@ use super::respond::Rest;
 use super::slot::Slot;
 use super::worker::State;
 use crate::app::{
-    self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, Target, drop_guarded, guarded,
+    self, BodyError, BodyFeed, Incoming, Outcome, RequestBody, drop_guarded, guarded,
 };
 
 impl<C: Clock> State<C> {
@@ -96,22 +96,11 @@ impl<C: Clock> State<C> {
                 return;
             }
             let mut found = None;
-            let State {
-                app,
-                slots,
-                scratch,
-                params,
-                responder,
-                now,
-                at_hand,
-                dropping,
-                bounds,
-                ..
-            } = self;
+            let State { app, slots, scratch, params, responder, at_hand, .. } = self;
             let slot = &mut slots[id.index()];
             let token = slot.token(id.index());
             let Slot { connection, feed, waker, peer, disconnected, .. } = slot;
-            let next = connection.next(input, scratch, &responder.limits, *now, |head| {
+            let next = connection.next(input, scratch, &responder.limits, self.now, |head| {
                 let target = app.find(head, params);
                 found = Some(target);
                 if at_hand.is_refused() && !app.is_vital(target) {
@@ -133,40 +122,35 @@ impl<C: Clock> State<C> {
                 }
                 of_body => {
                     if let Some(is_full) = pass_on(of_body, feed) {
-                        connection.pause_body(is_full, *now);
+                        connection.pause_body(is_full, self.now);
                     }
                     continue;
                 }
             };
             let target = found.unwrap_or_else(|| app.find(&request.head, params));
-            let endpoint = match target {
-                Target::Endpoint(endpoint) => endpoint,
-                _ => self.unmatched,
-            };
+            let endpoint = target.endpoint().unwrap_or(self.unmatched);
             self.pace.count();
             slot.target = Some(target);
             slot.endpoint = endpoint;
             slot.started = at_hand.ready;
-            if request.head.asks_upgrade() || slot.offered.is_some() {
-                slot.offered = offered(&request.head);
-            }
+            slot.offered = offered(&request.head);
             let until = |ready| deadline(&request.head, ready, self.deadline_max, &self.clock);
-            let admitted = match at_hand.admit(app, &self.gate, target, &request.head, *now, until)
-            {
-                Ok(admitted) => admitted,
-                Err(rejection) => {
-                    self.turn_away(id, rejection);
-                    continue;
-                }
-            };
+            let admitted =
+                match at_hand.admit(app, &self.gate, target, &request.head, self.now, until) {
+                    Ok(admitted) => admitted,
+                    Err(rejection) => {
+                        self.turn_away(id, rejection);
+                        continue;
+                    }
+                };
             slot.deadline = admitted.deadline;
-            self.ledger.started(&self.metrics, at_hand.ready, *now);
+            self.ledger.started(&self.metrics, at_hand.ready, self.now);
             let body = match request.body {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
                 // Nobody reads it: the connection drops it as it comes.
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
                 Body::Streamed => {
-                    let size = bounds.body_memory.feed_size(&mut slot.charged);
+                    let size = self.bounds.body_memory.feed_size(&mut slot.charged);
                     slot.kept_up = 0;
                     open_feed(feed, waker, &self.inbox, token, size)
                 }
@@ -182,11 +166,11 @@ impl<C: Clock> State<C> {
                         verify(app, slot, response);
                     }
                     self.ledger.answered(&self.metrics, slot, response.status().as_u16());
-                    responder.response(&mut slot.connection, *now, response)
+                    responder.response(&mut slot.connection, self.now, response)
                 }
                 Outcome::Fixed(fixed) => {
                     self.ledger.answered(&self.metrics, slot, fixed.status());
-                    responder.fixed(&mut slot.connection, *now, fixed);
+                    responder.fixed(&mut slot.connection, self.now, fixed);
                     Rest::None
                 }
                 Outcome::Later(_) | Outcome::Offload(_) => {
@@ -197,10 +181,9 @@ impl<C: Clock> State<C> {
                 }
             };
             if matches!(rest, Rest::None) {
-                // Caught around all requests of a delivery, as everything else here.
-                *dropping = true;
+                self.dropping = true; // Caught around all requests of a delivery, as all else here.
                 drop(outcome);
-                *dropping = false;
+                self.dropping = false;
             } else {
                 drop_guarded(outcome);
                 self.follow(id, rest);
@@ -219,13 +202,6 @@ impl<C: Clock> State<C> {
         let response = self.app.reject(reject);
         self.answer(id, response);
     }
-}
-
-/// The protocols that a request offers to go on with, in one list.
-#[cold]
-fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
-    let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
-    head.asks_upgrade().then(|| values.collect::<Vec<_>>().join(&b',').into())
 }
 
 /// Passes on what was found of a body: to its feed, if that is still wanted. Returns whether that is full, if
@@ -256,4 +232,14 @@ fn open_feed(
     let (sender, stream) = app::channel(size, waker);
     *feed = Some(sender);
     RequestBody::Stream(stream)
+}
+
+/// The protocols that a request offers to go on with, in one list.
+#[inline]
+fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
+    if !head.asks_upgrade() {
+        return None;
+    }
+    let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
+    Some(values.collect::<Vec<_>>().join(&b',').into())
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Event, Reading, Then, Wait};
 use highwater_core::http_date;
 use highwater_core::http1::{Limits, Scratch};
-use highwater_core::limit::{Standing, Turn, short_target};
+use highwater_core::limit::Standing;
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 use highwater_core::timer::Wheel;
@@ -32,7 +32,7 @@ use super::orphans::Orphans;
 use super::pool::Pool;
 use super::respond::Responder;
 use super::served_time::ServedTime;
-use super::slot::{Demand, Slot};
+use super::slot::Slot;
 use crate::admission::gate::{Load, WorkerGate};
 use crate::admission::queue::Queue;
 use crate::app::App;
@@ -117,8 +117,8 @@ pub(super) struct State<C> {
     /// Connections with a request that waits for its turn, and whether they are too many.
     pub(super) queue: Queue<Token>,
     pub(super) standing: Standing,
-    patience: Duration,
-    queue_target: Duration,
+    pub(super) patience: Duration,
+    pub(super) queue_target: Duration,
     pub(super) pace: Pace,
     pub(super) at_hand: AtHand,
     pub(super) deadline_max: Duration,
@@ -337,20 +337,6 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-impl Load {
-    /// A connection no longer wants `before` but `after`.
-    pub(super) fn change(&mut self, before: Demand, after: Demand) {
-        for (demand, change) in [(before, u32::MAX), (after, 1)] {
-            let count = match demand {
-                Demand::None => continue,
-                Demand::Time => &mut self.time,
-                Demand::Answer => &mut self.answers,
-            };
-            *count = count.wrapping_add(change); // Adding the greatest number takes one away.
-        }
-    }
-}
-
 impl<C: Clock> State<C> {
     /// Reads the clock between two turns.
     pub(super) fn look_again(&mut self) {
@@ -438,51 +424,6 @@ impl<C: Clock> State<C> {
                 took_us = u64::try_from(advice.longest.as_micros()).unwrap_or(u64::MAX),
                 instead = "wrap it in blocking(…), or make it an async fn that awaits",
             );
-        }
-    }
-
-    /// Looks whether what waits is too much, and has the queue and the limit act on it.
-    #[inline]
-    fn watch_queue(&mut self, began: Instant, ended: Instant) {
-        let (started, mut refused) = self.ledger.take_counts();
-        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        let stood = self.standing.stands();
-        if stood {
-            refused += self.gate.take_refused();
-        }
-        let stands = self.standing.on_turn(&Turn { began, ended, waiting, started, refused });
-        if stood || stands {
-            self.follow_queue(stood, stands);
-        }
-        self.metrics.queue.waiting.set(u64::from(waiting));
-    }
-
-    #[cold]
-    fn follow_queue(&mut self, stood: bool, stands: bool) {
-        let cost = self.standing.cost().unwrap_or_default();
-        let target = stands.then(|| short_target(self.queue_target, self.patience, cost));
-        self.queue.set_target(target);
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let told = &self.metrics.queue;
-        told.stands.set(u64::from(stands));
-        told.cost_nanos.set(nanos(cost));
-        told.empty_nanos.set(nanos(self.standing.empty()));
-        if stood != stands {
-            if stands {
-                self.gate.take_refused(); // What was refused before is not held against the end.
-            }
-            self.gate.alarm();
-        }
-    }
-
-    /// Keeps count of what the connections want.
-    #[inline]
-    fn count_work(&mut self, id: ConnId) {
-        let slot = &mut self.slots[id.index()];
-        let demand = slot.demand(self.now);
-        if demand != slot.demand {
-            self.load.change(slot.demand, demand);
-            slot.demand = demand;
         }
     }
 
