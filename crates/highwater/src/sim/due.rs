@@ -1,6 +1,8 @@
 //! What has to happen by when: the deadlines of a connection as its limits state them, and progress
 //! where nothing is in the way.
 
+use std::time::Duration;
+
 use highwater_core::time::Instant;
 use highwater_core::timer::TICK;
 
@@ -27,8 +29,17 @@ const SLOW_FACTOR: u32 = 10;
 /// that was noticed.
 const OVERDUE_MAX: u32 = 1;
 
+/// The same after the process has stood still: it first reads what has come meanwhile.
+const OVERDUE_STOPPED_MAX: u32 = 40;
+
+/// Within what time an answer without an end is given up once its client has finished.
+const GONE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a handler may go on for a client that has finished.
+pub(super) const HALF_CLOSED_MAX: Duration = Duration::from_secs(5);
+
 /// How long an idle connection may stay once draining has begun.
-const DRAIN_QUIET: std::time::Duration = std::time::Duration::from_millis(250);
+const DRAIN_QUIET: Duration = Duration::from_millis(250);
 
 impl Watch {
     /// Looks for a deadline that has passed, and for a request or a client that is forgotten.
@@ -38,11 +49,14 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        let due = self.due(link, requests, around);
+        // Whoever counts only the time in which the server looked may be as much later.
+        let stopped = around.stops.within(link.facts.accepted_at, around.now);
+        let due = self.due(link, requests, around).map(|(due, what)| (due + stopped, what));
+        let overdue_max = if stopped.is_zero() { OVERDUE_MAX } else { OVERDUE_STOPPED_MAX };
         match due.filter(|(due, _)| around.now >= *due + TICK) {
             None => self.overdue = 0,
             // Two deadlines of a connection may pass while the machine stands still; each has a turn.
-            Some(_) if self.overdue < OVERDUE_MAX => self.overdue += 1,
+            Some(_) if self.overdue < overdue_max => self.overdue += 1,
             Some((due, what)) => {
                 return Err(format!("{what}: due at {due:?}, and it is {:?}", around.now));
             }
@@ -65,6 +79,14 @@ impl Watch {
         if let Some(at) = facts.last_sent_at {
             return Some((at + limits.linger_timeout, "lingering"));
         }
+        let at = self.at_hand();
+        if let (Some(finished), Some(request)) = (facts.finished_at, requests.get(at))
+            && request.wanted.endless
+            && let Some(head) = self.times[at].head
+        {
+            let since = finished.max(head).max(last_act);
+            return Some((since + GONE_MAX, "a stream whose client has finished"));
+        }
         if self.reader.raw().is_some() || self.reader.is_inside() {
             return None;
         }
@@ -80,7 +102,6 @@ impl Watch {
             let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
             return Some((due.unwrap_or(since + limit), "idleness"));
         }
-        let at = self.at_hand();
         let (request, times) = (requests.get(at)?, self.times.get(at)?);
         match (times.head, times.end) {
             (None, _) if request.malformed => None,
@@ -97,7 +118,11 @@ impl Watch {
             (Some(_), None) if request.needs_body && facts.eof_at.is_none() => {
                 Some((last_act + limits.body_timeout, "a body"))
             }
-            (Some(head), _) if matches!(request.hold, Hold::Timeout | Hold::PoolOrTimeout) => {
+            (Some(head), _) if request.hold.is_long() && facts.finished_at.is_some() => {
+                let since = facts.finished_at.unwrap_or(head).max(head).max(last_act);
+                Some((since + HALF_CLOSED_MAX, "a handler whose client has finished"))
+            }
+            (Some(head), _) if request.hold.has_timeout() => {
                 Some((head.max(last_act) + ROUTE_TIMEOUT, "a route's timeout"))
             }
             _ => None,
@@ -120,6 +145,9 @@ impl Watch {
                     Hold::Quick | Hold::Slow => false,
                     Hold::Pool | Hold::PoolOrTimeout => !around.pool_is_quiet,
                     Hold::Timeout | Hold::Never => true,
+                    Hold::Elsewhere(key) | Hold::ElsewhereOrTimeout(key) => {
+                        around.elsewhere.keeps_waiting(key)
+                    }
                 }
         });
         let busy = link.is_sending() || facts.has_shut_down() || held;

@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     /// Bytes handed to the worker after it had shut down its side.
     pub(crate) delivered_after_last: u64,
     pub(crate) eof_at: Option<Instant>,
+    /// When the client said that it will say no more.
+    pub(crate) finished_at: Option<Instant>,
     /// Every byte the worker has given to be sent.
     pub(crate) sent: Vec<u8>,
     /// When the kernel last took a part of a send, or was given one.
@@ -80,6 +82,9 @@ pub(crate) struct Link {
     /// the end being one.
     late: usize,
     pub(super) send: Option<Sending>,
+    /// What had happened when the process last went on after a stop, as far as it does not know yet.
+    missed: usize,
+    missed_room: bool,
     /// `Closed` is to be reported.
     pub(super) closing: Option<Close>,
     pub(crate) facts: Facts,
@@ -99,6 +104,8 @@ impl Link {
             reading: Reading::Once,
             late: 0,
             send: None,
+            missed: 0,
+            missed_room: false,
             closing: None,
             facts: Facts {
                 accepted_at: Instant::ZERO,
@@ -106,6 +113,7 @@ impl Link {
                 delivered_at: Instant::ZERO,
                 delivered_after_last: 0,
                 eof_at: None,
+                finished_at: None,
                 sent: Vec::new(),
                 progress_at: Instant::ZERO,
                 sent_at: Instant::ZERO,
@@ -131,6 +139,28 @@ impl Link {
 
     pub(crate) fn is_sending(&self) -> bool {
         self.send.is_some()
+    }
+
+    /// The client says no more.
+    pub(super) fn finish(&mut self, now: Instant) {
+        self.said_fin = true;
+        self.facts.finished_at.get_or_insert(now);
+    }
+
+    /// The process goes on after a stop: what it finds has happened meanwhile.
+    pub(super) fn wake_up(&mut self) {
+        self.missed = self.inbound.len();
+        self.missed_room = self.send.is_some() && self.wire.len() < self.window;
+    }
+
+    /// Bytes that came while the process stood still and are not delivered yet.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed as u64
+    }
+
+    /// Whether the client made room while the process stood still, and nothing was sent since.
+    pub(crate) fn has_missed_room(&self) -> bool {
+        self.missed_room
     }
 
     /// Whether the client will say no more.
@@ -214,6 +244,7 @@ impl Link {
             _ => most,
         };
         let bytes: Vec<u8> = self.inbound.drain(..most.min(self.inbound.len())).collect();
+        self.missed = self.missed.saturating_sub(bytes.len());
         match self.reading {
             Reading::Once => self.read(Reading::Stop, 0),
             Reading::Stop => self.late -= bytes.len(),
@@ -239,6 +270,7 @@ impl Link {
         let all = output.bytes.iter().chain(output.tail.iter());
         self.wire.extend(all.skip(*taken).take(take));
         *taken += take;
+        self.missed_room = false;
         self.facts.progress_at = now;
         true
     }
@@ -275,5 +307,6 @@ impl Link {
         self.was_reset = true;
         self.wire.clear();
         self.inbound.clear();
+        self.missed = 0;
     }
 }

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{
@@ -21,8 +22,10 @@ use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
 
 use super::clock::SimClock;
+use super::elsewhere::{Bed, Elsewhere};
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
+use super::weather::{Stops, Weather};
 
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
@@ -35,21 +38,6 @@ const BACKLOG_MAX: u32 = 4096;
 
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
-
-/// What may go wrong, each as one chance in so many; zero for never.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
-    /// A client's connection breaks, per act of a client.
-    pub(crate) reset_one_in: u64,
-    /// How long a turn of the worker takes at most, in microseconds; one if zero.
-    pub(crate) turn_micros_max: u64,
-    /// The machine stands still for up to `jump_max`, per poll.
-    pub(crate) jump_one_in: u64,
-    /// The longest standstill.
-    pub(crate) jump_max: Duration,
-    /// The kernel runs out of something, per accepted connection.
-    pub(crate) accept_failure_one_in: u64,
-}
 
 /// All connections there are, and the kernel's state.
 pub(crate) struct Network {
@@ -71,6 +59,9 @@ pub(crate) struct Network {
     next_accept_fails: bool,
     /// Connections still accepted although the worker said to pause: they were on their way.
     late_accepts: u64,
+    /// Other threads, if there are any.
+    pub(super) elsewhere: Option<Arc<Elsewhere>>,
+    pub(super) stops: Stops,
     /// When the next client acts: nothing waits longer.
     pub(crate) client_at: Instant,
     /// When the events of the last poll happened.
@@ -103,6 +94,8 @@ impl Network {
             accept_stopped: false,
             next_accept_fails: false,
             late_accepts: 0,
+            elsewhere: None,
+            stops: Stops::default(),
             client_at: Instant::MAX,
             events: 0,
             accept_failed: false,
@@ -198,7 +191,8 @@ impl Network {
 
     /// Says no more.
     pub(crate) fn finish(&mut self, link: usize) {
-        self.links[link].said_fin = true;
+        let now = self.now();
+        self.links[link].finish(now);
         self.note(link, || "finishes".into());
     }
 
@@ -233,6 +227,18 @@ impl Network {
 
     fn note(&self, link: usize, what: impl FnOnce() -> String) {
         self.trace.line(|| format!("{:?} client {link} {}", self.now(), what()));
+    }
+
+    /// The process did not run from `from` to `until`, which is now.
+    pub(super) fn stopped(&mut self, from: Instant, until: Instant) {
+        if self.stops.note(from, until) {
+            self.links.iter_mut().for_each(Link::wake_up);
+        }
+    }
+
+    /// Time passes until `then`, if that is to come.
+    pub(super) fn pass(&mut self, then: Instant) {
+        self.clock.advance(then - self.now());
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -395,19 +401,24 @@ impl Driver for SimDriver {
                 network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
             );
             if network.chance(network.weather.jump_one_in) {
-                passes += network.weather.jump_max * network.draw(1000) as u32 / 1000;
-                network.trace.line(|| format!("the machine stands still for {passes:?}"));
+                let jump = network.weather.jump_max * network.draw(1000) as u32 / 1000;
+                network.trace.line(|| format!("the machine stands still for {jump:?}"));
+                let now = network.now();
+                network.stopped(now, now + jump);
+                passes += jump;
             }
             network.clock.advance(passes);
         }
         network.turn_at = network.now();
-        let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
+        let rung = network.look_elsewhere();
+        let all = network.prng.is_none() || network.stops.take_fresh();
+        let steps = if all { EVENTS_MAX } else { network.draw(8) };
         for _ in 0..steps {
             if !network.step(on_event) {
                 break;
             }
         }
-        if network.events == 0 {
+        if network.events == 0 && !rung {
             // Nothing can happen before a client acts or the worker wants to: time passes.
             let now = network.now();
             let wait = match wait {
@@ -415,9 +426,10 @@ impl Driver for SimDriver {
                 Wait::Until(due) => due - now,
                 Wait::Forever => Duration::from_secs(1),
             };
-            network.clock.advance(wait.min(network.client_at - now));
+            network.sleep(now + wait, Bed::Driver);
             network.turn_at = network.now();
         }
+        network.hear();
         Ok(())
     }
 

@@ -17,10 +17,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
+use super::due::HALF_CLOSED_MAX;
+use super::elsewhere::Elsewhere;
 use super::link::{INBOUND_MAX, Link};
 use super::network::LATE_MAX;
 use super::reader::Reader;
 use super::script::{Hold, Request};
+use super::weather::Stops;
 
 /// How long an idle connection stays readable once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
@@ -43,6 +46,8 @@ pub(super) struct Around<'r> {
     pub(super) limits: &'r Limits,
     /// When the events of this turn happened.
     pub(super) now: Instant,
+    pub(super) elsewhere: &'r Elsewhere,
+    pub(super) stops: &'r Stops,
     pub(super) drained_at: Option<Instant>,
     /// The drain's deadline has passed.
     pub(super) is_cutting: bool,
@@ -76,6 +81,8 @@ pub(super) enum Excuse {
     Broken,
     /// The client had finished when its request's turn came.
     HungUp,
+    /// The client had finished, and what it asked for took too long, or has no end.
+    HalfClosed,
 }
 
 /// When the parts of a request were delivered.
@@ -140,6 +147,7 @@ impl Watch {
             && !std::mem::replace(&mut self.checked_last, true)
         {
             self.check_last(then, link, requests, around)?;
+            self.excuse = self.is_half_closed(link, requests, around).then_some(Excuse::HalfClosed);
         }
         if let Some((how, _)) = link.facts.close
             && !std::mem::replace(&mut self.checked_close, true)
@@ -236,7 +244,13 @@ impl Watch {
         // The refusal may have waited for answers before it, and the head have come meanwhile.
         let took = times.head.unwrap_or(now) - since;
         if took >= limits.header_timeout {
-            return Ok(());
+            let complete = self.completed_meanwhile(link, requests[at].head_end);
+            let forgiven = times.head.is_none() && complete;
+            return match forgiven && took - around.stops.within(since, now) < limits.header_timeout
+            {
+                true => Err(format!("request {at} came while the process stood still")),
+                false => Ok(()),
+            };
         }
         let Some(head) = times.head else {
             return Err(format!("the head of request {at} had only {took:?}"));
@@ -244,10 +258,37 @@ impl Watch {
         let content = content_at(&self.arrivals, &requests[at]).unwrap_or(now);
         let gap = times.body_gap.max(now - content);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
+        if self.completed_meanwhile(link, requests[at].end)
+            && now - head - around.stops.within(head, now)
+                < limits.body_grace.min(limits.body_timeout)
+        {
+            return Err(format!("the body of request {at} came while the process stood still"));
+        }
         match gap >= limits.body_timeout || crawled {
             true => Ok(()),
             false => Err(format!("the body of request {at} paused only {gap:?}")),
         }
+    }
+
+    /// Whether everything up to `end` had come when the process went on after a stop, and the worker has
+    /// not been given it yet.
+    fn completed_meanwhile(&self, link: &Link, end: u64) -> bool {
+        let delivered = link.facts.delivered;
+        link.missed() > 0 && delivered < end && delivered + link.missed() >= end
+    }
+
+    /// Whether nobody has to be answered any more: the client has finished, and what it asked for has no
+    /// end, or takes longer than it may then.
+    fn is_half_closed(&self, link: &Link, requests: &[Request], around: &Around<'_>) -> bool {
+        let Some(finished) = link.facts.finished_at else { return false };
+        let (Some(request), Some(times)) =
+            (requests.get(self.at_hand()), self.times.get(self.at_hand()))
+        else {
+            return false;
+        };
+        let Some(head) = times.head else { return false };
+        let took = around.now - finished.max(head);
+        request.wanted.endless || (request.hold.is_long() && took >= HALF_CLOSED_MAX)
     }
 
     /// The worker has sent its last: why?
@@ -300,11 +341,22 @@ impl Watch {
             let asked = self.times.iter().zip(requests).skip(self.at_hand());
             let mut asked = asked.take_while(|(times, _)| times.head.is_some());
             let broken = asked.any(|(_, request)| request.wanted.broken);
+            let upgraded = self.at_hand().checked_sub(1).filter(|_| self.reader.raw().is_some());
+            let broken = broken || upgraded.is_some_and(|at| requests[at].wanted.broken);
+            let stalled = now - facts.progress_at;
+            let looked = stalled - around.stops.within(facts.progress_at, now);
             return match () {
                 () if around.is_cutting => Ok(Excuse::Cut),
-                () if link.is_sending() && now - facts.progress_at >= limits.write_timeout => {
-                    Ok(Excuse::WriteStall)
+                () if link.is_sending() && stalled >= limits.write_timeout => {
+                    match link.has_missed_room() && looked < limits.write_timeout {
+                        true => {
+                            Err("reset, though its client read while the process stood still"
+                                .into())
+                        }
+                        false => Ok(Excuse::WriteStall),
+                    }
                 }
+                () if self.is_half_closed(link, requests, around) => Ok(Excuse::HalfClosed),
                 () if broken => Ok(Excuse::Broken),
                 () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
@@ -331,12 +383,19 @@ impl Watch {
                 false => Err("closed while an unwanted body was on its way".into()),
             };
         }
+        if self.is_half_closed(link, requests, around) {
+            return Ok(Excuse::HalfClosed);
+        }
         let Some(since) = self.idle_since(link, requests) else {
             return Err("closed in the middle of something".into());
         };
         let limit = if facts.delivered == 0 { limits.header_timeout } else { limits.idle_timeout };
         let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
         let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
+        let looked = now - since - around.stops.within(since, now);
+        if link.missed() > 0 && !drained && looked < limit {
+            return Err("closed as idle, though it spoke while the process stood still".into());
+        }
         match drained || evicted || now - since >= limit || facts.eof_at.is_some() {
             true => Ok(Excuse::Idle),
             false => Err(format!("closed after {:?} of idleness", now - since)),
@@ -400,17 +459,18 @@ fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<
 
 /// A request is refused for lack of room or time: was it?
 fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
-    let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
+    let stopped = |head| around.stops.within(head, around.now);
+    let took = times.head.map_or(Duration::ZERO, |head| around.now - head - stopped(head));
     let timed_out = took >= ROUTE_TIMEOUT;
     let is_vital = request.wanted.raw.is_some();
     if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
         return Ok(());
     }
     let right = match request.hold {
-        Hold::Quick | Hold::Slow | Hold::Never => false,
+        Hold::Quick | Hold::Slow | Hold::Never | Hold::Elsewhere(_) => false,
         Hold::Pool => around.pool_is_bounded,
         Hold::PoolOrTimeout => around.pool_is_bounded || timed_out,
-        Hold::Timeout => timed_out,
+        Hold::Timeout | Hold::ElsewhereOrTimeout(_) => timed_out,
     };
     if right { Ok(()) } else { Err(format!("503 after {took:?} to {request:?}")) }
 }

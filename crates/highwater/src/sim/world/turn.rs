@@ -1,0 +1,115 @@
+//! How the worker has its turn: where it sleeps, and when it does not run at all.
+//!
+//! It follows `server/run.rs`: a worker with futures sleeps in its runtime, any other in its driver.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use highwater_core::driver::Wait;
+
+use super::super::elsewhere::Bed;
+use super::super::kinds::Kind;
+use super::{IDLE_TURNS_MAX, PATIENCE_MAX, STOP_EVERY, World};
+
+/// How long the process may stand still.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// How far time goes on at least between two acts of clients while the process stands still.
+const STOP_STEP: Duration = Duration::from_millis(1);
+
+impl World {
+    pub(super) fn turn(&mut self) -> Result<(), String> {
+        let had_backlog = self.worker.has_backlog();
+        let in_runtime = self.plan.kinds.has(Kind::Wakes) && self.worker.has_tasks();
+        let (events, wasted) = match in_runtime {
+            true => self.turn_in_runtime(),
+            false => self.turn_in_driver(),
+        };
+        self.ledger.turn();
+        if !self.plan.kinds.has(Kind::Wakes) && self.prng.chance(1, self.plan.pool_one_in) {
+            self.pool.run_deferred();
+        }
+        // Time that no deadline needed, and that no mail or event filled, was wasted.
+        let idle = wasted && events == 0 && !had_backlog;
+        if had_backlog || self.worker.has_backlog() {
+            self.backlogged_at = self.network().turn_at;
+        }
+        self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
+        if let Some(what) = self.ledger.elsewhere.failure() {
+            return Err(what);
+        }
+        match self.idle_turns > IDLE_TURNS_MAX {
+            true => Err("the worker spins".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// A turn that waits in the driver. Returns how many events there were, and whether it might have
+    /// waited and had no time to.
+    fn turn_in_driver(&mut self) -> (u32, bool) {
+        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+        let may_wait = self.inbox.park(None);
+        let timeout = if may_wait { patience } else { Duration::ZERO };
+        let wait = match timeout {
+            Duration::ZERO => Wait::No,
+            _ => Wait::Until(self.worker.driver().network.now() + timeout),
+        };
+        self.ledger.elsewhere.park(may_wait.then_some(Bed::Driver));
+        let Ok(events) = self.worker.turn(wait);
+        self.ledger.elsewhere.park(None);
+        (events, may_wait && timeout.is_zero())
+    }
+
+    /// A turn that does not wait; and if nothing came of it, a wait in the runtime.
+    fn turn_in_runtime(&mut self) -> (u32, bool) {
+        let Ok(events) = self.worker.turn(Wait::No);
+        if events > 0 || self.worker.has_backlog() {
+            return (events, false);
+        }
+        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+        let until = self.network().now() + patience;
+        let elsewhere = Arc::clone(&self.ledger.elsewhere);
+        let waker = Waker::from(Arc::clone(&elsewhere.bells));
+        let mut parked = false;
+        // The runtime polls once more whenever it was woken.
+        while !(parked && !self.inbox.is_parked()) && self.inbox.park(Some(waker.clone())) {
+            parked = true;
+            elsewhere.park(Some(Bed::Runtime));
+            let network = &mut self.worker.driver_mut().network;
+            network.sleep(until, Bed::Runtime);
+            elsewhere.bells.hear(Bed::Runtime);
+            if network.now() >= until.min(network.client_at) || network.is_rung() {
+                break;
+            }
+        }
+        elsewhere.park(None);
+        (events, parked && patience.is_zero())
+    }
+
+    /// The process stands still, and clients go on, if it is time for that.
+    pub(super) fn stop(&mut self) -> Result<(), String> {
+        if !self.plan.kinds.has(Kind::Stops) {
+            return Ok(());
+        }
+        self.stop_in -= 1;
+        if self.stop_in > 0 {
+            return Ok(());
+        }
+        // Later ones are rarer, so that a long run does not consist of stops.
+        self.stop_in = (1 + self.prng.below(STOP_EVERY)) * (1 + u64::from(self.turns) / 1000);
+        let from = self.network().now();
+        let most = [300, 2000, STOP_MAX.as_millis() as u64][self.prng.below(3) as usize];
+        let until = from + Duration::from_millis(200 + self.prng.below(most));
+        self.network().trace.line(|| format!("the process stops until {until:?}"));
+        while self.network().now() < until {
+            let network = &mut self.worker.driver_mut().network;
+            let next = network.client_at.max(network.now() + STOP_STEP);
+            network.pass(next.min(until));
+            self.act()?;
+        }
+        let network = &mut self.worker.driver_mut().network;
+        network.stopped(from, until);
+        Ok(())
+    }
+}
