@@ -73,19 +73,19 @@ impl Watch {
     ) -> Option<(Instant, &'static str)> {
         let (facts, limits) = (&link.facts, around.limits);
         let last_act = facts.delivered_at.max(facts.sent_at).max(around.backlogged_at);
-        if link.is_sending() {
-            return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
-        }
-        if let Some(at) = facts.last_sent_at {
-            return Some((at + limits.linger_timeout, "lingering"));
-        }
         let at = self.at_hand();
         if let (Some(finished), Some(request)) = (facts.finished_at, requests.get(at))
             && request.wanted.endless
             && let Some(head) = self.times[at].head
         {
-            let since = finished.max(head).max(last_act);
+            let since = finished.max(head).max(around.backlogged_at);
             return Some((since + GONE_MAX, "a stream whose client has finished"));
+        }
+        if link.is_sending() {
+            return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
+        }
+        if let Some(at) = facts.last_sent_at {
+            return Some((at + limits.linger_timeout, "lingering"));
         }
         if self.reader.raw().is_some() || self.reader.is_inside() {
             return None;

@@ -43,12 +43,12 @@ impl Kind {
     /// Every kind, and what `--with` calls it.
     const TABLE: [(Kind, &'static str, Stand); 10] = [
         (Kind::Wakes, "wakes", Stand::Pending),
-        (Kind::Streams, "streams", Stand::Pending),
+        (Kind::Streams, "streams", Stand::Default),
         (Kind::Prompt, "prompt", Stand::Pending),
-        (Kind::Leaving, "leaving", Stand::Pending),
-        (Kind::Finishing, "finishing", Stand::Pending),
+        (Kind::Leaving, "leaving", Stand::Default),
+        (Kind::Finishing, "finishing", Stand::Default),
         (Kind::HalfClosed, "half-closed", Stand::Pending),
-        (Kind::Panics, "panics", Stand::Pending),
+        (Kind::Panics, "panics", Stand::Default),
         (Kind::PanickingDrops, "panicking-drops", Stand::Pending),
         (Kind::Invalid, "invalid", Stand::Pending),
         (Kind::Stops, "stops", Stand::Pending),

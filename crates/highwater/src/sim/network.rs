@@ -411,8 +411,7 @@ impl Driver for SimDriver {
         }
         network.turn_at = network.now();
         let rung = network.look_elsewhere();
-        let all = network.prng.is_none() || network.stops.take_fresh();
-        let steps = if all { EVENTS_MAX } else { network.draw(8) };
+        let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
         for _ in 0..steps {
             if !network.step(on_event) {
                 break;

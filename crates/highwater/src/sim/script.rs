@@ -14,6 +14,9 @@ use super::kinds::Kinds;
 /// Most bytes of framing in a row: a line end, a size, a line end, and that of the last chunk.
 const FRAMING_MAX: u64 = 2 + 3 + 2 + 5;
 
+/// Whose content is of unknown length: to a client of HTTP/1.0, its end is that of the connection.
+const STREAMS: [&str; 5] = ["/pieces", "/prompt", "/ticks", "/odd", "/drop/stream"];
+
 /// One act of a client.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -281,7 +284,8 @@ impl Writer<'_> {
 
     /// Says a request, in one of the ways there are to say it.
     fn request(&mut self, draft: Draft, close: bool) {
-        let old = !draft.path.starts_with("/pieces") && self.chance(8);
+        let is_stream = STREAMS.iter().any(|path| draft.path.starts_with(path));
+        let old = !is_stream && self.chance(8);
         let field = match (old, close) {
             (false, false) => "",
             (true, false) => "Connection: keep-alive\r\n",

@@ -25,7 +25,6 @@ pub(crate) struct Stops {
     /// Whether they are judged: else nothing is remembered.
     pub(super) count: bool,
     past: Vec<(Instant, Instant)>,
-    fresh: bool,
 }
 
 /// Stops shorter than this are slow turns, as every server has them.
@@ -37,14 +36,8 @@ impl Stops {
         let counts = self.count && until - from >= STOP_MIN;
         if counts {
             self.past.push((from, until));
-            self.fresh = true;
         }
         counts
-    }
-
-    /// Whether it has only just gone on.
-    pub(super) fn take_fresh(&mut self) -> bool {
-        std::mem::take(&mut self.fresh)
     }
 
     /// How much of the time from `since` to `now` it stood still.

@@ -459,11 +459,12 @@ fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<
 
 /// A request is refused for lack of room or time: was it?
 fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
-    let stopped = |head| around.stops.within(head, around.now);
-    let took = times.head.map_or(Duration::ZERO, |head| around.now - head - stopped(head));
+    let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
     let is_vital = request.wanted.raw.is_some();
-    if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
+    // Nobody has waited for the server while it did not run.
+    let stopped = times.head.map_or(Duration::ZERO, |head| around.stops.within(head, around.now));
+    if !is_vital && around.sheds_after.is_some_and(|target| took - stopped > target) {
         return Ok(());
     }
     let right = match request.hold {

@@ -94,8 +94,9 @@ impl Writer<'_> {
             6 => "/bomb/after-async".into(),
             7 => "/bomb/layer/before".into(),
             8 => "/bomb/layer/after".into(),
-            9 => "/bomb/render".into(),
-            10 => "/bomb/render-async".into(),
+            // The error keeps its status, in the plainest shape.
+            9 => return get("/bomb/render", status(400)),
+            10 => return get("/bomb/render-async", status(400)),
             11 => "/bomb/render-panic".into(),
             12 => "/bomb/extract".into(),
             13 => "/bomb/extract-async".into(),
@@ -272,7 +273,9 @@ impl Writer<'_> {
                 let keep = bytes.len().saturating_sub(excess as usize);
                 excess -= (bytes.len() - keep) as u64;
                 bytes.truncate(keep);
-                self.steps.push(Step::Say(bytes));
+                if keep > 0 {
+                    self.steps.push(Step::Say(bytes));
+                }
             }
         }
         self.requests.retain(|request| request.start < cut);
