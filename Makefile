@@ -60,6 +60,10 @@ scaling-bench: ## When the server asks for another one beside it: a quarter of a
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
 
+.PHONY: sim-mutations
+sim-mutations: ## Revert one fix after the other, and say which seed of the simulator finds it
+	@scripts/sim-mutations.sh $(SIM_SEEDS)
+
 .PHONY: sim
 sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed
 	cargo run --profile fast --locked -p highwater-cli -- sim --seeds $(SIM_SEEDS)

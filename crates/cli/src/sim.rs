@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// and jumps of the clock. A failure is a number that shows it again.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json"
+    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json\n  highwater sim --seeds 1000 --with wakes,stops"
 )]
 pub(crate) struct Args {
     /// How many seeds to run, from --first on.

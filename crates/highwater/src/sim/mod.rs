@@ -11,6 +11,8 @@
 //!            oracle        witness, due       world: totals, ledger, rest      (what tests it)
 //! ```
 //!
+//! * `kinds` names what can take part beyond that: panics, other threads, clients that go at any byte,
+//!   stops of the process; `elsewhere` is what happens on other threads.
 //! * `script` draws what clients say together with the answers they must hear; `client` acts that
 //!   out, fast, slowly, or not at all; `network` splits, delays, reorders and breaks.
 //! * `reader` reads answers by RFC 9112 alone; `oracle` compares what each client heard to the byte.

@@ -29,11 +29,15 @@ fn seeds() {
     }
 }
 
-/// Purpose: a seed replays exactly, or a failure could not be looked at twice.
+/// Purpose: a seed replays exactly, or a failure could not be looked at twice; also with the kinds of
+/// behaviour that the server is known to fail.
 #[test]
 fn deterministic() {
+    let all = Kind::all().fold(Kinds::NONE, Kinds::with);
     for seed in [3, 77, 1234] {
-        assert_eq!(run(seed), run(seed));
+        for kinds in [Kinds::NONE, Kinds::proven(), all] {
+            assert_eq!(run_with(seed, kinds), run_with(seed, kinds));
+        }
     }
 }
 
