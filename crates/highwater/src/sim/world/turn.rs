@@ -1,6 +1,7 @@
 //! How the worker has its turn: where it sleeps, and when it does not run at all.
 //!
-//! It follows `server/run.rs`: a worker with futures sleeps in its runtime, any other in its driver.
+//! It follows `server/run.rs`: a worker with futures sleeps in its runtime. Any other may sleep in its
+//! driver, but need not: tasks of the application may be alive that the worker knows nothing of.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,7 +22,8 @@ const STOP_STEP: Duration = Duration::from_millis(1);
 impl World {
     pub(super) fn turn(&mut self) -> Result<(), String> {
         let had_backlog = self.worker.has_backlog();
-        let in_runtime = self.plan.kinds.has(Kind::Wakes) && self.worker.has_tasks();
+        let in_runtime =
+            self.plan.kinds.has(Kind::Wakes) && (self.worker.has_tasks() || self.prng.chance(1, 4));
         let (events, wasted) = match in_runtime {
             true => self.turn_in_runtime(),
             false => self.turn_in_driver(),
@@ -73,7 +75,7 @@ impl World {
         let waker = Waker::from(Arc::clone(&elsewhere.bells));
         let mut parked = false;
         // The runtime polls once more whenever it was woken.
-        while !(parked && !self.inbox.is_parked()) && self.inbox.park(Some(waker.clone())) {
+        while self.inbox.park(Some(waker.clone())) {
             parked = true;
             elsewhere.park(Some(Bed::Runtime));
             let network = &mut self.worker.driver_mut().network;
