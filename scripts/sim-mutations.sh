@@ -17,7 +17,7 @@ shift || true
 repository=$PWD
 # What is built here stays, so that each patch costs one crate and not all.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$repository/target/mutations}
-copy=$(mktemp -d "${TMPDIR:-/tmp}/highwater-mutations.XXXXXX")
+copy=$(mktemp -d -t highwater-mutations.XXXXXX)
 trap 'git worktree remove --force "$copy/tree" 2>/dev/null || true; rm -rf "$copy"' EXIT
 git worktree add --quiet --detach "$copy/tree" HEAD
 
