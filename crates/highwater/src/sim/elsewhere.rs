@@ -28,7 +28,7 @@ const JOB_DELAY_MAX: Duration = Duration::from_millis(30);
 
 /// Where the worker sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bed {
+pub(super) enum Place {
     Driver,
     Runtime,
 }
@@ -48,16 +48,16 @@ impl Wake for Bells {
 }
 
 impl Bells {
-    fn reach(&self, bed: Bed) -> bool {
+    fn reach(&self, place: Place) -> bool {
         let driver = self.driver.load(SeqCst);
-        driver || (bed == Bed::Runtime && self.runtime.load(SeqCst))
+        driver || (place == Place::Runtime && self.runtime.load(SeqCst))
     }
 
-    /// The worker looks up: what was rung in `bed` is heard.
-    pub(super) fn hear(&self, bed: Bed) {
-        match bed {
-            Bed::Driver => self.driver.store(false, SeqCst),
-            Bed::Runtime => self.runtime.store(false, SeqCst),
+    /// The worker looks up: what was rung in `place` is heard.
+    pub(super) fn hear(&self, place: Place) {
+        match place {
+            Place::Driver => self.driver.store(false, SeqCst),
+            Place::Runtime => self.runtime.store(false, SeqCst),
         }
     }
 }
@@ -72,7 +72,7 @@ struct Waiter {
 }
 
 /// Something another thread will do.
-enum Deed {
+enum Act {
     /// Wakes what may have ended long ago, or has no reason to be woken.
     Wake(Waker),
     RunPool,
@@ -85,10 +85,10 @@ struct State {
     prng: Option<Prng>,
     waiters: BTreeMap<u64, Waiter>,
     waiters_made: u64,
-    deeds: Vec<(Instant, Deed)>,
+    acts: Vec<(Instant, Act)>,
     drain_asked: bool,
     /// The worker has parked there, and has not looked since.
-    parked_in: Option<Bed>,
+    parked_in: Option<Place>,
     failure: Option<String>,
 }
 
@@ -126,13 +126,13 @@ impl Elsewhere {
     pub(super) fn schedule(&self, queued: usize, drain: bool) {
         let mut state = self.lock();
         let now = state.now;
-        if queued > 0 && !state.deeds.iter().any(|(_, deed)| matches!(deed, Deed::RunPool)) {
+        if queued > 0 && !state.acts.iter().any(|(_, act)| matches!(act, Act::RunPool)) {
             let at = now + state.draw(JOB_DELAY_MAX);
-            state.deeds.push((at, Deed::RunPool));
+            state.acts.push((at, Act::RunPool));
         }
         if drain {
             let at = now + state.draw(JOB_DELAY_MAX);
-            state.deeds.push((at, Deed::AskForDrain));
+            state.acts.push((at, Act::AskForDrain));
         }
     }
 
@@ -142,8 +142,8 @@ impl Elsewhere {
     }
 
     /// The worker has announced that it is going to sleep, or has looked up.
-    pub(super) fn park(&self, bed: Option<Bed>) {
-        self.lock().parked_in = bed;
+    pub(super) fn park(&self, place: Option<Place>) {
+        self.lock().parked_in = place;
     }
 
     /// What was wrong, if anything.
@@ -155,13 +155,13 @@ impl Elsewhere {
     fn next(&self) -> Instant {
         let state = self.lock();
         let waiters = state.waiters.values().filter(|waiter| !waiter.woken).map(|w| w.due);
-        let deeds = state.deeds.iter().map(|(at, _)| *at);
-        waiters.chain(deeds).min().unwrap_or(Instant::MAX)
+        let acts = state.acts.iter().map(|(at, _)| *at);
+        waiters.chain(acts).min().unwrap_or(Instant::MAX)
     }
 
     /// Everything happens that is due.
     pub(super) fn catch_up(&self, now: Instant) {
-        let (woken, deeds) = {
+        let (woken, acts) = {
             let mut state = self.lock();
             state.now = now;
             let mut woken = Vec::new();
@@ -169,33 +169,34 @@ impl Elsewhere {
                 waiter.woken = true;
                 woken.push(waiter.waker.clone());
             }
-            let deeds: Vec<_> = state.deeds.extract_if(.., |(at, _)| *at <= now).collect();
-            (woken, deeds)
+            let acts: Vec<_> = state.acts.extract_if(.., |(at, _)| *at <= now).collect();
+            (woken, acts)
         };
         let mut must_ring = !woken.is_empty();
         woken.into_iter().for_each(Waker::wake);
         let reach = self.reach.lock().expect("nothing panics under this lock").clone();
-        for (_, deed) in deeds {
-            match (deed, &reach) {
-                (Deed::Wake(waker), _) => waker.wake(),
-                (Deed::RunPool, Some((_, pool))) => {
+        for (_, act) in acts {
+            match (act, &reach) {
+                (Act::Wake(waker), _) => waker.wake(),
+                (Act::RunPool, Some((_, pool))) => {
                     must_ring |= pool.queued() > 0;
                     pool.run_deferred();
                 }
-                (Deed::AskForDrain, Some((inbox, _))) => {
+                (Act::AskForDrain, Some((inbox, _))) => {
                     must_ring = true;
                     self.lock().drain_asked = true;
                     inbox.nudge();
                 }
-                (Deed::RunPool | Deed::AskForDrain, None) => {}
+                (Act::RunPool | Act::AskForDrain, None) => {}
             }
         }
         let mut state = self.lock();
-        if let Some(bed) = state.parked_in
+        if let Some(place) = state.parked_in
             && must_ring
-            && !self.bells.reach(bed)
+            && !self.bells.reach(place)
         {
-            let what = format!("a wake-up at {now:?} rings nowhere: the worker sleeps in {bed:?}");
+            let what =
+                format!("a wake-up at {now:?} rings nowhere: the worker sleeps in {place:?}");
             state.failure.get_or_insert(what);
         }
     }
@@ -215,7 +216,7 @@ impl State {
     /// `waker` will be used for no reason, some time soon.
     fn wake_later(&mut self, waker: Waker, within: Duration) {
         let at = self.now + self.draw(within);
-        self.deeds.push((at, Deed::Wake(waker)));
+        self.acts.push((at, Act::Wake(waker)));
     }
 }
 
@@ -224,31 +225,31 @@ impl Network {
     pub(super) fn look_elsewhere(&mut self) -> bool {
         let Some(elsewhere) = &self.elsewhere else { return false };
         elsewhere.catch_up(self.now());
-        elsewhere.bells.reach(Bed::Driver)
+        elsewhere.bells.reach(Place::Driver)
     }
 
     /// Whether the driver's bell was rung and not heard yet.
     pub(super) fn is_rung(&self) -> bool {
-        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.bells.reach(Bed::Driver))
+        self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.bells.reach(Place::Driver))
     }
 
     /// The driver's bell has done its work.
     pub(super) fn hear(&mut self) {
         if let Some(elsewhere) = &self.elsewhere {
-            elsewhere.bells.hear(Bed::Driver);
+            elsewhere.bells.hear(Place::Driver);
         }
     }
 
     /// Time passes until then, or until a client acts; or until another thread rings where the worker
     /// sleeps.
-    pub(super) fn sleep(&mut self, until: Instant, bed: Bed) {
+    pub(super) fn sleep(&mut self, until: Instant, place: Place) {
         let until = until.min(self.client_at);
         let Some(elsewhere) = self.elsewhere.clone() else {
             return self.pass(until);
         };
         loop {
             elsewhere.catch_up(self.now());
-            if elsewhere.bells.reach(bed) || self.now() >= until {
+            if elsewhere.bells.reach(place) || self.now() >= until {
                 return;
             }
             self.pass(elsewhere.next().min(until));

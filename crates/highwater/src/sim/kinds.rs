@@ -2,7 +2,7 @@
 //!
 //! Each kind can be switched on by itself (`highwater sim --with NAME`), so that a test can stand
 //! before what it tests: a kind that the server is known to fail is `pending`, and takes part only
-//! when it is asked for. Whoever mends the server moves its kind to `default` below.
+//! when it is asked for. Whoever mends the server says `Passes` in the table below.
 //!
 //! Without any of them a seed gives the run that it gave before there were kinds.
 
@@ -41,17 +41,17 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, and what `--with` calls it.
-    const TABLE: [(Kind, &'static str, Stand); 10] = [
-        (Kind::Wakes, "wakes", Stand::Pending),
-        (Kind::Streams, "streams", Stand::Default),
-        (Kind::Prompt, "prompt", Stand::Pending),
-        (Kind::Leaving, "leaving", Stand::Default),
-        (Kind::Finishing, "finishing", Stand::Default),
-        (Kind::HalfClosed, "half-closed", Stand::Pending),
-        (Kind::Panics, "panics", Stand::Default),
-        (Kind::PanickingDrops, "panicking-drops", Stand::Pending),
-        (Kind::Invalid, "invalid", Stand::Pending),
-        (Kind::Stops, "stops", Stand::Pending),
+    const TABLE: [(Kind, &'static str, Status); 10] = [
+        (Kind::Wakes, "wakes", Status::Pending),
+        (Kind::Streams, "streams", Status::Passes),
+        (Kind::Prompt, "prompt", Status::Pending),
+        (Kind::Leaving, "leaving", Status::Passes),
+        (Kind::Finishing, "finishing", Status::Passes),
+        (Kind::HalfClosed, "half-closed", Status::Pending),
+        (Kind::Panics, "panics", Status::Passes),
+        (Kind::PanickingDrops, "panicking-drops", Status::Pending),
+        (Kind::Invalid, "invalid", Status::Pending),
+        (Kind::Stops, "stops", Status::Pending),
     ];
 
     /// Every kind.
@@ -71,16 +71,16 @@ impl Kind {
 
     /// Whether the server is known to fail it.
     pub fn is_pending(self) -> bool {
-        Kind::TABLE[self as usize].2 == Stand::Pending
+        Kind::TABLE[self as usize].2 == Status::Pending
     }
 }
 
-/// How the server stands to a kind.
+/// Whether the server is known to stand a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
-    /// It takes part in every run, unless it is drawn out.
-    Default,
-    /// The server fails it: only on request.
+enum Status {
+    /// It takes part in every other run.
+    Passes,
+    /// The server fails it: it takes part only on request.
     Pending,
 }
 

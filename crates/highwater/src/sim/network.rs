@@ -22,7 +22,7 @@ use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
 
 use super::clock::SimClock;
-use super::elsewhere::{Bed, Elsewhere};
+use super::elsewhere::{Elsewhere, Place};
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
 use super::weather::{Stops, Weather};
@@ -425,7 +425,7 @@ impl Driver for SimDriver {
                 Wait::Until(due) => due - now,
                 Wait::Forever => Duration::from_secs(1),
             };
-            network.sleep(now + wait, Bed::Driver);
+            network.sleep(now + wait, Place::Driver);
             network.turn_at = network.now();
         }
         network.hear();

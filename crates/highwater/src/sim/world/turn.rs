@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use highwater_core::driver::Wait;
 
-use super::super::elsewhere::Bed;
+use super::super::elsewhere::Place;
 use super::super::kinds::Kind;
 use super::{IDLE_TURNS_MAX, PATIENCE_MAX, STOP_EVERY, World};
 
@@ -57,7 +57,7 @@ impl World {
             Duration::ZERO => Wait::No,
             _ => Wait::Until(self.worker.driver().network.now() + timeout),
         };
-        self.ledger.elsewhere.park(may_wait.then_some(Bed::Driver));
+        self.ledger.elsewhere.park(may_wait.then_some(Place::Driver));
         let Ok(events) = self.worker.turn(wait);
         self.ledger.elsewhere.park(None);
         (events, may_wait && timeout.is_zero())
@@ -77,10 +77,10 @@ impl World {
         // The runtime polls once more whenever it was woken.
         while self.inbox.park(Some(waker.clone())) {
             parked = true;
-            elsewhere.park(Some(Bed::Runtime));
+            elsewhere.park(Some(Place::Runtime));
             let network = &mut self.worker.driver_mut().network;
-            network.sleep(until, Bed::Runtime);
-            elsewhere.bells.hear(Bed::Runtime);
+            network.sleep(until, Place::Runtime);
+            elsewhere.bells.hear(Place::Runtime);
             if network.now() >= until.min(network.client_at) || network.is_rung() {
                 break;
             }
