@@ -79,8 +79,8 @@ pub(super) fn app(ledger: Arc<Ledger>) -> App {
         .state(ledger)
         .get("/fixed", fixed("ok"))
         .get("/square/{n}", |Path(n): Path<u64>| (n * n).to_string())
-        .get("/slow/{n}", blocking(|Path(n): Path<u64>| format!("slow {n}")))
-        .get("/late/{n}", blocking(|Path(n): Path<u64>| format!("late {n}")).timeout(ROUTE_TIMEOUT))
+        .get("/slow/{n}", blocking(slow))
+        .get("/late/{n}", blocking(late).timeout(ROUTE_TIMEOUT))
         .get("/panic", panic)
         .get("/pieces/{n}", pieces)
         .get("/exact/{n}", exact)
@@ -154,6 +154,16 @@ fn exact(Path(count): Path<u64>, State(ledger): Books) -> Body {
 /// Breaks off after so many pieces.
 fn broken(Path(count): Path<u64>, State(ledger): Books) -> Body {
     Body::stream_of_length((count + 1) * PIECE_LEN, Pieces::new(count, &ledger))
+}
+
+fn slow(Path(n): Path<u64>, State(ledger): Books) -> String {
+    ledger.elsewhere.begin_job();
+    format!("slow {n}")
+}
+
+fn late(Path(n): Path<u64>, State(ledger): Books) -> String {
+    ledger.elsewhere.begin_job();
+    format!("late {n}")
 }
 
 async fn never(State(ledger): Books) -> &'static str {

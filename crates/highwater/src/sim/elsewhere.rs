@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -97,6 +97,8 @@ struct State {
 pub(super) struct Elsewhere {
     state: Mutex<State>,
     pub(super) bells: Arc<Bells>,
+    /// Jobs begun by the pool.
+    jobs: AtomicUsize,
     reach: Mutex<Option<(Arc<Inbox>, Pool)>>,
 }
 
@@ -134,6 +136,11 @@ impl Elsewhere {
             let at = now + state.draw(JOB_DELAY_MAX);
             state.acts.push((at, Act::AskForDrain));
         }
+    }
+
+    /// The pool has begun a job, whose result has to be heard.
+    pub(super) fn begin_job(&self) {
+        self.jobs.fetch_add(1, SeqCst);
     }
 
     /// Whether a drain was asked for since this was asked last.
@@ -179,8 +186,10 @@ impl Elsewhere {
             match (act, &reach) {
                 (Act::Wake(waker), _) => waker.wake(),
                 (Act::RunPool, Some((_, pool))) => {
-                    must_ring |= pool.queued() > 0;
+                    let before = self.jobs.load(SeqCst);
                     pool.run_deferred();
+                    // A job that nobody waits for need not be begun.
+                    must_ring |= self.jobs.load(SeqCst) > before;
                 }
                 (Act::AskForDrain, Some((inbox, _))) => {
                     must_ring = true;
