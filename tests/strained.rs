@@ -5,14 +5,16 @@
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+mod bombs;
 
 use clap::Parser;
-use highwater::http::HeaderValue;
+use highwater::http::{HeaderValue, header};
 use highwater::server::args::{self, ServerArgs};
 use highwater::{
-    Body, BodySender, BodyStream, Bytes, Error, Handler, Query, Response, Router, Server,
-    StatusCode, Upgraded, blocking,
+    Body, BodySender, BodyStream, Bytes, Disconnected, Draining, Error, Handler, Query, Response,
+    Router, Server, StatusCode, Upgraded, blocking,
 };
 use serde::Deserialize;
 
@@ -40,6 +42,7 @@ fn routes() -> Router {
     let router = Router::new()
         .get("/content", content)
         .get("/pieces", pieces)
+        .get("/blocks", blocks)
         .get("/broken", broken)
         .get("/panic", || -> StatusCode { panic!("on demand, at once") })
         .get("/panic-async", panic_async)
@@ -50,8 +53,26 @@ fn routes() -> Router {
         .get("/block", blocking(block))
         .get("/block-limited", blocking(block).timeout(limit))
         .post("/slow", slow.body_max(1 << 30))
+        .get("/block-counted", blocking(block_counted))
+        .get("/block-counted-limited", blocking(block_counted).timeout(limit))
+        .get("/block-counted-detached", blocking(block_counted).detached())
+        .get("/spawn-elsewhere", spawn_elsewhere)
+        .get("/sleep-elsewhere", sleep_elsewhere)
+        .get("/ran-after", || format!("{}", RAN_AFTER_MS.load(Relaxed)))
+        .get("/endless", endless)
+        .get("/endless-polite", endless_polite)
+        .post("/repeat", repeat.body_max(1 << 30))
+        .post("/place", measure.body_max(1 << 30).concurrency_limit(8))
+        .post("/place-whole", (|body: Bytes| body.len().to_string()).concurrency_limit(1))
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
+        .get("/events", events)
+        .get("/quiet", quiet)
+        .get("/learns", learns)
+        .post("/hold", hold.body_max(1 << 30))
+        .post("/ignore-slowly", wait)
+        .get("/upgrade-deaf", || Response::upgrade(HeaderValue::from_static("deaf"), deaf))
         .get("/counts", counts);
+    let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
 }
 
@@ -86,6 +107,48 @@ async fn send(mut sender: BodySender, mut left: usize) {
         }
     }
     sender.finish();
+}
+
+/// Answers with so many bytes in pieces of 4 MiB, which all such answers share.
+async fn blocks(Query(Size { bytes }): Query<Size>) -> Response {
+    static BLOCK: OnceLock<Bytes> = OnceLock::new();
+    let block = BLOCK.get_or_init(|| Bytes::from(vec![b'z'; 4 << 20])).clone();
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = block.slice(..left.min(block.len()));
+            left -= piece.len();
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// Answers with the request's body, as it comes.
+async fn repeat(mut incoming: BodyStream) -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while let Some(Ok(piece)) = incoming.next().await {
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// Answers with how much a body was, reading it as it comes.
+async fn measure(mut body: BodyStream) -> Result<String, Error> {
+    let mut length = 0;
+    while let Some(piece) = body.next().await {
+        length += piece?.len();
+    }
+    Ok(length.to_string())
 }
 
 /// Begins an answer, and gives up.
@@ -129,7 +192,11 @@ impl Drop for Ending {
 
 fn counts() -> String {
     let [begun, finished, dropped] = [&BEGUN, &FINISHED, &DROPPED].map(|count| count.load(Relaxed));
-    format!("begun {begun} finished {finished} dropped {dropped}")
+    let learned = LEARNED.load(Relaxed);
+    match learned {
+        0 => format!("begun {begun} finished {finished} dropped {dropped}"),
+        _ => format!("begun {begun} finished {finished} dropped {dropped} learned {learned}"),
+    }
 }
 
 #[derive(Deserialize)]
@@ -147,6 +214,120 @@ async fn wait(Query(Time { ms }): Query<Time>) -> String {
 fn block(Query(Time { ms }): Query<Time>) -> String {
     std::thread::sleep(Duration::from_millis(ms));
     format!("blocked {ms}")
+}
+
+/// Blocks, and counts that it began and ended.
+fn block_counted(Query(Time { ms }): Query<Time>) -> String {
+    let mut ending = Ending::begin();
+    std::thread::sleep(Duration::from_millis(ms));
+    ending.finished = true;
+    format!("blocked {ms}")
+}
+
+/// How long what another thread asked of this worker's runtime took; `u64::MAX` while it has not run.
+static RAN_AFTER_MS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Has another thread spawn a task on this worker's runtime, when the worker has been idle for a while.
+fn spawn_elsewhere(Query(Time { ms }): Query<Time>) -> &'static str {
+    RAN_AFTER_MS.store(u64::MAX, Relaxed);
+    let handle = tokio::runtime::Handle::current();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(ms));
+        let spawned = Instant::now();
+        handle.spawn(async move {
+            RAN_AFTER_MS.store(spawned.elapsed().as_millis() as u64, Relaxed);
+        });
+    });
+    "a thread will spawn"
+}
+
+/// Has another thread wait on a timer of this worker's runtime.
+fn sleep_elsewhere(Query(Time { ms }): Query<Time>) -> &'static str {
+    RAN_AFTER_MS.store(u64::MAX, Relaxed);
+    let handle = tokio::runtime::Handle::current();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(ms));
+        let began = Instant::now();
+        handle.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        RAN_AFTER_MS.store(began.elapsed().as_millis() as u64, Relaxed);
+    });
+    "a thread will sleep"
+}
+
+/// An answer that never ends: a piece now and then.
+async fn endless() -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while sender.send("still here\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// The same, but it ends when the server is about to.
+async fn endless_polite(draining: Draining) -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        while !draining.has_begun() && sender.send("still here\n").await.is_ok() {
+            // Either is a reason to go on.
+            let _ = tokio::time::timeout(Duration::from_secs(60), draining.begun()).await;
+        }
+        sender.finish();
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+/// A stream of events that never ends by itself: one at once, the next after a minute.
+async fn events() -> Response {
+    quiet()
+        .await
+        .with_header(header::CONTENT_TYPE, HeaderValue::from_static("Text/Event-Stream; x"))
+}
+
+/// The same without saying that these are events.
+async fn quiet() -> Response {
+    let ending = Ending::begin();
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        let _ending = ending;
+        while sender.send("data: 1\n\n").await.is_ok() {
+            let minute = Duration::from_secs(60);
+            // The next round tells whether it is time or the client has gone.
+            let _ = tokio::time::timeout(minute, sender.closed()).await;
+        }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
+static LEARNED: AtomicU64 = AtomicU64::new(0);
+
+/// Waits for its client to go.
+async fn learns(disconnected: Disconnected) -> &'static str {
+    disconnected.clone().await;
+    assert!(disconnected.is_disconnected());
+    LEARNED.fetch_add(1, Relaxed);
+    "you have gone"
+}
+
+/// Takes the first piece of a body, then nothing for a minute.
+async fn hold(mut body: BodyStream) -> Result<String, Error> {
+    let _ending = Ending::begin();
+    body.next().await.transpose()?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    Ok("held".into())
+}
+
+/// A protocol that only speaks, and seldom.
+async fn deaf(upgraded: Upgraded) {
+    let _ending = Ending::begin();
+    let Upgraded { incoming, mut outgoing } = upgraded;
+    drop(incoming);
+    while outgoing.send("tick\n").await.is_ok() {
+        let minute = Duration::from_secs(60);
+        // The next round tells whether it is time or the client has gone.
+        let _ = tokio::time::timeout(minute, outgoing.closed()).await;
+    }
 }
 
 /// Reads a body more slowly than any client sends; answers with how much it was.

@@ -115,6 +115,8 @@ fn serve(
         Next::Wait => return false,
         Next::Request(request) => {
             let head = request.head;
+            // The deadline that a client states is parsed only when it is asked for.
+            let _ = (head.patience(0), head.patience(u64::MAX), head.asks_upgrade());
             let line = format!("\n{} {} {:?}\n", head.method_token(), head.path(), head.headers());
             run.handed.extend_from_slice(line.as_bytes());
             match request.body {

@@ -7,6 +7,7 @@ use std::process::Command;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
 use serde::Serialize;
@@ -74,6 +75,7 @@ fn validate(document: &Value) -> Result<(), String> {
         (Some("v1"), Some("Service")) => check::<Service>(document),
         (Some("v1"), Some("ConfigMap")) => check::<ConfigMap>(document),
         (Some("policy/v1"), Some("PodDisruptionBudget")) => check::<PodDisruptionBudget>(document),
+        (Some("networking.k8s.io/v1"), Some("NetworkPolicy")) => check::<NetworkPolicy>(document),
         (Some("autoscaling/v2"), Some("HorizontalPodAutoscaler")) => {
             check::<HorizontalPodAutoscaler>(document)
         }
@@ -97,7 +99,7 @@ fn the(kind: &str, name: &str) -> Value {
 #[test]
 fn manifests_follow_their_schemas() {
     let documents = all();
-    assert_eq!(documents.len(), 8);
+    assert_eq!(documents.len(), 9);
     for (file, document) in documents {
         validate(&document).unwrap_or_else(|problem| panic!("deploy/{file}: {problem}"));
     }
@@ -156,6 +158,16 @@ fn manifests_fit_together() {
     }
     let budget = the("PodDisruptionBudget", "highwater-search");
     assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+    let policy = the("NetworkPolicy", "highwater-search");
+    assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
+    for rule in policy["spec"]["ingress"].as_array().expect("rules") {
+        let ports = rule["ports"].as_array().expect("a rule without ports opens all of them");
+        assert!(ports.iter().all(|port| has_port(&port["port"])), "{rule}");
+        // What is open to anybody is the service, and nothing else.
+        let opens_metrics = ports.iter().any(|port| port["port"] == "metrics");
+        let is_for_anybody = rule["from"].as_array().is_none_or(|from| from.is_empty());
+        assert_eq!(opens_metrics, !is_for_anybody, "{rule}");
+    }
     for (file, document) in all() {
         let target = &document["spec"]["scaleTargetRef"]["name"];
         assert!(target.is_null() || *target == "highwater-search", "{file}: {target}");

@@ -13,6 +13,9 @@ on_both_transports!(
     no_answer_is_lost,
     everybody_gets_his_due,
     hung_handlers_are_cut,
+    a_second_signal_ends_the_drain,
+    endless_streams_are_cut,
+    endless_streams_are_told,
     quit_does_not_wait,
     idle_servers_end,
 );
@@ -178,6 +181,76 @@ fn hung_handlers_are_cut(transport: Transport) {
         assert!(client.try_reply().is_err(), "a cut is no orderly end");
     }
     println!("{transport:?}: hung handlers cut, ended after {passed:.2} s");
+}
+
+/// A client that listens to an answer without an end.
+fn listener(server: &highwater_tests::process::Process) -> Client {
+    let mut client = server.connect();
+    client.send(&get("/endless")).expect("open");
+    assert!(client.hear().expect("the answer has begun"));
+    client
+}
+
+/// Purpose: whoever loses patience with a drain and says so a second time is heard at once; the
+/// process still ends with 0.
+fn a_second_signal_ends_the_drain(transport: Transport) {
+    for second in ["TERM", "INT", "QUIT"] {
+        let mut server = transport.serve(&["--drain-timeout", "30s"]);
+        let mut stream = listener(&server);
+        let mut waiting = server.connect();
+        waiting.send(&get("/wait?ms=60000")).expect("open");
+        assert_eq!(server.connect().get("/").status, 200);
+        server.signal("TERM");
+        assert!(server.wait(Duration::from_millis(500)).is_none(), "it drains");
+        assert!(stream.hear().expect("it goes on while the server drains"));
+        let begun = Instant::now();
+        server.signal(second);
+        let status = server.wait(Duration::from_secs(5)).expect("it ends");
+        let passed = begun.elapsed();
+        assert_eq!(status.code(), Some(0), "{}", server.said());
+        assert!(passed < Duration::from_secs(1), "SIG{second}: ended after {passed:?}");
+        println!("{transport:?}: second signal SIG{second}: ended after {passed:?}");
+    }
+}
+
+/// Purpose: an answer without an end does not keep a server from ending: it is cut at the drain
+/// timeout, and the process ends with 0.
+fn endless_streams_are_cut(transport: Transport) {
+    let mut server = transport.serve(&["--drain-timeout", "1s"]);
+    let mut streams: Vec<Client> = (0..10).map(|_| listener(&server)).collect();
+    let begun = Instant::now();
+    server.signal("TERM");
+    let status = server.wait(Duration::from_secs(8)).expect("it ends");
+    let passed = begun.elapsed().as_secs_f64();
+    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert!((0.9..2.5).contains(&passed), "ended after {passed} s");
+    for stream in &mut streams {
+        assert!(stream.try_reply().is_err(), "what was cut off is not taken for whole");
+    }
+}
+
+/// Purpose: an answer without an end whose handler asks whether the server drains ends in order, and the
+/// server with it, long before the drain timeout.
+fn endless_streams_are_told(transport: Transport) {
+    let mut server = transport.serve(&["--drain-timeout", "30s"]);
+    let mut streams: Vec<Client> = (0..10)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(&get("/endless-polite")).expect("open");
+            while !client.heard().ends_with(b"still here\n\r\n") {
+                assert!(client.hear().expect("the answer begins"));
+            }
+            client
+        })
+        .collect();
+    let begun = Instant::now();
+    server.signal("TERM");
+    for stream in &mut streams {
+        assert_eq!(stream.reply().text(), "still here\n");
+    }
+    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert!(begun.elapsed() < Duration::from_secs(2), "ended after {:?}", begun.elapsed());
 }
 
 /// Purpose: SIGQUIT ends at once, with 0.

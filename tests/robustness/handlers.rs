@@ -13,7 +13,9 @@ on_both_transports!(
     abandoned_futures_are_dropped,
     timeouts_are_answers,
     late_results_reach_nobody,
-    a_full_pool_refuses,
+    a_standing_pool_refuses,
+    nobody_waits_for_abandoned_jobs,
+    detached_handlers_outlive_deadlines,
     streams,
     broken_streams_are_cut,
     upgrades,
@@ -100,13 +102,14 @@ fn late_results_reach_nobody(transport: Transport) {
     assert_eq!(client.get("/block?ms=800").text(), "blocked 800");
 }
 
-/// Purpose: when every thread of the pool is busy and its queue is full, requests for it are 503 at
-/// once, and all others are served as ever.
-fn a_full_pool_refuses(transport: Transport) {
+/// Purpose: a burst of blocking requests waits its turn, however many they are; only when the pool has
+/// stood still for longer than the patience is a further one refused, and all others are served as ever.
+fn a_standing_pool_refuses(transport: Transport) {
     let server = transport.serve(&[]);
-    // 32 threads and 1 024 places; one connection each, since each owes one answer at a time.
+    // 32 threads; more that wait than a pool of a fixed length took; one connection each, since each
+    // owes one answer at a time.
     highwater_sys::limits::raise_descriptors().expect("limits can be raised");
-    let mut clients: Vec<Client> = (0..32 + 1024)
+    let mut clients: Vec<Client> = (0..32 + 1500)
         .map(|number| {
             let mut client = server.connect();
             let ms = if number < 32 { 4000 } else { 0 };
@@ -116,6 +119,7 @@ fn a_full_pool_refuses(transport: Transport) {
         .collect();
     // All of them are in when this is answered.
     assert_eq!(server.connect().get("/").status, 200);
+    thread::sleep(Duration::from_millis(1100));
     let mut late = server.connect();
     let begun = Instant::now();
     let reply = late.get("/block?ms=0");
@@ -123,12 +127,61 @@ fn a_full_pool_refuses(transport: Transport) {
     assert_eq!((reply.status, reply.field("connection")), (503, None));
     assert!(refused < Duration::from_secs(1), "it waited for the pool: {refused:?}");
     assert_eq!(late.get("/").status, 200);
-    println!("{transport:?}: a full pool refuses after {refused:?}");
+    println!("{transport:?}: a standing pool refuses after {refused:?}");
     for (number, client) in clients.iter_mut().enumerate() {
         let expected = if number < 32 { "blocked 4000" } else { "blocked 0" };
         assert_eq!(client.reply().text(), expected);
     }
     assert_eq!(late.get("/block?ms=1").text(), "blocked 1");
+}
+
+/// Purpose: a job that waits for a thread while its client goes, or its request is answered for it,
+/// is not begun: the pool's time is for those who wait. A detached one is begun all the same.
+fn nobody_waits_for_abandoned_jobs(transport: Transport) {
+    let server = transport.serve(&[]);
+    let ask = |path: &str| {
+        let mut client = server.connect();
+        client.send(&get(path)).expect("open");
+        client
+    };
+    let mut busy: Vec<Client> = (0..32).map(|_| ask("/block?ms=1500")).collect();
+    let gone: Vec<Client> = (0..10).map(|_| ask("/block-counted?ms=0")).collect();
+    let mut late: Vec<Client> = (0..10).map(|_| ask("/block-counted-limited?ms=0")).collect();
+    let detached: Vec<Client> = (0..10).map(|_| ask("/block-counted-detached?ms=0")).collect();
+    assert_eq!(server.connect().get("/").status, 200);
+    gone.into_iter().chain(detached).for_each(Client::reset);
+    for client in &mut late {
+        assert_eq!(client.reply().status, 503);
+    }
+    for client in &mut busy {
+        assert_eq!(client.reply().text(), "blocked 1500");
+    }
+    // In order: when this is answered, all before it have been taken up.
+    assert_eq!(server.connect().get("/block?ms=100").text(), "blocked 100");
+    let counts = server.connect().get("/counts").text();
+    assert_eq!(counts, "begun 10 finished 10 dropped 0");
+}
+
+/// Purpose: a client that waits no longer is answered 503, and ends no handler that was declared to
+/// run to its end.
+fn detached_handlers_outlive_deadlines(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    let ask = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: h\r\nRequest-Timeout: 0.2\r\n\r\n").into_bytes()
+    };
+    for _ in 0..3 {
+        // On one connection: each leaves its handler behind, and none is taken for another.
+        client.send(&ask("/wait-detached?ms=1500")).expect("open");
+        assert_eq!(client.reply().status, 503);
+    }
+    assert_eq!(client.get("/counts").text(), "begun 3 finished 0 dropped 0");
+    let counts = || server.connect().get("/counts").text();
+    let is_finished = || counts() == "begun 3 finished 3 dropped 0";
+    assert!(eventually(Duration::from_secs(4), is_finished), "{}", counts());
+    client.send(&ask("/wait?ms=1500")).expect("open");
+    assert_eq!(client.reply().status, 503);
+    assert_eq!(counts(), "begun 4 finished 3 dropped 1");
 }
 
 /// Purpose: streamed answers arrive whole, in chunks or up to the close, on connections that live

@@ -4,9 +4,16 @@
 
 mod deadlines; // First in the alphabet, so that the minute it takes begins first.
 mod drain;
+mod gone;
 mod handlers;
 mod limits;
+mod memory;
+mod panics;
+mod places;
+mod privileges;
+mod probes;
 mod resources;
+mod wakes;
 
 use highwater_tests::process::Process;
 

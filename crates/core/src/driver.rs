@@ -18,7 +18,12 @@
 //!   driver was used. It may return without any event.
 //! * R8 After [`Accepting::Few`] no more come than it said, and after [`Accepting::Paused`] none, but
 //!   for those that the kernel had already taken from the listen queue under a larger bound.
-//! * O1 One send in flight per connection: no second `send` before the `Sent` of the first.
+//! * R9 Where reading has stopped, by [`Reading::Stop`] or by `Eof`, the end of a connection is reported
+//!   all the same: a reset or a failure by `Closed`, and a FIN behind bytes that are still unread by
+//!   `HungUp`, once. (Not before the first [`Driver::read`]: most connections with one request never
+//!   need it.)
+//! * O1 One send in flight per connection: no second `send` before the `Sent` of the first. A driver
+//!   answers a second one by resetting the connection: it never touches the bytes of the first.
 //! * O2 Commands and questions are given between polls, not from inside the callback.
 //! * O3 After `close(id)` no further command names `id`; after a send with [`Then::Close`] only
 //!   `close(id)` may, to cut that send off.
@@ -51,6 +56,9 @@ pub enum Event<'a> {
     Received(ConnId, &'a [u8]),
     /// The peer has finished sending (FIN). It may still be reading.
     Eof(ConnId),
+    /// The peer has finished sending, or is gone, and bytes that it sent before may be unread: `Eof`
+    /// follows once they have been received, if they ever are. Not reported after `Eof`.
+    HungUp(ConnId),
     /// The kernel took a part of the send in flight; the rest follows by itself.
     Progress(ConnId),
     /// The kernel took the whole send in flight. The buffer comes back, for reuse.
@@ -115,7 +123,8 @@ pub enum Reading {
     Once,
     /// Deliver whatever comes until told otherwise.
     Stream,
-    /// Deliver nothing more, so that TCP pushes back. What was already received may still come.
+    /// Deliver nothing more, so that TCP pushes back; only report the end (R9). What was already
+    /// received may still come.
     Stop,
 }
 

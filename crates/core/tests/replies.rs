@@ -532,3 +532,37 @@ fn a_shorter_head_behind_a_longer_one() {
     peer.heard(NOW);
     assert_eq!(peer.next(NOW, &head(2_000)), whole("/", ""));
 }
+
+/// Purpose: statuses without content have none whatever is passed, and 205 says so, since without a
+/// length it would be taken to go on (RFC 9110 §15.3.6).
+#[test]
+fn no_content_for_statuses_that_have_none() {
+    for (status, framing) in [(204, ""), (205, "content-length: 0|"), (304, "")] {
+        for payload in [Payload::Bytes(b"x"), Payload::Shared(vec![b'x'; 9_000].into())] {
+            let mut peer = asked(GET);
+            assert!(!peer.payload(NOW, status, payload));
+            let heard = peer.heard(NOW).0;
+            let (head, content) = heard.split_once("||").expect("a head");
+            assert!(content.is_empty(), "{status}: {heard}");
+            assert!(format!("{head}|").ends_with(framing), "{status}: {heard}");
+            assert_eq!(head.contains("content-length"), !framing.is_empty(), "{status}: {heard}");
+        }
+        let mut peer = asked(GET);
+        assert!(!peer.payload(NOW, status, Payload::Stream(None)), "nothing is to follow");
+    }
+}
+
+/// Purpose: an interim status is never sent as if it were the reply: the next reply would be taken
+/// for this one. Whoever is above has to answer something else.
+#[test]
+fn interim_statuses_are_no_replies() {
+    for status in [100, 101, 103, 199] {
+        let mut peer = asked(GET);
+        let replied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            peer.payload(NOW, status, Payload::Bytes(b""))
+        }));
+        assert!(replied.is_err(), "{status}");
+        assert_eq!(peer.take(NOW), None, "nothing of it is sent");
+        assert!(peer.connection.is_reply_owed());
+    }
+}

@@ -56,6 +56,57 @@ pub fn look() -> Machine {
     }
 }
 
+/// Memory for bodies of requests where nobody said how much: a quarter of what this process may use.
+/// What handlers make of the bodies, and all the rest, has to fit beside it. A guess.
+const BODY_MEMORY_SHARE: u64 = 4;
+
+/// Memory for bodies where it is not known what there is.
+const BODY_MEMORY_UNKNOWN: u64 = 256 << 20;
+
+/// How much memory bodies of requests may take up together by default.
+pub(crate) fn body_memory() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let total = read("/proc/meminfo").as_deref().and_then(meminfo_total);
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let limits = memory_limit_files(&groups).into_iter();
+    // A control group without a limit says `max`, or in the first version a number beyond all memory.
+    let limits = limits.filter_map(|path| read(&path)?.trim().parse().ok());
+    let least = limits.chain(total).min();
+    least.map_or(BODY_MEMORY_UNKNOWN, |bytes: u64| (bytes / BODY_MEMORY_SHARE).max(1 << 20))
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+fn meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Where the memory limits stand of the control groups that `/proc/self/cgroup` names, and of those above
+/// them: any of them may be the lowest.
+fn memory_limit_files(groups: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        loop {
+            files.push(format!("{root}{path}/{file}"));
+            match path.rfind('/') {
+                Some(end) => path = &path[..end],
+                None => break,
+            }
+        }
+    }
+    files
+}
+
 /// Connections that so many descriptors allow.
 pub(crate) fn connections_max(descriptors: u64) -> u32 {
     let available = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(1);
@@ -95,6 +146,24 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Purpose: the lowest limit counts, wherever in the tree of control groups it stands, in both versions.
+    #[test]
+    fn memory_limits_are_found() {
+        assert_eq!(meminfo_total("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
+        assert_eq!(meminfo_total("nothing"), None);
+        assert_eq!(
+            memory_limit_files("0::/a/b\n"),
+            [
+                "/sys/fs/cgroup/a/b/memory.max",
+                "/sys/fs/cgroup/a/memory.max",
+                "/sys/fs/cgroup/memory.max"
+            ]
+        );
+        let first = "5:cpu,cpuacct:/x\n4:memory:/\n";
+        assert_eq!(memory_limit_files(first), ["/sys/fs/cgroup/memory/memory.limit_in_bytes"]);
+        assert!(body_memory() >= 1 << 20);
+    }
 
     /// Purpose: each shortcoming is named with its remedy, and a good machine gets no advice.
     #[test]

@@ -38,7 +38,7 @@ use tokio::runtime::LocalRuntime;
 use crate::admission::gate::WorkerGate;
 use crate::app::{Router, set_pool};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 use crate::sim::{Heard, Network, Reader, SimDriver, Stage, Trace, Weather};
 
 /// How long an answer may take: of the simulated time, and of the real time that a runtime takes.
@@ -82,11 +82,7 @@ impl Setup {
     pub fn start(self) -> Client {
         let Setup { router, config, seed } = self;
         let app = router.build().unwrap_or_else(|error| panic!("{error}"));
-        let runtime = app.needs_runtime().then(|| {
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            let runtime = builder.enable_all().build_local(Default::default());
-            runtime.unwrap_or_else(|error| panic!("the Tokio runtime cannot be built: {error}"))
-        });
+        let runtime = app.needs_runtime().then(runtime);
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
         let pool = Pool::deferred(usize::MAX);
         let jobs = pool.clone();
@@ -97,13 +93,17 @@ impl Setup {
             connections_max: config.connections_max.unwrap_or(u32::MAX),
             metrics,
             gate: WorkerGate::open(),
+            patience: config.patience,
             queue_target: config.queue_target,
             deadline_max: config.deadline_max,
             think_max: THINK_MAX,
+            bounds: Bounds::default(),
         };
         let network = Network::new(seed, Weather::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
-        let worker = Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
+        let mut worker =
+            Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
+        worker.set_runtime(runtime.is_some());
         Client { server: RefCell::new(Server { worker, inbox, pool, pool_held: false, runtime }) }
     }
 }
@@ -481,6 +481,12 @@ struct Server {
     runtime: Option<LocalRuntime>,
 }
 
+fn runtime() -> LocalRuntime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(Default::default());
+    runtime.unwrap_or_else(|error| panic!("the Tokio runtime cannot be built: {error}"))
+}
+
 /// How long an answer has been waited for.
 #[derive(Default)]
 struct Waited {
@@ -498,14 +504,14 @@ impl Server {
         // What a turn without events commands, because a deadline has passed, shows in the next one.
         let mut quiet_turns = 0;
         while quiet_turns < 2 {
-            let has_mail = !self.inbox.park(None);
+            let has_mail = !self.inbox.park_in_driver();
             let events = self.turn();
             let has_jobs = self.pool.queued() > 0 && !self.pool_held;
             if has_jobs {
                 self.pool.run_deferred();
             }
             let is_idle = events == 0 && !self.worker.has_backlog();
-            let quiet = is_idle && !has_mail && !has_jobs && self.inbox.park(None);
+            let quiet = is_idle && !has_mail && !has_jobs && self.inbox.park_in_driver();
             quiet_turns = if quiet { quiet_turns + 1 } else { 0 };
         }
     }
@@ -513,6 +519,10 @@ impl Server {
     /// One turn, inside the runtime if there is one, whose tasks get theirs.
     fn turn(&mut self) -> u32 {
         let Server { worker, runtime, .. } = self;
+        if worker.wants_runtime() {
+            *runtime = Some(self::runtime());
+            worker.set_runtime(true);
+        }
         let mut turn = || {
             let Ok(events) = worker.turn(Wait::No);
             events
@@ -536,15 +546,11 @@ impl Server {
                 let most = patience.unwrap_or(REAL_WAIT_MAX).min(REAL_WAIT_MAX);
                 let inbox = &self.inbox;
                 runtime.block_on(async {
-                    let mut parked = false;
-                    let woken = std::future::poll_fn(|cx| {
-                        let rang = parked && !inbox.is_parked();
-                        if rang || !inbox.park(Some(cx.waker().clone())) {
-                            return std::task::Poll::Ready(());
-                        }
-                        parked = true;
-                        std::task::Poll::Pending
-                    });
+                    let woken =
+                        std::future::poll_fn(|cx| match inbox.park_in_runtime(cx.waker()) {
+                            true => std::task::Poll::Pending,
+                            false => std::task::Poll::Ready(()),
+                        });
                     // Whether it was woken or the time is up, the next turn finds out.
                     let _ = tokio::time::timeout(most, woken).await;
                 });

@@ -74,6 +74,7 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
                     todo.push(id);
                 }
             }
+            Event::HungUp(_) => {}
             Event::Eof(id) => {
                 connections[id.index()].owed = u32::MAX;
                 todo.push(id);

@@ -63,14 +63,18 @@ pub fn give_up(capabilities: &[Capability]) -> io::Result<()> {
     set(&sets)
 }
 
-/// Has the program that `command` starts keep `capability`, if this process has it: a program loses
-/// what its file does not grant, unless it is handed on as ambient.
+/// Has the program that `command` starts keep `capability`, if this process has it, and no other that is
+/// ambient here: a program loses what its file does not grant, unless it is handed on as ambient.
 pub fn hand_on(command: &mut Command, capability: Capability) {
     let hand_on = move || {
+        let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
+        // SAFETY: takes no pointers. Kernels that do not know it have no ambient capabilities.
+        unsafe { libc::prctl(libc::PR_CAP_AMBIENT, clear, 0, 0, 0) };
         let mut sets = get()?;
         let (number, bit) = (capability as usize, 1 << (capability as usize % 32));
+        sets.iter_mut().for_each(|half| half.inheritable = 0);
         if sets[number / 32].permitted & bit == 0 {
-            return Ok(()); // The program will say what it lacks.
+            return set(&sets); // The program will say what it lacks.
         }
         sets[number / 32].inheritable |= bit;
         set(&sets)?;
@@ -79,7 +83,7 @@ pub fn hand_on(command: &mut Command, capability: Capability) {
         unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, number as libc::c_ulong, 0, 0) };
         Ok(())
     };
-    // SAFETY: between fork and exec, it makes three system calls and touches its own stack only.
+    // SAFETY: between fork and exec, it makes four system calls and touches its own stack only.
     unsafe { command.pre_exec(hand_on) };
 }
 
@@ -142,6 +146,25 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(has(Capability::NetAdmin), before);
+    }
+
+    /// Purpose: a program that is started gets the one capability that it needs, and none that happens to
+    /// be ambient here.
+    #[test]
+    fn nothing_else_is_handed_on() {
+        if !Capability::ALL.iter().all(|&capability| has(capability)) {
+            return; // Nothing could be handed on.
+        }
+        // In this order, as if the first had been ambient before.
+        let mut command = Command::new("/bin/cat");
+        command.arg("/proc/self/status");
+        hand_on(&mut command, Capability::Bpf);
+        hand_on(&mut command, Capability::NetAdmin);
+        let output = command.output().unwrap();
+        let status = String::from_utf8(output.stdout).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapAmb:\t")).unwrap();
+        let expected = 1_u64 << Capability::NetAdmin as u8;
+        assert_eq!(u64::from_str_radix(line, 16).unwrap(), expected);
     }
 
     /// Purpose: what this module says is what the kernel tells in `/proc`.

@@ -40,7 +40,7 @@ use std::os::fd::BorrowedFd;
 pub use highwater_core::driver::Driver;
 pub use inet_diag::{Connections, InetDiag};
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::{ListenQueue, Listener};
+pub use socket::{KeepAlive, ListenQueue, Listener};
 pub use wake::Waker;
 
 /// What a driver of this crate is made with.

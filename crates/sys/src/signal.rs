@@ -5,10 +5,13 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
+use crate::Waker;
 use crate::call::check;
+use crate::wake::wait_readable;
 
 /// A signal that a server is told something with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,20 @@ impl Signals {
         self.take(Some(timeout))
     }
 
+    /// Waits for the next signal, or until `waker` is used, for at most `timeout`. `None` if no signal came.
+    ///
+    /// # Errors
+    /// As for [`wait`](Signals::wait), or whatever `signalfd(2)` reports.
+    pub fn wait_or(&self, waker: &Waker, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
+        // SAFETY: the set is initialised, and lives until the call returns.
+        let fd = check(unsafe { libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC) })?;
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        wait_readable([fd.as_raw_fd(), waker.raw_fd()], timeout)?;
+        waker.hear();
+        self.take(Some(Duration::ZERO))
+    }
+
     fn take(&self, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -129,5 +146,12 @@ mod tests {
             assert_eq!(signals.wait().unwrap(), signal);
         }
         assert_eq!(signals.wait_timeout(Duration::ZERO).unwrap(), None);
+        // Together with something else to wait for: whichever comes ends the wait.
+        let (waker, long) = (Waker::standalone().unwrap(), Some(Duration::from_secs(60)));
+        waker.wake();
+        assert_eq!(signals.wait_or(&waker, long).unwrap(), None);
+        // SAFETY: as above.
+        unsafe { libc::raise(libc::SIGTERM) };
+        assert_eq!(signals.wait_or(&waker, long).unwrap(), Some(Signal::Terminate));
     }
 }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use highwater_core::driver::AcceptError;
 
@@ -20,6 +21,7 @@ pub struct Listener {
     /// Shared with nobody for longer than a system call takes ([`ListenQueue`]).
     fd: Arc<OwnedFd>,
     backlog: u32,
+    keep_alive: Option<KeepAlive>,
     /// A gate's program looks at what arrives here, and connections inherit it.
     filtered: AtomicBool,
 }
@@ -40,9 +42,25 @@ impl Listener {
             // Only now: the first listener must not join somebody else's, the next ones join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
-            Ok(Listener { fd: Arc::new(fd), backlog, filtered: AtomicBool::new(false) })
+            Ok(Listener::of(fd, backlog))
         };
         listen().map_err(|error| explain(addr, &error))
+    }
+
+    fn of(fd: OwnedFd, backlog: u32) -> Listener {
+        let (fd, filtered) = (Arc::new(fd), AtomicBool::new(false));
+        Listener { fd, backlog, keep_alive: None, filtered }
+    }
+
+    /// Has the kernel look after the peers of connections accepted from now on, here and at what
+    /// [`another`](Listener::another) makes of this. They inherit it: it costs no system call each.
+    ///
+    /// # Errors
+    /// Whatever `setsockopt(2)` reports.
+    pub fn keep_alive(&mut self, keep_alive: KeepAlive) -> io::Result<()> {
+        keep_alive.set(&self.fd)?;
+        self.keep_alive = Some(keep_alive);
+        Ok(())
     }
 
     /// A second listener on the same address, sharing its connections with this one.
@@ -56,8 +74,11 @@ impl Listener {
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             bind(&fd, addr)?;
             listen(&fd, self.backlog)?;
-            let (fd, backlog) = (Arc::new(fd), self.backlog);
-            Ok(Listener { fd, backlog, filtered: AtomicBool::new(false) })
+            let mut another = Listener::of(fd, self.backlog);
+            if let Some(keep_alive) = self.keep_alive {
+                another.keep_alive(keep_alive)?;
+            }
+            Ok(another)
         };
         listen().map_err(|error| explain(addr, &error))
     }
@@ -136,6 +157,34 @@ impl AsFd for Listener {
     }
 }
 
+/// How the kernel finds out that a peer is gone without a word: it lost its power, or its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// After so long without a word from the peer it is probed. Whole seconds count, at least one.
+    pub idle: Duration,
+    /// Data that the peer does not acknowledge for so long, or does not take, ends the connection;
+    /// never less than twice `idle`, which is how long a silent peer has.
+    pub unacknowledged_max: Duration,
+}
+
+impl KeepAlive {
+    /// Probes before a peer is given up. They take as long as the silence before them.
+    const PROBES: i32 = 6;
+
+    fn set(self, fd: &OwnedFd) -> io::Result<()> {
+        let idle = i32::try_from(self.idle.as_secs()).unwrap_or(i32::MAX).clamp(1, 32_767);
+        let interval = (idle / Self::PROBES).max(1);
+        let patience = self.unacknowledged_max.max(self.idle * 2).as_millis();
+        let patience = u32::try_from(patience).unwrap_or(u32::MAX >> 1);
+        let raw = fd.as_raw_fd();
+        set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE)?;
+        set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &idle)?;
+        set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, &interval)?;
+        set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, &Self::PROBES)?;
+        set_socket_option(raw, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &patience)
+    }
+}
+
 /// The connections that wait at a listener to be accepted. Does not keep it open.
 #[derive(Clone, Debug)]
 pub struct ListenQueue(Weak<OwnedFd>);
@@ -182,8 +231,7 @@ impl ListenQueue {
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
         // std listens with 128 at least; `another` can only repeat what a caller would pass.
-        let fd = Arc::new(listener.into());
-        Listener { fd, backlog: 4096, filtered: AtomicBool::new(false) }
+        Listener::of(listener.into(), 4096)
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::call::check;
 
@@ -45,6 +46,32 @@ impl Waker {
         Ok(Waker::new(bell.into(), Some(ear.into())))
     }
 
+    /// One that belongs to no driver: to be waited for by [`wait`](Waker::wait), or together with signals
+    /// ([`Signals::wait_or`](crate::signal::Signals::wait_or)).
+    ///
+    /// # Errors
+    /// Whatever `eventfd(2)` reports.
+    pub fn standalone() -> io::Result<Waker> {
+        Waker::eventfd()
+    }
+
+    /// Waits until it is used, or has been since the last wait, for at most `timeout`. Only for one that
+    /// belongs to no driver, and by one thread.
+    ///
+    /// # Errors
+    /// Whatever `poll(2)` reports, except that it was interrupted.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        wait_readable([self.raw_fd()], Some(timeout))?;
+        self.hear();
+        Ok(())
+    }
+
+    /// Takes notice of all wakes so far. The flag comes last: a wake that finds it set writes nothing.
+    pub(crate) fn hear(&self) {
+        reset(&self.shared.bell);
+        self.acknowledge();
+    }
+
     fn new(bell: OwnedFd, ear: Option<OwnedFd>) -> Waker {
         Waker { shared: Arc::new(Shared { bell, ear, pending: AtomicBool::new(false) }) }
     }
@@ -79,6 +106,22 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Waits until one of the descriptors is readable, for at most `timeout`; an interruption ends it, too.
+pub(crate) fn wait_readable<const N: usize>(
+    descriptors: [RawFd; N],
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    let mut polled = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let timeout = timeout.map_or(-1, |timeout| {
+        i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+    });
+    // SAFETY: the entries are valid for reads and writes until the call returns.
+    match check(unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout) }) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 /// Takes the count of an eventfd back to zero.
 pub(crate) fn reset(fd: &OwnedFd) {
     let mut count = 0_u64;
@@ -92,4 +135,25 @@ fn ring(bell: &OwnedFd) {
     // SAFETY: `one` is valid for reads of its eight bytes. If this fails the bell is full, and then
     // the driver hears it anyway.
     unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Purpose: a wake is heard whether it comes before the wait or during it, and once.
+    #[test]
+    fn waits_end_with_a_wake() {
+        let waker = Waker::standalone().expect("a descriptor is left");
+        waker.wake();
+        waker.wake();
+        waker.wait(Duration::from_secs(60)).expect("it can be polled");
+        let other = waker.clone();
+        let thread = thread::spawn(move || other.wake());
+        waker.wait(Duration::from_secs(60)).expect("it can be polled");
+        thread.join().expect("it does not panic");
+        wait_readable([waker.raw_fd()], Some(Duration::ZERO)).expect("it can be polled");
+        assert!(!waker.shared.pending.load(Ordering::SeqCst));
+    }
 }

@@ -307,6 +307,20 @@ fn redirects() {
     assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
 }
 
+/// Purpose: whoever answers in the provider's place cannot have us ask another server.
+#[test]
+fn redirects_to_other_servers() {
+    let (elsewhere, heads) = stub(vec![ok(generate(3, 1))]);
+    for location in [elsewhere.clone(), elsewhere.replace("http:", ""), "http://".to_owned()] {
+        let moved = format!(
+            "HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let (outcome, _) = poll(send(moved));
+        assert_eq!(reason(&outcome), "redirects", "{location}: {outcome:?}");
+    }
+    assert!(heads.try_iter().next().is_none(), "nobody was asked");
+}
+
 /// Purpose: `Retry-After` reaches the schedule, and nonsense in it does not.
 #[test]
 fn retry_after() {

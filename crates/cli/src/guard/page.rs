@@ -8,13 +8,18 @@ use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use highwater::metrics::CONTENT_TYPE;
 use highwater::server::{ServerConfig, Shed};
 use highwater::{Response, Router, Running, Server, ServerError};
+use highwater_core::http1::Limits;
 
 use super::policy::State;
 use super::report::Report;
+
+/// How long a client of the page may take to send its request, or to take some of its answer.
+const SLOW_MAX: Duration = Duration::from_secs(2);
 
 /// The latest report, for whoever asks.
 pub(crate) type Shared = Arc<Mutex<Report>>;
@@ -40,6 +45,15 @@ pub(crate) fn serve(listen: SocketAddr, shared: &Shared) -> Result<Running, Serv
         metrics: None,
         workers: NonZeroUsize::new(1),
         shed: Some(Shed::None),
+        // Whoever asks here sends little and at once; a probe must not have to wait for those who do not.
+        limits: Limits {
+            header_timeout: SLOW_MAX,
+            body_timeout: SLOW_MAX,
+            write_timeout: SLOW_MAX,
+            body_max: 0,
+            output_max: 1,
+            ..Limits::default()
+        },
         ..ServerConfig::default()
     };
     Server::new(router).config(config).start()

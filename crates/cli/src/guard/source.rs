@@ -63,6 +63,22 @@ impl Source {
     }
 }
 
+/// A URL as logs and metrics may show it: without what it may hold of secrets, which are the user, the
+/// password, and the values of its query.
+struct Shown<'a>(&'a Uri);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shown(url) = self;
+        write!(f, "{}://{}", url.scheme_str().unwrap_or("http"), url.host().unwrap_or_default())?;
+        if let Some(port) = url.port_u16() {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(url.path())?;
+        f.write_str(if url.query().is_some() { "?…" } else { "" })
+    }
+}
+
 /// A query, for a URL's query string: everything but letters and digits as `%` and two digits.
 fn encoded(query: &str) -> String {
     let mut text = String::with_capacity(query.len() * 3);
@@ -119,7 +135,7 @@ fn agent() -> Agent {
 
 fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
     let (status, text) = fetch(agent, source.url())?;
-    let refused = || Err(Trouble::Silent(format!("{} answered {status}", source.url())));
+    let refused = || Err(Trouble::Silent(format!("{} answered {status}", Shown(source.url()))));
     match source {
         // Prometheus answers 4xx and 5xx with what is wrong with the query.
         Source::Query { .. } if status == StatusCode::OK || text.starts_with('{') => {
@@ -135,7 +151,8 @@ fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
 }
 
 fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Trouble> {
-    let silent = |error: &dyn fmt::Display| Trouble::Silent(format!("{url}: {error}"));
+    let shown = Shown(url);
+    let silent = |error: &dyn fmt::Display| Trouble::Silent(format!("{shown}: {error}"));
     let accept = "text/plain;version=0.0.4, application/json;q=0.9";
     let request = agent.get(url).header("Accept", accept);
     let mut response = request.call().map_err(|error| silent(&error))?;
@@ -143,12 +160,12 @@ fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Trouble> {
     let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
     let body = body.map_err(|error| match error {
         ureq::Error::BodyExceedsLimit(_) => {
-            Trouble::Wrong(format!("{url}: the answer is longer than {BODY_BYTES_MAX} bytes"))
+            Trouble::Wrong(format!("{shown}: the answer is longer than {BODY_BYTES_MAX} bytes"))
         }
         error => silent(&error),
     })?;
     let text = String::from_utf8(body)
-        .map_err(|_| Trouble::Wrong(format!("{url}: the answer is not UTF-8")))?;
+        .map_err(|_| Trouble::Wrong(format!("{shown}: the answer is not UTF-8")))?;
     Ok((status, text))
 }
 
@@ -197,6 +214,21 @@ mod tests {
         {
             let reading = read(taken).expect("a page");
             assert_eq!(check_age(&reading, 1_000_000).is_err(), is_old, "{taken}");
+        }
+    }
+
+    /// Purpose: what a URL holds of secrets stays out of logs and metrics, whatever goes wrong.
+    #[test]
+    fn secrets_are_not_shown() {
+        let secret: Uri = "http://anna:s3cret@[::1]:1/metrics?token=s3cret".parse().expect("a URL");
+        assert_eq!(Shown(&secret).to_string(), "http://[::1]:1/metrics?…");
+        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let page = serve(answer("500 Oops", b""));
+        for place in [nobody.to_string(), page.authority().expect("a host").to_string()] {
+            let url = format!("http://anna:s3cret@{place}/metrics?token=s3cret");
+            let source = Source::Page { url: url.parse().expect("a URL"), metric: None };
+            let trouble = ask(&agent(), &source).expect_err("it fails").to_string();
+            assert!(!trouble.contains("s3cret") && trouble.contains(&place), "{trouble}");
         }
     }
 

@@ -41,6 +41,7 @@ impl Connection {
             self.since = now;
             self.progress = now;
             self.body_bytes = 0;
+            self.note_movement(now);
         }
         self.held = held;
     }

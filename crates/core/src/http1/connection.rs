@@ -102,6 +102,8 @@ pub enum Expired {
     Reject(Reject),
     /// A streamed body has stalled: its handler is to be told. The reply is still owed.
     BodyFailed(Reject),
+    /// Reset: the peer has finished sending, and nothing of its answer has moved for too long.
+    HalfClosed,
 }
 
 /// What a reply carries.
@@ -139,15 +141,22 @@ pub struct Connection {
     /// Some bytes of the next head have come.
     pub(super) head_begun: bool,
     pub(super) eof: bool,
+    /// Since when the peer, which has finished sending, has seen nothing of its answer move; `MAX`
+    /// while it may still send.
+    pub(super) gone_since: Instant,
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     attempted: u32,
     /// Input that could not be used yet: an incomplete head, or pipelined requests.
-    carry: Vec<u8>,
+    pub(super) carry: Vec<u8>,
     /// A request whose body is, or was last, collected.
     pub(super) partial: Option<Box<Partial>>,
     pub(super) output: Vec<u8>,
     pub(super) tail: Bytes,
+    /// `tail` is a chunk's content: what follows it begins with the chunk's line end.
+    pub(super) chunk_open: bool,
+    /// Bytes of output that the kernel has not taken yet.
+    pub(super) in_flight: usize,
     /// When the phase began that the next deadline counts from.
     pub(super) since: Instant,
     /// When body bytes came last, and how many have come since `since`.
@@ -216,12 +225,15 @@ impl Connection {
             draining: false,
             head_begun: false,
             eof: false,
+            gone_since: Instant::MAX,
             requests: 0,
             attempted: 0,
             carry: Vec::new(),
             partial: None,
             output: Vec::new(),
             tail: Bytes::new(),
+            chunk_open: false,
+            in_flight: 0,
             since: now,
             progress: now,
             body_bytes: 0,
@@ -275,12 +287,6 @@ impl Connection {
             self.ending = Ending::Linger;
         }
         false
-    }
-
-    /// The peer has finished sending. Call [`Connection::next`] afterwards: what is incomplete now
-    /// stays so.
-    pub fn on_eof(&mut self) {
-        self.eof = true;
     }
 
     /// Finds the next thing to do in `input` and takes it off its front. `plan` is asked once for
@@ -411,6 +417,7 @@ impl Connection {
         self.version = parsed.version;
         self.continue_owed = parsed.expect_continue && parsed.framing != Framing::Length(0);
         self.since = now;
+        self.note_movement(now);
     }
 
     #[inline]
@@ -480,18 +487,5 @@ impl Connection {
     /// Whether unused input waits, which [`Connection::next`] may now be able to use.
     pub fn has_carry(&self) -> bool {
         !self.carry.is_empty() || self.eof
-    }
-
-    /// Whether the peer has finished sending.
-    pub fn is_eof(&self) -> bool {
-        self.eof
-    }
-
-    /// Bytes of memory the connection has allocated on the heap.
-    pub fn allocated(&self) -> usize {
-        let partial = self.partial.as_ref().map_or(0, |partial| {
-            core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
-        });
-        self.carry.capacity() + self.output.capacity() + partial
     }
 }

@@ -23,7 +23,7 @@ impl Connection {
         } else {
             self.writing_since + limits.write_timeout
         };
-        write.min(self.read_deadline(limits))
+        write.min(self.read_deadline(limits)).min(self.half_closed_deadline(limits))
     }
 
     fn read_deadline(&self, limits: &Limits) -> Instant {
@@ -70,6 +70,9 @@ impl Connection {
         if self.writing_since != Instant::MAX && now >= self.writing_since + limits.write_timeout {
             return Expired::Reset;
         }
+        if now >= self.half_closed_deadline(limits) {
+            return Expired::HalfClosed;
+        }
         match self.input {
             Input::Head if self.head_begun => {
                 self.refuse_head(Reject::HeaderTimeout);
@@ -91,6 +94,23 @@ impl Connection {
             }
             Input::Head | Input::Discarding(_) | Input::Raw | Input::Closed => Expired::Close,
         }
+    }
+
+    /// How the peer gets on with a streamed body that its handler waits for: since when that has been so
+    /// without a pause, and how many bytes the route would still take. `None` while it is not the peer who
+    /// is waited for.
+    pub fn upload(&self) -> Option<(Instant, u64)> {
+        let waits = matches!(self.input, Input::Streaming(_))
+            && self.reply == Reply::Owed
+            && !self.body_paused
+            && !self.continue_owed;
+        waits.then_some((self.since, self.body_max))
+    }
+
+    /// Ends a streamed body as one that came too slowly. The reply is still owed, and will be the last.
+    pub fn end_upload(&mut self) {
+        debug_assert!(self.upload().is_some(), "the peer is what is waited for");
+        self.fail_body(Reject::BodyTimeout);
     }
 
     /// Whether a lingering close has read all it is willing to.

@@ -44,10 +44,13 @@ fn seconds(value: &[u8]) -> Option<Duration> {
         None => (value, &b"0"[..]),
     };
     let whole = number(whole)?;
-    let all_digits = !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit);
+    // Looked at before any of it is added up: other bytes would make more than fits.
+    if fraction.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
     let digits = fraction.iter().copied().chain(core::iter::repeat(b'0')).take(9);
-    let nanos = digits.fold(0, |sum: u32, digit| sum * 10 + u32::from(digit.wrapping_sub(b'0')));
-    all_digits.then(|| Duration::new(whole, nanos))
+    let nanos = digits.fold(0, |sum: u32, digit| sum * 10 + u32::from(digit - b'0'));
+    Some(Duration::new(whole, nanos))
 }
 
 /// `1*DIGIT`; what does not fit is as good as the largest number that does.
@@ -62,6 +65,7 @@ mod tests {
     use super::super::{BodyPlan, Connection, Limits, Next, Scratch};
     use super::*;
     use crate::time::Instant;
+    use alloc::vec::Vec;
 
     /// What a request with these field lines is taken to say at the wall time of 1000 ms.
     fn patience(fields: &str) -> Option<Duration> {
@@ -102,10 +106,41 @@ mod tests {
     #[test]
     fn nonsense_is_ignored() {
         assert_eq!(patience(""), None);
-        for value in ["", "soon", "-1", "+1", "1.", ".5", "1.5.5", "1,5", "1s", "1e3", "NaN"] {
+        let odd = [
+            "1.zzzzzzzzz",
+            "1.\x7e\x7e\x7e\x7e\x7e\x7e\x7e\x7e\x7e",
+            "0.00000000z",
+            "1.999999999 9",
+        ];
+        let plain = ["", "soon", "-1", "+1", "1.", ".5", "1.5.5", "1,5", "1s", "1e3", "NaN"];
+        for value in plain.into_iter().chain(odd) {
             assert_eq!(patience(&alloc::format!("Request-Timeout: {value}\r\n")), None, "{value}");
             let beside = alloc::format!("X-Request-Deadline: {value}\r\nRequest-Timeout: 1\r\n");
             assert_eq!(patience(&beside), Some(Duration::from_secs(1)), "{value}");
+        }
+    }
+
+    /// Purpose: no value, however long or strange, overflows or panics, and what is said is what an
+    /// independent reading of the grammar says. (Overflow checks are on in tests.)
+    #[test]
+    fn any_value_is_read_or_ignored() {
+        use crate::prng::Prng;
+        let alphabet = b"0123456789999999.....z~/:- ";
+        let mut random = Prng::from_seed(7);
+        for _ in 0..20_000 {
+            let length = 1 + random.below(40);
+            let pick = |random: &mut Prng| alphabet[random.below(alphabet.len() as u64) as usize];
+            let value: Vec<u8> = (0..length).map(|_| pick(&mut random)).collect();
+            let text = core::str::from_utf8(&value).expect("the alphabet is ASCII");
+            let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+            let is_number = |digits: &str| {
+                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+            };
+            let expected = (is_number(whole) && is_number(fraction)).then(|| {
+                let nanos = alloc::format!("{fraction:0<9}")[..9].parse().expect("nine digits");
+                Duration::new(whole.parse().unwrap_or(u64::MAX), nanos)
+            });
+            assert_eq!(seconds(&value), expected, "{text:?}");
         }
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct Facts {
     pub(super) expect_continue: bool,
     pub(super) expect_other: bool,
     pub(super) names_deadline: bool,
+    /// `Upgrade` is there, and `Connection` speaks of it.
+    pub(super) upgrade: bool,
+    pub(super) upgrade_option: bool,
 }
 
 impl Default for Facts {
@@ -33,6 +36,8 @@ impl Default for Facts {
             expect_continue: false,
             expect_other: false,
             names_deadline: false,
+            upgrade: false,
+            upgrade_option: false,
         }
     }
 }
@@ -44,6 +49,10 @@ impl Facts {
         let value = &bytes[span.value as usize..][..span.value_len as usize];
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                self.upgrade = true;
+                Ok(())
+            }
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 self.connection(value);
                 Ok(())
@@ -80,6 +89,7 @@ impl Facts {
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade_option |= option.eq_ignore_ascii_case(b"upgrade");
         }
     }
 
@@ -104,6 +114,12 @@ impl Facts {
         }
         self.chunked = true;
         Ok(())
+    }
+
+    /// Whether the peer offers other protocols in a way that counts (RFC 9110 §7.8).
+    #[inline]
+    pub(super) fn asks_upgrade(&self) -> bool {
+        self.upgrade && self.upgrade_option && self.version == Version::Http11
     }
 
     /// What only the whole section can tell.

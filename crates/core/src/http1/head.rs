@@ -158,6 +158,7 @@ pub struct Head<'a> {
     pub(crate) path_len: usize,
     pub(crate) version: Version,
     pub(crate) names_deadline: bool,
+    pub(crate) asks_upgrade: bool,
     pub(crate) headers: Headers<'a>,
 }
 
@@ -207,10 +208,19 @@ impl<'a> Head<'a> {
         self.version
     }
 
-    /// The header fields.
+    /// The header fields. Where the target is in absolute-form, the value of `Host` is the target's
+    /// authority, whatever was received (RFC 9112 §3.2.2).
     #[inline]
     pub fn headers(&self) -> Headers<'a> {
         self.headers
+    }
+
+    /// Whether the peer offers to speak other protocols on this connection: `Upgrade` names them, and
+    /// `Connection` says that it is meant for us. Never in HTTP/1.0, where the field must be ignored
+    /// (RFC 9110 §7.8).
+    #[inline]
+    pub fn asks_upgrade(&self) -> bool {
+        self.asks_upgrade
     }
 }
 

@@ -22,7 +22,8 @@ pub struct Limits {
     /// Longest pause between two pieces of a body; then 408. `--body-timeout`, 30 s.
     pub body_timeout: Duration,
     /// Least average rate of a body in bytes a second once [`Limits::body_grace`] has passed; below
-    /// it 408. Zero disables it. `--body-rate-min`, 240.
+    /// it 408. Zero disables it. `--body-rate-min`, 240. It bounds what one client may hold; where uploads
+    /// hold places that others want, more is asked of them.
     pub body_rate_min: u32,
     /// How long a body may be slower than its least rate. 5 s.
     pub body_grace: Duration,
@@ -31,12 +32,18 @@ pub struct Limits {
     /// Longest wait for the kernel to take some of what is to be sent; then a reset.
     /// `--write-timeout`, 30 s.
     pub write_timeout: Duration,
+    /// How long a client that has finished sending (half-closed its connection) may wait for an answer
+    /// of which nothing moves: no byte of it is sent, and none of the request's body comes in. Then the
+    /// connection is reset and the handler dropped: most often nobody is there any more. An event
+    /// stream ends at once instead. `--half-closed-timeout`, 5 s.
+    pub half_closed_timeout: Duration,
     /// How long a lingering close reads on after the answer that ends the connection. 2 s.
     pub linger_timeout: Duration,
     /// Most bytes that are read and dropped, of a body nobody wanted, to keep a connection usable,
     /// or during a lingering close; beyond it the connection is closed. 256 KiB.
     pub discard_max: u64,
-    /// Bytes of encoded answers beyond which no further pipelined request is taken on. 64 KiB.
+    /// Bytes of encoded answers beyond which no further pipelined request is taken on, and bytes of streamed
+    /// content, encoded or on their way, beyond which no further piece is asked for. 64 KiB.
     pub output_max: usize,
     /// Requests served on one connection; the last is answered with `Connection: close`.
     /// `--max-requests-per-connection`, unlimited.
@@ -56,6 +63,7 @@ impl Default for Limits {
             body_grace: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
+            half_closed_timeout: Duration::from_secs(5),
             linger_timeout: Duration::from_secs(2),
             discard_max: 256 * 1024,
             output_max: 64 * 1024,

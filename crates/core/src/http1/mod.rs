@@ -16,6 +16,7 @@ mod deadline_field;
 mod encode;
 mod error;
 mod facts;
+mod hang_up;
 mod head;
 mod limits;
 mod parse;

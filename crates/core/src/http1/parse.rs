@@ -28,6 +28,7 @@ pub(super) struct Parsed {
     pub(super) close: bool,
     pub(super) expect_continue: bool,
     names_deadline: bool,
+    asks_upgrade: bool,
 }
 
 /// How the body that follows a head is delimited (RFC 9112 §6.3).
@@ -56,6 +57,7 @@ impl Parsed {
             path_len,
             version: self.version,
             names_deadline: self.names_deadline,
+            asks_upgrade: self.asks_upgrade,
             headers: Headers { bytes, spans },
         }
     }
@@ -157,6 +159,9 @@ pub(super) fn parse(
         return Ok(None);
     };
     facts.finish()?;
+    if bytes[line.target_at.0] != b'/' {
+        replace_host(bytes, &line, spans);
+    }
     Ok(Some(Parsed {
         len,
         method: line.method,
@@ -172,7 +177,42 @@ pub(super) fn parse(
         close: facts.close || (line.version == Version::Http10 && !facts.keep_alive),
         expect_continue: facts.expect_continue && line.version == Version::Http11,
         names_deadline: facts.names_deadline,
+        asks_upgrade: facts.asks_upgrade(),
     }))
+}
+
+/// Where the target is in absolute-form, its authority is the host, and the `Host` that was received
+/// must be ignored (RFC 9112 §3.2.2): nobody sees it, so nobody can be misled by it.
+#[cold]
+fn replace_host(bytes: &[u8], line: &RequestLine, spans: &mut [Span]) {
+    let (target_start, target_len) = line.target_at;
+    let target = &bytes[target_start..target_start + target_len];
+    let Some(scheme_end) =
+        (line.method != Method::Connect).then(|| authority_start(target)).flatten()
+    else {
+        return;
+    };
+    let is_host = |span: &&mut Span| {
+        let name = &bytes[span.name as usize..][..span.name_len as usize];
+        name.eq_ignore_ascii_case(b"host")
+    };
+    if let Some(host) = spans.iter_mut().find(is_host) {
+        host.value = (target_start + scheme_end) as u32;
+        host.value_len = authority_len(&target[scheme_end..]) as u32;
+    }
+}
+
+/// Where the authority of an absolute-form target begins.
+fn authority_start(target: &[u8]) -> Option<usize> {
+    [&b"http://"[..], &b"https://"[..]]
+        .into_iter()
+        .find(|scheme| target.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
+        .map(<[u8]>::len)
+}
+
+/// How long the authority is that `rest` begins with.
+fn authority_len(rest: &[u8]) -> usize {
+    rest.iter().position(|b| matches!(b, b'/' | b'?' | b'\\')).unwrap_or(rest.len())
 }
 
 struct RequestLine {
@@ -285,17 +325,12 @@ fn path_of(method: Method, target: &[u8]) -> Result<(usize, usize), Reject> {
     if target == b"*" && method == Method::Options {
         return Ok((0, 1));
     }
-    let scheme = [&b"http://"[..], &b"https://"[..]]
-        .into_iter()
-        .find(|scheme| target.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
-        .ok_or(Reject::TargetForm)?;
-    let authority = &target[scheme.len()..];
-    let authority_len =
-        authority.iter().position(|b| matches!(b, b'/' | b'?' | b'\\')).unwrap_or(authority.len());
-    if !is_host(&authority[..authority_len]) {
+    let start = authority_start(target).ok_or(Reject::TargetForm)?;
+    let authority_len = authority_len(&target[start..]);
+    if !is_host(&target[start..start + authority_len]) {
         return Err(Reject::TargetForm);
     }
-    path_from(scheme.len() + authority_len)
+    path_from(start + authority_len)
 }
 
 /// `uri-host ":" port` with a port that exists: RFC 9110 §9.3.6 wants an empty or invalid one refused.

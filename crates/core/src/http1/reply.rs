@@ -14,13 +14,18 @@ use crate::time::Instant;
 /// kernel costs more than the copy, and pipelined replies would no longer fit one send.
 const COPY_MAX: usize = 8 * 1024;
 
+/// A shared piece of chunked content is copied below this size. From it on it is sent as it is, in a
+/// send of its own: bytes of framing have to follow it.
+const SHARED_CHUNK_MIN: usize = 64 * 1024;
+
 impl Connection {
     /// Gives the reply that is owed. `fields` writes the header fields but for framing, `Date` and
     /// `Connection`. Returns whether content is to follow through [`Connection::push_body`]; it is
     /// not if the request was a `HEAD`, or the status has no content.
     ///
     /// # Panics
-    /// If no reply is owed.
+    /// If no reply is owed; if `status` is below 200 and `payload` is no upgrade; if `payload` is an
+    /// upgrade and the request's content is not yet complete.
     #[inline]
     pub fn respond(
         &mut self,
@@ -37,7 +42,8 @@ impl Connection {
         let (length, content) = self.framing(status, &payload);
         let upgrade = matches!(payload, Payload::Upgrade);
         if upgrade {
-            debug_assert!(matches!(self.input, Input::Head), "the request is complete");
+            // What is left of the content would be taken for the other protocol's first bytes.
+            assert!(self.is_request_complete(), "an upgrade follows a complete request");
             self.body_paused = false;
         } else if !(content && matches!(payload, Payload::Stream(_))) {
             self.drop_body(limits, now);
@@ -103,9 +109,25 @@ impl Connection {
             Payload::Upgrade => return (Length::None, true),
         };
         match status {
-            100..200 | 204 | 304 => (Length::None, false),
+            ..200 => {
+                panic!("{status} is no final status: the next reply would be taken for this one")
+            }
+            204 | 304 => (Length::None, false),
+            205 => (Length::Known(0), false),
             _ => (length, !self.head_only),
         }
+    }
+
+    /// Whether the request at hand is a `HEAD`, so that its reply has no content.
+    #[inline]
+    pub fn is_head(&self) -> bool {
+        self.head_only
+    }
+
+    /// Whether the content of the request at hand has come, so that an upgrade may follow.
+    #[inline]
+    pub fn is_request_complete(&self) -> bool {
+        matches!(self.input, Input::Head)
     }
 
     /// Nobody will read the rest of a streamed body: it is dropped as it comes if that is
@@ -171,14 +193,18 @@ impl Connection {
             self.since = now;
             self.progress = now;
             self.body_bytes = 0;
+            self.note_movement(now);
         }
         self.body_paused = paused;
     }
 
-    /// How many bytes of content [`Connection::push_body`] would take now without the output
-    /// growing beyond its bound.
+    /// How many bytes of content [`Connection::push_body`] would take now without what is encoded, and
+    /// what the kernel has not taken yet, growing beyond their bound.
     pub fn body_room(&self, limits: &Limits) -> usize {
-        if self.tail.is_empty() { limits.output_max.saturating_sub(self.output.len()) } else { 0 }
+        if !self.tail.is_empty() {
+            return 0;
+        }
+        limits.output_max.saturating_sub(self.output.len() + self.in_flight)
     }
 
     /// Appends content to a streamed reply, or bytes to an upgraded connection. A piece may exceed
@@ -190,10 +216,7 @@ impl Connection {
         if piece.is_empty() {
             return Ok(()); // An empty chunk would end the body.
         }
-        if !self.tail.is_empty() {
-            // Shared content goes last; pushed on regardless, it has to be copied to stay in order.
-            self.output.extend_from_slice(&core::mem::take(&mut self.tail));
-        }
+        self.copy_tail();
         match &mut self.reply {
             Reply::Length(left) => {
                 *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
@@ -210,8 +233,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Like [`Connection::push_body`], without the copy where that pays and the framing allows it: a
-    /// chunk would need bytes behind the shared ones.
+    /// Shared content goes last. Where more is pushed on all the same, it has to be copied to stay in
+    /// order.
+    fn copy_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.output.extend_from_slice(&core::mem::take(&mut self.tail));
+        }
+        self.close_chunk();
+    }
+
+    /// Ends the chunk whose content was shared, if one is open.
+    fn close_chunk(&mut self) {
+        if core::mem::take(&mut self.chunk_open) {
+            self.output.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Like [`Connection::push_body`], without the copy where that pays: a chunk, which needs bytes behind
+    /// the shared ones, has to be larger for that.
     ///
     /// # Errors
     /// As [`Connection::push_body`].
@@ -224,6 +263,10 @@ impl Connection {
                 *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
             }
             Reply::UntilClose | Reply::Raw => {}
+            Reply::Chunked if piece.len() >= SHARED_CHUNK_MIN => {
+                encode::chunk_size(&mut self.output, piece.len());
+                self.chunk_open = true;
+            }
             _ => return self.push_body(&piece),
         }
         self.tail = piece;
@@ -238,7 +281,10 @@ impl Connection {
         match core::mem::replace(&mut self.reply, Reply::None) {
             Reply::Length(0) | Reply::UntilClose => {}
             Reply::Length(_) => return Err(LengthMismatch),
-            Reply::Chunked => self.output.extend_from_slice(b"0\r\n\r\n"),
+            Reply::Chunked => {
+                self.copy_tail();
+                self.output.extend_from_slice(b"0\r\n\r\n");
+            }
             Reply::Raw => {
                 self.end(Ending::Linger);
                 return Ok(());
@@ -293,18 +339,23 @@ impl Connection {
         self.writing_since = now;
         let bytes = core::mem::take(&mut self.output);
         let tail = core::mem::take(&mut self.tail);
+        self.in_flight = bytes.len() + tail.len();
+        self.close_chunk(); // Goes with the next send.
         Some((Output { bytes, tail }, then))
     }
 
     /// The kernel took part of the output in flight.
     pub fn on_progress(&mut self, now: Instant) {
         self.writing_since = now;
+        self.note_movement(now);
     }
 
     /// The kernel took all of the output in flight. Idleness and a lingering close count from now.
     #[inline]
     pub fn on_sent(&mut self, now: Instant) {
         self.writing_since = Instant::MAX;
+        self.note_movement(now);
+        self.in_flight = 0;
         if self.ending == Ending::Lingering || self.is_between_requests() {
             self.since = now;
         }

@@ -39,6 +39,40 @@ impl Connection {
         self.body_bytes = partial_len;
     }
 
+    /// Bytes of memory that the body has which is being collected; 0 if none is.
+    #[inline]
+    pub fn collected(&self) -> usize {
+        match (&self.input, &self.partial) {
+            (Input::Collecting, Some(partial)) => partial.body.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the body of the request at hand is being collected.
+    pub fn is_collecting(&self) -> bool {
+        matches!(self.input, Input::Collecting)
+    }
+
+    /// Lets go of a collected request that its handler has taken what it wants of.
+    pub fn forget_request(&mut self) {
+        debug_assert!(!self.is_collecting(), "its handler has not seen it yet");
+        self.partial = None;
+    }
+
+    /// The body being collected cannot be held: a last reply, which says so, is owed.
+    pub fn refuse_body(&mut self) {
+        debug_assert!(self.is_collecting(), "only a body that is collected is held");
+        self.refuse(Reject::BodyTooLarge);
+    }
+
+    /// Bytes of memory the connection has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        let partial = self.partial.as_ref().map_or(0, |partial| {
+            core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
+        });
+        self.carry.capacity() + self.output.capacity() + partial
+    }
+
     /// [`Connection::next`] where no head is expected.
     pub(super) fn next_of_body<'r, 'i: 'r>(
         &'r mut self,
@@ -58,7 +92,10 @@ impl Connection {
                     Next::RawEnd
                 }
                 [] => Next::Wait,
-                bytes => Next::Raw(bytes),
+                bytes => {
+                    self.note_movement(now);
+                    Next::Raw(bytes)
+                }
             },
             Input::Closed => {
                 self.body_bytes += input.len() as u64;
@@ -118,6 +155,9 @@ impl Connection {
                 // Who sends content does not wait for leave to send it.
                 self.continue_owed = false;
                 self.progress = now;
+                if self.gone_since != Instant::MAX {
+                    self.gone_since = now; // As `note_movement`: the decoder is borrowed.
+                }
                 self.body_bytes += piece.len() as u64;
                 self.body_max = match self.body_max.checked_sub(piece.len() as u64) {
                     Some(left) => left,

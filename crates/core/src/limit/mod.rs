@@ -13,6 +13,8 @@ mod aimd;
 mod fixed;
 mod gradient;
 mod hill_climb;
+mod queue_delay;
+mod standing;
 
 use core::time::Duration;
 
@@ -22,6 +24,8 @@ pub use self::aimd::Aimd;
 pub use self::fixed::Fixed;
 pub use self::gradient::{Aim, Gradient};
 pub use self::hill_climb::HillClimb;
+pub use self::queue_delay::{QueueDelay, short_target};
+pub use self::standing::{Standing, Turn};
 
 /// The largest limit there is: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;
@@ -46,6 +50,16 @@ pub struct Sample {
     pub dropped: u64,
     /// Requests that were begun.
     pub started: u64,
+    /// Workers.
+    pub workers: u32,
+    /// Workers whose queue stands.
+    pub standing: u32,
+    /// What a request costs a worker, the mean over those whose queue stands, or over all if none does.
+    pub cost: Duration,
+    /// Requests that wait for their turn now.
+    pub queued: u32,
+    /// The part of the time in which none did, 0 to 1: the mean over the workers whose queue stands.
+    pub empty: f32,
     /// Connections with work: the mean over the span, rounded.
     pub in_flight: u32,
     /// The most of them at once. The limit was felt if this reached it.
@@ -92,6 +106,11 @@ impl Sample {
             refused: self.refused + next.refused,
             dropped: self.dropped + next.dropped,
             started: self.started + next.started,
+            workers: next.workers,
+            standing: next.standing,
+            cost: next.cost,
+            queued: next.queued,
+            empty: by_time(self.empty.into(), next.empty.into()) as f32,
             in_flight: (by_time(self.in_flight.into(), next.in_flight.into()) + 0.5) as u32,
             in_flight_max: self.in_flight_max.max(next.in_flight_max),
             queue_delay_min: least,

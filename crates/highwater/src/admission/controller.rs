@@ -6,10 +6,9 @@
 //! it.
 //!
 //! A tenth of a second is long when ten times as much comes as can be done, and half a second after a
-//! pause is longer: a thousand would be let in only to be refused at a higher price. So a worker that
-//! suddenly has far more in flight than in the last sample raises an alarm ([`Bound::arm`]). Then a
-//! sample is taken at once, and until the next one is due the limit gets a glance at it every
-//! [`GLANCE`].
+//! pause is longer: a thousand would be let in only to be refused at a higher price. So a worker whose
+//! queue begins to stand raises an alarm ([`Bound::raise`]), and a sample is taken at once; and when it
+//! stands no longer, so that nobody is kept out for longer than needed.
 //!
 //! ```text
 //!  WorkerMetrics ─┐            ┌─▶ Limit ─▶ u32 ─┬─▶ Bound ─▶ every WorkerGate
@@ -31,6 +30,7 @@ use std::{io, time};
 
 use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use super::backlog::Backlogs;
 use super::gate::Bound;
@@ -45,9 +45,6 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// How often while nothing happens. What comes after a pause is noticed this late.
 const PERIOD_IDLE: Duration = Duration::from_millis(500);
-
-/// How often after an alarm. Twenty answers of a millisecond take two of them.
-const GLANCE: Duration = Duration::from_millis(10);
 
 /// Idle looks in a row before the pace slows down.
 const IDLE_LOOKS: u32 = 10;
@@ -163,9 +160,6 @@ pub(crate) struct Controller {
     /// How many cores serve.
     workers: usize,
     before: Totals,
-    /// What was seen at glances since the last sample, and whether there are any.
-    so_far: Sample,
-    glances: bool,
     standing: Standing,
     calm_since: Option<Instant>,
     idle_looks: u32,
@@ -183,7 +177,6 @@ impl Controller {
         wake: Box<dyn Fn() + Send>,
     ) -> Self {
         let occupancy = gate.as_ref().and_then(|gate| gate.occupancy());
-        admission.bound.arm(Sample::default().sudden(workers));
         Controller {
             admission,
             limit,
@@ -196,8 +189,6 @@ impl Controller {
             wake,
             workers,
             before: metrics.totals(Instant::ZERO),
-            so_far: Sample::default(),
-            glances: false,
             standing: Standing { refusal: refusal.unwrap_or_default(), ..Standing::default() },
             calm_since: None,
             idle_looks: 0,
@@ -206,30 +197,20 @@ impl Controller {
 
     /// One look, and what follows from it. Answers when the next one is due.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
+        // Before the look: an alarm that is raised while looking is heard with the next one.
+        self.admission.bound.lower();
         let totals = self.metrics.totals(now);
-        let mut sample = self.so_far.and(&totals.since(&self.before));
+        let mut sample = totals.since(&self.before);
         if let Some(occupancy) = &self.occupancy {
             // Those that were let in and that no worker has seen yet take up the limit, too.
             let taken = occupancy.taken();
             sample.in_flight = sample.in_flight.max(taken);
             sample.in_flight_max = sample.in_flight_max.max(taken);
         }
-        if self.glances && sample.span < PERIOD {
-            (self.so_far, self.before) = (sample, totals);
-            let limit = self.limit.on_glance(&sample);
-            self.publish(limit, &sample);
-            return GLANCE;
-        }
         self.on_sample(now, &totals, sample);
         let is_idle = totals.is_idle_since(&self.before) && self.standing.sample.refused == 0;
         self.idle_looks = if is_idle { self.idle_looks.saturating_add(1) } else { 0 };
-        (self.so_far, self.before) = (Sample::default(), totals);
-        // An alarm ends a sample, and what follows gets glances. Once that is a sample, it is heard.
-        self.glances = !self.glances && self.admission.bound.is_raised();
-        if self.glances {
-            return GLANCE;
-        }
-        self.admission.bound.arm(sample.sudden(self.workers));
+        self.before = totals;
         if self.idle_looks > IDLE_LOOKS { PERIOD_IDLE } else { PERIOD }
     }
 
@@ -246,6 +227,8 @@ impl Controller {
         self.standing.overflowed += overflowed;
         self.standing.shed_cpu += cost::of_overflows(overflowed);
         sample.refused += refused.reset + refused.dropped + overflowed;
+        let before_workers = counts.reset + counts.dropped + self.standing.overflowed;
+        self.admission.bound.set_refused(before_workers);
         self.account(now, &sample, by_workers, refused);
         self.standing.counts = counts;
         self.standing.sample = sample;
@@ -330,6 +313,19 @@ fn tell(what: &'static str, error: &io::Error) {
     );
 }
 
+impl Controller {
+    /// Gives up, for the calling thread, what it took to set up the gate. The rules of `nft` and `iptables`
+    /// need one right as long as they stand, to be read and to be removed.
+    fn give_up_rights(&self) {
+        let has_rules = self.gate.as_ref().is_some_and(|gate| !gate.is_adjustable());
+        let needless = Capability::ALL.into_iter();
+        let needless = needless.filter(|&right| !(has_rules && right == Capability::NetAdmin));
+        if let Err(error) = capability::give_up(&needless.collect::<Vec<_>>()) {
+            log::warn!("the controller keeps rights that it does not need", error = %error);
+        }
+    }
+}
+
 /// The controller's thread. Dropping it ends the thread, and with it the kernel's gate.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -348,6 +344,7 @@ impl Control {
         let origin = time::Instant::now();
         let run = move || {
             controller.admission.bound.hear();
+            controller.give_up_rights();
             let mut pause = PERIOD;
             while !stopped.load(Relaxed) {
                 thread::park_timeout(pause);

@@ -5,18 +5,20 @@
 //! knows the worker's share and what the worker has in flight, and tells the rest of the world once
 //! a turn.
 //!
-//! A connection *has work* from being accepted until it is idle: its first request, or one that was
-//! begun, is not answered yet. A connection that is merely kept alive is no load.
+//! What counts as load depends on who finds the limit. The default protects the workers' time: a connection
+//! *wants time* from being accepted until its request is started, and from the moment its next request
+//! waits for its turn. A handler that waits for something else is no load, however many there are. A limit
+//! that was set by hand, and those that climb along the rate, count connections *with work*: until their
+//! request is answered. A connection that is merely kept alive is never load.
 //!
-//! Never here: a lock, anything per request, a system call but one: when far more than lately is
-//! suddenly under way, whoever computes the limit is woken, once, and not again before it has armed the
-//! alarm anew.
+//! Never here: a lock, anything per request, a system call but one: when a worker's queue begins to stand,
+//! or no longer does, whoever computes the limit is woken.
 //!
 //! Invariants: shares add up to the limit, or to the number of workers if that is more, since a
 //! worker that accepts nobody would leave its listener's connections waiting for ever; what a worker
 //! has in flight is published at most once a turn, and only when it changed.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -30,22 +32,25 @@ use crate::metrics::WorkerMetrics;
 #[repr(align(128))]
 pub(crate) struct Bound {
     limit: AtomicU32,
-    /// With more than this in flight in one worker the alarm is raised.
-    alarm: AtomicU32,
-    /// Who hears it.
+    /// A worker's queue has begun, or ceased, to stand.
+    raised: AtomicBool,
+    /// Connections that were refused before a worker saw them, so far.
+    refused: AtomicU64,
+    /// Who hears the alarm.
     hearer: OnceLock<Thread>,
 }
 
-/// The alarm was raised, or never armed.
-const RAISED: u32 = u32::MAX;
-
 impl Bound {
     pub(crate) fn new(limit: u32) -> Arc<Self> {
-        let (limit, alarm) = (AtomicU32::new(limit.max(1)), AtomicU32::new(RAISED));
-        Arc::new(Bound { limit, alarm, hearer: OnceLock::new() })
+        Arc::new(Bound {
+            limit: AtomicU32::new(limit.max(1)),
+            raised: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            hearer: OnceLock::new(),
+        })
     }
 
-    /// How many connections may have work, in the whole server.
+    /// How much load there may be, in the whole server.
     pub(crate) fn limit(&self) -> u32 {
         self.limit.load(Relaxed)
     }
@@ -55,38 +60,49 @@ impl Bound {
         self.limit.store(limit.max(1), Relaxed);
     }
 
+    /// Says how many connections were refused so far before a worker saw them.
+    pub(crate) fn set_refused(&self, refused: u64) {
+        self.refused.store(refused, Relaxed);
+    }
+
     /// Has the calling thread unparked when the alarm is raised.
     pub(crate) fn hear(&self) {
         // A second hearer would mean two controllers; the first stays.
         let _ = self.hearer.set(std::thread::current());
     }
 
-    /// Has the alarm raised, once, with more than `in_flight` in flight in one worker.
-    pub(crate) fn arm(&self, in_flight: u32) {
-        self.alarm.store(in_flight.min(RAISED - 1), Relaxed);
-    }
-
-    /// Whether the alarm was raised since it was armed.
-    pub(crate) fn is_raised(&self) -> bool {
-        self.alarm.load(Relaxed) == RAISED
-    }
-
-    /// A worker has so many in flight now.
-    #[inline]
-    fn watch(&self, in_flight: u32) {
-        if in_flight > self.alarm.load(Relaxed) {
-            self.raise();
-        }
-    }
-
+    /// Has the limit looked at again at once.
     #[cold]
-    fn raise(&self) {
-        if self.alarm.swap(RAISED, Relaxed) != RAISED
+    pub(crate) fn raise(&self) {
+        if !self.raised.swap(true, Relaxed)
             && let Some(thread) = self.hearer.get()
         {
             thread.unpark();
         }
     }
+
+    /// Lowers the alarm: it has been heard.
+    pub(crate) fn lower(&self) {
+        self.raised.store(false, Relaxed);
+    }
+}
+
+/// What a limiter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Connections that want a worker's time.
+    Time,
+    /// Connections with work, answered by whatever.
+    Work,
+}
+
+/// How many connections of a worker want what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Its time.
+    pub(crate) time: u32,
+    /// An answer that is being made.
+    pub(crate) answers: u32,
 }
 
 /// A worker's side of the gate: owned by the worker's thread, one per worker.
@@ -101,10 +117,14 @@ pub(crate) struct WorkerGate {
     metrics: Option<Arc<WorkerMetrics>>,
     /// The word that the kernel's gate counts in; `None` if there is no such gate.
     occupancy: Option<Occupancy>,
-    /// Connections with work at the end of the last turn.
-    in_flight: u32,
+    counts: Counts,
+    /// What there was at the end of the last turn, and how much of it counts.
+    settled: Load,
+    load: u32,
     /// Connections accepted since.
     arrived: u32,
+    /// Refusals before the workers that were taken into account.
+    refused: u64,
 }
 
 impl WorkerGate {
@@ -117,8 +137,11 @@ impl WorkerGate {
             workers: 1,
             metrics: None,
             occupancy: None,
-            in_flight: 0,
+            counts: Counts::Time,
+            settled: Load::default(),
+            load: 0,
             arrived: 0,
+            refused: 0,
         }
     }
 
@@ -136,26 +159,51 @@ impl WorkerGate {
         WorkerGate { shed, bound, index, workers, metrics, occupancy, ..WorkerGate::open() }
     }
 
-    /// Says at the end of a turn how many connections have work.
+    /// Counts by another measure than [`Counts::Time`].
+    pub(crate) fn counting(self, counts: Counts) -> WorkerGate {
+        WorkerGate { counts, ..self }
+    }
+
+    /// Says at the end of a turn how many connections want what.
     #[inline]
-    pub(crate) fn settle(&mut self, in_flight: u32) {
+    pub(crate) fn settle(&mut self, now: Load) {
         let arrived = std::mem::take(&mut self.arrived);
-        if in_flight == self.in_flight && arrived == 0 {
+        if now == self.settled && arrived == 0 {
             return;
         }
+        let load = match self.counts {
+            Counts::Time => now.time,
+            Counts::Work => now.time + now.answers,
+        };
         if let Some(occupancy) = &self.occupancy {
             // The gate counted what arrived before we knew of it.
-            let known = i64::from(self.in_flight) + i64::from(arrived);
-            let delta = i64::from(in_flight) - known;
+            let known = i64::from(self.load) + i64::from(arrived);
+            let delta = i64::from(load) - known;
             if delta != 0 {
                 occupancy.add(delta);
             }
         }
-        self.in_flight = in_flight;
+        self.settled = now;
+        self.load = load;
         if let Some(metrics) = &self.metrics {
-            metrics.set_in_flight(in_flight);
+            metrics.in_flight.set(u64::from(now.time) + u64::from(now.answers));
+            metrics.set_load(load);
         }
-        self.bound.watch(in_flight);
+    }
+
+    /// The worker's queue has begun, or ceased, to stand.
+    #[cold]
+    pub(crate) fn alarm(&self) {
+        self.bound.raise();
+    }
+
+    /// This worker's part of what was refused before any worker saw it, since this was last asked.
+    pub(crate) fn take_refused(&mut self) -> u32 {
+        let refused = self.bound.refused.load(Relaxed);
+        let since = (refused - self.refused) / u64::from(self.workers);
+        // What is left over by the division is taken into account the next time.
+        self.refused += since * u64::from(self.workers);
+        u32::try_from(since).unwrap_or(u32::MAX)
     }
 
     /// The accept gate: how many more connections may be accepted now. `None` where accepting is
@@ -190,9 +238,9 @@ impl WorkerGate {
         self.arrived += 1;
     }
 
-    /// Connections with work, as far as is known in the middle of a turn.
+    /// The load, as far as it is known in the middle of a turn.
     fn held(&self) -> u32 {
-        self.in_flight.saturating_add(self.arrived)
+        self.load.saturating_add(self.arrived)
     }
 
     /// This worker's part of the limit: at least one.
@@ -206,6 +254,10 @@ impl WorkerGate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn work(time: u32) -> Load {
+        Load { time, answers: 0 }
+    }
 
     fn gates(shed: Shed, bound: &Arc<Bound>, workers: u32) -> Vec<WorkerGate> {
         let metrics = || Arc::new(WorkerMetrics::new(0));
@@ -240,11 +292,11 @@ mod tests {
         gate.accepted();
         gate.accepted();
         assert_eq!(gate.room(), Some(1));
-        gate.settle(2);
+        gate.settle(work(2));
         assert_eq!(gate.room(), Some(1));
         bound.set(1);
         assert_eq!(gate.room(), Some(0));
-        gate.settle(0);
+        gate.settle(work(0));
         assert_eq!(gate.room(), Some(1));
     }
 
@@ -254,7 +306,7 @@ mod tests {
         let bound = Bound::new(2);
         for shed in [Shed::None, Shed::App, Shed::Accept, Shed::Kernel] {
             let mut gate = gates(shed, &bound, 1).remove(0);
-            gate.settle(2);
+            gate.settle(work(2));
             assert!(!gate.over(), "{shed:?} at the limit");
             gate.accepted();
             assert_eq!(gate.over(), shed == Shed::App, "{shed:?}");
@@ -262,31 +314,48 @@ mod tests {
             assert_eq!(gate.sheds(), matches!(shed, Shed::Accept | Shed::Kernel), "{shed:?}");
         }
         let mut open = WorkerGate::open();
-        open.settle(u32::MAX);
+        open.settle(work(1_000_000));
         open.accepted();
         assert!(!open.over() && !open.sheds() && open.room().is_none());
     }
 
-    /// Purpose: more in flight than was told raises the alarm, as much does not, and what raised it
-    /// does so once.
+    /// Purpose: the alarm wakes its hearer once, however often it is raised before it is heard.
     #[test]
     fn the_alarm_is_raised_once() {
         let bound = Bound::new(1000);
-        let mut gate = gates(Shed::Kernel, &bound, 1).remove(0);
-        assert!(bound.is_raised(), "never armed");
+        let gate = gates(Shed::Kernel, &bound, 1).remove(0);
         bound.hear();
-        bound.arm(8);
-        gate.settle(8);
-        assert!(!bound.is_raised());
-        gate.settle(9);
-        assert!(bound.is_raised());
+        gate.alarm();
         // The token is there, so this returns; were it not, the test would never end.
         std::thread::park();
-        gate.settle(10);
-        assert!(bound.is_raised());
-        bound.arm(u32::MAX);
-        gate.settle(u32::MAX - 1);
-        assert!(!bound.is_raised(), "a level that nothing is above");
+        gate.alarm();
+        bound.lower();
+        gate.alarm();
+        std::thread::park();
+    }
+
+    /// Purpose: by default a handler that waits is no load; to a limit that counts work it is.
+    #[test]
+    fn what_waits_counts_only_where_it_is_asked_for() {
+        let bound = Bound::new(2);
+        for (counts, room) in [(Counts::Time, 1), (Counts::Work, 0)] {
+            let mut gate = gates(Shed::Accept, &bound, 1).remove(0).counting(counts);
+            gate.settle(Load { time: 1, answers: 5000 });
+            assert_eq!(gate.room(), Some(room), "{counts:?}");
+        }
+    }
+
+    /// Purpose: what the kernel refused is divided among the workers, and no refusal is counted twice or
+    /// lost for good.
+    #[test]
+    fn refusals_are_divided() {
+        let bound = Bound::new(2);
+        let mut gates = gates(Shed::Kernel, &bound, 2);
+        bound.set_refused(7);
+        let taken: Vec<u32> = gates.iter_mut().map(WorkerGate::take_refused).collect();
+        assert_eq!(taken, [3, 3]);
+        bound.set_refused(8);
+        assert_eq!((gates[0].take_refused(), gates[0].take_refused()), (1, 0));
     }
 
     /// Purpose: what a controller reads is what the worker last had, and its most since last asked.
@@ -296,13 +365,13 @@ mod tests {
         let bound = Bound::new(10);
         let mut gate = WorkerGate::new(Shed::Accept, &bound, (0, 1), Arc::clone(&metrics), None);
         for in_flight in [3, 7, 2] {
-            gate.settle(in_flight);
+            gate.settle(work(in_flight));
         }
-        assert_eq!(metrics.in_flight.get(), 2);
-        assert_eq!(metrics.take_in_flight_max(), 7);
-        assert_eq!(metrics.take_in_flight_max(), 2, "it never was less than what is held now");
-        gate.settle(0);
-        assert_eq!((metrics.in_flight.get(), metrics.take_in_flight_max()), (0, 2));
-        assert_eq!(metrics.take_in_flight_max(), 0);
+        assert_eq!((metrics.load.get(), metrics.in_flight.get()), (2, 2));
+        assert_eq!(metrics.take_load_max(), 7);
+        assert_eq!(metrics.take_load_max(), 2, "it never was less than what is held now");
+        gate.settle(work(0));
+        assert_eq!((metrics.load.get(), metrics.take_load_max()), (0, 2));
+        assert_eq!(metrics.take_load_max(), 0);
     }
 }

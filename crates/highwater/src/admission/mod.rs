@@ -25,13 +25,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use highwater_core::limit::{Aim, Aimd, Fixed, Gradient, HillClimb, LIMIT_MAX, Limit};
+use highwater_core::limit::{Aimd, Fixed, HillClimb, LIMIT_MAX, Limit, QueueDelay};
 use highwater_sys::Listener;
 use highwater_sys::capability::{self, Capability};
 
 use self::backlog::Backlogs;
 use self::controller::{Control, Controller, Entrance};
-use self::gate::{Bound, WorkerGate};
+use self::gate::{Bound, Counts, WorkerGate};
 use self::kernel::{KernelGate, Refusal};
 use crate::log;
 use crate::metrics::Metrics;
@@ -89,7 +89,7 @@ pub enum Limiter {
     Fixed,
     /// Steps of a hundred along the request rate.
     HillClimb,
-    /// Queueing delay and Little's law.
+    /// Queueing delay: no limit while no queue stands, else what may wait for no longer than the target.
     Gradient,
     /// One more while all is well, a tenth less when it is not.
     Aimd,
@@ -136,14 +136,6 @@ pub(crate) fn check_limiter(
     }
 }
 
-/// Where a limit that is found begins: how many come in at once before anything is known.
-///
-/// More than come at once to a service that merely waits for its database, as whoever is beyond it is
-/// turned away though there is room. What computes needs no lower one: a rush that would wait for the
-/// cores is seen within some hundredths of a second. Only a queue that nobody sees, behind the handlers,
-/// can grow this long in the tenths of a second that it takes to tell it from answers that are slow.
-const START: u32 = 16_384;
-
 /// What admission is to be, as the server's settings say.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
@@ -152,6 +144,7 @@ pub(crate) struct Wanted {
     pub(crate) gate_refusal: GateRefusal,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
+    pub(crate) patience: std::time::Duration,
     pub(crate) queue_target: std::time::Duration,
     /// Connections that may be open in all.
     pub(crate) connections_max: u32,
@@ -175,17 +168,23 @@ impl Wanted {
         // Not --connections-max: beyond that connections wait, and idle ones are closed for them; a
         // limit that knew of it would have the kernel refuse them.
         let limit_max = LIMIT_MAX;
-        let spare = u32::try_from(self.workers).unwrap_or(u32::MAX);
-        // Half, because the queue refuses what has waited for the whole of it: a limit that aimed at
-        // the same wait would let in every other request only to have it refused, at a higher price.
-        let target = self.queue_target / 2;
         Ok(match (self.connection_limit, self.limiter) {
             _ if self.shed == Some(Shed::None) => Box::new(Fixed::new(LIMIT_MAX)),
             (Some(limit), _) => Box::new(Fixed::new(limit)),
             (None, Some(Limiter::HillClimb)) => Box::new(HillClimb::new(limit_max)),
-            (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, target)),
-            (None, _) => Box::new(Gradient::new(Aim { target, limit_max, start: START, spare })),
+            (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, self.queue_target / 2)),
+            (None, _) => Box::new(QueueDelay::new(self.queue_target, self.patience, limit_max)),
         })
+    }
+
+    /// What counts as load to it.
+    fn counts(&self) -> Counts {
+        let by_hand = self.connection_limit.is_some();
+        match self.limiter {
+            Some(Limiter::HillClimb | Limiter::Aimd) => Counts::Work,
+            Some(Limiter::Fixed | Limiter::Gradient) | None if by_hand => Counts::Work,
+            Some(Limiter::Fixed | Limiter::Gradient) | None => Counts::Time,
+        }
     }
 
     /// The gate in the kernel if one is wanted and can be had, with how excess is turned away then,
@@ -266,6 +265,7 @@ pub(crate) struct Opening {
     bound: Arc<Bound>,
     limit: Box<dyn Limit>,
     entrance: Entrance,
+    counts: Counts,
     queue_target: std::time::Duration,
     workers: usize,
 }
@@ -309,6 +309,7 @@ impl Opening {
             bound,
             limit,
             entrance: Entrance { gate, backlogs, refusal: wanted.refusal() },
+            counts: wanted.counts(),
             queue_target: wanted.queue_target,
             workers: wanted.workers,
         })
@@ -318,7 +319,9 @@ impl Opening {
     pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
         let occupancy = self.entrance.gate.as_ref().and_then(|gate| gate.occupancy());
         let place = (index as u32, self.workers as u32);
-        WorkerGate::new(self.admission.shed, &self.bound, place, metrics.worker(index), occupancy)
+        let metrics = metrics.worker(index);
+        WorkerGate::new(self.admission.shed, &self.bound, place, metrics, occupancy)
+            .counting(self.counts)
     }
 
     /// Whether connections are refused in the kernel.
@@ -332,7 +335,7 @@ impl Opening {
     /// The system starts no further thread.
     pub(crate) fn start(self, metrics: &Metrics, wake: Box<dyn Fn() + Send>) -> io::Result<AtWork> {
         let admission = Arc::clone(&self.admission);
-        let follows = self.entrance.gate.as_ref().is_some_and(|gate| gate.is_adjustable());
+        let has_gate = self.entrance.gate.is_some();
         metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
         let told = Arc::clone(&admission);
         metrics.admission(move || told.scaling());
@@ -346,24 +349,24 @@ impl Opening {
             self.workers,
             wake,
         );
-        Ok(AtWork { admission, follows, _control: Control::start(controller)? })
+        Ok(AtWork { admission, has_gate, _control: Control::start(controller)? })
     }
 }
 
 /// Admission at work. Ends when dropped.
 pub(crate) struct AtWork {
     admission: Arc<Admission>,
-    /// There is a gate in the kernel that is held by descriptors alone.
-    follows: bool,
+    /// There is a gate in the kernel.
+    has_gate: bool,
     _control: Control,
 }
 
 impl AtWork {
     /// Gives up what it took to set up the gate, for the calling thread and those it will start: for
-    /// a program that does nothing but serve. The rules of `nft` and `iptables` need the rights as
-    /// long as they stand, to be read and to be removed.
+    /// a program that does nothing but serve. Our own threads have done so when they started; only the
+    /// controller's keeps what it takes to read and to remove the rules of `nft` and `iptables`.
     pub(crate) fn give_up_rights(&self) {
-        if self.follows
+        if self.has_gate
             && let Err(error) = capability::give_up(&Capability::ALL)
         {
             log::warn!("the server keeps rights that it does not need", error = %error);

@@ -1,17 +1,10 @@
 //! Which request that waits is next, and which has waited for too long?
 //!
-//! ```text
-//!                  the oldest has waited longer than the target, for 100 ms on end
-//!       ┌─ calm ──────────────────────────────────────────────────────▶ overloaded ─┐
-//!       │  oldest first, nothing refused          newest first, what waited longer  │
-//!       │                                         than the target is refused        │
-//!       └◀──────────────── nobody has waited longer, for 100 ms on end ◀────────────┘
-//! ```
-//!
-//! A burst that is worked off within 100 ms is no overload: it is served in the order it came. A queue
-//! that stands for longer will not go away by waiting (that is CoDel's insight), and in the order it
-//! came everybody would be served when it is too late. So the newest go first, whose clients are most
-//! likely still there, and the others are told at once.
+//! While the queue does not stand, requests are started in the order they came, and none is refused but
+//! those whose own deadline has passed. A queue that stands (`core::limit::Standing` says so) will not go
+//! away by waiting, and in the order they came all would be served too late. So as soon as the oldest has
+//! waited for longer than the short target it is refused, and the newest is started, whose client is most
+//! likely still there.
 //!
 //! Classes are strict: while a request of a higher class waits, none of a lower class is started, and
 //! the lowest class is refused first. `Vital` is never refused and never out of order.
@@ -26,9 +19,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use highwater_core::time::Instant;
-
-/// How long the oldest must have waited too long before that counts as overload: CoDel's interval.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Refusals in a row while there is something to start. A guess: a refusal costs a tenth of the
 /// cheapest request worth queueing for.
@@ -73,7 +63,7 @@ pub(crate) enum Verdict {
 /// Why something is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It has waited longer than the target, and the server is overloaded.
+    /// It has waited longer than the short target, and the queue stands.
     Delay,
     /// The same, and more important work is waiting, too.
     Priority,
@@ -85,21 +75,17 @@ pub(crate) enum Reason {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     classes: [VecDeque<Entry<T>>; Class::COUNT],
-    target: Duration,
-    overloaded: bool,
-    /// Since when every look has found the contrary.
-    contrary_since: Option<Instant>,
+    /// How long a request may wait; `None` for as long as it takes.
+    target: Option<Duration>,
     refused_in_a_row: u32,
 }
 
 impl<T> Queue<T> {
-    /// An empty queue in which waiting up to `target` is all right.
-    pub(crate) fn new(target: Duration) -> Self {
+    /// An empty queue that does not stand.
+    pub(crate) fn new() -> Self {
         Queue {
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
-            target,
-            overloaded: false,
-            contrary_since: None,
+            target: None,
             refused_in_a_row: 0,
         }
     }
@@ -110,21 +96,35 @@ impl<T> Queue<T> {
         self.classes.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether the newest go first, and the oldest are refused.
-    pub(crate) fn is_overloaded(&self) -> bool {
-        self.overloaded
+    /// How many wait.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
     }
 
-    /// How long waiting is all right.
-    pub(crate) fn target(&self) -> Duration {
-        self.target
+    /// From now on a request may wait for no longer than `target`; with `None` for as long as it takes.
+    #[inline]
+    pub(crate) fn set_target(&mut self, target: Option<Duration>) {
+        self.target = target;
+    }
+
+    /// Whether a request that was ready at `ready` has waited for too long.
+    pub(crate) fn is_overdue(&self, ready: Instant, now: Instant) -> bool {
+        self.target.is_some_and(|target| now - ready > target)
+    }
+
+    /// Everything that waits has a deadline that is `by` earlier: time has passed that does not count
+    /// as waiting.
+    pub(crate) fn bring_forward(&mut self, by: Duration) {
+        for entry in self.classes.iter_mut().flatten() {
+            if entry.deadline != Instant::MAX {
+                entry.deadline = entry.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
+            }
+        }
     }
 
     /// Adds something to wait, behind what was ready before it.
     pub(crate) fn push(&mut self, class: Class, entry: Entry<T>) {
-        if self.is_empty() {
-            self.look(entry.ready); // Nobody has waited for anything until now.
-        }
         let waiting = &mut self.classes[class as usize];
         // Nearly always at the end; what was started and is to go on was ready earlier.
         let place = match waiting.back() {
@@ -139,28 +139,29 @@ impl<T> Queue<T> {
     /// Takes what is next, and says what is to be done with it. If not `may_refuse`, everything is
     /// started, oldest first, but for what has a deadline of its own.
     pub(crate) fn pop(&mut self, now: Instant, may_refuse: bool) -> Option<(Entry<T>, Verdict)> {
-        self.look(now);
-        let sheds = self.overloaded && may_refuse;
-        let may_refuse_more = sheds && self.refused_in_a_row < REFUSALS_MAX;
+        let target = self.target.filter(|_| may_refuse);
+        let may_refuse_more = self.refused_in_a_row < REFUSALS_MAX;
         let vital = self.classes[Class::Vital as usize].pop_front();
         let popped = vital
             .map(|entry| (entry, Verdict::Start))
-            .or_else(|| if may_refuse_more { self.pop_overdue(now) } else { None })
-            .or_else(|| self.pop_next(now, sheds));
+            .or_else(|| {
+                target.filter(|_| may_refuse_more).and_then(|max| self.pop_overdue(now, max))
+            })
+            .or_else(|| self.pop_next(now, target));
         match popped {
             Some((_, Verdict::Start)) => self.refused_in_a_row = 0,
             Some((_, Verdict::Refuse(_))) => self.refused_in_a_row += 1,
             None => {}
         }
-        if self.is_empty() {
-            self.look(now);
-        }
         popped
     }
 
     /// What is to be started next, unless it is too late for that.
-    fn pop_next(&mut self, now: Instant, newest_first: bool) -> Option<(Entry<T>, Verdict)> {
+    fn pop_next(&mut self, now: Instant, target: Option<Duration>) -> Option<(Entry<T>, Verdict)> {
         let waiting = self.classes.iter_mut().find(|waiting| !waiting.is_empty())?;
+        // In order, unless those in front have waited in vain: the gate may keep the queue short enough.
+        let newest_first = target
+            .is_some_and(|target| waiting.front().is_some_and(|entry| now - entry.ready > target));
         let entry = if newest_first { waiting.pop_back() } else { waiting.pop_front() }?;
         let verdict = match entry.deadline <= now {
             true => Verdict::Refuse(Reason::Deadline),
@@ -170,9 +171,8 @@ impl<T> Queue<T> {
     }
 
     /// The oldest that has waited too long, of the lowest class that has any.
-    fn pop_overdue(&mut self, now: Instant) -> Option<(Entry<T>, Verdict)> {
+    fn pop_overdue(&mut self, now: Instant, target: Duration) -> Option<(Entry<T>, Verdict)> {
         for class in Class::SHEDDABLE.into_iter().rev() {
-            let target = self.target;
             let waiting = &mut self.classes[class as usize];
             if let Some(entry) = waiting.pop_front_if(|entry| now - entry.ready > target) {
                 let above = &self.classes[Class::High as usize..class as usize];
@@ -186,19 +186,6 @@ impl<T> Queue<T> {
             }
         }
         None
-    }
-
-    /// Takes note of how long the oldest has waited.
-    fn look(&mut self, now: Instant) {
-        let fronts = Class::SHEDDABLE.iter().map(|class| self.classes[*class as usize].front());
-        let oldest = fronts.flatten().map(|entry| entry.ready).min();
-        let is_late = oldest.is_some_and(|ready| now - ready > self.target);
-        if is_late == self.overloaded {
-            self.contrary_since = None;
-        } else if now - *self.contrary_since.get_or_insert(now) >= INTERVAL {
-            self.overloaded = is_late;
-            self.contrary_since = None;
-        }
     }
 }
 

@@ -19,6 +19,11 @@
 //! completed: 18 % if that is 15 % of the core. Completions count and not goodput: lateness is the
 //! demand's fault, not the capacity's, and a machine more would not mend an error.
 //!
+//! **What is no demand.** Handlers that wait, requests whose client has gone or whose own deadline has
+//! passed, and the limits of routes: none of them would be helped by another server, and none is among
+//! `refused` or `in flight`. Of a crowd that comes at once no more than [`GROWTH_MAX`] spans count, until a
+//! queue stands: a burst that is worked off in time is no reason to start another server.
+//!
 //! **Retries.** A refused client that tries again is counted again, and no server can tell the two
 //! apart. `demand_ratio` counts attempts and so is an upper bound: too high by less than a factor of
 //! the number of times that a client tries. `demand_ratio_min` assumes that everybody tries
@@ -76,6 +81,9 @@ const OWED_CALM_MAX: f64 = 0.25;
 /// How long it has to be calm before a server says that it no longer needs company. Longer than
 /// autoscalers take to look twice.
 const CALM: Duration = Duration::from_secs(60);
+
+/// The most that a sample's growth counts for, in spans, while no queue stands.
+const GROWTH_MAX: f64 = 1.0;
 
 /// What the rejection rate looks back on.
 const RATE_WINDOW: Duration = Duration::from_secs(1);
@@ -136,8 +144,12 @@ impl Signal {
         self.in_flight = sample.in_flight;
         if span > 0.0 {
             let (completed, refused) = (sample.completed as f64, sample.refused as f64);
-            self.smoothed.add(span, [span, occupied * span, completed, refused, growth]);
             let cost = self.cost.add(span, occupied * span, completed);
+            let growth = match sample.standing > 0 || cost == 0.0 {
+                true => growth,
+                false => growth.min(GROWTH_MAX * span / cost),
+            };
+            self.smoothed.add(span, [span, occupied * span, completed, refused, growth]);
             let offered = occupied * span + cost * (refused + growth);
             self.decide(offered, cost, sample.span);
         }
@@ -147,7 +159,9 @@ impl Signal {
             demand_ratio,
             demand_ratio_min: demand_ratio * self.smoothed.first_attempts(),
             needs_scaleout: self.needs_scaleout,
-            saturation_ratio: (f64::from(sample.in_flight) / f64::from(limit.max(1))).min(1.0),
+            saturation_ratio: demand_ratio
+                .max(f64::from(sample.in_flight) / f64::from(limit.max(1)))
+                .min(1.0),
             headroom: limit.saturating_sub(sample.in_flight),
             rejection_rate: self.window.rate(),
         }

@@ -2,6 +2,7 @@
 //! all, and what is it told if not?
 
 use highwater_core::http1::Head;
+use highwater_core::time::Instant;
 
 use super::concurrency::Permit;
 use super::dispatch::{App, Target};
@@ -32,10 +33,18 @@ impl App {
 
     /// A permit for one more request to the target; `None` if it is at its limit. Only for targets that
     /// have one.
-    pub(crate) fn enter(&self, target: Target) -> Option<Permit> {
+    pub(crate) fn enter(&self, target: Target, now: Instant) -> Option<Permit> {
         let limited =
             self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
-        limited.expect("it was asked whether there is a limit").enter()
+        limited.expect("it was asked whether there is a limit").enter(now)
+    }
+
+    /// How much faster than at other times an upload to the target must be to keep its place there; 0 if
+    /// nobody else wants it.
+    pub(crate) fn scarcity(&self, target: Target, now: Instant) -> u32 {
+        let limited =
+            self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
+        limited.map_or(0, |concurrency| concurrency.scarcity.factor(now))
     }
 
     /// Refusal number `n`, in the shape of the target's errors.

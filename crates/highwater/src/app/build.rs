@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use highwater_core::http1;
 use highwater_core::route;
@@ -58,6 +59,7 @@ struct Build {
     scopes: Vec<Scope>,
     endpoints: Vec<(Route, ScopeId)>,
     wants_peer: bool,
+    wants_runtime: bool,
     priority_field: Option<Box<str>>,
     problems: Vec<String>,
 }
@@ -74,6 +76,7 @@ impl Build {
     /// Adds a router below `prefix`, within `outer`.
     fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
         self.wants_peer |= router.wants_peer;
+        self.wants_runtime |= router.wants_runtime;
         let Router { routes, nested, states, before, after, middleware, renderer, .. } = router;
         let mut scope = outer.clone();
         let mut given = Vec::new();
@@ -238,8 +241,11 @@ impl Build {
             allowed,
             allowed_anywhere: allow(&anywhere),
             refusals: self.scopes.iter().map(Refusals::new).collect(),
+            panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
+            wants_runtime: self.wants_runtime,
+            drain: Arc::default(),
             has_limits,
             priority_field: self.priority_field,
         }))

@@ -21,9 +21,8 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use highwater_core::http1::{BodyPlan, Head, Limits, Method, Reject};
 use highwater_core::route::{self, Params};
@@ -33,14 +32,16 @@ use super::concurrency::Concurrency;
 use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::exit::{Exit, guarded};
-use super::extract::BodyUse;
+use super::extract::{BodyUse, Drain};
 use super::fixed::FixedResponse;
+use super::guard::{self, GuardedFuture, Job, Panic};
 use super::handler::{Dispatch, Kind};
 use super::middleware::{Layer, MiddlewareRequest, Next};
 use super::priority::Priority;
 use super::refusal::Refusals;
 use super::request::{Incoming, Request};
 use super::response::{IntoResponse, Response};
+use crate::log;
 
 /// A finished application: routes, handlers, hooks and states, ready to be served. Made by
 /// [`Router::build`](super::Router::build); cloning it is cheap and shares it.
@@ -82,13 +83,10 @@ pub enum Outcome<'a> {
     /// Answered on the worker.
     Ready(Response),
     /// A future to be polled on this worker.
-    Later(Pin<Box<dyn Future<Output = Response>>>),
+    Later(GuardedFuture<Response>),
     /// To be run on the pool.
     Offload(Job),
 }
-
-/// What runs on the pool. It does not panic.
-pub(crate) type Job = Box<dyn FnOnce() -> Response + Send>;
 
 /// Everything of an application.
 pub(crate) struct Shared {
@@ -101,10 +99,15 @@ pub(crate) struct Shared {
     pub(super) allowed_anywhere: HeaderValue,
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
+    pub(super) wants_runtime: bool,
+    /// For whoever wants to know that the server drains.
+    pub(super) drain: Arc<Drain>,
     /// Some endpoint has a limit of its own.
     pub(super) has_limits: bool,
     /// By scope.
     pub(super) refusals: Vec<Refusals>,
+    /// How many panics were reported.
+    pub(super) panics: Arc<AtomicU64>,
     /// The field by which clients say how important their requests are.
     pub(super) priority_field: Option<Box<str>>,
 }
@@ -220,15 +223,39 @@ impl App {
         }
         match self.shared.run(scope, &request) {
             Outcome::Ready(response) if response.is_error() => {
-                Outcome::Ready(scope.render(response))
+                let response = scope.render(response);
+                self.shared.report_panics(Some(target));
+                Outcome::Ready(response)
             }
             outcome => outcome,
         }
     }
 
     /// What a request is answered whose handling panicked.
-    pub(crate) fn panicked(&self, target: Option<Target>, panic: Box<dyn Any + Send>) -> Response {
-        self.fail(target, Error::of_panic(panic))
+    pub(crate) fn panicked(&self, target: Option<Target>, panic: Panic) -> Response {
+        self.fail(target, Error::internal(panic))
+    }
+
+    /// Logs and counts the panics that were caught on this thread since this was last called, as
+    /// those of requests for `target`.
+    pub(crate) fn report_panics(&self, target: Option<Target>) {
+        self.shared.report_panics(target);
+    }
+
+    /// How many panics were caught; it goes on counting.
+    pub(crate) fn panics(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.panics)
+    }
+
+    /// Logs what is wrong with an answer that is sent to nobody.
+    #[cold]
+    pub(crate) fn report_invalid(&self, target: Option<Target>, error: &Error) {
+        let problem = error.source().map(ToString::to_string);
+        log::error!(
+            "a handler's answer cannot be sent as it is; its client is told 500",
+            route = self.shared.route_name(target),
+            problem = problem.as_deref().unwrap_or_else(|| error.message()),
+        );
     }
 
     /// A refusal by the protocol engine, in the shape of the application's errors.
@@ -240,13 +267,22 @@ impl App {
     /// shape of the application's errors.
     pub(crate) fn fail(&self, target: Option<Target>, error: Error) -> Response {
         let scope = target.map_or(&self.shared.scopes[0], |target| self.shared.scope(target));
-        scope.render(error.into_response())
+        let plain = error.render();
+        guard::guarded(|| scope.render(error.into_response())).unwrap_or(plain)
     }
 
-    /// Whether anything of it is async, and wants a runtime around it.
+    /// Whether it asks for a runtime, or anything of it is async and wants one around it.
     pub(crate) fn needs_runtime(&self) -> bool {
-        self.shared.infos.iter().any(|info| info.kind == Kind::Async)
+        let is_async =
+            |info: &EndpointInfo| info.kind == Kind::Async || info.body == BodyUse::Streamed;
+        self.shared.wants_runtime
+            || self.shared.infos.iter().any(is_async)
             || self.shared.scopes.iter().any(|scope| !scope.middleware.is_empty())
+    }
+
+    /// Tells the application that its server drains.
+    pub(crate) fn drain(&self) {
+        self.shared.drain.begin();
     }
 
     /// Whether any handler is to run on the pool.
@@ -259,6 +295,10 @@ impl App {
         self.shared.wants_peer
     }
 }
+
+/// What Tokio panics with where it misses its runtime.
+const TOKIO_COMPLAINTS: [&str; 2] =
+    ["there is no reactor running", "called from outside of a `task::LocalSet`"];
 
 impl Shared {
     /// The path exists, but there is no endpoint for a method that has a name, or it has none.
@@ -336,11 +376,46 @@ impl Shared {
         scope: &'s Scope,
         request: &Request<'_>,
     ) -> Outcome<'s> {
-        match guarded(|| self.run(scope, request)) {
-            Ok(Outcome::Ready(response)) => Outcome::Ready(self.finish(scope, response, request)),
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::Ready(self.finish(scope, error.into_response(), request)),
+        let response = match guarded(|| self.run(scope, request)) {
+            Ok(Outcome::Ready(response)) => response,
+            Ok(outcome) => return outcome,
+            Err(error) => error.into_response(),
+        };
+        let response = self.finish(scope, response, request);
+        self.report_panics(Some(request.target));
+        Outcome::Ready(response)
+    }
+
+    /// As [`App::report_panics`].
+    #[inline]
+    pub(super) fn report_panics(&self, target: Option<Target>) {
+        if guard::has_notes() {
+            self.tell_panics(target);
         }
+    }
+
+    #[cold]
+    fn tell_panics(&self, target: Option<Target>) {
+        let notes = guard::take_notes();
+        self.panics.fetch_add(notes.panics.len() as u64 + notes.more, Relaxed);
+        for panic in notes.panics {
+            log::error!(
+                "a panic ended a request, and nothing else",
+                route = self.route_name(target),
+                message = panic.0.as_str(),
+            );
+            if TOKIO_COMPLAINTS.iter().any(|complaint| panic.0.contains(complaint)) {
+                log::error!(
+                    "a handler needs a Tokio runtime, and there is none around it",
+                    route = self.route_name(target),
+                    instead = "make it an async fn, or add .runtime() to the Router; a blocking handler has none",
+                );
+            }
+        }
+    }
+
+    fn route_name(&self, target: Option<Target>) -> &str {
+        target.and_then(|target| self.pattern(target)).unwrap_or("not_found")
     }
 
     /// Hooks, then middleware or the handler.
@@ -361,7 +436,8 @@ impl Shared {
             Some(layer) => {
                 let exit = Exit::of(request);
                 let next = Next::new(self.clone(), request.target);
-                Outcome::Later(layer(MiddlewareRequest::take(request), next, exit))
+                let future = layer(MiddlewareRequest::take(request), next, exit);
+                Outcome::Later(GuardedFuture::of(future))
             }
         }
     }

@@ -15,6 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::BodyError;
 use super::response::{IntoResponse, Response};
+use crate::log;
 
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
@@ -189,18 +190,6 @@ impl Error {
         Error::new(status, reject.code(), reject.reason())
     }
 
-    /// A panic, whose message is for the operator.
-    pub(crate) fn of_panic(payload: Box<dyn Any + Send>) -> Self {
-        let message = match payload.downcast::<String>() {
-            Ok(message) => *message,
-            Err(payload) => match payload.downcast_ref::<&'static str>() {
-                Some(message) => String::from(*message),
-                None => String::from("no message"),
-            },
-        };
-        Error::internal(Panic(message))
-    }
-
     /// The shape errors have unless the application gives them another:
     /// `{"error":{"code":…,"message":…}}`.
     pub(crate) fn render(&self) -> Response {
@@ -231,18 +220,6 @@ fn escape_json(text: &str, out: &mut String) {
         }
     }
 }
-
-/// A handler that panicked.
-#[derive(Debug)]
-struct Panic(String);
-
-impl fmt::Display for Panic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.0)
-    }
-}
-
-impl StdError for Panic {}
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     /// Status 500, with `error` as the source; but a failure of the request's own body is the peer's

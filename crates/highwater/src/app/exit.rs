@@ -1,9 +1,9 @@
 //! The way out for answers that come after the request's bytes have gone: those of async and
 //! blocking handlers, and of middleware.
 
+use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,8 +11,10 @@ use std::task::Poll;
 use highwater_core::route::Params;
 use http::Extensions;
 
+use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
+use super::guard;
 use super::head::{HeadRef, OwnedHead};
 use super::request::{Content, Request};
 use super::response::{IntoResponse, Response};
@@ -31,6 +33,7 @@ struct Kept {
     head: OwnedHead,
     params: Params,
     peer: Option<SocketAddr>,
+    disconnected: OnceCell<Disconnected>,
     extensions: Extensions,
 }
 
@@ -45,6 +48,7 @@ impl Exit {
                 head: OwnedHead::copy(request.head),
                 params: *request.params,
                 peer: request.peer,
+                disconnected: request.disconnected.clone(),
                 extensions: request.extensions.borrow().clone(),
             })
         });
@@ -61,25 +65,30 @@ impl Exit {
         let response = answer.unwrap_or_else(IntoResponse::into_response);
         let scope = self.app.scope(self.target);
         let Some(kept) = self.kept else {
-            return scope.render(response);
+            let response = scope.render(response);
+            self.app.report_panics(Some(self.target));
+            return response;
         };
         let request = Request {
             head: HeadRef::Owned(&kept.head),
             params: &kept.params,
             body: Content::Whole(&[]),
             peer: kept.peer,
+            disconnected: &kept.disconnected,
             extensions: kept.extensions.into(),
             app: &self.app,
             target: self.target,
             is_inner: false,
         };
-        self.app.finish(scope, response, &request)
+        let response = self.app.finish(scope, response, &request);
+        self.app.report_panics(Some(self.target));
+        response
     }
 }
 
 /// Calls `f`; a panic in it is an error.
 pub(super) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(Error::of_panic)
+    guard::guarded(f).map_err(Error::internal)
 }
 
 /// Awaits `future`; a panic in it is an error.
@@ -87,14 +96,19 @@ pub(super) async fn guarded_future<F>(future: F) -> Result<Response, Error>
 where
     F: Future<Output: IntoResponse>,
 {
-    let mut future = pin!(future);
+    let mut future = pin!(Some(future));
     poll_fn(|context| {
-        let polled = guarded(|| future.as_mut().poll(context).map(IntoResponse::into_response));
-        match polled {
-            Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        let polled = guarded(|| {
+            let future = future.as_mut().as_pin_mut().expect("it is polled until it is ready");
+            future.poll(context).map(IntoResponse::into_response)
+        });
+        let answer = match polled {
+            Ok(Poll::Ready(response)) => Ok(response),
+            Ok(Poll::Pending) => return Poll::Pending,
+            Err(error) => Err(error),
+        };
+        // What it still holds is dropped here, where a panic is an error, too.
+        Poll::Ready(guarded(|| future.set(None)).and(answer))
     })
     .await
 }

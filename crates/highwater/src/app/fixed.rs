@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::body::Repr;
 use super::dispatch::Outcome;
+use super::guard::Guarded;
 use super::handler::{Description, Handler, Kind};
 use super::request::Request;
 use super::response::{IntoResponse, Response};
@@ -12,7 +13,7 @@ use super::response::{IntoResponse, Response};
 #[derive(Clone, Debug)]
 pub struct Fixed {
     response: FixedResponse,
-    is_stream: bool,
+    problem: Option<String>,
 }
 
 /// A response of which only the `Date` is missing.
@@ -27,6 +28,7 @@ impl FixedResponse {
     /// Encodes `response`, which has its final shape. Content that is not there yet is left out.
     pub(super) fn new(mut response: Response) -> Self {
         let mut fields = Vec::new();
+        response.remove_framing();
         for (name, value) in response.headers() {
             fields.extend_from_slice(name.as_bytes());
             fields.extend_from_slice(b": ");
@@ -38,7 +40,8 @@ impl FixedResponse {
             Repr::Static(bytes) => Bytes::from_static(bytes),
             Repr::Owned(bytes) => Bytes::from(bytes),
             Repr::Pooled(bytes) => Bytes::copy_from_slice(&bytes),
-            Repr::Shared(bytes) => bytes,
+            // Clones of it are sent, and somebody drops the last of them.
+            Repr::Shared(bytes) => Bytes::from_owner(Guarded::new(bytes)),
         };
         let status = response.status().as_u16();
         FixedResponse { status, fields: fields.into_boxed_slice(), body }
@@ -73,11 +76,19 @@ impl FixedResponse {
 /// # app.build().unwrap();
 /// ```
 ///
-/// Its content cannot be a stream; [`Router::build`](super::Router::build) refuses that.
+/// Its content cannot be a stream, and it has to be what any handler may answer (see
+/// [`Response`](super::Response)); [`Router::build`](super::Router::build) refuses what is not.
 pub fn fixed(response: impl IntoResponse) -> Fixed {
     let response = response.into_response().render(|error| error.render());
-    let is_stream = matches!(response.body().repr(), Repr::Stream(..) | Repr::Upgrade(_));
-    Fixed { response: FixedResponse::new(response), is_stream }
+    let mut response = response;
+    let problem = match response.body().repr() {
+        Repr::Stream(..) | Repr::Upgrade(_) => Some(String::from(
+            "fixed(…) needs content that is there at once; \
+             a stream or an upgrade has to come from a function",
+        )),
+        _ => response.problem(false),
+    };
+    Fixed { response: FixedResponse::new(response), problem }
 }
 
 /// Marks [`Fixed`] as a handler.
@@ -88,11 +99,7 @@ pub struct ViaFixed;
 impl Handler<ViaFixed> for Fixed {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Fixed;
-        if self.is_stream {
-            let problem = "fixed(…) needs content that is there at once; \
-                           a stream or an upgrade has to come from a function";
-            description.problems.push(String::from(problem));
-        }
+        description.problems.extend(self.problem.clone());
     }
 
     #[inline]

@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, Options};
 use super::error::Error;
 use super::exit::{Exit, guarded, guarded_future};
 use super::extract::{BodyUse, FromRequest, Requirements};
+use super::guard::{GuardedFuture, Job};
 use super::priority::Priority;
 use super::request::Request;
 use super::response::IntoResponse;
@@ -115,13 +116,15 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     }
 
     /// Answers 503 for the handler if it takes longer. An async handler is dropped; one on the pool
-    /// runs on, and its answer is dropped; one that runs on the worker cannot be interrupted.
+    /// runs on, and its answer is dropped, or is not begun if it still waits for a thread; one that runs
+    /// on the worker cannot be interrupted.
     fn timeout(self, timeout: Duration) -> Endpoint<Self, M> {
         Endpoint::new(self).timeout(timeout)
     }
 
-    /// Lets an async handler run to its end even if the peer goes away meanwhile. Otherwise it is
-    /// dropped at its next `.await`.
+    /// Lets the handler run to its end even if the peer goes away meanwhile, or is answered 503 because
+    /// its own deadline has passed. Otherwise an async handler is dropped at its next `.await`, and a
+    /// blocking one is not begun if it still waits for a thread.
     fn detached(self) -> Endpoint<Self, M> {
         Endpoint::new(self).detached()
     }
@@ -135,6 +138,12 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Answers at most `max` requests of the endpoint at once, over all workers; a further one is
     /// answered 503. A request counts until its response's head is made (streamed content does not),
     /// or until the work on it is over: a blocking handler whose request has timed out still counts.
+    ///
+    /// A request whose body is collected counts from when it is complete. One whose body is streamed counts
+    /// from its head; but while others are refused here, what its client must send to keep its place rises
+    /// from twice [`Limits::body_rate_min`](highwater_core::http1::Limits::body_rate_min) to 64 times that within
+    /// three seconds, and whoever is slower gets 408: so slow clients hold places only while nobody else wants
+    /// them.
     fn concurrency_limit(self, max: u32) -> Endpoint<Self, M> {
         Endpoint::new(self).concurrency_limit(max)
     }
@@ -266,7 +275,7 @@ where
     #[inline]
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
         let exit = Exit::of(request);
-        Outcome::Later(Box::pin(async move { exit.leave(guarded_future(self).await) }))
+        Outcome::Later(GuardedFuture::new(async move { exit.leave(guarded_future(self).await) }))
     }
 }
 
@@ -294,7 +303,10 @@ pub struct Blocking {
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve
 /// others meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for
-/// clients that are not async. When the pool's queue is full, the peer is answered 503.
+/// clients that are not async. They wait for a thread in order, and are not begun if their peer has gone
+/// or was answered meanwhile ([`Handler::timeout`]) unless they are [`detached`](Handler::detached). The
+/// peer is answered 503 at once while the one that has waited longest has waited for more than a second,
+/// or 16 384 wait.
 ///
 /// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
 ///
@@ -364,7 +376,7 @@ where
         };
         let function = Arc::clone(&self.function);
         let exit = Exit::of(request);
-        Outcome::Offload(Box::new(move || {
+        Outcome::Offload(Job::new(move || {
             exit.leave(guarded(|| function.call(args).into_response()))
         }))
     }

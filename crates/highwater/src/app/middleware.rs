@@ -1,7 +1,7 @@
 //! Code around handlers that may wait: an async function from a request to a response, which calls
 //! the rest of the way itself.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,6 +12,7 @@ use highwater_core::route::Params;
 use http::{Extensions, HeaderName, HeaderValue, Method};
 
 use super::body::BodyStream;
+use super::disconnected::Disconnected;
 use super::dispatch::{Outcome, Shared, Target};
 use super::error::Error;
 use super::exit::{Exit, guarded, guarded_future};
@@ -44,6 +45,7 @@ pub struct MiddlewareRequest {
     params: Params,
     body: OwnedBody,
     peer: Option<SocketAddr>,
+    disconnected: OnceCell<Disconnected>,
     extensions: Extensions,
     app: Arc<Shared>,
     target: Target,
@@ -67,6 +69,7 @@ impl MiddlewareRequest {
             params: *request.params,
             body,
             peer: request.peer,
+            disconnected: OnceCell::from(request.disconnected()),
             extensions: request.extensions.take(),
             app: request.app.clone(),
             target: request.target,
@@ -152,6 +155,7 @@ impl MiddlewareRequest {
             params: &self.params,
             body: Content::Whole(&[]),
             peer: self.peer,
+            disconnected: &self.disconnected,
             extensions: self.extensions.clone().into(),
             app: &self.app,
             target: self.target,
@@ -187,8 +191,11 @@ impl Next {
         let outcome = guarded(|| answer(&app, target, request));
         match outcome.unwrap_or_else(|error| Outcome::Ready(error.into_response())) {
             Outcome::Ready(response) => app.scope(target).render(response),
-            Outcome::Later(future) => future.await,
-            Outcome::Offload(job) => match offload(job).await {
+            Outcome::Later(future) => match future.await {
+                Ok(response) => response,
+                Err(panic) => app.scope(target).render(Error::internal(panic).into_response()),
+            },
+            Outcome::Offload(job) => match offload(job, app.clone(), target).await {
                 Ok(response) => response,
                 Err(error) => app.scope(target).render(error.into_response()),
             },
@@ -199,7 +206,7 @@ impl Next {
 
 /// Calls the handler with a request that has come through middleware.
 fn answer(app: &Arc<Shared>, target: Target, request: MiddlewareRequest) -> Outcome<'_> {
-    let MiddlewareRequest { head, params, body, peer, extensions, .. } = request;
+    let MiddlewareRequest { head, params, body, peer, disconnected, extensions, .. } = request;
     let whole;
     let body = match body {
         OwnedBody::Whole(bytes) => {
@@ -213,6 +220,7 @@ fn answer(app: &Arc<Shared>, target: Target, request: MiddlewareRequest) -> Outc
         params: &params,
         body,
         peer,
+        disconnected: &disconnected,
         extensions: extensions.into(),
         app,
         target,

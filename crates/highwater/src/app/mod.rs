@@ -18,12 +18,14 @@ mod admit;
 mod body;
 mod build;
 mod concurrency;
+mod disconnected;
 mod dispatch;
 mod endpoint;
 mod error;
 mod exit;
 mod extract;
 mod fixed;
+mod guard;
 mod handler;
 mod head;
 mod into_response;
@@ -34,17 +36,19 @@ mod refusal;
 mod request;
 mod response;
 mod router;
+mod scarcity;
 #[cfg(test)]
 mod tests;
 
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
+pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
 pub use error::{BoxError, Error};
 pub use extract::{
-    BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
-    Requirements, State,
+    BodyUse, Cookies, Draining, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr,
+    RawQuery, Requirements, State,
 };
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};
@@ -58,7 +62,11 @@ pub use router::Router;
 
 pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, channel};
 pub(crate) use concurrency::Permit;
-pub(crate) use dispatch::{Job, Outcome, Target, UNWANTED_BODY};
+pub(crate) use dispatch::{Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;
+pub(crate) use guard::{
+    Guarded, GuardedFuture, Job, Panic, drop_guarded, guarded, has_notes as has_panicked,
+};
 pub(crate) use offload::{Submit, Task, set_pool};
 pub(crate) use request::{Incoming, RequestBody};
+pub(crate) use response::Asked;

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::dispatch::Job;
+use super::dispatch::{Shared, Target};
 use super::error::Error;
+use super::guard::{Guarded, Job, Panic, guarded};
 use super::response::Response;
 
 /// What a pool runs.
@@ -28,27 +29,36 @@ pub(crate) fn set_pool(submit: Submit) {
     POOL.set(Some(submit));
 }
 
-/// Runs `job` on the pool and waits for its response. On a thread that was given no pool, outside of
-/// a server, it runs at once.
+/// Runs `job` on the pool and waits for its response, or an error if it panics. On a thread that was
+/// given no pool, outside of a server, it runs at once.
 ///
 /// # Errors
 /// 503 if the pool's queue is full, or the pool has gone.
-pub(super) async fn offload(job: Job) -> Result<Response, Error> {
+pub(super) async fn offload(job: Job, app: Arc<Shared>, target: Target) -> Result<Response, Error> {
     let Some(submit) = POOL.with_borrow(Clone::clone) else {
-        return Ok(job());
+        return job.run().map_err(Error::internal);
     };
     let answer = Arc::new(Answer::default());
     let promise = Promise(Some(answer.clone()));
-    let task: Task = Box::new(move || promise.keep(job()));
+    let task: Task = Box::new(move || {
+        // Whoever waits is woken by a waker of the application's making.
+        if promise.is_awaited() {
+            let _ = guarded(|| promise.keep(job.run()));
+        }
+        app.report_panics(Some(target));
+    });
     if submit(task).is_err() {
         return Err(Error::overloaded("too much is waiting already"));
     }
+    let _asker = Asker(answer.clone());
     poll_fn(|context| {
         let mut state = answer.lock();
         match std::mem::replace(&mut *state, State::Waiting(Some(context.waker().clone()))) {
             State::Waiting(_) => Poll::Pending,
-            State::Kept(response) => Poll::Ready(Ok(*response)),
-            State::Broken => Poll::Ready(Err(Error::overloaded("the server is shutting down"))),
+            State::Kept(result) => Poll::Ready(result.into_inner().map_err(Error::internal)),
+            State::Broken | State::Abandoned => {
+                Poll::Ready(Err(Error::overloaded("the server is shutting down")))
+            }
         }
     })
     .await
@@ -59,9 +69,11 @@ struct Answer(Mutex<State>);
 
 enum State {
     Waiting(Option<Waker>),
-    Kept(Box<Response>),
+    Kept(Box<Guarded<Result<Response, Panic>>>),
     /// The task was dropped without having been run.
     Broken,
+    /// Nobody waits for it any more.
+    Abandoned,
 }
 
 impl Default for State {
@@ -84,13 +96,28 @@ impl Answer {
     }
 }
 
+/// Whoever waits for the answer. When it is dropped, nobody does, and the task is not begun.
+struct Asker(Arc<Answer>);
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let previous = std::mem::replace(&mut *self.0.lock(), State::Abandoned);
+        drop(previous); // Outside of the lock: it may be a response, and that anything.
+    }
+}
+
 /// The answer to come. Dropped before it is kept, it says that none will.
 struct Promise(Option<Arc<Answer>>);
 
 impl Promise {
-    fn keep(mut self, response: Response) {
+    fn is_awaited(&self) -> bool {
+        let abandoned = |answer: &Arc<Answer>| matches!(*answer.lock(), State::Abandoned);
+        !self.0.as_ref().is_none_or(abandoned)
+    }
+
+    fn keep(mut self, result: Result<Response, Panic>) {
         if let Some(answer) = self.0.take() {
-            answer.set(State::Kept(Box::new(response)));
+            answer.set(State::Kept(Box::new(Guarded::new(result))));
         }
     }
 }

@@ -24,7 +24,11 @@ impl Refusals {
         Refusals(RETRY_AFTER.map(|seconds| {
             let error = Error::overloaded("there is more work than can be done; try again later")
                 .with_header(header::RETRY_AFTER, HeaderValue::from_static(seconds));
-            FixedResponse::new(scope.render(error.into_response()))
+            let plain = error.render();
+            let mut response = scope.render(error.into_response());
+            // What cannot be sent must not be: the renderer's other errors are looked at one by one.
+            let valid = response.problem(false).is_none() && !response.body().is_upgrade();
+            FixedResponse::new(if valid { response } else { plain })
         }))
     }
 

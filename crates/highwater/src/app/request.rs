@@ -2,7 +2,7 @@
 //! they return. What they make of it is owned.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use highwater_core::route::Params;
 use http::{Extensions, Method};
 
 use super::body::BodyStream;
+use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::head::HeadRef;
@@ -24,6 +25,7 @@ pub struct Request<'a> {
     pub(super) params: &'a Params,
     pub(super) body: Content<'a>,
     pub(super) peer: Option<SocketAddr>,
+    pub(super) disconnected: &'a OnceCell<Disconnected>,
     pub(super) extensions: RefCell<Extensions>,
     pub(super) app: &'a Arc<Shared>,
     pub(super) target: Target,
@@ -40,6 +42,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: RequestBody<'a>,
     /// `None` unless the driver was asked for it (`App::needs_peer`).
     pub(crate) peer: Option<SocketAddr>,
+    /// Where whoever wants to know when the client has gone finds out, of this connection.
+    pub(crate) disconnected: &'a OnceCell<Disconnected>,
 }
 
 /// The content of a request, as the worker has it.
@@ -76,6 +80,7 @@ impl<'a> Request<'a> {
             params: incoming.params,
             body: incoming.body.into(),
             peer: incoming.peer,
+            disconnected: incoming.disconnected,
             extensions: RefCell::new(Extensions::new()),
             app,
             target,
@@ -175,6 +180,12 @@ impl<'a> Request<'a> {
     /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses).
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// What tells when the client has finished sending, or is gone. A hook that runs after an async
+    /// handler is told only if somebody has asked before.
+    pub fn disconnected(&self) -> Disconnected {
+        self.disconnected.get_or_init(Disconnected::new).clone()
     }
 
     /// A state given to [`Router::state`](super::Router::state).

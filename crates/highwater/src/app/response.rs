@@ -2,8 +2,9 @@
 //!
 //! A [`Response`] is small and made without allocating for the usual case: a status, a content type
 //! that is part of the program, and content that is borrowed from it or sits in a pooled buffer.
-//! Further header fields go into a list. Nothing that could break the framing of a connection can get
-//! in: names and values are checked types, and the fields that belong to the server are dropped.
+//! Further header fields go into a list. Nothing that could break the framing of a connection gets
+//! out: names and values are checked types, fields that belong to the server are dropped, and what
+//! could contradict the framing is looked at before it is sent ([`Response::verify`]).
 
 use std::fmt;
 use std::future::Future;
@@ -11,14 +12,25 @@ use std::future::Future;
 use highwater_core::http1::Fields;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::body::{Body, Upgraded};
+use super::body::{Body, OnUpgrade, Upgraded};
 use super::error::{BoxError, Error};
 pub use super::into_response::{Html, IntoResponse, Redirect};
 
 /// A response: status, header fields, content.
 ///
-/// `Content-Length`, `Transfer-Encoding`, `Connection` and `Date` are the server's to write; set
-/// here, they are ignored.
+/// What frames a response is the server's to write, and what a handler says about it must be true:
+///
+/// | a handler sets | what happens |
+/// |---|---|
+/// | `Connection`, `Keep-Alive`, `Proxy-Connection`, `Date` | ignored |
+/// | `Content-Length` | must be the length of the content; a stream of unknown length gets it |
+/// | `Transfer-Encoding` | refused; content is sent in chunks where its length is unknown |
+/// | `Upgrade` | sent with `Connection: upgrade`, as 426 needs it |
+/// | a status below 200 | refused; 101 is for [`Response::upgrade`] alone |
+/// | content with the status 204, 205 or 304 | refused |
+///
+/// What is refused never leaves the server: the client is answered 500, and a line of the log says
+/// what to write instead. Such an answer of `fixed(…)` is found when the application is built.
 ///
 /// ```
 /// use highwater::{Response, StatusCode};
@@ -33,6 +45,8 @@ pub struct Response {
     status: StatusCode,
     /// Whether `error` has been given its shape.
     rendered: bool,
+    /// Whether there may be something about its framing that has to be looked at.
+    framed: bool,
     /// The content type, unless `headers` has one.
     content_type: Option<&'static str>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -46,6 +60,7 @@ impl Response {
         Response {
             status,
             rendered: false,
+            framed: false,
             content_type: None,
             headers: Vec::new(),
             body: Body::empty(),
@@ -56,7 +71,8 @@ impl Response {
     /// Hands the connection over to another protocol once the peer has been told so (status 101,
     /// RFC 9110 §7.8). `on_upgrade` runs on the connection's worker.
     ///
-    /// It is for the handler to check that the peer asked for `protocol`.
+    /// A peer that did not ask for `protocol` is answered 426, which names it; one whose request has
+    /// content that the handler did not read, 400.
     pub fn upgrade<F, Fut>(protocol: HeaderValue, on_upgrade: F) -> Self
     where
         F: FnOnce(Upgraded) -> Fut + Send + 'static,
@@ -64,8 +80,7 @@ impl Response {
     {
         let mut response = Response::new(StatusCode::SWITCHING_PROTOCOLS);
         response.headers.push((header::UPGRADE, protocol));
-        response.body =
-            Body::from_upgrade(Box::new(move |upgraded| Box::pin(on_upgrade(upgraded))));
+        response.set_body(Body::from_upgrade(OnUpgrade::new(on_upgrade)));
         response
     }
 
@@ -124,7 +139,7 @@ impl Response {
     /// The response with other content.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Body>) -> Self {
-        self.body = body.into();
+        self.set_body(body);
         self
     }
 
@@ -140,6 +155,7 @@ impl Response {
         if is_servers_own(&name) {
             return;
         }
+        self.framed |= is_framing(&name);
         if name == header::CONTENT_TYPE {
             self.remove_header(&name);
         }
@@ -182,6 +198,7 @@ impl Response {
     /// Changes the content. The content type stays as it is.
     pub fn set_body(&mut self, body: impl Into<Body>) {
         self.body = body.into();
+        self.framed |= self.body.is_upgrade();
     }
 
     /// The error this response tells of, for whoever logs it: [`Error::source`] has what the peer was
@@ -198,7 +215,8 @@ impl Response {
     /// A response of content whose type is part of the program.
     #[inline]
     pub(crate) fn of(content_type: &'static str, body: Body) -> Self {
-        Response { content_type: Some(content_type), body, ..Response::new(StatusCode::OK) }
+        let framed = body.is_upgrade();
+        Response { content_type: Some(content_type), body, framed, ..Response::new(StatusCode::OK) }
     }
 
     /// A response that still has to be given its shape.
@@ -246,6 +264,121 @@ impl Response {
         response
     }
 
+    /// Whether it has to be looked at before it is sent, with [`Response::verify`]. Most have not.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.framed || self.status != StatusCode::OK
+    }
+
+    /// Makes sure that it can be sent as an answer to what was asked, and leaves only the fields that
+    /// are to be sent.
+    ///
+    /// # Errors
+    /// What to answer instead: 500 with the problem as its source if the handler is to blame, else
+    /// what the peer did wrong.
+    pub(crate) fn verify(&mut self, asked: &Asked<'_>) -> Result<(), Error> {
+        if self.status == StatusCode::SWITCHING_PROTOCOLS && self.body.is_upgrade() {
+            self.verify_upgrade(asked)?;
+        } else if let Some(problem) = self.problem(asked.is_head) {
+            return Err(Error::internal(problem));
+        }
+        self.remove_framing();
+        Ok(())
+    }
+
+    /// What is wrong with it whatever was asked, in words for whoever wrote the handler.
+    pub(super) fn problem(&mut self, is_head: bool) -> Option<String> {
+        let status = self.status.as_u16();
+        if self.body.is_upgrade() {
+            return Some(format!(
+                "an upgrade has the status 101, and not {status}; return `Response::upgrade(…)` as it is"
+            ));
+        }
+        if status < 200 {
+            return Some(format!(
+                "the status {status} is no answer, and the client would go on waiting for one; return a \
+                 status from 200 on, or `Response::upgrade(…)` for 101"
+            ));
+        }
+        let bodiless = matches!(status, 204 | 205 | 304);
+        if bodiless && !self.body.is_empty() {
+            return Some(format!(
+                "the status {status} has no content, and there is some; return `StatusCode` alone, or \
+                 another status"
+            ));
+        }
+        if !self.framed {
+            return None;
+        }
+        if self.headers.iter().any(|(name, _)| *name == header::TRANSFER_ENCODING) {
+            return Some(String::from(
+                "`Transfer-Encoding` is the server's to write; leave it out, and return \
+                 `Body::stream(…)` for content whose length is not known",
+            ));
+        }
+        // What HEAD and 304 say is the length of content that is not sent (RFC 9110 §8.6).
+        if is_head || bodiless {
+            return None;
+        }
+        self.check_length()
+    }
+
+    fn check_length(&mut self) -> Option<String> {
+        for (_, value) in self.headers.iter().filter(|(name, _)| *name == header::CONTENT_LENGTH) {
+            let digits =
+                value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+            let said: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+            if let Some(said) = said {
+                self.body.set_length(said);
+            }
+            if said.is_none() || said != self.body.len() {
+                return Some(format!(
+                    "`Content-Length: {}` is not the length of the content, which is {}; leave it out: \
+                     the server writes it",
+                    value.as_bytes().escape_ascii(),
+                    self.body.len().unwrap_or_default(),
+                ));
+            }
+        }
+        None
+    }
+
+    /// RFC 9110 §7.8: only to a protocol that the peer named, and only behind a complete request.
+    fn verify_upgrade(&self, asked: &Asked<'_>) -> Result<(), Error> {
+        let values = self.headers.iter().filter(|(name, _)| *name == header::UPGRADE);
+        let wanted = list(asked.upgrade);
+        let is_wanted = |protocol: &[u8]| wanted.clone().any(|w| w.eq_ignore_ascii_case(protocol));
+        for (_, value) in values {
+            if !list(value.as_bytes()).all(is_wanted) {
+                let message = "this resource is there only for those who ask for the protocol that \
+                               the field Upgrade of this answer names";
+                return Err(Error::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+                    .with_header(header::UPGRADE, value.clone()));
+            }
+        }
+        if !asked.is_complete {
+            let message = "a request that asks for another protocol has no content here";
+            return Err(Error::bad_request(message));
+        }
+        Ok(())
+    }
+
+    /// Removes the fields that the connection writes itself.
+    pub(super) fn remove_framing(&mut self) {
+        if self.framed {
+            self.headers.retain(|(name, _)| {
+                *name != header::CONTENT_LENGTH && *name != header::TRANSFER_ENCODING
+            });
+            let offers = self.headers.iter().any(|(name, _)| *name == header::UPGRADE);
+            if offers && !self.body.is_upgrade() {
+                // Without it the field is meant for somebody else (RFC 9110 §7.8).
+                let option = HeaderValue::from_static("upgrade");
+                self.headers.push((header::CONNECTION, option));
+            }
+            self.framed = false;
+        }
+    }
+
     /// Writes the header fields but for those the connection writes itself.
     #[inline]
     pub(crate) fn write_fields(&self, fields: &mut Fields<'_>) {
@@ -258,12 +391,35 @@ impl Response {
     }
 }
 
+/// What a request says about the answers it can have.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    /// Its answer has no content.
+    pub(crate) is_head: bool,
+    /// All of its content has come.
+    pub(crate) is_complete: bool,
+    /// The protocols it offers to go on with, in a list (RFC 9110 §7.8).
+    pub(crate) upgrade: &'a [u8],
+}
+
+/// The members of a list in a field's value.
+fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
 /// Whether a field is written by the connection, which alone knows what belongs there.
 fn is_servers_own(name: &HeaderName) -> bool {
+    *name == header::CONNECTION
+        || *name == header::DATE
+        || *name == "keep-alive"
+        || *name == "proxy-connection"
+}
+
+/// Whether what a field says has to agree with how the connection frames the response.
+fn is_framing(name: &HeaderName) -> bool {
     *name == header::CONTENT_LENGTH
         || *name == header::TRANSFER_ENCODING
-        || *name == header::CONNECTION
-        || *name == header::DATE
+        || *name == header::UPGRADE
 }
 
 impl fmt::Debug for Response {

@@ -84,6 +84,7 @@ pub struct Router {
     pub(super) middleware: Vec<Arc<Layer>>,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) wants_peer: bool,
+    pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
 }
 
@@ -274,6 +275,32 @@ impl Router {
     #[must_use]
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
+        self
+    }
+
+    /// Puts a Tokio runtime around plain handlers and hooks, so that they can spawn tasks and make timers:
+    /// `tokio::spawn`, `tokio::task::spawn_local`, `tokio::runtime::Handle::current`.
+    ///
+    /// An application has one anyway if a handler is an `async fn` or takes a
+    /// [`BodyStream`](super::BodyStream), or if there is middleware; and a worker gets one with the first
+    /// streamed answer or upgraded connection. It costs a worker that waits a few system calls more, so an
+    /// application of plain handlers has none unless it asks. Each worker has a runtime of its own, on its
+    /// own thread; [`blocking`](super::blocking) handlers run outside of it.
+    ///
+    /// ```
+    /// use highwater::{Router, StatusCode};
+    ///
+    /// fn notify() -> StatusCode {
+    ///     tokio::task::spawn_local(async { /* tell somebody */ });
+    ///     StatusCode::ACCEPTED
+    /// }
+    ///
+    /// let app = Router::new().runtime().post("/notify", notify);
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn runtime(mut self) -> Self {
+        self.wants_runtime = true;
         self
     }
 

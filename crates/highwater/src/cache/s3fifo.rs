@@ -20,6 +20,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -92,6 +93,34 @@ enum Queue {
     Main,
 }
 
+/// What a key takes up: itself, or what it points to if that is more. A `String` that is asked for as such
+/// says nothing of its text by its size; but it hashes all of it.
+fn key_bytes<Q: Hash + ?Sized>(key: &Q) -> usize {
+    let mut pointed_to = Slices(0);
+    key.hash(&mut pointed_to);
+    size_of_val(key).max(pointed_to.0)
+}
+
+/// Counts the bytes of the slices that are hashed. Numbers stand in the key itself.
+struct Slices(usize);
+
+impl Hasher for Slices {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    fn write_u8(&mut self, _: u8) {}
+    fn write_u16(&mut self, _: u16) {}
+    fn write_u32(&mut self, _: u32) {}
+    fn write_u64(&mut self, _: u64) {}
+    fn write_u128(&mut self, _: u128) {}
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
 /// A bounded table of answers, found by their key's hash. The hash has 64 bits and is keyed at
 /// random, so two keys under one hash hardly occur; if they do, they displace each other.
 pub(super) struct S3Fifo<K> {
@@ -146,9 +175,9 @@ impl<K> S3Fifo<K> {
     pub(super) fn insert<Q>(&mut self, hash: u64, key: &Q, version: u64, bytes: Bytes)
     where
         K: Borrow<Q>,
-        Q: Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let size = size_of_val(key) + bytes.len() + OVERHEAD_BYTES;
+        let size = key_bytes(key) + bytes.len() + OVERHEAD_BYTES;
         let present = self.slots.get(&hash);
         let same = present.is_some_and(|slot| slot.key.borrow() == key);
         if same && present.is_some_and(|slot| slot.answer.version >= version) {

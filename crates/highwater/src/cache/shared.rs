@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use bytes::Bytes;
 
@@ -115,7 +116,7 @@ impl<K> Ticket<'_, K> {
     pub(super) fn publish<Q>(mut self, bytes: Bytes) -> Bytes
     where
         K: Borrow<Q>,
-        Q: Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let Flight { key, version, .. } = &*self.flight;
         lock(self.shard).answers.insert(self.hash, key.borrow(), *version, bytes.clone());

@@ -334,3 +334,31 @@ fn keys_of_other_types() {
     assert_eq!(cache.get_or_build(&7, 1, || "seven".into()), "seven");
     assert_eq!(cache.get_or_build(&7, 1, never), "seven");
 }
+
+/// Purpose: long keys count whatever they are asked for as, so that many of them do not take more memory than
+/// the cache was given.
+#[test]
+fn long_keys_count_as_long() {
+    let long = "k".repeat(10_000);
+    let charged = |ask: &dyn Fn(&Cache<String>)| {
+        let cache = Cache::<String>::new(CacheLimits::default());
+        ask(&cache);
+        cache.stats().bytes
+    };
+    let as_str = charged(&|cache| {
+        cache.get_or_build(long.as_str(), 1, || Bytes::from_static(b"x"));
+    });
+    let as_string = charged(&|cache| {
+        cache.get_or_build(&long, 1, || Bytes::from_static(b"x"));
+    });
+    assert!(as_str >= long.len());
+    assert_eq!(as_string, as_str);
+    let cache = Cache::<(String, u64)>::new(CacheLimits::default());
+    cache.get_or_build(&(long.clone(), 7), 1, || Bytes::from_static(b"x"));
+    assert!(cache.stats().bytes >= long.len());
+    let cache = Cache::<String>::new(CacheLimits { answers_max: 32, bytes_max: 100_000 });
+    for n in 0..100 {
+        cache.get_or_build(&format!("{n}{long}"), 1, || Bytes::from_static(b"x"));
+    }
+    assert!(cache.stats().answers < 10, "{:?}", cache.stats());
+}

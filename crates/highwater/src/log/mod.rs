@@ -27,8 +27,8 @@
 mod line;
 mod writer;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::writer::Writer;
@@ -42,6 +42,9 @@ pub const BURST: u32 = 5;
 
 /// After this, one place in the code may warn again.
 pub const PERIOD: Duration = Duration::from_secs(10);
+
+/// How long the end of a program may wait for its last lines to be written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the log is written to standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,12 +61,69 @@ pub enum LogFormat {
 /// Text, until somebody chooses.
 static FORMAT: AtomicU8 = AtomicU8::new(LogFormat::Text as u8);
 
-/// Starts with the first line.
-static WRITER: OnceLock<Writer> = OnceLock::new();
+/// The one log of the process: there is one standard error.
+static LOG: Mutex<Log> = Mutex::new(Log { writer: None, sessions: Vec::new(), opened: 0 });
 
-/// Chooses the format of the lines that follow. A server does, by its `--log`.
+struct Log {
+    /// Starts with the first line, and ends with the last session.
+    writer: Option<Arc<Writer>>,
+    /// Those who log for as long as they live, by number, the oldest first, and how each wants it.
+    sessions: Vec<(u64, LogFormat)>,
+    opened: u64,
+}
+
+impl Log {
+    fn lock() -> MutexGuard<'static, Log> {
+        // Nothing panics while it holds the lock.
+        LOG.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The oldest session decides, unless it says nothing at all: one server can neither change another's
+    /// log nor silence it.
+    fn settle(&self) {
+        let mut formats = self.sessions.iter().map(|(_, format)| *format);
+        if let Some(format) = formats.clone().find(|&format| format != LogFormat::Off) {
+            set_format(format);
+        } else if formats.next().is_some() {
+            set_format(LogFormat::Off);
+        }
+    }
+}
+
+/// Chooses the format of the lines that follow. A server does, by its `--log`; while several servers live
+/// in one process, the one that began first decides, unless it wants no log.
 pub fn set_format(format: LogFormat) {
     FORMAT.store(format as u8, Relaxed);
+}
+
+/// A server's share of the log. What writes it ends with the last of them.
+#[derive(Debug)]
+pub(crate) struct Session(u64);
+
+impl Session {
+    /// From now on somebody logs who wants `format`.
+    pub(crate) fn open(format: LogFormat) -> Session {
+        let mut log = Log::lock();
+        log.opened += 1;
+        let number = log.opened;
+        log.sessions.push((number, format));
+        log.settle();
+        Session(number)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut log = Log::lock();
+        log.sessions.retain(|(number, _)| *number != self.0);
+        log.settle();
+        let writer = if log.sessions.is_empty() { log.writer.take() } else { None };
+        drop(log);
+        // Somebody may be writing a line in this moment; then it is his to end it.
+        if let Some(mut writer) = writer.and_then(Arc::into_inner) {
+            writer.stop(FLUSH_PATIENCE);
+        }
+    }
 }
 
 fn format() -> LogFormat {
@@ -81,8 +141,9 @@ fn now() -> u64 {
 /// Waits until everything logged so far is written, but no longer than a second. To be called right
 /// before the process ends.
 pub fn flush() {
-    if let Some(writer) = WRITER.get() {
-        writer.flush(Duration::from_secs(1));
+    let writer = Log::lock().writer.clone();
+    if let Some(writer) = writer {
+        writer.flush(FLUSH_PATIENCE);
     }
 }
 
@@ -131,7 +192,8 @@ pub fn write(level: Level, site: Option<&Site>, message: &str, fields: &[(&str, 
     if suppressed > 0 {
         line.field("suppressed", &Value::from(suppressed));
     }
-    let writer = WRITER.get_or_init(|| Writer::start(Box::new(std::io::stderr())));
+    let start = || Arc::new(Writer::start(Box::new(std::io::stderr())));
+    let writer = Arc::clone(Log::lock().writer.get_or_insert_with(start));
     writer.write(line.end());
 }
 

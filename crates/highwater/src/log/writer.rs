@@ -2,13 +2,15 @@
 //!
 //! A thread writes; whoever logs only puts the line into a bounded queue. If the reader of standard
 //! error is slower than that, lines are dropped, counted, and the count is written once there is
-//! room again. The thread lives as long as the process.
+//! room again. The thread ends when its writer is stopped.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use highwater_sys::capability::{self, Capability};
 
 use super::line::{self, Level, Value};
 
@@ -18,7 +20,7 @@ const LINES_MAX: usize = 1024;
 /// Gets lines out.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    has_thread: bool,
+    thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -34,6 +36,8 @@ struct Queue {
     dropped: u64,
     /// What was taken from the queue is not out yet.
     writing: bool,
+    /// The thread ends when all is written.
+    stopped: bool,
 }
 
 impl Writer {
@@ -47,13 +51,13 @@ impl Writer {
         });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("highwater-log".to_owned());
-        let has_thread = thread.spawn(move || theirs.run()).is_ok();
-        Writer { shared, has_thread }
+        let thread = thread.spawn(move || theirs.run()).ok();
+        Writer { shared, thread }
     }
 
     /// Takes on a line, which includes its end.
     pub(super) fn write(&self, line: String) {
-        if !self.has_thread {
+        if self.thread.is_none() {
             return self.shared.write(&line);
         }
         let mut queue = self.shared.queue();
@@ -65,11 +69,34 @@ impl Writer {
         }
     }
 
+    /// Ends once everything taken on is written, for which it waits for `patience` at most: what a stuck
+    /// reader keeps from being written by then is written when it goes on.
+    pub(super) fn stop(&mut self, patience: Duration) {
+        self.flush(patience);
+        let mut queue = self.shared.queue();
+        queue.stopped = true;
+        let is_done = !queue.writing && queue.lines.is_empty();
+        drop(queue);
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && is_done
+        {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+
     /// Waits until everything taken on so far is written, for `patience` at most.
     pub(super) fn flush(&self, patience: Duration) {
         let unwritten = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
         let queue = self.shared.queue();
         drop(self.shared.changed.wait_timeout_while(queue, patience, unwritten));
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
     }
 }
 
@@ -84,10 +111,15 @@ impl Shared {
         let _ = out.write_all(line.as_bytes());
     }
 
-    fn run(&self) -> ! {
+    fn run(&self) {
+        // It needs no rights. Where the system forbids to give them up, the workers say so.
+        let _ = capability::give_up(&Capability::ALL);
         let mut queue = self.queue();
         loop {
             while queue.lines.is_empty() {
+                if queue.stopped {
+                    return;
+                }
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
             let mut lines = std::mem::take(&mut queue.lines);
@@ -161,6 +193,21 @@ mod tests {
         assert_eq!((&*lines[0], &*lines[1]), ("first\n", "0\n"));
         assert_eq!(lines[LINES_MAX], format!("{}\n", LINES_MAX - 1));
         assert!(lines[LINES_MAX + 1].ends_with("WARN  log lines were dropped count=3\n"));
+    }
+
+    /// Purpose: a writer that is stopped has written everything, and leaves no thread behind.
+    #[test]
+    fn stopping_writes_everything() {
+        let (allow, allowed) = mpsc::channel();
+        let (taken, lines) = mpsc::channel();
+        let mut writer = Writer::start(Box::new(Reluctant { allowed, taken }));
+        for _ in 0..3 {
+            allow.send(()).expect("the thread lives");
+            writer.write("a line\n".to_owned());
+        }
+        writer.stop(Duration::from_secs(20));
+        assert_eq!(lines.try_iter().count(), 3);
+        assert!(writer.thread.is_none() && Arc::strong_count(&writer.shared) == 1);
     }
 
     /// Purpose: a reader that is stuck for good delays the end of the process no more than allowed.

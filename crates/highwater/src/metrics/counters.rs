@@ -88,6 +88,19 @@ pub(super) const STATUS_MIN: u16 = 100;
 pub(super) const STATUS_MAX: u16 = 599;
 const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
 
+/// What a worker knows of its queue, as of its last turn.
+#[derive(Debug, Default)]
+pub(crate) struct QueueState {
+    /// Requests that wait for their turn.
+    pub(crate) waiting: Tally,
+    /// 1 while the queue stands, else 0.
+    pub(crate) stands: Tally,
+    /// What a request costs the worker lately; 0 if that is not known.
+    pub(crate) cost_nanos: Tally,
+    /// Time so far in which nothing waited.
+    pub(crate) empty_nanos: Tally,
+}
+
 /// One worker's counters. Written by that worker alone, read by anybody.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -107,10 +120,14 @@ pub struct WorkerMetrics {
     pub latency_nanos: Tally,
     /// How long requests waited for their turn.
     pub queue_delay: QueueDelay,
-    /// Connections with work now.
+    /// Connections with work now: they want the worker's time, or an answer that is being made.
     pub(crate) in_flight: Tally,
-    /// The most of them at once since [`WorkerMetrics::take_in_flight_max`].
-    in_flight_max: AtomicU32,
+    /// Those of them that count as load, whatever that is to the limiter.
+    pub(crate) load: Tally,
+    /// The most of those at once since [`WorkerMetrics::take_load_max`].
+    load_max: AtomicU32,
+    /// What the worker knows of its queue.
+    pub(crate) queue: QueueState,
     pub(super) turns: Tally,
     pub(super) events: Tally,
     pub(super) busy_nanos: Tally,
@@ -137,7 +154,9 @@ impl WorkerMetrics {
             latency_nanos: Tally::default(),
             queue_delay: QueueDelay::default(),
             in_flight: Tally::default(),
-            in_flight_max: AtomicU32::new(0),
+            load: Tally::default(),
+            load_max: AtomicU32::new(0),
+            queue: QueueState::default(),
             turns: Tally::default(),
             events: Tally::default(),
             busy_nanos: Tally::default(),
@@ -213,20 +232,25 @@ impl WorkerMetrics {
         self.rejections[rejection.index()].add(1);
     }
 
-    /// Says how many connections have work.
+    /// Says how many connections count as load.
     #[inline]
-    pub(crate) fn set_in_flight(&self, count: u32) {
-        self.in_flight.set(u64::from(count));
-        if count > self.in_flight_max.load(Relaxed) {
-            self.in_flight_max.store(count, Relaxed);
+    pub(crate) fn set_load(&self, count: u32) {
+        self.load.set(u64::from(count));
+        if count > self.load_max.load(Relaxed) {
+            self.load_max.store(count, Relaxed);
         }
     }
 
-    /// The most connections with work at once since this was last asked. For one asker; a peak that
-    /// falls into the very moment of asking may be reported twice, or as what there is now.
-    pub(crate) fn take_in_flight_max(&self) -> u32 {
-        let now = u32::try_from(self.in_flight.get()).unwrap_or(u32::MAX);
-        self.in_flight_max.swap(now, Relaxed).max(now)
+    /// The most load at once since this was last asked. For one asker; a peak that falls into the very
+    /// moment of asking may be reported twice, or as what there is now.
+    pub(crate) fn take_load_max(&self) -> u32 {
+        let now = u32::try_from(self.load.get()).unwrap_or(u32::MAX);
+        self.load_max.swap(now, Relaxed).max(now)
+    }
+
+    /// Work turned away so far because there was more than the workers can do.
+    pub(crate) fn refused_for_load(&self) -> u64 {
+        Rejection::FOR_LOAD.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
     /// Work turned away so far for there being too much of it.
@@ -234,9 +258,9 @@ impl WorkerMetrics {
         Rejection::SHED.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
-    /// Of those, the ones that had been waiting in the queue.
+    /// Of those refused for load, the ones that had been waiting in the queue.
     pub(crate) fn dropped(&self) -> u64 {
-        let queue = [Rejection::QueueDelay, Rejection::QueueDeadline, Rejection::QueueHungUp];
+        let queue = [Rejection::QueueDelay, Rejection::RequestPriority];
         queue.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 

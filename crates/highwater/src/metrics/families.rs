@@ -4,6 +4,7 @@
 //! and autoscalers. [`NAMES`] lists them all, and a test holds the two together.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use highwater_core::time::Instant;
 
@@ -13,7 +14,7 @@ use super::process::Process;
 use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 38] = [
+pub(super) const NAMES: [&str; 41] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -21,11 +22,13 @@ pub(super) const NAMES: [&str; 38] = [
     "http_responses_total",
     "http_rejections_total",
     "http_timeouts_total",
+    "http_handler_panics_total",
     "http_bytes_read_total",
     "http_bytes_written_total",
     "http_connections_total",
     "http_connections_active",
     "http_connections_in_flight",
+    "http_body_memory_bytes",
     "http_goodput_total",
     "http_queue_delay_seconds",
     "http_scaling_connection_limit",
@@ -45,6 +48,7 @@ pub(super) const NAMES: [&str; 38] = [
     "highwater_worker_busy_ratio",
     "highwater_worker_turns_total",
     "highwater_worker_events_total",
+    "highwater_worker_failures_total",
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
@@ -62,13 +66,21 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         let admission = metrics.admission.get().map(|admission| (admission.0)());
         requests(&mut page, server, &rates);
         refusals(&mut page, server, &admission.unwrap_or_default());
+        panics(&mut page, metrics);
         connections(&mut page, server);
+        let held = metrics.body_memory.get().map_or(0, |held| held.load(Relaxed));
+        let help = "Memory held for bodies of requests; --body-memory-max bounds it.";
+        page.single("http_body_memory_bytes", help, Kind::Gauge, held);
         if let Some(admission) = admission {
             scaling(&mut page, server, &admission);
         }
         let uptime = (now - server.since).as_secs_f64();
         page.single("http_uptime_seconds", "Time since the server began.", Kind::Gauge, uptime);
         workers(&mut page, server, &rates);
+        let help =
+            "Workers that died: a panic escaped, or their driver failed. The server stops then.";
+        let failures = metrics.worker_failures.load(Relaxed);
+        page.single("highwater_worker_failures_total", help, Kind::Counter, failures);
     }
     build(&mut page, metrics);
     process(&mut page, &Process::read());
@@ -170,6 +182,12 @@ fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
     }
 }
 
+fn panics(page: &mut Page, metrics: &Inner) {
+    let help = "Panics that were caught in handlers and whatever else an application consists of.";
+    let count = metrics.panics.get().map_or(0, |panics| panics.load(Relaxed));
+    page.single("http_handler_panics_total", help, Kind::Counter, count);
+}
+
 fn connections(page: &mut Page, server: &Server) {
     let mut counter = |name, help, count| page.single(name, help, Kind::Counter, count);
     counter("http_bytes_read_total", "Bytes received.", server.sum(|worker| &worker.bytes_read));
@@ -179,7 +197,7 @@ fn connections(page: &mut Page, server: &Server) {
     counter("http_connections_total", "Connections accepted.", accepted);
     let active = server.sum(|worker| &worker.connections_active);
     page.single("http_connections_active", "Connections open now.", Kind::Gauge, active);
-    let help = "Connections with work: accepted, or with a request begun, and not yet answered.";
+    let help = "Connections with work: accepted, or with a request that is not yet answered.";
     let in_flight = server.sum(|worker| &worker.in_flight);
     page.single("http_connections_in_flight", help, Kind::Gauge, in_flight);
 }
@@ -193,11 +211,12 @@ pub(super) fn total_rejections(server: &Server, scaling: &Scaling) -> u64 {
 fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let signals = &scaling.signals;
     let mut gauge = |name, help, value: f64| page.single(name, help, Kind::Gauge, value);
-    let help = "Connections that may have work at once.";
+    let help =
+        "Connections that may want the workers' time at once; 1048576 while no queue stands.";
     gauge("http_scaling_connection_limit", help, scaling.limit.into());
-    let help = "How many more connections with work the limit leaves room for.";
+    let help = "How many more of them the limit leaves room for.";
     gauge("http_scaling_connection_headroom", help, signals.headroom.into());
-    let help = "Connections with work, of those that may have, 0 to 1.";
+    let help = "The part of the workers' time, or of the limit's places, that is used, 0 to 1.";
     gauge("http_scaling_saturation_ratio", help, signals.saturation_ratio);
     let help = "Work offered over work that can be done, counting every attempt; not capped at 1.";
     gauge("http_scaling_demand_ratio", help, signals.demand_ratio);
@@ -210,7 +229,7 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let help = "Connections and requests turned away for there being too many.";
     let name = "http_scaling_total_rejections";
     page.single(name, help, Kind::Untyped, total_rejections(server, scaling));
-    let help = "CPU time spent on turning connections and requests away.";
+    let help = "CPU time spent on turning connections and requests away: estimated, by what each way costs.";
     let name = "http_shed_cpu_seconds_total";
     page.single(name, help, Kind::Counter, scaling.shed_cpu_seconds);
 }

@@ -26,12 +26,13 @@ mod sampler;
 mod scaling;
 mod totals;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::{fmt, io, time};
 
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
@@ -69,6 +70,9 @@ struct Inner {
     transport: OnceLock<Transport>,
     gate: OnceLock<Gate>,
     admission: OnceLock<Admission>,
+    worker_failures: AtomicU64,
+    panics: OnceLock<Arc<AtomicU64>>,
+    body_memory: OnceLock<Arc<AtomicU64>>,
     sampled: Mutex<Sampled>,
 }
 
@@ -129,6 +133,9 @@ impl Metrics {
             transport: OnceLock::new(),
             gate: OnceLock::new(),
             admission: OnceLock::new(),
+            worker_failures: AtomicU64::new(0),
+            panics: OnceLock::new(),
+            body_memory: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -202,6 +209,11 @@ impl Metrics {
         self.sample(self.now());
     }
 
+    /// Whether a server counts in it, or tried to.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.server.get().is_some()
+    }
+
     /// The counters of worker `index`, for that worker to write.
     ///
     /// # Panics
@@ -217,6 +229,11 @@ impl Metrics {
         let _ = self.0.transport.set(transport);
     }
 
+    /// Counts a worker that died.
+    pub(crate) fn worker_failed(&self) {
+        self.0.worker_failures.fetch_add(1, Relaxed);
+    }
+
     /// Says what keeps excess work out and why that, and what finds the limit. The first word counts.
     pub(crate) fn gate(&self, mechanism: &str, reason: &str, limiter: &str) {
         let _ = self.0.gate.set(Gate {
@@ -230,6 +247,16 @@ impl Metrics {
     /// first word counts.
     pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
         let _ = self.0.admission.set(Admission(Box::new(read)));
+    }
+
+    /// Says where the panics of handlers are counted. The first word counts.
+    pub(crate) fn panics(&self, count: Arc<AtomicU64>) {
+        let _ = self.0.panics.set(count);
+    }
+
+    /// Names where the memory is counted that bodies of requests take up. The first word counts.
+    pub(crate) fn body_memory(&self, held: Arc<AtomicU64>) {
+        let _ = self.0.body_memory.set(held);
     }
 
     /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.
@@ -248,6 +275,8 @@ impl Metrics {
         let stop = Arc::new(AtomicBool::new(false));
         let (metrics, stopped) = (self.clone(), Arc::clone(&stop));
         let run = move || {
+            // It needs no rights. Where the system forbids to give them up, the workers say so.
+            let _ = capability::give_up(&Capability::ALL);
             while !stopped.load(Relaxed) {
                 metrics.sample(metrics.now());
                 thread::park_timeout(sampler::PERIOD);

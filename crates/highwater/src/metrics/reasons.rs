@@ -16,13 +16,21 @@ pub enum Timeout {
     Idle,
     /// The peer did not take what was sent.
     Write,
+    /// The peer had finished sending, and nothing of its answer moved.
+    HalfClosed,
     /// Still unfinished when the drain's time was up.
     Drain,
 }
 
 impl Timeout {
-    pub(super) const ALL: [Timeout; 5] =
-        [Timeout::Header, Timeout::Body, Timeout::Idle, Timeout::Write, Timeout::Drain];
+    pub(super) const ALL: [Timeout; 6] = [
+        Timeout::Header,
+        Timeout::Body,
+        Timeout::Idle,
+        Timeout::Write,
+        Timeout::HalfClosed,
+        Timeout::Drain,
+    ];
 
     /// The value of the label `kind`.
     pub const fn name(self) -> &'static str {
@@ -31,6 +39,7 @@ impl Timeout {
             Timeout::Body => "body",
             Timeout::Idle => "idle",
             Timeout::Write => "write",
+            Timeout::HalfClosed => "half_closed",
             Timeout::Drain => "drain",
         }
     }
@@ -70,13 +79,15 @@ pub enum Rejection {
     RequestPriority,
     /// A request was refused after parsing, by `--shed app`.
     RequestApp,
+    /// A body was refused at `--body-memory-max`.
+    RequestMemory,
     /// A request was refused by the protocol engine.
     Request(Reject),
 }
 
 impl Rejection {
     /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
-    pub(super) const LABELS: [(&str, &str); 17] = [
+    pub(super) const LABELS: [(&str, &str); 18] = [
         ("accept", "descriptors"),
         ("accept", "memory"),
         ("accept", "other"),
@@ -94,6 +105,7 @@ impl Rejection {
         ("request", "limit"),
         ("request", "priority"),
         ("request", "app"),
+        ("request", "memory"),
     ];
 
     pub(super) const fn index(self) -> usize {
@@ -108,6 +120,7 @@ impl Rejection {
             Rejection::RequestLimit => 14,
             Rejection::RequestPriority => 15,
             Rejection::RequestApp => 16,
+            Rejection::RequestMemory => 17,
             Rejection::Request(reject) => match reject.status() {
                 408 => 5,
                 413 => 6,
@@ -129,6 +142,16 @@ impl Rejection {
         Rejection::RequestPriority,
         Rejection::RequestApp,
     ];
+
+    /// Whether it says that there is more work than the workers can do. A client that has gone, a deadline
+    /// of the client's own and the limit of a route do not.
+    pub(crate) const fn is_for_load(self) -> bool {
+        matches!(self, Rejection::QueueDelay | Rejection::RequestPriority | Rejection::RequestApp)
+    }
+
+    /// The same as a list.
+    pub(super) const FOR_LOAD: [Rejection; 3] =
+        [Rejection::QueueDelay, Rejection::RequestPriority, Rejection::RequestApp];
 
     /// The value of the label `layer`: `accept`, `queue` or `request`.
     pub const fn layer(self) -> &'static str {

@@ -17,7 +17,7 @@ pub struct Signals {
     pub demand_ratio_min: f64,
     /// Whether this server was asked for more than it can do, and has not been calm since.
     pub needs_scaleout: bool,
-    /// In flight over the limit, 0 to 1.
+    /// How much of what is scarcest is used, the workers' time or the places under the limit, 0 to 1.
     pub saturation_ratio: f64,
     /// How many more connections with work the limit leaves room for.
     pub headroom: u32,
@@ -30,9 +30,9 @@ pub struct Signals {
 pub(crate) struct Scaling {
     /// What is to be concluded.
     pub(crate) signals: Signals,
-    /// How many connections may have work.
+    /// How much load there may be, in connections.
     pub(crate) limit: u32,
-    /// How many have.
+    /// How much there is.
     pub(crate) in_flight: u32,
     /// Connections that the kernel's gate answered with a reset.
     pub(crate) reset: u64,

@@ -49,7 +49,8 @@ fn busy_server() -> Metrics {
         worker.rejected(Rejection::QueueDelay);
         worker.good.add(4);
         worker.queue_delay.record(2_000_000, 3);
-        worker.set_in_flight(6);
+        worker.in_flight.set(6);
+        worker.set_load(6);
         worker.timeout(Timeout::Idle);
         worker.turn(Duration::from_micros(80), 6);
     }

@@ -21,18 +21,30 @@ pub(crate) struct Totals {
     at: Instant,
     completed: u64,
     good: u64,
-    /// Turned away by the workers, and of those the ones that had been waiting in their queue.
+    /// Turned away by the workers; of those the ones that were refused for load, and the ones that had
+    /// been waiting in their queue.
     shed: u64,
+    refused: u64,
     dropped: u64,
     /// Connections accepted.
     pub(crate) connections: u64,
-    in_flight: u32,
-    in_flight_max: u32,
+    load: u32,
+    load_max: u32,
+    queues: Vec<Queue>,
     queued: u64,
     queue_nanos: u64,
     queue_nanos_min: Option<u64>,
     latency_nanos: u64,
     workers: Vec<Busy>,
+}
+
+/// What one worker knows of its queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    waiting: u64,
+    stands: bool,
+    cost_nanos: u64,
+    empty_nanos: u64,
 }
 
 impl Metrics {
@@ -47,9 +59,9 @@ impl Server {
         let sum =
             |of: fn(&WorkerMetrics) -> u64| self.workers.iter().map(|worker| of(worker)).sum();
         let count = |of: fn(&WorkerMetrics) -> &Tally| self.sum(of);
-        let (mut in_flight_max, mut queue_nanos_min) = (0_u32, None::<u64>);
+        let (mut load_max, mut queue_nanos_min) = (0_u32, None::<u64>);
         for worker in &self.workers {
-            in_flight_max = in_flight_max.saturating_add(worker.take_in_flight_max());
+            load_max = load_max.saturating_add(worker.take_load_max());
             let least = worker.queue_delay.take_min();
             queue_nanos_min = queue_nanos_min.into_iter().chain(least).min();
         }
@@ -58,10 +70,12 @@ impl Server {
             completed: sum(WorkerMetrics::completed),
             good: count(|worker| &worker.good),
             shed: sum(WorkerMetrics::shed),
+            refused: sum(WorkerMetrics::refused_for_load),
             dropped: sum(WorkerMetrics::dropped),
             connections: count(|worker| &worker.connections),
-            in_flight: u32::try_from(count(|worker| &worker.in_flight)).unwrap_or(u32::MAX),
-            in_flight_max,
+            load: u32::try_from(count(|worker| &worker.load)).unwrap_or(u32::MAX),
+            load_max,
+            queues: self.workers.iter().map(|worker| Queue::of(worker)).collect(),
             queued: sum(|worker| worker.queue_delay.count()),
             queue_nanos: count(|worker| &worker.queue_delay.nanos),
             queue_nanos_min,
@@ -79,19 +93,25 @@ impl Totals {
         let completed = self.completed.saturating_sub(before.completed);
         let mean = |sum: u64, count: u64| Duration::from_nanos(sum.checked_div(count).unwrap_or(0));
         let queued = self.queued.saturating_sub(before.queued);
-        let shed = self.shed.saturating_sub(before.shed);
+        let refused = self.refused.saturating_sub(before.refused);
         let ratios = self.workers.iter().zip(&before.workers);
         let busy: f64 = ratios.map(|(now, before)| now.ratio_since(*before, span)).sum();
+        let queues = Queues::since(&self.queues, &before.queues, span);
         Sample {
             span,
             completed,
             good: self.good.saturating_sub(before.good).min(completed),
-            refused: shed,
-            dropped: self.dropped.saturating_sub(before.dropped).min(shed),
+            refused,
+            dropped: self.dropped.saturating_sub(before.dropped).min(refused),
             started: queued,
+            workers: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
+            standing: queues.standing,
+            cost: queues.cost,
+            queued: queues.waiting,
+            empty: queues.empty,
             // Two instants are a poor mean, but those of one second are ten.
-            in_flight: self.in_flight.midpoint(before.in_flight),
-            in_flight_max: self.in_flight_max,
+            in_flight: self.load.midpoint(before.load),
+            in_flight_max: self.load_max,
             queue_delay_min: Duration::from_nanos(self.queue_nanos_min.unwrap_or(0)),
             queue_delay_mean: mean(self.queue_nanos.saturating_sub(before.queue_nanos), queued),
             latency_mean: mean(self.latency_nanos.saturating_sub(before.latency_nanos), completed),
@@ -102,6 +122,48 @@ impl Totals {
     /// Whether nothing has happened since `before`, and nothing is under way.
     pub(crate) fn is_idle_since(&self, before: &Totals) -> bool {
         let counts = |totals: &Totals| (totals.completed, totals.shed, totals.connections);
-        self.in_flight == 0 && self.in_flight_max == 0 && counts(self) == counts(before)
+        self.load == 0 && self.load_max == 0 && counts(self) == counts(before)
+    }
+}
+
+impl Queue {
+    fn of(worker: &WorkerMetrics) -> Queue {
+        Queue {
+            waiting: worker.queue.waiting.get(),
+            stands: worker.queue.stands.get() != 0,
+            cost_nanos: worker.queue.cost_nanos.get(),
+            empty_nanos: worker.queue.empty_nanos.get(),
+        }
+    }
+}
+
+/// The same of all workers, of those that matter: the ones whose queue stands, or all if none does.
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: u32,
+    standing: u32,
+    cost: Duration,
+    empty: f32,
+}
+
+impl Queues {
+    fn since(now: &[Queue], before: &[Queue], span: Duration) -> Queues {
+        let standing = now.iter().filter(|queue| queue.stands).count();
+        let matters = |queue: &Queue| queue.stands || standing == 0;
+        let waiting: u64 = now.iter().map(|queue| queue.waiting).sum();
+        let (mut known, mut cost, mut counted, mut empty) = (0, 0, 0_u32, 0.0);
+        for (now, before) in now.iter().zip(before).filter(|(now, _)| matters(now)) {
+            known += u64::from(now.cost_nanos > 0);
+            cost += now.cost_nanos;
+            counted += 1;
+            empty += now.empty_nanos.saturating_sub(before.empty_nanos) as f64;
+        }
+        let time = span.as_nanos() as f64 * f64::from(counted);
+        Queues {
+            waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+            standing: u32::try_from(standing).unwrap_or(u32::MAX),
+            cost: Duration::from_nanos(cost.checked_div(known).unwrap_or(0)),
+            empty: if time > 0.0 { (empty / time).min(1.0) as f32 } else { 0.0 },
+        }
     }
 }

@@ -136,7 +136,7 @@ impl<D: Driver> Worker<D> {
         // Taken in any case: by the next turn there may be room again.
         let out_of_something = std::mem::take(&mut state.evict);
         if full || out_of_something {
-            self.evict();
+            if state.bounds.newest_win { self.make_room() } else { self.evict() }
         }
         self.fit_backlog();
         let state = &mut self.state;

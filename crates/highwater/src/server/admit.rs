@@ -105,6 +105,11 @@ impl Pace {
         self.grant(now, 1);
     }
 
+    /// Thinking may take its time once more, from `now` on.
+    fn extend(&mut self, now: Instant) {
+        self.until = self.until.max(now + self.think_max);
+    }
+
     /// Nothing more is started in this turn.
     fn stop(&mut self) {
         self.granted -= self.left;
@@ -201,7 +206,7 @@ impl AtHand {
             }
         }
         let permit = match app.is_limited(target) {
-            true => Some(app.enter(target).ok_or(Rejection::RequestLimit)?),
+            true => Some(app.enter(target, now).ok_or(Rejection::RequestLimit)?),
             false => None,
         };
         Ok(Admitted { deadline, permit })
@@ -264,7 +269,7 @@ impl<C: Clock> State<C> {
         self.refusals = self.refusals.wrapping_add(1);
         let refusal = app.refusal(target, self.refusals);
         metrics.rejected(rejection);
-        ledger.refused(metrics, slot, refusal.status());
+        ledger.refused(metrics, slot, refusal.status(), rejection.is_for_load());
         responder.fixed(&mut slot.connection, *now, refusal);
         self.follow(id, Rest::None);
     }
@@ -308,6 +313,8 @@ impl<D: Driver> Worker<D> {
             return;
         }
         let mut looked_at = 0;
+        // Tasks may have taken all the time there was; those who wait have their share.
+        self.state.pace.extend(self.state.now);
         while !self.state.queue.is_empty() {
             let Worker { driver, state } = self;
             state.now = state.clock.now();
@@ -318,10 +325,10 @@ impl<D: Driver> Worker<D> {
             let Some((entry, verdict)) = state.queue.pop(state.now, may_refuse) else { break };
             let Some(id) = state.lookup(entry.item) else { continue }; // It is gone.
             looked_at += 1;
-            let overdue = state.now - entry.ready > state.queue.target();
+            let overdue = state.queue.is_overdue(entry.ready, state.now);
             let slot = &mut state.slots[id.index()];
             let suspect = std::mem::take(&mut slot.suspect);
-            if (suspect || overdue && state.queue.is_overloaded())
+            if (suspect || overdue)
                 && may_refuse
                 && !slot.sending
                 && !slot.connection.has_output()
@@ -342,9 +349,9 @@ impl<D: Driver> Worker<D> {
         state.at_hand = AtHand::at_once(state.now);
     }
 
-    /// Whether requests wait for their turn.
+    /// Whether requests wait for their turn, or clients to be read from.
     pub(crate) fn has_backlog(&self) -> bool {
-        !self.state.queue.is_empty()
+        !self.state.queue.is_empty() || self.is_catching_up()
     }
 }
 

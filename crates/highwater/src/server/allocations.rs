@@ -13,7 +13,7 @@ use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener};
 
-use super::{Inbox, Pool, ServerConfig, Worker, WorkerParts};
+use super::{Bounds, Inbox, Pool, ServerConfig, Worker, WorkerParts};
 use crate::admission::gate::WorkerGate;
 use crate::app::{Path, Router};
 use crate::metrics::WorkerMetrics;
@@ -37,12 +37,14 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
         metrics: Arc::new(WorkerMetrics::new(app.endpoints().len())),
         app,
         gate: WorkerGate::open(),
+        patience: config.patience,
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
         // A machine that pauses this thread must not make a request wait for its turn.
         think_max: Duration::MAX,
+        bounds: Bounds::default(),
     };
-    let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::new(1, 1));
+    let mut worker = Worker::new(driver, parts, Inbox::new(Box::new(|| {})), Pool::deferred(1));
     let mut client = TcpStream::connect(address).expect("it listens");
     client.set_nonblocking(true).expect("a socket can be nonblocking");
     let mut exchange = || {

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_core::http1::Limits;
 use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{KeepAlive, Listener, cpu, limits};
 
 use super::accept::BACKLOG;
 use super::admit::THINK_MAX;
+use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
-use super::crew::{Crew, Post};
-use super::pool::Pool;
+use super::crew::{Crew, Post, Watch};
+use super::memory::BodyMemory;
+use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
 use super::port;
 use super::run::Phase;
 use super::transport::{self, Kind};
@@ -26,10 +27,6 @@ use crate::app::{App, BuildError, EndpointInfo, Router};
 use crate::metrics::{Metrics, Readiness, Sampler};
 use crate::{log, machine};
 
-/// Most threads for `blocking` handlers, and most jobs that wait for one; beyond it 503.
-const POOL_THREADS_MAX: usize = 32;
-const POOL_QUEUE_MAX: usize = 1024;
-
 /// How long a port may still be taken when we start. The kernel takes a process with an io_uring
 /// apart in the background: one that was killed has been seen to hold its port for some
 /// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
@@ -37,6 +34,9 @@ const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long to wait before trying again.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
+
+/// After the drain deadline, how long cut connections may take to be reported closed.
+const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// An HTTP server that is about to start.
 ///
@@ -89,7 +89,8 @@ impl Server {
     }
 
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
-    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once.
+    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once, and so does a further
+    /// SIGTERM, SIGINT or SIGQUIT while it drains.
     ///
     /// A program that starts threads of its own before this must hold the signals back before it
     /// does: see [`Running::until_signal`].
@@ -108,72 +109,111 @@ impl Server {
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
         let Server { router, config, readiness, metrics } = self;
-        log::set_format(config.log);
+        let log = log::Session::open(config.log);
+        if metrics.has_begun() {
+            return Err(ServerError::Metrics);
+        }
         let app = router.build().map_err(ServerError::Build)?;
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
+        let listeners = listen(&config, workers)?;
+        let address =
+            listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
         metrics.begin(&endpoint_names(&app), workers);
+        metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let listener = bind(config.listen)?;
-        let address =
-            listener.local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
-        let mut listeners = vec![listener];
-        for _ in 1..workers {
-            let another =
-                listeners[0].another().map_err(|error| ServerError::bind(address, error))?;
-            listeners.push(another);
-        }
-        let pool = Pool::new(POOL_THREADS_MAX, POOL_QUEUE_MAX);
         let wanted = wanted(&config, connections_max, workers);
         let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
-        let mut crew = Crew::new(Arc::clone(&phase));
-        for (index, listener) in listeners.into_iter().enumerate() {
-            crew.hire(Post {
-                name: format!("highwater-{index}"),
-                core: pinned_core(config.pin, workers, &cores, index),
-                kind: chosen.kind,
-                listener,
-                pool: pool.clone(),
-                gives_up_rights: opening.has_kernel_gate(),
-                parts: WorkerParts {
-                    app: app.clone(),
-                    limits: config.limits.clone(),
-                    connections_max: (connections_max / workers as u32).max(1),
-                    metrics: metrics.worker(index),
-                    gate: opening.worker(index, &metrics),
-                    queue_target: config.queue_target,
-                    deadline_max: config.deadline_max,
-                    think_max: THINK_MAX,
-                },
-            })?;
-        }
-        let admission = opening.start(&metrics, crew.alarm()).map_err(ServerError::Worker)?;
-        let observer = match config.metrics {
-            Some(wanted) => Some(Observer::start(wanted, &config, &metrics, &readiness)?),
-            None => None,
+        let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
+        let watch = watch.map_err(ServerError::Worker)?;
+        // From here on, whatever has been started is stopped if the rest fails.
+        let mut running = Running {
+            address,
+            drain_timeout: config.drain_timeout,
+            crew: Crew::new(phase, Arc::clone(&watch)),
+            watch,
+            observer: None,
+            readiness,
+            pool: Pool::new(POOL_THREADS_MAX, config.patience, POOL_QUEUE_MAX),
+            admission: None,
+            _sampler: sampler,
+            _log: log,
         };
+        let plan = Plan {
+            app: &app,
+            config: &config,
+            metrics: &metrics,
+            opening: &opening,
+            kind: chosen.kind,
+            cores: &cores,
+            workers,
+            connections_max,
+            body_memory: body_memory(&config, &metrics),
+        };
+        for (index, listener) in listeners.into_iter().enumerate() {
+            running.crew.hire(plan.post(index, listener, &running.pool))?;
+        }
+        running.watch.set_alarm(running.crew.alarm());
+        let admission =
+            opening.start(&metrics, running.crew.alarm()).map_err(ServerError::Worker)?;
+        running.admission = Some(admission);
+        if let Some(wanted) = config.metrics {
+            let watch = &running.watch;
+            let observer = Observer::start(wanted, &config, &metrics, &running.readiness, watch)?;
+            running.observer = Some(observer);
+        }
         log::info!(
             "serving",
             address = address,
             workers = workers,
             transport = chosen.kind.name(),
             reason = chosen.reason,
-            metrics = observer.as_ref().map(|observer| observer.address),
+            metrics = running.metrics_address(),
         );
-        Ok(Running {
-            address,
-            drain_timeout: config.drain_timeout,
-            crew,
-            observer,
-            readiness,
-            pool,
-            admission,
-            _sampler: sampler,
-        })
+        Ok(running)
+    }
+}
+
+/// What all workers of a server are made of.
+struct Plan<'s> {
+    app: &'s App,
+    config: &'s ServerConfig,
+    metrics: &'s Metrics,
+    opening: &'s Opening,
+    kind: Kind,
+    cores: &'s [usize],
+    workers: usize,
+    connections_max: u32,
+    body_memory: BodyMemory,
+}
+
+impl Plan<'_> {
+    fn post(&self, index: usize, listener: Listener, pool: &Pool) -> Post {
+        let Plan { app, config, metrics, opening, workers, .. } = *self;
+        Post {
+            name: format!("highwater-{index}"),
+            core: pinned_core(config.pin, workers, self.cores, index),
+            kind: self.kind,
+            listener,
+            pool: pool.clone(),
+            gives_up_rights: opening.has_kernel_gate(),
+            parts: WorkerParts {
+                app: app.clone(),
+                limits: config.limits.clone(),
+                connections_max: (self.connections_max / workers as u32).max(1),
+                metrics: metrics.worker(index),
+                gate: opening.worker(index, metrics),
+                patience: config.patience,
+                queue_target: config.queue_target,
+                deadline_max: config.deadline_max,
+                think_max: THINK_MAX,
+                bounds: Bounds { body_memory: self.body_memory.clone(), newest_win: false },
+            },
+        }
     }
 }
 
@@ -183,6 +223,14 @@ fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
 }
 
+/// The memory for bodies of requests, and the metric that tells how much of it is held.
+fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
+    let max = config.body_memory_max.unwrap_or_else(machine::body_memory);
+    let memory = BodyMemory::new(max);
+    metrics.body_memory(memory.held());
+    memory
+}
+
 fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
     Wanted {
         shed: config.shed,
@@ -190,6 +238,7 @@ fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted
         gate_refusal: config.gate_refusal,
         connection_limit: config.connection_limit,
         limiter: config.limiter,
+        patience: config.patience,
         queue_target: config.queue_target,
         connections_max,
         workers,
@@ -210,8 +259,29 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
 }
 
+/// One listener for each worker.
+fn listen(config: &ServerConfig, workers: usize) -> Result<Vec<Listener>, ServerError> {
+    let wanted = config.listen;
+    let mut listeners = vec![bind(wanted, config)?];
+    for _ in 1..workers {
+        let another = listeners[0].another().map_err(|error| ServerError::bind(wanted, error))?;
+        listeners.push(another);
+    }
+    Ok(listeners)
+}
+
 /// Listens, and waits a moment for a predecessor to let go of the port.
-fn bind(address: SocketAddr) -> Result<Listener, ServerError> {
+fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
+    let mut listener = bind_patiently(address)?;
+    if let Some(idle) = config.tcp_keep_alive {
+        // What a client is allowed before it counts as slow must not count as dead.
+        let keep_alive = KeepAlive { idle, unacknowledged_max: config.limits.write_timeout };
+        listener.keep_alive(keep_alive).map_err(|error| ServerError::bind(address, error))?;
+    }
+    Ok(listener)
+}
+
+fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
         match Listener::bind(address, BACKLOG) {
@@ -235,30 +305,33 @@ impl Observer {
         config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
+        watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted)?;
+        let listener = bind(wanted, config)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);
-        let mut crew = Crew::new(Arc::default());
+        let mut crew = Crew::new(Arc::default(), Arc::clone(watch));
         crew.hire(Post {
             name: "highwater-metrics".into(),
             core: None,
             // Whatever the others use: this must work wherever they do not.
             kind: Kind::Epoll,
             listener,
-            pool: Pool::new(1, 1),
+            pool: Pool::new(1, config.patience, 1),
             gives_up_rights: true,
             parts: WorkerParts {
                 app,
-                limits: Limits::default(),
-                connections_max: 64,
+                limits: port::limits(),
+                connections_max: port::connections_max(),
                 metrics: own.worker(0),
                 gate: WorkerGate::open(),
+                patience: config.patience,
                 queue_target: config.queue_target,
                 deadline_max: config.deadline_max,
                 think_max: THINK_MAX,
+                bounds: Bounds { newest_win: true, ..Bounds::default() },
             },
         })?;
         Ok(Observer { address, crew })
@@ -270,11 +343,14 @@ pub struct Running {
     address: SocketAddr,
     drain_timeout: Duration,
     crew: Crew,
+    watch: Arc<Watch>,
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
-    admission: AtWork,
+    admission: Option<AtWork>,
     _sampler: Sampler,
+    /// Last, since all of the above may have something to say when it ends.
+    _log: log::Session,
 }
 
 impl Running {
@@ -286,6 +362,12 @@ impl Running {
     /// The address of the metrics port, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.observer.as_ref().map(|observer| observer.address)
+    }
+
+    /// Whether a worker died: a panic escaped, or its driver failed. The server then drains by itself;
+    /// [`Running::stop`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.watch.has_failed()
     }
 
     /// Serves until one of `signals` comes, then drains as [`Server::run`] does.
@@ -307,45 +389,81 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// A worker's driver failed.
+    /// A worker failed: its driver, or a panic escaped. The server stops by itself then.
     pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
-        self.admission.give_up_rights();
-        loop {
-            match signals.wait_timeout(Duration::from_millis(500)) {
-                Ok(Some(signal)) => {
-                    log::info!("stopping", signal = %signal);
-                    if signal == Signal::Quit {
-                        self.drain_timeout = Duration::ZERO;
-                    }
-                    break;
+        if let Some(admission) = &self.admission {
+            admission.give_up_rights();
+        }
+        while !self.watch.has_failed() {
+            let waited = signals.wait_or(&self.watch.waker, None);
+            if let Some(signal) = waited.map_err(ServerError::signals)? {
+                log::info!("stopping", signal = %signal);
+                if signal == Signal::Quit {
+                    self.drain_timeout = Duration::ZERO;
                 }
-                Ok(None) if self.has_failed() => break,
-                Ok(None) => {}
-                Err(error) => return Err(ServerError::signals(error)),
+                break;
             }
         }
-        let outcome = self.stop();
+        let outcome = self.end(Some(signals));
         log::flush();
         outcome
-    }
-
-    fn has_failed(&self) -> bool {
-        self.crew.has_failed()
     }
 
     /// Drains and stops.
     ///
     /// # Errors
-    /// A worker's driver failed.
+    /// A worker failed: its driver, or a panic escaped.
     pub fn stop(&mut self) -> Result<(), ServerError> {
+        self.end(None)
+    }
+
+    /// Drains, cuts what is left at the deadline or when a further signal comes, and stops.
+    fn end(&mut self, signals: Option<&Signals>) -> Result<(), ServerError> {
         self.readiness.drain();
-        let outcome = self.crew.stop(self.drain_timeout).map_err(ServerError::Worker);
-        self.pool.close();
-        if let Some(mut observer) = self.observer.take() {
-            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
-            let _ = observer.crew.stop(Duration::ZERO);
+        self.crew.drain();
+        self.wait(self.drain_timeout, signals)?;
+        if !self.crew.has_ended() {
+            self.crew.cut();
+            self.wait(CUT_GRACE, None)?;
         }
-        outcome
+        let outcome = self.crew.join();
+        self.pool.close();
+        let observed = match self.observer.take() {
+            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
+            Some(mut observer) => observer.crew.end_now(),
+            None => Ok(()),
+        };
+        outcome.and(observed).map_err(ServerError::Worker)
+    }
+
+    /// Waits until all workers have ended, for at most `timeout`; a signal to stop ends it, too.
+    fn wait(&self, timeout: Duration, signals: Option<&Signals>) -> Result<(), ServerError> {
+        let begun = Instant::now();
+        while !self.crew.has_ended() {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let Some(signals) = signals else {
+                self.watch.waker.wait(left).map_err(ServerError::Worker)?;
+                continue;
+            };
+            match signals.wait_or(&self.watch.waker, Some(left)).map_err(ServerError::signals)? {
+                // A terminal that closes is no reason to hurry.
+                None | Some(Signal::HangUp) => {}
+                Some(signal) => {
+                    log::info!("the drain ends now", signal = %signal);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -370,6 +488,8 @@ pub enum ServerError {
     Admission(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),
+    /// The [`Metrics`] describe another server, or one that could not start; make new ones.
+    Metrics,
     /// Signals could not be set up.
     Signals(io::Error),
 }
@@ -392,9 +512,41 @@ impl fmt::Display for ServerError {
             ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Transport(reason) | ServerError::Admission(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
+            ServerError::Metrics => f.write_str(
+                "these metrics describe another server already; each needs `Metrics::new()` of its own",
+            ),
             ServerError::Signals(error) => write!(f, "cannot set up the process: {error}"),
         }
     }
 }
 
 impl std::error::Error for ServerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Inbox;
+
+    /// Purpose: a worker that dies ends the server at once and with an error, although no signal comes, so
+    /// that whoever restarts servers restarts it.
+    #[test]
+    fn a_dead_worker_ends_the_server() {
+        let signals = Signals::block().expect("signals can be blocked");
+        let config = ServerConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            metrics: None,
+            shed: Some(crate::server::Shed::None),
+            ..ServerConfig::default()
+        };
+        let server = Server::new(Router::new().get("/", || "OK")).config(config);
+        let mut running = server.start().expect("it starts");
+        let dies = running.crew.start("highwater-dies".into(), |ready| {
+            ready.tell(&Inbox::new(Box::new(|| {})));
+            thread::sleep(Duration::from_millis(50));
+            panic!("on demand")
+        });
+        dies.expect("it begins");
+        let error = running.until_signal(&signals).expect_err("a worker died");
+        assert_eq!(error.to_string(), "a worker failed: it panicked: on demand");
+    }
+}

@@ -59,20 +59,32 @@ pub struct ServerConfig {
     pub gate: GateChoice,
     /// How the kernel refuses. `--gate-refusal`, auto.
     pub gate_refusal: GateRefusal,
-    /// Most connections with work at once, over all workers; `None` to let `limiter` find it.
+    /// Most connections with work at once, over all workers; `None` to let `limiter` find it. A number
+    /// counts connections until their request is answered, whatever their handlers wait for.
     /// 1 to 1 048 576; `--connection-limit`, auto.
     pub connection_limit: Option<u32>,
     /// What finds the limit; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
     /// [`Limiter::Gradient`]. `--limiter`.
     pub limiter: Option<Limiter>,
-    /// How long requests may wait for their turn before the server counts as overloaded.
-    /// `--queue-target`, 10 ms.
+    /// For how long clients wait for an answer, unless they say so themselves: nothing is refused that
+    /// could have been answered within it. `--patience`, 1 s; 10 ms to 1 min.
+    pub patience: Duration,
+    /// How long a request may wait for its turn while more comes than goes out; four times what a request
+    /// costs, if that is more. `--queue-target`, 10 ms.
     pub queue_target: Duration,
     /// The longest deadline that a client may ask for; a longer one counts as this.
     /// `--deadline-max`, 60 s.
     pub deadline_max: Duration,
+    /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of what
+    /// the machine or the control group has. A body that would be collected beyond it is answered 503
+    /// with `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests
+    /// without a body, and bodies that come with their heads, are not concerned. `--body-memory-max`.
+    pub body_memory_max: Option<u64>,
     /// The bounds of each connection.
     pub limits: http1::Limits,
+    /// After so long without a word from a client its connection is probed; a client that lost its power
+    /// or its network is found out after twice that. `None` never asks. `--tcp-keep-alive`, 60 s.
+    pub tcp_keep_alive: Option<Duration>,
     /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
     /// `--drain-timeout`, 10 s.
     pub drain_timeout: Duration,
@@ -95,9 +107,12 @@ impl Default for ServerConfig {
             gate_refusal: GateRefusal::Auto,
             connection_limit: None,
             limiter: None,
+            patience: Duration::from_secs(1),
             queue_target: Duration::from_millis(10),
             deadline_max: Duration::from_secs(60),
+            body_memory_max: None,
             limits: http1::Limits::default(),
+            tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),
             log: LogFormat::Text,
         }

@@ -1,26 +1,30 @@
-//! The threads that serve one listening address: hiring, waking, stopping.
+//! The threads that serve one listening address: starting, waking, stopping, and noticing one that died.
 
+use std::cell::Cell;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_sys::capability::{self, Capability};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
-use highwater_sys::{DriverConfig, External, Listener, cpu};
+use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
 use super::builder::ServerError;
 use super::inbox::Inbox;
-use super::pool::{Full, Pool};
+use super::pool::{Full, Pool, panic_text};
 use super::run::{self, Phase};
 use super::transport::Kind;
 use super::worker::{Worker, WorkerParts};
+use crate::metrics::{Metrics, Readiness};
 use crate::{app, log};
 
-/// After the drain deadline, how long cut connections may take to be reported closed.
-const CUT_GRACE: Duration = Duration::from_secs(2);
+/// How long workers that are stopped without a drain may take.
+const END_GRACE: Duration = Duration::from_secs(2);
 
 /// A worker's place: what it needs to begin on its own thread.
 pub(super) struct Post {
@@ -34,46 +38,129 @@ pub(super) struct Post {
     pub(super) parts: WorkerParts,
 }
 
-/// The worker threads of one listening address.
+/// What makes all workers of a crew look up.
+pub(super) type Alarm = Box<dyn Fn() + Send + Sync>;
+
+/// Where the workers of one server say that they have ended, and where that is waited for.
+///
+/// A worker ends when the server has drained, and at no other time. One that ends because its driver
+/// failed or a panic escaped is said aloud and counted, and the others drain: half a server is worse than
+/// none, since whoever restarts servers does not restart it.
+pub(super) struct Watch {
+    /// Used whenever a worker ends.
+    pub(super) waker: Waker,
+    has_failed: AtomicBool,
+    phase: Arc<Phase>,
+    /// Rings those who follow `phase`, once they are there.
+    alarm: OnceLock<Alarm>,
+    metrics: Metrics,
+    readiness: Readiness,
+}
+
+impl Watch {
+    /// For the workers that follow `phase`.
+    pub(super) fn new(
+        phase: Arc<Phase>,
+        metrics: &Metrics,
+        readiness: &Readiness,
+    ) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Watch {
+            waker: Waker::standalone()?,
+            has_failed: AtomicBool::new(false),
+            phase,
+            alarm: OnceLock::new(),
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+        }))
+    }
+
+    /// Whom to ring when a worker fails.
+    pub(super) fn set_alarm(&self, alarm: Alarm) {
+        let _ = self.alarm.set(alarm);
+    }
+
+    /// Whether a worker has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
+    fn failed(&self, name: &str, error: &io::Error) {
+        log::error!("a worker died; the server stops", worker = name, cause = %error);
+        self.metrics.worker_failed();
+        self.readiness.drain();
+        self.phase.drain();
+        self.has_failed.store(true, Ordering::SeqCst);
+        if let Some(alarm) = self.alarm.get() {
+            alarm();
+        }
+    }
+}
+
+/// The worker threads of one listening address. Dropped before it is stopped, it stops without a drain.
 pub(super) struct Crew {
     phase: Arc<Phase>,
-    members: Vec<(Arc<Inbox>, JoinHandle<io::Result<()>>)>,
+    watch: Arc<Watch>,
+    members: Vec<Member>,
+}
+
+struct Member {
+    inbox: Arc<Inbox>,
+    has_ended: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// How a worker says that it accepts.
+pub(super) struct Ready<'t> {
+    tell: mpsc::SyncSender<Arc<Inbox>>,
+    has_begun: &'t Cell<bool>,
+}
+
+impl Ready<'_> {
+    pub(super) fn tell(&self, inbox: &Arc<Inbox>) {
+        self.has_begun.set(true);
+        let told = self.tell.send(Arc::clone(inbox));
+        debug_assert!(told.is_ok(), "whoever starts a worker waits for this");
+    }
 }
 
 impl Crew {
-    pub(super) fn new(phase: Arc<Phase>) -> Self {
-        Crew { phase, members: Vec::new() }
+    pub(super) fn new(phase: Arc<Phase>, watch: Arc<Watch>) -> Self {
+        Crew { phase, watch, members: Vec::new() }
     }
 
     /// Starts a worker and waits until it accepts.
     pub(super) fn hire(&mut self, post: Post) -> Result<(), ServerError> {
-        let (ready, started) = mpsc::sync_channel(1);
         let phase = Arc::clone(&self.phase);
-        let spawned = thread::Builder::new().name(post.name.clone()).spawn(move || {
-            if post.gives_up_rights
-                && let Err(error) = capability::give_up(&Capability::ALL)
+        self.start(post.name.clone(), move |ready| post.fill(&phase, ready))
+    }
+
+    /// Starts a thread that is to say that it is ready, and waits for that.
+    pub(super) fn start<F>(&mut self, name: String, body: F) -> Result<(), ServerError>
+    where
+        F: FnOnce(&Ready<'_>) -> io::Result<()> + Send + 'static,
+    {
+        let (tell, started) = mpsc::sync_channel(1);
+        let watch = Arc::clone(&self.watch);
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let builder = thread::Builder::new().name(name.clone());
+        let spawned = builder.spawn(move || {
+            let has_begun = Cell::new(false);
+            let ready = Ready { tell, has_begun: &has_begun };
+            let outcome = caught(|| body(&ready));
+            if let Err(error) = &outcome
+                && has_begun.get()
             {
-                log::warn!("a worker keeps rights that it does not need", error = %error);
+                watch.failed(&name, error);
             }
-            if let Some(core) = post.core {
-                // Pinning is an optimization: a container may forbid it.
-                let _ = cpu::pin_thread(core);
-            }
-            let config =
-                DriverConfig { peer_addresses: post.parts.app.needs_peer(), ..Default::default() };
-            match post.kind {
-                Kind::Uring => {
-                    work(Uring::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-                Kind::Epoll => {
-                    work(Epoll::new(post.listener, &config), post.parts, post.pool, &phase, &ready)
-                }
-            }
+            ended.store(true, Ordering::SeqCst);
+            watch.waker.wake();
+            outcome
         });
         let thread = spawned.map_err(ServerError::Worker)?;
         match started.recv() {
             Ok(inbox) => {
-                self.members.push((inbox, thread));
+                self.members.push(Member { inbox, has_ended, thread });
                 Ok(())
             }
             Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
@@ -83,73 +170,198 @@ impl Crew {
         }
     }
 
-    fn ring(&self) {
-        for (inbox, _) in &self.members {
-            inbox.nudge();
-        }
-    }
-
     /// What rings everybody, for another thread.
-    pub(super) fn alarm(&self) -> Box<dyn Fn() + Send> {
+    pub(super) fn alarm(&self) -> Alarm {
         let inboxes: Vec<Arc<Inbox>> =
-            self.members.iter().map(|(inbox, _)| Arc::clone(inbox)).collect();
+            self.members.iter().map(|member| Arc::clone(&member.inbox)).collect();
         Box::new(move || inboxes.iter().for_each(|inbox| inbox.nudge()))
     }
 
-    pub(super) fn has_failed(&self) -> bool {
-        self.members.iter().any(|(_, thread)| thread.is_finished())
+    fn ring(&self) {
+        self.members.iter().for_each(|member| member.inbox.nudge());
     }
 
-    /// Drains, then cuts at the deadline.
-    pub(super) fn stop(&mut self, timeout: Duration) -> io::Result<()> {
+    /// Lets every connection end with the answer it owes.
+    pub(super) fn drain(&self) {
         self.phase.drain();
         self.ring();
-        if !self.wait(Instant::now() + timeout) {
-            self.phase.cut();
-            self.ring();
-            self.wait(Instant::now() + CUT_GRACE);
+    }
+
+    /// Ends every connection that is left.
+    pub(super) fn cut(&self) {
+        self.phase.cut();
+        self.ring();
+    }
+
+    /// Stops without a drain.
+    pub(super) fn end_now(&mut self) -> io::Result<()> {
+        self.drain();
+        self.cut();
+        let begun = Instant::now();
+        while !self.has_ended() && begun.elapsed() < END_GRACE {
+            self.watch.waker.wait(END_GRACE.saturating_sub(begun.elapsed()))?;
         }
+        self.join()
+    }
+
+    /// Whether all workers have ended, one way or another.
+    pub(super) fn has_ended(&self) -> bool {
+        self.members.iter().all(|member| member.has_ended.load(Ordering::SeqCst))
+    }
+
+    /// Takes back the threads that have ended, and says whether all of them ended well. The others are
+    /// left behind: a handler that does not return holds them.
+    pub(super) fn join(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
-        for (_, thread) in self.members.drain(..).filter(|(_, thread)| thread.is_finished()) {
-            let ended =
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            outcome = outcome.and(ended);
+        for member in self.members.drain(..) {
+            if member.has_ended.load(Ordering::SeqCst) {
+                let ended = member.thread.join();
+                outcome =
+                    outcome.and(ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+            } else {
+                log::warn!(
+                    "a worker does not end; it is left behind",
+                    instead = "a handler that takes long belongs into blocking(…)",
+                );
+            }
         }
         outcome
     }
+}
 
-    fn wait(&self, until: Instant) -> bool {
-        while !self.members.iter().all(|(_, thread)| thread.is_finished()) {
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(2));
+impl Drop for Crew {
+    fn drop(&mut self) {
+        if !self.members.is_empty() {
+            let _ = self.end_now();
         }
-        true
     }
 }
 
-/// A worker's life, on its own thread.
+/// Runs `body`; its panic is an error.
+fn caught(body: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let error = io::Error::other(format!("it panicked: {}", panic_text(&*panic)));
+        // Dropping it might panic again.
+        std::mem::forget(panic);
+        Err(error)
+    })
+}
+
+impl Post {
+    /// A worker's life, on its own thread.
+    fn fill(self, phase: &Phase, ready: &Ready<'_>) -> io::Result<()> {
+        if self.gives_up_rights
+            && let Err(error) = capability::give_up(&Capability::ALL)
+        {
+            log::warn!("a worker keeps rights that it does not need", error = %error);
+        }
+        if let Some(core) = self.core {
+            // Pinning is an optimization: a container may forbid it.
+            let _ = cpu::pin_thread(core);
+        }
+        let config =
+            DriverConfig { peer_addresses: self.parts.app.needs_peer(), ..Default::default() };
+        let Post { kind, listener, pool, parts, .. } = self;
+        let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
+        match kind {
+            Kind::Uring => work(Uring::new(listener, &config)?, parts, pool, phase, tell),
+            Kind::Epoll => work(Epoll::new(listener, &config)?, parts, pool, phase, tell),
+        }
+    }
+}
+
+/// Serves until the server has drained; says when it begins.
 pub(super) fn work<D: External>(
-    driver: io::Result<D>,
+    driver: D,
     parts: WorkerParts,
     pool: Pool,
     phase: &Phase,
-    ready: &mpsc::SyncSender<Arc<Inbox>>,
+    begins: impl FnOnce(&Arc<Inbox>),
 ) -> io::Result<()> {
-    let driver = driver?;
     let waker = driver.waker();
     let inbox = Inbox::new(Box::new(move || waker.wake()));
     let needs_runtime = parts.app.needs_runtime();
     parts.metrics.runs_here();
     let on_pool = pool.clone();
     app::set_pool(Rc::new(move |task| on_pool.submit(task).map_err(|Full(task)| task)));
-    let mut worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
-    let begun = ready.send(Arc::clone(&inbox));
-    debug_assert!(begun.is_ok(), "the crew waits for this");
-    if needs_runtime {
-        run::in_tokio(&mut worker, &inbox, phase)
-    } else {
-        run::in_driver(&mut worker, &inbox, phase)
+    let worker = Worker::new(driver, parts, Arc::clone(&inbox), pool);
+    begins(&inbox);
+    run::serve(worker, &inbox, phase, needs_runtime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANG: Duration = Duration::from_secs(20);
+
+    /// What a worker does.
+    type Body = fn() -> io::Result<()>;
+
+    /// A crew whose workers are `bodies`, each of which runs once it has begun.
+    fn crew(bodies: Vec<Body>) -> (Crew, Metrics, Readiness) {
+        let (metrics, readiness, phase) = (Metrics::new(), Readiness::new(), Arc::default());
+        metrics.begin(&[], 1);
+        let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness).expect("a descriptor");
+        let mut crew = Crew::new(phase, Arc::clone(&watch));
+        for body in bodies {
+            let start = crew.start("highwater-test".into(), move |ready| {
+                ready.tell(&Inbox::new(Box::new(|| {})));
+                body()
+            });
+            start.expect("it begins");
+        }
+        watch.set_alarm(crew.alarm());
+        (crew, metrics, readiness)
+    }
+
+    /// Waits as a supervisor does, without looking twice.
+    fn until(watch: &Watch, condition: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            assert!(begun.elapsed() < HANG, "nobody said so");
+            watch.waker.wait(HANG).expect("it can be polled");
+        }
+    }
+
+    /// Purpose: a worker that dies, by a panic or by an error, is noticed at once, counted, and ends the
+    /// server: the others drain, and whoever stops it learns why.
+    #[test]
+    fn a_death_is_noticed() {
+        let deaths: [(Body, &str); 3] = [
+            (|| panic!("on demand"), "it panicked: on demand"),
+            (|| std::panic::panic_any(Spiteful), "it panicked: no message"),
+            (|| Err(io::Error::other("the ring is gone")), "the ring is gone"),
+        ];
+        for (death, cause) in deaths {
+            let (mut crew, metrics, readiness) = crew(vec![death]);
+            let watch = Arc::clone(&crew.watch);
+            until(&watch, || watch.has_failed());
+            until(&watch, || crew.has_ended());
+            assert!(crew.phase.is_draining());
+            assert_eq!(readiness.verdict(), Err("draining".to_owned()));
+            assert!(metrics.page().contains("\nhighwater_worker_failures_total 1\n"));
+            assert_eq!(crew.join().expect_err("it failed").to_string(), cause);
+        }
+    }
+
+    /// A panic whose payload panics again when it is dropped.
+    struct Spiteful;
+
+    impl Drop for Spiteful {
+        fn drop(&mut self) {
+            panic!("on demand, when dropped");
+        }
+    }
+
+    /// Purpose: a worker that ends because the server has drained is no failure.
+    #[test]
+    fn an_end_is_no_death() {
+        let (mut crew, metrics, readiness) = crew(vec![|| Ok(()), || Ok(())]);
+        let watch = Arc::clone(&crew.watch);
+        until(&watch, || crew.has_ended());
+        assert!(!watch.has_failed() && readiness.verdict().is_ok());
+        assert!(metrics.page().contains("\nhighwater_worker_failures_total 0\n"));
+        crew.join().expect("all ended well");
     }
 }

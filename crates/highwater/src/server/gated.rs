@@ -19,9 +19,9 @@ use highwater_sys::{DriverConfig, Listener};
 
 use super::run::Phase;
 use super::transport::Kind;
-use super::{Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, crew};
+use super::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, WorkerParts, crew};
 use crate::admission::Shed;
-use crate::admission::gate::{Bound, WorkerGate};
+use crate::admission::gate::{Bound, Counts, WorkerGate};
 use crate::app::{Router, State};
 use crate::log;
 use crate::metrics::WorkerMetrics;
@@ -73,11 +73,14 @@ impl Gated {
             limits: Limits::default(),
             connections_max: 10_000,
             metrics: Arc::clone(&metrics),
-            gate: WorkerGate::new(Shed::Accept, &bound, (0, 1), Arc::clone(&metrics), None),
+            gate: WorkerGate::new(Shed::Accept, &bound, (0, 1), Arc::clone(&metrics), None)
+                .counting(Counts::Work),
             // Nobody is to be refused for waiting, however slow the machine is that tests.
+            patience: PATIENCE,
             queue_target: PATIENCE,
             deadline_max: config.deadline_max,
             think_max: THINK_MAX,
+            bounds: Bounds::default(),
         };
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 4096).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -85,13 +88,14 @@ impl Gated {
         let (ready, started) = mpsc::sync_channel(1);
         let followed = Arc::clone(&phase);
         let thread = thread::spawn(move || {
-            let (config, pool) = (DriverConfig::default(), Pool::new(1, 1));
+            let (config, pool) = (DriverConfig::default(), Pool::new(1, PATIENCE, 1));
+            let begins = |inbox: &Arc<Inbox>| ready.send(Arc::clone(inbox)).expect("it is awaited");
             match kind {
                 Kind::Uring => {
-                    crew::work(Uring::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Uring::new(listener, &config)?, parts, pool, &followed, begins)
                 }
                 Kind::Epoll => {
-                    crew::work(Epoll::new(listener, &config), parts, pool, &followed, &ready)
+                    crew::work(Epoll::new(listener, &config)?, parts, pool, &followed, begins)
                 }
             }
         });
@@ -157,7 +161,7 @@ fn a_limit_of_four_lets_in_four() {
         }
         assert_eq!(gated.seen.done.load(SeqCst), 16 * 50);
         assert_eq!(gated.seen.most.load(SeqCst), 4, "{kind:?}: it is filled, and not overfilled");
-        assert_eq!(gated.metrics.take_in_flight_max(), 4, "{kind:?}");
+        assert_eq!(gated.metrics.take_load_max(), 4, "{kind:?}");
     }
 }
 
@@ -207,9 +211,9 @@ fn a_moving_limit_lets_in_nobody_beyond_it() {
             // Those who were in, and those for whom there was room when it fell.
             gated.see_out(u64::from(2 * limit));
             gated.seen.most.store(0, SeqCst);
-            gated.metrics.take_in_flight_max();
+            gated.metrics.take_load_max();
             gated.see_out(4);
-            let (most, held) = (gated.seen.most.load(SeqCst), gated.metrics.take_in_flight_max());
+            let (most, held) = (gated.seen.most.load(SeqCst), gated.metrics.take_load_max());
             assert!(
                 most <= next && held <= next,
                 "{kind:?}, change {change}: {most}, {held} > {next}"

@@ -1,13 +1,14 @@
 //! What reaches a worker from elsewhere: "this task can go on", "this job is done".
 //!
 //! Wakers are used from any thread at any time; the worker looks once a turn. A wake costs a system
-//! call only if the worker is parked, and only the first one does.
+//! call only if the worker waits, and only the first one does. How the worker is woken, wherever it
+//! waits, is the subject of `handover.rs`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use crate::app::Response;
+use super::handover::{Bell, HandOver};
+use crate::app::{Guarded, Panic, Response};
 
 /// Names one use of a slot: slot index in the low half, generation in the high half. A token never
 /// comes back, so a late wake-up cannot reach a connection that is not its own.
@@ -30,107 +31,69 @@ pub(crate) struct Done {
     pub(crate) token: Token,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(crate) job: u64,
-    pub(crate) response: Response,
+    /// `Err` if the job panicked; `None` if it did outside of the handler.
+    pub(crate) response: Option<Guarded<Result<Response, Panic>>>,
 }
-
-/// How a parked worker is woken.
-pub(crate) type Bell = Box<dyn Fn() + Send + Sync>;
 
 /// The mailbox of one worker.
 pub(crate) struct Inbox {
-    mail: Mutex<Mail>,
-    /// There may be mail. Set after it was put there, cleared before it is taken.
-    has_mail: AtomicBool,
-    parked: AtomicBool,
-    bell: Bell,
+    handover: HandOver<Mail>,
 }
 
 #[derive(Default)]
 struct Mail {
     woken: Vec<Token>,
     done: Vec<Done>,
-    /// The worker's own task, while it is parked inside a runtime instead of its driver.
-    parked_in: Option<Waker>,
 }
 
 impl Inbox {
+    /// An empty one. `bell` ends a wait in the worker's driver.
     pub(crate) fn new(bell: Bell) -> Arc<Self> {
-        Arc::new(Inbox {
-            mail: Mutex::default(),
-            has_mail: AtomicBool::new(false),
-            parked: AtomicBool::new(false),
-            bell,
-        })
-    }
-
-    fn mail(&self) -> MutexGuard<'_, Mail> {
-        // Nothing in here panics while it holds the lock.
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::new(Inbox { handover: HandOver::new(bell) })
     }
 
     /// Reports the result of a job that ran elsewhere.
     pub(crate) fn deliver(&self, done: Done) {
-        self.mail().done.push(done);
-        self.has_mail.store(true, Ordering::SeqCst);
-        self.ring();
+        self.handover.put(|mail| mail.done.push(done));
     }
 
     fn wake(&self, token: Token) {
-        self.mail().woken.push(token);
-        self.has_mail.store(true, Ordering::SeqCst);
-        self.ring();
+        self.handover.put(|mail| mail.woken.push(token));
     }
 
     /// Makes the worker look up: something it looks at once a turn has changed.
     pub(crate) fn nudge(&self) {
-        // As if there were mail, so that a worker about to park does not.
-        self.has_mail.store(true, Ordering::SeqCst);
-        self.ring();
+        self.handover.nudge();
     }
 
-    /// Wakes the worker if it is parked.
-    fn ring(&self) {
-        // Sequentially consistent with `park`: either this sees the flag, or `park` sees the mail.
-        if self.parked.swap(false, Ordering::SeqCst) {
-            match self.mail().parked_in.take() {
-                Some(waker) => waker.wake(),
-                None => (self.bell)(),
-            }
-        }
+    /// Announces that the worker is about to wait in its driver. Returns false if mail has come: it must
+    /// not wait then.
+    pub(crate) fn park_in_driver(&self) -> bool {
+        self.handover.park_in_driver()
     }
 
-    /// Announces that the worker is about to wait, through `waker` if it waits inside a runtime.
-    /// Returns false if mail has come: it must not wait then.
-    pub(crate) fn park(&self, waker: Option<Waker>) -> bool {
-        if waker.is_some() {
-            self.mail().parked_in = waker;
-        }
-        self.parked.store(true, Ordering::SeqCst);
-        let empty = !self.has_mail.load(Ordering::SeqCst);
-        if !empty {
-            self.parked.store(false, Ordering::SeqCst);
-        }
-        empty
+    /// Announces that the worker is about to wait inside a runtime, as the task of `waker`, or that it goes
+    /// on waiting there. Returns false if mail has come: it must not wait then.
+    pub(crate) fn park_in_runtime(&self, waker: &Waker) -> bool {
+        self.handover.park_in_runtime(waker)
     }
 
-    /// Whether the worker is parked and nobody has rung since.
-    pub(crate) fn is_parked(&self) -> bool {
-        self.parked.load(Ordering::SeqCst)
+    /// The worker does not wait any more: from now on, a wake costs no system call.
+    #[inline]
+    pub(crate) fn resume(&self) {
+        self.handover.resume();
     }
 
     /// Takes all mail, into vectors that are reused.
     pub(crate) fn take(&self, woken: &mut Vec<Token>, done: &mut Vec<Done>) {
-        self.parked.store(false, Ordering::SeqCst);
-        if !self.has_mail.load(Ordering::Relaxed) || !self.has_mail.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        let mut mail = self.mail();
-        if !mail.woken.is_empty() {
-            std::mem::swap(&mut mail.woken, woken);
-        }
-        if !mail.done.is_empty() {
-            std::mem::swap(&mut mail.done, done);
-        }
+        self.handover.take(|mail| {
+            if !mail.woken.is_empty() {
+                std::mem::swap(&mut mail.woken, woken);
+            }
+            if !mail.done.is_empty() {
+                std::mem::swap(&mut mail.done, done);
+            }
+        });
     }
 
     /// A waker for the task of `token`.
@@ -157,27 +120,72 @@ impl Wake for TaskWaker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Count {
+        fn get(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn inbox() -> (Arc<Inbox>, Arc<Count>) {
+        let rings = Arc::new(Count::default());
+        let counter = Arc::clone(&rings);
+        (Inbox::new(Box::new(move || Arc::clone(&counter).wake())), rings)
+    }
 
     /// Purpose: the bell rings once for many wakes, and only while the worker is parked.
     #[test]
     fn one_ring_per_park() {
-        let rings = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&rings);
-        let inbox = Inbox::new(Box::new(move || {
-            counter.fetch_add(1, Ordering::SeqCst);
-        }));
+        let (inbox, rings) = inbox();
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         inbox.waker(Token::new(1, 7)).wake();
-        assert!(!inbox.park(None), "mail is waiting: parking must be refused");
+        assert!(!inbox.park_in_driver(), "mail is waiting: parking must be refused");
         inbox.take(&mut woken, &mut done);
         assert_eq!(woken, [Token::new(1, 7)]);
         woken.clear();
-        assert!(inbox.park(None));
+        assert!(inbox.park_in_driver());
         inbox.waker(Token::new(2, 7)).wake();
         inbox.waker(Token::new(3, 7)).wake();
-        assert_eq!(rings.load(Ordering::SeqCst), 1);
+        assert_eq!(rings.get(), 1);
         inbox.take(&mut woken, &mut done);
         assert_eq!(woken.len(), 2);
+        assert!(inbox.park_in_driver());
+        inbox.resume();
+        inbox.waker(Token::new(4, 7)).wake();
+        assert_eq!(rings.get(), 1, "it is awake: nobody has to wake it");
+        assert!(!inbox.park_in_driver());
+    }
+
+    /// Purpose: a wake-up goes to the place where the worker waits now. It once went to where the worker
+    /// had waited before: after a client hung up on an async handler, whatever other threads reported was
+    /// told to a runtime that slept inside its driver, and heard seconds later.
+    #[test]
+    fn the_place_is_never_an_old_one() {
+        let (inbox, rings) = inbox();
+        let task = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&task));
+        let (mut woken, mut done) = (Vec::new(), Vec::new());
+        assert!(inbox.park_in_runtime(&waker));
+        // The client hangs up: the worker looks up, and nothing is left to wait for in the runtime.
+        inbox.take(&mut woken, &mut done);
+        assert!(inbox.park_in_driver());
+        inbox.waker(Token::new(1, 1)).wake();
+        assert_eq!((rings.get(), task.0.load(Ordering::SeqCst)), (1, 0));
+        inbox.take(&mut woken, &mut done);
+        assert!(inbox.park_in_runtime(&waker) && inbox.park_in_runtime(&waker));
+        inbox.nudge();
+        assert_eq!((rings.get(), task.0.load(Ordering::SeqCst)), (1, 1));
+        assert!(!inbox.park_in_runtime(&waker));
     }
 }

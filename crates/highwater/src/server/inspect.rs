@@ -10,6 +10,17 @@ impl<D: Driver> Worker<D> {
         &mut self.driver
     }
 
+    /// Time is going to pass, as long as it likes, and the worker waits for that.
+    #[cfg(test)]
+    pub(crate) fn waits_outside(&self) {
+        self.state.clock.plan(highwater_core::driver::Wait::Forever);
+    }
+
+    /// The time that did not count, as the worker could not work.
+    pub(crate) fn lost(&self) -> std::time::Duration {
+        self.state.clock.lost()
+    }
+
     /// Bytes of memory that a connection has allocated for itself, without its send in flight.
     pub(crate) fn allocated(&self, id: ConnId) -> usize {
         self.state.slots.get(id.index()).map_or(0, |slot| slot.connection.allocated())

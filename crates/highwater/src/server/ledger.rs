@@ -23,6 +23,9 @@ pub(super) struct Ledger {
     others: Vec<Other>,
     /// Requests started in the turn they came in.
     started_at_once: u64,
+    /// All requests started in this turn, and those refused for load.
+    started: u32,
+    refused: u32,
 }
 
 /// A request that came earlier, has a deadline, or was refused.
@@ -55,6 +58,7 @@ impl Ledger {
     /// A request that was ready at `ready` is started.
     #[inline]
     pub(super) fn started(&mut self, metrics: &WorkerMetrics, ready: Instant, now: Instant) {
+        self.started += 1;
         if ready == self.began {
             self.started_at_once += 1;
         } else {
@@ -76,8 +80,15 @@ impl Ledger {
         }
     }
 
-    /// A request is refused.
-    pub(super) fn refused(&mut self, metrics: &WorkerMetrics, slot: &Slot, status: u16) {
+    /// A request is refused, for load or for another reason.
+    pub(super) fn refused(
+        &mut self,
+        metrics: &WorkerMetrics,
+        slot: &Slot,
+        status: u16,
+        for_load: bool,
+    ) {
+        self.refused += u32::from(for_load);
         metrics.request(slot.endpoint, status);
         self.enter(slot, Outcome::Refused);
     }
@@ -85,6 +96,12 @@ impl Ledger {
     fn enter(&mut self, slot: &Slot, outcome: Outcome) {
         let Slot { endpoint, started: ready, deadline, .. } = *slot;
         self.others.push(Other { endpoint, ready, deadline, outcome });
+    }
+
+    /// How many requests were started in this turn, and how many refused for load; counts anew.
+    #[inline]
+    pub(super) fn take_counts(&mut self) -> (u32, u32) {
+        (std::mem::take(&mut self.started), std::mem::take(&mut self.refused))
     }
 
     /// The turn ends.

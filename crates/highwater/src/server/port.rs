@@ -5,10 +5,48 @@
 //! They are an application like any other, on a listener and a worker of their own, so that neither
 //! overload nor a drain of the main port keeps them from answering.
 
+use std::time::Duration;
+
+use highwater_core::http1::Limits;
+use highwater_sys::limits as system;
 use http::{StatusCode, header};
 
 use crate::app::{Response, Router};
 use crate::metrics::{CONTENT_TYPE, Metrics, Readiness};
+
+/// Most connections to the metrics port; and one in so many of the descriptors, should that be fewer: what
+/// holds on to this port must not take them from the other. Who comes beyond it is served, and whoever
+/// has been there longest is cut off: see `crowd.rs`.
+const CONNECTIONS_MAX: u64 = 256;
+const DESCRIPTOR_SHARE: u64 = 16;
+const CONNECTIONS_MIN: u64 = 8;
+
+/// How many connections the metrics port holds.
+pub(crate) fn connections_max() -> u32 {
+    let descriptors = system::descriptors().map_or(0, |limit| limit.soft);
+    (descriptors / DESCRIPTOR_SHARE).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX) as u32
+}
+
+/// The bounds of a connection to the metrics port. Whoever asks here sends little, at once, and waits for
+/// little; a scraper may come back on the same connection a minute later.
+pub(crate) fn limits() -> Limits {
+    const SHORT: Duration = Duration::from_secs(2);
+    Limits {
+        uri_max: 1024,
+        header_max: 8 * 1024,
+        body_max: 0,
+        header_timeout: SHORT,
+        body_timeout: SHORT,
+        body_grace: SHORT,
+        idle_timeout: Duration::from_secs(75),
+        write_timeout: SHORT,
+        linger_timeout: Duration::from_millis(500),
+        discard_max: 8 * 1024,
+        // One page at a time, whoever asks for many.
+        output_max: 1,
+        ..Limits::default()
+    }
+}
 
 /// The application of the metrics port.
 pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
@@ -36,7 +74,7 @@ fn fresh(status: StatusCode, text: String) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use highwater_core::http1::{self, Connection, Limits, Next, Scratch};
+    use highwater_core::http1::{self, Connection, Next, Scratch};
     use highwater_core::route::Params;
     use highwater_core::time::Instant;
 
@@ -56,7 +94,13 @@ mod tests {
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
         let http1::Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
-        let incoming = Incoming { head: &request.head, params: &params, body, peer: None };
+        let incoming = Incoming {
+            head: &request.head,
+            params: &params,
+            body,
+            peer: None,
+            disconnected: &Default::default(),
+        };
         let Outcome::Ready(mut response) = app.call(target.expect("it was planned for"), incoming)
         else {
             panic!("nothing here waits")

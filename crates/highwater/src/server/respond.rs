@@ -1,9 +1,10 @@
 //! Encodes responses into connections: what every response needs besides itself, in one place.
 
-use highwater_core::http1::{Connection, Fields, Limits, Payload};
+use bytes::Bytes;
+use highwater_core::http1::{Connection, Fields, LengthMismatch, Limits, Payload};
 use highwater_core::time::Instant;
 
-use crate::app::{BodyRepr, ByteStream, FixedResponse, OnUpgrade, Response};
+use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response};
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
 const SPARE_BUFFERS_MAX: usize = 256;
@@ -27,7 +28,7 @@ pub(super) enum Rest {
     /// Nothing: it is encoded whole.
     None,
     /// Content is to be encoded as it comes.
-    Stream(ByteStream),
+    Stream { content: ByteStream, is_events: bool },
     /// The connection now belongs to another protocol.
     Upgrade(OnUpgrade),
 }
@@ -86,6 +87,7 @@ impl Responder {
             BodyRepr::Static(bytes) => Some(*bytes),
             BodyRepr::Pooled(bytes) => Some(&bytes[..]),
             BodyRepr::Owned(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
+            BodyRepr::Shared(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
             _ => None,
         };
         if let Some(bytes) = copied {
@@ -94,10 +96,11 @@ impl Responder {
         }
         match response.take_body().into_repr() {
             BodyRepr::Owned(bytes) => respond(to, response, Payload::Shared(bytes.into())),
-            BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(bytes)),
+            BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(shareable(bytes))),
             BodyRepr::Stream(stream, length) => {
                 let more = respond(to, response, Payload::Stream(length));
-                return if more { Rest::Stream(stream) } else { Rest::None };
+                let is_events = is_event_stream(response);
+                return if more { Rest::Stream { content: stream, is_events } } else { Rest::None };
             }
             BodyRepr::Upgrade(upgrade) => {
                 respond(to, response, Payload::Upgrade);
@@ -109,4 +112,25 @@ impl Responder {
         };
         Rest::None
     }
+}
+
+/// Bytes that a driver may drop: their owner may be the application's, and panic.
+fn shareable(bytes: Bytes) -> Bytes {
+    Bytes::from_owner(Guarded::new(bytes))
+}
+
+/// Appends a piece of streamed content.
+pub(super) fn push(to: &mut Connection, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
+    if piece.len() <= COPY_MAX {
+        to.push_body(&piece)
+    } else {
+        to.push_shared(Bytes::from_owner(piece))
+    }
+}
+
+/// Whether the response is a stream of server-sent events, which has no end that a client waits for.
+fn is_event_stream(response: &Response) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let media_type = response.header("content-type").and_then(|value| value.get(..EVENTS.len()));
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case(EVENTS))
 }

@@ -1,8 +1,7 @@
 //! A connection as its worker keeps it: the protocol's state, and what is under way for it.
 
-use std::future::Future;
+use std::cell::OnceCell;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -11,20 +10,40 @@ use highwater_core::http1::Connection;
 use highwater_core::time::Instant;
 
 use super::inbox::Token;
-use crate::app::{BodyFeed, ByteStream, Response, Target};
+use super::pool::Ticket;
+use super::upload::Upload;
+use crate::app::{
+    Asked, BodyFeed, ByteStream, Disconnected, GuardedFuture, Panic, Response, Target,
+};
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is
 /// most likely on its way; but clients that connect and say nothing must not shut the gate for others.
 pub(super) const FRESH_MAX: Duration = Duration::from_millis(100);
 
+/// What a connection wants from its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// Nothing: it is idle, or it is being closed.
+    None,
+    /// The worker's time: it was just accepted, or its request waits to be started.
+    Time,
+    /// An answer that is being made: its handler was started and waits for something else.
+    Answer,
+}
+
+/// A handler that has taken all there was at the ends of so many turns in a row keeps up with its client: what
+/// comes is read as it comes. Before that, each delivery costs a command of its own.
+const KEPT_UP_MIN: u8 = 8;
+
 /// What a connection waits for, if a handler did not answer at once.
 pub(super) enum Task {
     /// The reply, from a future that is polled here.
-    Answer(Pin<Box<dyn Future<Output = Response>>>),
-    /// The reply, from the worker's job of this number on the pool.
-    Offloaded(u64),
+    Answer(GuardedFuture<Response>),
+    /// The reply, from the worker's job of this number on the pool. Dropped with its ticket, the job
+    /// is not begun; without one it is, even if nobody waits for it any more.
+    Offloaded { job: u64, _ticket: Option<Ticket> },
     /// Nothing: the connection belongs to another protocol, spoken by this future.
-    Upgraded(Pin<Box<dyn Future<Output = ()>>>),
+    Upgraded(GuardedFuture<Result<(), Panic>>),
 }
 
 /// One entry of a worker's table, indexed by `ConnId`.
@@ -43,6 +62,8 @@ pub(super) struct Slot {
     pub(super) close: Option<Close>,
     /// What the driver was last told. `Once` until the first delivery, then as wanted.
     pub(super) reading: Reading,
+    /// The driver has been told what is wanted since the first delivery, and so tells of its end.
+    pub(super) is_watched: bool,
     generation: u32,
     /// What the request at hand was routed to.
     pub(super) target: Option<Target>,
@@ -54,11 +75,24 @@ pub(super) struct Slot {
     pub(super) awaits: bool,
     /// The content of a streamed reply, as far as it is not encoded yet.
     pub(super) content: Option<ByteStream>,
+    /// ... which nobody waits for the end of: an event stream, or an upgraded protocol that no longer
+    /// reads. It ends with its client.
+    pub(super) is_endless: bool,
+    /// Who wants to know when the client has gone; made once per connection, if at all.
+    pub(super) disconnected: OnceCell<Disconnected>,
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
+    /// At how many ends of turns in a row nothing waited in it.
+    pub(super) kept_up: u8,
+    /// Bytes counted against the memory for bodies.
+    pub(super) charged: usize,
+    /// What is known of an upload that holds a place of its route's limit.
+    pub(super) upload: Upload,
     pub(super) peer: Option<SocketAddr>,
     /// The waker of this connection's tasks; made once per connection, if at all.
     pub(super) waker: Option<Waker>,
+    /// The protocols that the request at hand offers to go on with (`Upgrade`); mostly none.
+    pub(super) offered: Option<Box<[u8]>>,
     /// When the request at hand was found.
     pub(super) started: Instant,
     /// From when on the client no longer wants the answer; `MAX` if it did not say.
@@ -76,8 +110,8 @@ pub(super) struct Slot {
     /// request waits, others may come behind it. `MAX` if none has.
     next_ready: Instant,
     last_ready: Instant,
-    /// Counted among the connections with work.
-    pub(super) has_work: bool,
+    /// What it was last counted as wanting.
+    pub(super) demand: Demand,
     accepted: Instant,
 }
 
@@ -92,15 +126,22 @@ impl Slot {
             closing: false,
             close: None,
             reading: Reading::Once,
+            is_watched: false,
             generation: 0,
             target: None,
             endpoint: 0,
             task: None,
             awaits: false,
             content: None,
+            is_endless: false,
+            disconnected: OnceCell::new(),
             feed: None,
+            kept_up: 0,
+            charged: 0,
+            upload: Upload::NONE,
             peer: None,
             waker: None,
+            offered: None,
             started: Instant::ZERO,
             deadline: Instant::MAX,
             task_deadline: Instant::MAX,
@@ -109,7 +150,7 @@ impl Slot {
             queued: false,
             next_ready: Instant::MAX,
             last_ready: Instant::MAX,
-            has_work: false,
+            demand: Demand::None,
             accepted: Instant::ZERO,
         }
     }
@@ -130,11 +171,18 @@ impl Slot {
         *self = Slot { generation: self.generation.wrapping_add(1), ..Slot::vacant() };
     }
 
-    /// Whether the connection is owed something by us: see `gate.rs`.
+    /// What the connection wants from its worker: see `gate.rs`.
     #[inline]
-    pub(super) fn works(&self, now: Instant) -> bool {
-        let begun = self.queued || self.connection.is_reply_owed();
-        self.alive && !self.closing && (begun || self.is_fresh() && now < self.accepted + FRESH_MAX)
+    pub(super) fn demand(&self, now: Instant) -> Demand {
+        if !self.alive || self.closing {
+            Demand::None
+        } else if self.queued || self.is_fresh() && now < self.accepted + FRESH_MAX {
+            Demand::Time
+        } else if self.connection.is_reply_owed() {
+            Demand::Answer
+        } else {
+            Demand::None
+        }
     }
 
     /// Input came while the connection's request was waiting.
@@ -162,10 +210,33 @@ impl Slot {
     /// When it will have been fresh for so long that it no longer counts as work; `MAX` if it does not.
     #[inline]
     pub(super) fn fresh_until(&self) -> Instant {
-        match self.has_work && self.is_fresh() {
+        match self.demand == Demand::Time && self.is_fresh() {
             true => self.accepted + FRESH_MAX,
             false => Instant::MAX,
         }
+    }
+
+    /// What the request at hand says about the answers it can have.
+    pub(super) fn asked(&self) -> Asked<'_> {
+        Asked {
+            is_head: self.connection.is_head(),
+            is_complete: self.connection.is_request_complete(),
+            upgrade: self.offered.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// When it was accepted.
+    pub(super) fn accepted_at(&self) -> Instant {
+        self.accepted
+    }
+
+    /// How input is to be read that has a use. What is read for a feed must not be much more than its
+    /// handler takes: so a body is read one delivery at a time until its handler has shown that it keeps up.
+    #[inline]
+    pub(super) fn reading_wanted(&mut self) -> Reading {
+        let Some(feed) = &self.feed else { return Reading::Stream };
+        self.kept_up = if feed.is_drained() { self.kept_up.saturating_add(1) } else { 0 };
+        if self.kept_up >= KEPT_UP_MIN { Reading::Stream } else { Reading::Once }
     }
 
     pub(super) fn token(&self, index: usize) -> Token {

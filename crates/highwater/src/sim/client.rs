@@ -116,6 +116,13 @@ impl Client {
         if can_act { self.next_at } else { Instant::MAX }
     }
 
+    /// What it took for `back` later was that much earlier.
+    pub(super) fn go_back(&mut self, back: Duration) {
+        let earlier = |at: Instant| at.checked_sub(back).unwrap_or(Instant::ZERO);
+        self.next_at = earlier(self.next_at);
+        self.waiting_since = self.waiting_since.map(earlier);
+    }
+
     /// Whether it may say the body of the nth request, or has been told that it need not.
     fn is_answered(&self, at: usize) -> bool {
         self.reader.answers().len() > at || self.reader.interims().contains(&at)

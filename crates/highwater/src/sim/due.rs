@@ -29,14 +29,8 @@ const SLOW_FACTOR: u32 = 10;
 /// that was noticed.
 const OVERDUE_MAX: u32 = 1;
 
-/// The same after the process has stood still: it first reads what has come meanwhile.
-const OVERDUE_STOPPED_MAX: u32 = 40;
-
 /// Within what time an answer without an end is given up once its client has finished.
 const GONE_MAX: Duration = Duration::from_secs(1);
-
-/// How long a handler may go on for a client that has finished.
-pub(super) const HALF_CLOSED_MAX: Duration = Duration::from_secs(5);
 
 /// How long an idle connection may stay once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
@@ -49,14 +43,12 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        // Whoever counts only the time in which the server looked may be as much later.
-        let stopped = around.stops.within(link.facts.accepted_at, around.now);
-        let due = self.due(link, requests, around).map(|(due, what)| (due + stopped, what));
-        let overdue_max = if stopped.is_zero() { OVERDUE_MAX } else { OVERDUE_STOPPED_MAX };
+        let due = self.due(link, requests, around);
         match due.filter(|(due, _)| around.now >= *due + TICK) {
             None => self.overdue = 0,
             // Two deadlines of a connection may pass while the machine stands still; each has a turn.
-            Some(_) if self.overdue < overdue_max => self.overdue += 1,
+            Some(_) if around.is_catching_up => {}
+            Some(_) if self.overdue < OVERDUE_MAX => self.overdue += 1,
             Some((due, what)) => {
                 return Err(format!("{what}: due at {due:?}, and it is {:?}", around.now));
             }
@@ -118,9 +110,9 @@ impl Watch {
             (Some(_), None) if request.needs_body && facts.eof_at.is_none() => {
                 Some((last_act + limits.body_timeout, "a body"))
             }
-            (Some(head), _) if request.hold.is_long() && facts.finished_at.is_some() => {
-                let since = facts.finished_at.unwrap_or(head).max(head).max(last_act);
-                Some((since + HALF_CLOSED_MAX, "a handler whose client has finished"))
+            (Some(head), _) if request.hold.is_long() && facts.gone_at.is_some() => {
+                let since = facts.gone_at.unwrap_or(head).max(head).max(last_act);
+                Some((since + limits.half_closed_timeout, "a handler whose client has finished"))
             }
             (Some(head), _) if request.hold.has_timeout() => {
                 Some((head.max(last_act) + ROUTE_TIMEOUT, "a route's timeout"))

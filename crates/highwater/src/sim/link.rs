@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) eof_at: Option<Instant>,
     /// When the client said that it will say no more.
     pub(crate) finished_at: Option<Instant>,
+    /// When the worker was first told that the client has finished, by whichever event.
+    pub(crate) gone_at: Option<Instant>,
     /// Every byte the worker has given to be sent.
     pub(crate) sent: Vec<u8>,
     /// When the kernel last took a part of a send, or was given one.
@@ -85,6 +87,9 @@ pub(crate) struct Link {
     /// What had happened when the process last went on after a stop, as far as it does not know yet.
     missed: usize,
     missed_room: bool,
+    /// The worker has said how it reads, or has tried to send: from then on it is told of the end even
+    /// while it does not read.
+    pub(super) is_watched: bool,
     /// `Closed` is to be reported.
     pub(super) closing: Option<Close>,
     pub(crate) facts: Facts,
@@ -106,6 +111,7 @@ impl Link {
             send: None,
             missed: 0,
             missed_room: false,
+            is_watched: false,
             closing: None,
             facts: Facts {
                 accepted_at: Instant::ZERO,
@@ -114,6 +120,7 @@ impl Link {
                 delivered_after_last: 0,
                 eof_at: None,
                 finished_at: None,
+                gone_at: None,
                 sent: Vec::new(),
                 progress_at: Instant::ZERO,
                 sent_at: Instant::ZERO,
@@ -203,6 +210,12 @@ impl Link {
         }
     }
 
+    /// Whether the worker can be told now that the connection has come to its end.
+    pub(super) fn is_end_seen(&self) -> bool {
+        let ours = self.facts.close.is_some() || self.facts.has_shut_down();
+        self.closing.is_some() && (ours || self.is_watched || self.reading != Reading::Stop)
+    }
+
     /// Whether the worker has given its last command.
     pub(super) fn is_settled(&self) -> bool {
         self.facts.close.is_some() || matches!(self.facts.last, Some((Then::Close, _)))
@@ -226,6 +239,20 @@ impl Link {
         open && (self.reading != Reading::Stop || self.late > 0)
     }
 
+    /// Whether the worker is to be told now that the client has finished, as it does not read what came
+    /// before. Once.
+    pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
+        let hangs_up = self.said_fin
+            && self.reading == Reading::Stop
+            && self.is_watched
+            && self.facts.gone_at.is_none()
+            && !self.is_settled();
+        if hangs_up {
+            self.facts.gone_at = Some(now);
+        }
+        hangs_up
+    }
+
     /// What the worker is told next: bytes, or none for the end.
     pub(super) fn take_delivery(&mut self, most: usize, now: Instant) -> Option<Vec<u8>> {
         if !self.may_deliver() {
@@ -237,6 +264,7 @@ impl Link {
             }
             self.late = self.late.saturating_sub(1);
             self.facts.eof_at = Some(now);
+            self.facts.gone_at.get_or_insert(now);
             return Some(Vec::new());
         }
         let most = match self.reading {

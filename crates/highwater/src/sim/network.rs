@@ -4,7 +4,7 @@
 //! A [`SimDriver`] is the same network as the worker's driver. In between, every split, order, delay
 //! and mishap is drawn from a seed; or, for tests of applications, nothing varies at all.
 //!
-//! It promises what [`Driver`] promises (R1–R7) and asserts what a worker owes (O1, O3; O2 cannot be
+//! It promises what [`Driver`] promises (R1–R9) and asserts what a worker owes (O1, O3; O2 cannot be
 //! broken, as the driver is borrowed during its callback). It is as unkind as the real drivers may
 //! be: bytes and even the end come after [`Reading::Stop`] if they were already received, accepted
 //! connections come after [`Accepting::Paused`], a close with unread input destroys what the client
@@ -25,7 +25,7 @@ use super::clock::SimClock;
 use super::elsewhere::{Elsewhere, Place};
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
-use super::weather::{Stops, Weather};
+use super::weather::Weather;
 
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
@@ -39,9 +39,22 @@ const BACKLOG_MAX: u32 = 4096;
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
 
+/// A worker that looks later than it was told to by more than this has lost the rest: it did not run, and
+/// that counts for nobody.
+pub(crate) const LATENESS_MAX: Duration = Duration::from_millis(100);
+
 /// All connections there are, and the kernel's state.
 pub(crate) struct Network {
     clock: SimClock,
+    /// The time for which the worker did not run although it should have. [`Network::now`] and all that
+    /// is noted leave it out.
+    pub(crate) lost: Duration,
+    /// When the worker last had done all there was to do, and until when it meant to wait since; both by
+    /// the clock.
+    left_at: Instant,
+    planned: Instant,
+    /// How far [`Network::now`] went back when it was known what was lost, since this was asked last.
+    went_back: Duration,
     /// `None`: nothing varies.
     prng: Option<Prng>,
     weather: Weather,
@@ -61,7 +74,6 @@ pub(crate) struct Network {
     late_accepts: u64,
     /// Other threads, if there are any.
     pub(super) elsewhere: Option<Arc<Elsewhere>>,
-    pub(super) stops: Stops,
     /// When the next client acts: nothing waits longer.
     pub(crate) client_at: Instant,
     /// When the events of the last poll happened.
@@ -82,7 +94,11 @@ impl Network {
         let clock = SimClock::starting_at(Instant::from_nanos(1));
         Network {
             turn_at: clock.now(),
+            lost: Duration::ZERO,
+            left_at: clock.now(),
             clock,
+            planned: Instant::ZERO,
+            went_back: Duration::ZERO,
             prng: seed.map(Prng::from_seed),
             weather,
             trace,
@@ -95,7 +111,6 @@ impl Network {
             next_accept_fails: false,
             late_accepts: 0,
             elsewhere: None,
-            stops: Stops::default(),
             client_at: Instant::MAX,
             events: 0,
             accept_failed: false,
@@ -105,8 +120,43 @@ impl Network {
         }
     }
 
+    /// The time, without that for which the machine stood still.
     pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+        self.clock.now().checked_sub(self.lost).unwrap_or(Instant::ZERO)
+    }
+
+    /// The worker means to wait for so long from now on, or for ever: here or elsewhere.
+    pub(super) fn plan(&mut self, wait: Option<Duration>) {
+        self.planned = wait.map_or(Instant::MAX, |wait| self.clock.now() + wait);
+    }
+
+    /// The worker looks: what it comes too late by is lost. What clients did until `before` while it did
+    /// not run has happened now.
+    pub(super) fn look(&mut self, before: Instant) {
+        let until = self.left_at.max(std::mem::take(&mut self.planned));
+        let at = self.clock.now();
+        self.left_at = at;
+        let lost = (at - until).saturating_sub(LATENESS_MAX);
+        if lost.is_zero() {
+            return;
+        }
+        self.lost += lost;
+        self.links.iter_mut().for_each(Link::wake_up);
+        let now = self.now();
+        self.trace.line(|| format!("{now:?} {lost:?} are lost"));
+        let back = before - now;
+        self.went_back += back;
+        if self.client_at != Instant::MAX {
+            self.client_at = self.client_at.checked_sub(back).unwrap_or(Instant::ZERO);
+        }
+        for link in &mut self.links {
+            link.facts.finished_at = link.facts.finished_at.map(|at| at.min(now));
+        }
+    }
+
+    /// How far time went back since this was asked last: clients that noted a time have to know.
+    pub(super) fn take_back(&mut self) -> Duration {
+        std::mem::take(&mut self.went_back)
     }
 
     pub(crate) fn links(&self) -> &[Link] {
@@ -229,13 +279,6 @@ impl Network {
         self.trace.line(|| format!("{:?} client {link} {}", self.now(), what()));
     }
 
-    /// The process did not run from `from` to `until`, which is now.
-    pub(super) fn stopped(&mut self, from: Instant, until: Instant) {
-        if self.stops.note(from, until) {
-            self.links.iter_mut().for_each(Link::wake_up);
-        }
-    }
-
     /// Time passes until `then`, if that is to come.
     pub(super) fn pass(&mut self, then: Instant) {
         self.clock.advance(then - self.now());
@@ -301,7 +344,8 @@ impl Network {
         }
         self.slots[index] = Some(at);
         let id = ConnId(index as u32);
-        self.links[at].accept(id, self.clock.now());
+        let now = self.now();
+        self.links[at].accept(id, now);
         self.note(at, || format!("is accepted as {}", id.0));
         on_event(Event::Accepted(id, None));
         true
@@ -310,7 +354,18 @@ impl Network {
     /// Delivers, takes a part of a send, or finishes a close.
     fn act(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         if self.links[at].closing.is_some() {
-            self.finish_close(at, on_event);
+            let is_seen = self.links[at].is_end_seen();
+            if is_seen {
+                self.finish_close(at, on_event);
+            }
+            return is_seen;
+        }
+        let now = self.now();
+        if self.links[at].hangs_up(now) {
+            let id = self.links[at].id();
+            self.events += 1;
+            self.note(at, || "→ hung up".into());
+            on_event(Event::HungUp(id));
             return true;
         }
         let sends_first = self.draw(2) == 1;
@@ -330,7 +385,7 @@ impl Network {
 
     fn deliver(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let drawn = self.draw(DELIVERY_MAX);
-        let now = self.clock.now();
+        let now = self.now();
         let Some(bytes) = self.links[at].take_delivery(drawn, now) else { return false };
         let id = self.links[at].id();
         self.events += 1;
@@ -347,7 +402,7 @@ impl Network {
 
     fn transmit(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let most = if self.prng.is_some() { self.draw(3000) } else { usize::MAX };
-        let now = self.clock.now();
+        let now = self.now();
         let link = &mut self.links[at];
         if !link.take_output(most, now) {
             return false;
@@ -396,6 +451,11 @@ impl Driver for SimDriver {
         let network = &mut self.network;
         network.events = 0;
         network.accept_failed = false;
+        match wait {
+            Wait::No => {}
+            Wait::Until(due) => network.planned = due,
+            Wait::Forever => network.planned = Instant::MAX,
+        }
         if network.prng.is_some() {
             let mut passes = Duration::from_micros(
                 network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
@@ -403,11 +463,12 @@ impl Driver for SimDriver {
             if network.chance(network.weather.jump_one_in) {
                 let jump = network.weather.jump_max * network.draw(1000) as u32 / 1000;
                 network.trace.line(|| format!("the machine stands still for {jump:?}"));
-                let now = network.now();
-                network.stopped(now, now + jump);
                 passes += jump;
             }
+            // Clients stand still with the machine, unlike with the process.
+            let before = network.now();
             network.clock.advance(passes);
+            network.look(before);
         }
         network.turn_at = network.now();
         let rung = network.look_elsewhere();
@@ -422,13 +483,14 @@ impl Driver for SimDriver {
             let now = network.now();
             let wait = match wait {
                 Wait::No => Duration::ZERO,
-                Wait::Until(due) => due - now,
+                Wait::Until(due) => due - network.clock.now(),
                 Wait::Forever => Duration::from_secs(1),
             };
             network.sleep(now + wait, Place::Driver);
             network.turn_at = network.now();
         }
         network.hear();
+        network.left_at = network.clock.now();
         Ok(())
     }
 
@@ -437,6 +499,7 @@ impl Driver for SimDriver {
         let now = network.now();
         network.commanded += output.len() as u64;
         let link = network.unended(id);
+        link.is_watched = true;
         assert!(link.send.is_none(), "O1: {id:?} has a send in flight");
         assert!(!link.facts.has_shut_down(), "a send after the shutdown of {id:?}");
         assert!(!output.is_empty() || then != Then::Keep, "nothing to send to {id:?}");
@@ -460,7 +523,9 @@ impl Driver for SimDriver {
             Some(prng) if reading == Reading::Stop => prng.below(2) * prng.below(LATE_MAX),
             _ => 0,
         };
-        self.network.unended(id).read(reading, late as usize);
+        let link = self.network.unended(id);
+        link.is_watched = true;
+        link.read(reading, late as usize);
         let at = self.network.slots[id.index()].expect("it is open");
         self.network.note(at, || format!("⇐ read {reading:?}"));
     }

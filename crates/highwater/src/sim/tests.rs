@@ -12,7 +12,7 @@ use super::*;
 use crate::admission::gate::WorkerGate;
 use crate::app::{App, Router, fixed};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 fn pass(seed: u64) -> Report {
     match run(seed) {
@@ -61,9 +61,11 @@ fn worker_of(app: App, connections_max: u32) -> Worker<SimDriver> {
         connections_max,
         metrics,
         gate: WorkerGate::open(),
+        patience: config.patience,
         queue_target: config.queue_target,
         deadline_max: config.deadline_max,
         think_max: THINK_MAX,
+        bounds: Bounds::default(),
     };
     let network = Network::new(None, Weather::default(), Trace::default());
     let inbox = Inbox::new(Box::new(|| {}));
@@ -81,6 +83,12 @@ fn turn(worker: &mut Worker<SimDriver>) {
     let Ok(_) = worker.turn(Wait::No);
 }
 
+/// Time passes in which the worker only waits.
+fn wait_outside(worker: &Worker<SimDriver>, by: Duration) {
+    worker.waits_outside();
+    worker.driver().clock().advance(by);
+}
+
 /// Purpose: a worker that is full does not wait for the moment to try accepting again. When that had
 /// passed it turned without pause, for as long as it was full.
 #[test]
@@ -91,7 +99,7 @@ fn a_full_worker_does_not_spin() {
     worker.driver_mut().network.late_accept_fails();
     connect(&mut worker);
     turn(&mut worker);
-    worker.driver().clock().advance(Duration::from_millis(200));
+    wait_outside(&worker, Duration::from_millis(200));
     turn(&mut worker);
     // What it waits for is that the one who is there may be closed for the other.
     assert!(worker.spare_time().is_some_and(|patience| patience > Duration::from_millis(500)));
@@ -125,7 +133,7 @@ fn room_is_made_only_while_there_is_need() {
     worker.driver_mut().network.late_accept_fails();
     connect(&mut worker);
     turn(&mut worker);
-    worker.driver().clock().advance(Duration::from_secs(2));
+    wait_outside(&worker, Duration::from_secs(2));
     worker.driver_mut().network.leave(leaving);
     turn(&mut worker);
     assert_eq!(worker.driver().network.link(idle).facts.close, None);
@@ -159,7 +167,7 @@ fn a_broken_answer_stays_broken() {
     network.say(link, b"GET /broken/1 HTTP/1.1\r\nHost: h\r\n\r\n");
     for _ in 0..20 {
         turn(&mut worker);
-        worker.driver().clock().advance(Duration::from_secs(70));
+        wait_outside(&worker, Duration::from_secs(70));
     }
     assert!(worker.driver().network.link(link).was_reset);
 }

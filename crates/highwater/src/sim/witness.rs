@@ -17,13 +17,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
-use super::due::HALF_CLOSED_MAX;
 use super::elsewhere::Elsewhere;
 use super::link::{INBOUND_MAX, Link};
-use super::network::LATE_MAX;
+use super::network::{LATE_MAX, LATENESS_MAX};
 use super::reader::Reader;
 use super::script::{Hold, Request};
-use super::weather::Stops;
 
 /// How long an idle connection stays readable once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
@@ -47,7 +45,6 @@ pub(super) struct Around<'r> {
     /// When the events of this turn happened.
     pub(super) now: Instant,
     pub(super) elsewhere: &'r Elsewhere,
-    pub(super) stops: &'r Stops,
     pub(super) drained_at: Option<Instant>,
     /// The drain's deadline has passed.
     pub(super) is_cutting: bool,
@@ -58,6 +55,8 @@ pub(super) struct Around<'r> {
     pub(super) pool_is_quiet: bool,
     /// When requests last waited for their turn: what is due may have counted from then only.
     pub(super) backlogged_at: Instant,
+    /// The worker has not looked for long, and reads before it judges.
+    pub(super) is_catching_up: bool,
     /// The worker starts one request a turn.
     pub(super) defers: bool,
     /// Requests that have waited for longer may be refused.
@@ -79,10 +78,10 @@ pub(super) enum Excuse {
     Cut,
     /// The application broke its answer off.
     Broken,
+    /// The client had finished, and nothing of its answer moved for too long, or it has no end.
+    HalfClosed,
     /// The client had finished when its request's turn came.
     HungUp,
-    /// The client had finished, and what it asked for took too long, or has no end.
-    HalfClosed,
 }
 
 /// When the parts of a request were delivered.
@@ -147,7 +146,7 @@ impl Watch {
             && !std::mem::replace(&mut self.checked_last, true)
         {
             self.check_last(then, link, requests, around)?;
-            self.excuse = self.is_half_closed(link, requests, around).then_some(Excuse::HalfClosed);
+            self.excuse = self.is_unheard(link, requests).then_some(Excuse::HalfClosed);
         }
         if let Some((how, _)) = link.facts.close
             && !std::mem::replace(&mut self.checked_close, true)
@@ -246,8 +245,7 @@ impl Watch {
         if took >= limits.header_timeout {
             let complete = self.completed_meanwhile(link, requests[at].head_end);
             let forgiven = times.head.is_none() && complete;
-            return match forgiven && took - around.stops.within(since, now) < limits.header_timeout
-            {
+            return match forgiven && took.saturating_sub(LATENESS_MAX) < limits.header_timeout {
                 true => Err(format!("request {at} came while the process stood still")),
                 false => Ok(()),
             };
@@ -259,7 +257,7 @@ impl Watch {
         let gap = times.body_gap.max(now - content);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
         if self.completed_meanwhile(link, requests[at].end)
-            && now - head - around.stops.within(head, now)
+            && (now - head).saturating_sub(LATENESS_MAX)
                 < limits.body_grace.min(limits.body_timeout)
         {
             return Err(format!("the body of request {at} came while the process stood still"));
@@ -277,18 +275,20 @@ impl Watch {
         link.missed() > 0 && delivered < end && delivered + link.missed() >= end
     }
 
-    /// Whether nobody has to be answered any more: the client has finished, and what it asked for has no
-    /// end, or takes longer than it may then.
-    fn is_half_closed(&self, link: &Link, requests: &[Request], around: &Around<'_>) -> bool {
-        let Some(finished) = link.facts.finished_at else { return false };
-        let (Some(request), Some(times)) =
-            (requests.get(self.at_hand()), self.times.get(self.at_hand()))
-        else {
-            return false;
-        };
-        let Some(head) = times.head else { return false };
-        let took = around.now - finished.max(head);
-        request.wanted.endless || (request.hold.is_long() && took >= HALF_CLOSED_MAX)
+    /// Whether the answer at hand has no end, and its client has finished.
+    fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
+        let at = self.at_hand();
+        let request = requests.get(at).filter(|_| self.times[at].head.is_some());
+        link.facts.finished_at.is_some() && request.is_some_and(|request| request.wanted.endless)
+    }
+
+    /// Whether the client has finished, and nothing of its answer has moved for too long since.
+    fn is_half_closed(&self, link: &Link, around: &Around<'_>) -> bool {
+        let head = self.times.get(self.at_hand()).and_then(|times| times.head);
+        link.facts.gone_at.is_some_and(|at| {
+            let moved = at.max(link.facts.sent_at).max(head.unwrap_or(at));
+            !link.is_sending() && around.now - moved >= around.limits.half_closed_timeout
+        })
     }
 
     /// The worker has sent its last: why?
@@ -300,7 +300,7 @@ impl Watch {
         around: &Around<'_>,
     ) -> Result<(), String> {
         // What has no end breaks off somewhere.
-        if self.reader.is_inside() && !self.is_half_closed(link, requests, around) {
+        if self.reader.is_inside() && !self.is_unheard(link, requests) {
             return Err(format!("{then:?} in the middle of an answer"));
         }
         let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
@@ -345,11 +345,11 @@ impl Watch {
             let upgraded = self.at_hand().checked_sub(1).filter(|_| self.reader.raw().is_some());
             let broken = broken || upgraded.is_some_and(|at| requests[at].wanted.broken);
             let stalled = now - facts.progress_at;
-            let looked = stalled - around.stops.within(facts.progress_at, now);
             return match () {
                 () if around.is_cutting => Ok(Excuse::Cut),
                 () if link.is_sending() && stalled >= limits.write_timeout => {
-                    match link.has_missed_room() && looked < limits.write_timeout {
+                    let was_due = stalled.saturating_sub(LATENESS_MAX) >= limits.write_timeout;
+                    match link.has_missed_room() && !was_due {
                         true => {
                             Err("reset, though its client read while the process stood still"
                                 .into())
@@ -357,7 +357,7 @@ impl Watch {
                         false => Ok(Excuse::WriteStall),
                     }
                 }
-                () if self.is_half_closed(link, requests, around) => Ok(Excuse::HalfClosed),
+                () if self.is_half_closed(link, around) => Ok(Excuse::HalfClosed),
                 () if broken => Ok(Excuse::Broken),
                 () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
@@ -384,7 +384,7 @@ impl Watch {
                 false => Err("closed while an unwanted body was on its way".into()),
             };
         }
-        if self.is_half_closed(link, requests, around) {
+        if self.is_unheard(link, requests) {
             return Ok(Excuse::HalfClosed);
         }
         let Some(since) = self.idle_since(link, requests) else {
@@ -393,7 +393,7 @@ impl Watch {
         let limit = if facts.delivered == 0 { limits.header_timeout } else { limits.idle_timeout };
         let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
         let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
-        let looked = now - since - around.stops.within(since, now);
+        let looked = (now - since).saturating_sub(LATENESS_MAX);
         if link.missed() > 0 && !drained && looked < limit {
             return Err("closed as idle, though it spoke while the process stood still".into());
         }
@@ -463,9 +463,7 @@ fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Resul
     let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
     let is_vital = request.wanted.raw.is_some();
-    // Nobody has waited for the server while it did not run.
-    let stopped = times.head.map_or(Duration::ZERO, |head| around.stops.within(head, around.now));
-    if !is_vital && around.sheds_after.is_some_and(|target| took - stopped > target) {
+    if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
         return Ok(());
     }
     let right = match request.hold {

@@ -26,7 +26,7 @@ use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
+use crate::server::{Bounds, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
 
 /// Turns after which a run that has not come to rest has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -65,6 +65,8 @@ pub(super) struct World {
     waiting_since: Option<Instant>,
     /// When requests last waited for their turn.
     backlogged_at: Instant,
+    /// The worker has not looked at its connections for long, and catches up.
+    catching_up: bool,
     /// Since when one waits although an idle connection could make room.
     crowded_since: Option<Instant>,
 }
@@ -88,6 +90,7 @@ struct Plan {
     shed: Shed,
     /// Connections with work, at most.
     limit: u32,
+    patience: Duration,
     queue_target: Duration,
 }
 
@@ -107,6 +110,7 @@ impl Plan {
             body_grace: millis(pick(&[500, 5000])),
             idle_timeout: millis(pick(&[1500, 60_000])),
             write_timeout: millis(pick(&[3000, 30_000])),
+            half_closed_timeout: millis(pick(&[500, 5000])),
             linger_timeout: millis(pick(&[200, 2000])),
             discard_max: pick(&[2000, 256 * 1024]),
             output_max: pick(&[1000, 64 * 1024]) as usize,
@@ -136,6 +140,7 @@ impl Plan {
             shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
                 [pick(&[0, 1, 2, 3]) as usize],
             limit: pick(&[1, 2, 100]) as u32,
+            patience: millis(pick(&[10, 50, 1000])),
             queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
         }
     }
@@ -149,7 +154,6 @@ impl World {
         let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.weather, trace);
-        network.stops.count = plan.kinds.has(Kind::Stops);
         let clients: Vec<Client> = (0..1 + prng.below(8))
             .map(|_| {
                 let script = script::draw(&mut prng, &plan.limits, plan.kinds);
@@ -166,9 +170,11 @@ impl World {
             metrics: Arc::clone(&metrics),
             app,
             gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
+            patience: plan.patience,
             queue_target: plan.queue_target,
             deadline_max: ServerConfig::default().deadline_max,
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
+            bounds: Bounds::default(),
         };
         let bells = Arc::clone(&ledger.elsewhere.bells);
         let inbox = Inbox::new(Box::new(move || bells.driver.store(true, SeqCst)));
@@ -193,6 +199,7 @@ impl World {
             stop_in: extra_stop,
             waiting_since: None,
             backlogged_at: Instant::ZERO,
+            catching_up: false,
             crowded_since: None,
         }
     }
@@ -201,7 +208,6 @@ impl World {
         while !self.is_at_rest() {
             self.follow_plan();
             self.act()?;
-            self.stop()?;
             self.turn()?;
             self.look()?;
             self.turns += 1;
@@ -246,6 +252,9 @@ impl World {
             self.drained_at = Some(self.network().now());
             self.network().trace.line(|| "drain".into());
             self.worker.drain();
+            let network = &mut self.worker.driver_mut().network;
+            let now = network.now();
+            network.look(now);
         }
         if self.is_cutting() {
             self.worker.cut();
@@ -284,13 +293,13 @@ impl World {
             limits: &self.plan.limits,
             now: network.turn_at,
             elsewhere: &self.ledger.elsewhere,
-            stops: &network.stops,
             drained_at: self.drained_at,
             is_cutting: self.is_cutting(),
             is_short: is_full || network.accept_failed,
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
+            is_catching_up: self.catching_up || self.worker.is_catching_up(),
             defers: self.plan.defers,
             sheds_after: matches!(self.plan.shed, Shed::Accept | Shed::Kernel)
                 .then_some(self.plan.queue_target),

@@ -30,8 +30,8 @@ use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket}
 use accept::Acceptor;
 use selector::Selector;
 use slots::{
-    BLOCKED, CLOSING, EOF, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED, REPORT_LISTED,
-    SENT, Slots, Token, WATCHING_OUT,
+    BLOCKED, CLOSING, EOF, HANG_UP_TOLD, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED,
+    REPORT_LISTED, SENT, Slots, Token, WATCHING_OUT,
 };
 
 /// Bytes received by one system call at most. All connections share the buffer, so size is free.
@@ -107,9 +107,31 @@ impl Epoll {
             slot.set(READABLE);
             self.receive(token.index(), on_event);
         }
+        if flags & (HANG_UP | FAILURE) != 0 {
+            self.on_hang_up(token.index(), flags, on_event);
+        }
         let slot = self.slots.at(token.index());
         if flags & (OUT | FAILURE) != 0 && slot.is(BLOCKED) {
             self.resume_send(token.index(), on_event);
+        }
+    }
+
+    /// The peer has finished sending or is gone, which receiving may not have told: reading has stopped,
+    /// or is not yet through with what came before (R9).
+    #[cold]
+    fn on_hang_up(&mut self, index: u32, flags: u32, on_event: &mut impl FnMut(Event<'_>)) {
+        let slot = self.slots.at(index);
+        if slot.fd == -1 || slot.is(CLOSING) {
+            return;
+        }
+        let unheard = slot.reading == Reading::Stop || slot.is(EOF);
+        // Both sides may have finished in good order: only an error is the end before `close`.
+        if unheard && flags & FAILURE != 0 && socket::take_error(slot.fd) != 0 {
+            return self.fail(index, on_event);
+        }
+        if !slot.is(EOF | HANG_UP_TOLD) {
+            slot.set(HANG_UP_TOLD);
+            on_event(Event::HungUp(ConnId(index)));
         }
     }
 
@@ -349,13 +371,11 @@ impl Driver for Epoll {
 
     fn send(&mut self, id: ConnId, output: Output, then: Then) {
         let slot = self.slots.at(id.0);
-        debug_assert!(slot.fd != -1 || slot.is(CLOSING), "{id:?} is closed");
-        debug_assert!(
-            !slot.is(BLOCKED | SENT) || slot.is(CLOSING),
-            "{id:?} has a send in flight (O1)"
-        );
-        if slot.is(CLOSING) {
+        if slot.fd == -1 || slot.is(CLOSING) {
             return; // It failed meanwhile: `Closed` follows.
+        }
+        if slot.is(BLOCKED | SENT) {
+            return self.close(id, Close::Reset); // O1: two answers must not be mixed up.
         }
         slot.begin_send(output, then);
         if then == Then::Close {
@@ -376,10 +396,11 @@ impl Driver for Epoll {
 
     fn read(&mut self, id: ConnId, reading: Reading) {
         let slot = self.slots.at(id.0);
-        slot.reading = reading;
-        if reading == Reading::Stop || slot.is(CLOSING | EOF) {
+        if slot.fd == -1 || slot.is(CLOSING) {
             return;
         }
+        slot.reading = reading;
+        // Also where reading stops: the end is to be told (R9).
         if !slot.is(REGISTERED) && self.watch(id.0, false).is_err() {
             self.drop_fd(id.0);
             return self.report(id.0);

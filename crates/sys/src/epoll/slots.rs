@@ -43,6 +43,8 @@ pub(super) const REPORT_LISTED: u16 = 1 << 8;
 pub(super) const PROGRESSED: u16 = 1 << 9;
 /// `Sent` is to be reported.
 pub(super) const SENT: u16 = 1 << 10;
+/// `HungUp` was reported.
+pub(super) const HANG_UP_TOLD: u16 = 1 << 11;
 
 /// One connection. Kept to one cache line.
 pub(super) struct Slot {

@@ -4,7 +4,9 @@ use highwater_core::time::Instant;
 use io_uring::cqueue;
 
 use super::Uring;
-use super::slots::{CLOSE_QUEUED, Operation, RECEIVING, SENDING, Slot, Slots, Token};
+use super::slots::{
+    CLOSE_QUEUED, IN_FLIGHT, Operation, RECEIVING, SENDING, Slot, Slots, Token, WATCHING,
+};
 use crate::socket;
 
 impl Drop for Uring {
@@ -38,7 +40,7 @@ impl Drop for Uring {
 /// Ending.
 impl Uring {
     fn is_quiet(&self) -> bool {
-        let busy = |slot: &Slot| slot.is(RECEIVING | SENDING | CLOSE_QUEUED);
+        let busy = |slot: &Slot| slot.is(IN_FLIGHT);
         let idle = !self.waking && self.alarm_at == Instant::MAX && !self.acceptor.is_armed();
         idle && !self.slots.iter().any(busy)
     }
@@ -46,13 +48,14 @@ impl Uring {
     /// Notes that an operation is over, and does nothing else.
     fn discard(&mut self, entry: &cqueue::Entry) {
         let token = Token(entry.user_data());
-        let over = if cqueue::more(entry.flags()) { 0 } else { RECEIVING };
+        let over = |flag: u16| if cqueue::more(entry.flags()) { 0 } else { flag };
         match token.operation() {
             Operation::Wake => self.waking = false,
             Operation::Alarm => self.alarm_at = Instant::MAX,
             Operation::Cancel => {}
             Operation::Accept => self.acceptor.discard(entry),
-            Operation::Receive => self.slots.at(token.index()).clear(over),
+            Operation::Receive => self.slots.at(token.index()).clear(over(RECEIVING)),
+            Operation::Watch => self.slots.at(token.index()).clear(over(WATCHING)),
             Operation::Send => self.slots.at(token.index()).clear(SENDING),
             Operation::Close => {
                 let slot = self.slots.at(token.index());

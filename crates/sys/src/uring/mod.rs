@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!  accept ──▶ RECEIVING ⇄ idle            (reading: Once, Stream, Stop; STARVED between polls never)
-//!             SENDING, beside that
+//!             SENDING, beside that; WATCHING, from the first Stop on (`watch.rs`)
 //!  send(Then::Close) ─▶ CLOSING ─▶ SENDING + CLOSE_QUEUED ─▶ closed
 //!  close(), failure  ─▶ CLOSING | ABANDONED ─▶ CLOSE_QUEUED ─▶ closed
 //!  closed and nothing in flight ─▶ Closed(id), slot freed
@@ -27,6 +27,7 @@ mod park;
 mod ring;
 mod slots;
 mod trial;
+mod watch;
 
 use highwater_core::driver::{
     Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
@@ -44,8 +45,8 @@ use accept::Acceptor;
 use buffers::Buffers;
 use ring::Ring;
 use slots::{
-    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, EOF, Operation, RECEIVING, RESET, Rest, SENDING,
-    STARVED, Slots, Token,
+    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, EOF, HUNG_UP, IN_FLIGHT, Operation, RECEIVING,
+    RESET, Rest, SENDING, STARVED, Slots, Token,
 };
 pub(crate) use trial::try_out;
 
@@ -150,6 +151,7 @@ impl Uring {
                 self.waker.acknowledge();
                 self.arm_wake();
             }
+            Operation::Watch => self.on_watched(token, entry, on_event),
             Operation::Alarm => self.alarm_at = Instant::MAX,
             Operation::Cancel => {} // Whatever it did shows in what it cancelled.
         }
@@ -325,6 +327,7 @@ impl Uring {
     /// Closes the connection, cancelling what is in flight. May be called again at any time.
     fn shut(&mut self, index: u32) {
         self.cancel_receive(index);
+        self.unwatch(index);
         let close = self.slots.token(Operation::Close, index);
         let send = self.slots.token(Operation::Send, index);
         let slot = self.slots.at(index);
@@ -362,7 +365,7 @@ impl Uring {
     #[inline]
     fn free_if_done(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let slot = self.slots.at(index);
-        if slot.fd == -1 && !slot.is(RECEIVING | SENDING | CLOSE_QUEUED) {
+        if slot.fd == -1 && !slot.is(IN_FLIGHT) {
             self.slots.remove(index);
             on_event(Event::Closed(ConnId(index)));
         }
@@ -396,33 +399,44 @@ impl Driver for Uring {
 
     fn send(&mut self, id: ConnId, output: Output, then: Then) {
         let slot = self.slots.at(id.0);
-        debug_assert!(slot.fd != -1 || slot.is(CLOSING), "{id:?} is closed");
-        debug_assert!(!slot.is(SENDING) || slot.is(CLOSING), "{id:?} has a send in flight (O1)");
-        if slot.is(CLOSING) {
+        if slot.fd == -1 || slot.is(CLOSING) {
             return; // It failed meanwhile: `Closed` follows.
+        }
+        if slot.is(SENDING) {
+            // O1. The kernel still reads the bytes of the first: they stay where they are.
+            return self.close(id, Close::Reset);
         }
         slot.begin_send(output, then);
         if then == Then::Close {
             slot.set(CLOSING);
-            // An armed receive would hold the connection open beyond the close.
+            // What is armed would hold the connection open beyond the close.
             self.cancel_receive(id.0);
+            self.unwatch(id.0);
         }
         self.push_send(id.0);
     }
 
     fn read(&mut self, id: ConnId, reading: Reading) {
         let slot = self.slots.at(id.0);
+        if slot.fd == -1 || slot.is(CLOSING) {
+            return;
+        }
         slot.reading = reading;
         if reading == Reading::Stop {
             self.cancel_receive(id.0);
+            self.watch(id.0);
         } else {
             self.arm_receive(id.0);
         }
     }
 
     fn close(&mut self, id: ConnId, how: Close) {
+        let slot = self.slots.at(id.0);
+        if slot.fd == -1 {
+            return; // Already, and about to be reported.
+        }
         if how == Close::Reset {
-            self.slots.at(id.0).set(RESET);
+            slot.set(RESET);
         }
         self.shut(id.0);
     }
@@ -437,7 +451,7 @@ impl Driver for Uring {
 
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let slot = self.slots.at(id.0);
-        slot.is(EOF | ABANDONED) || slot.fd == -1 || socket::is_hung_up(slot.fd)
+        slot.is(EOF | HUNG_UP | ABANDONED) || slot.fd == -1 || socket::is_hung_up(slot.fd)
     }
 
     fn clock(&self) -> SystemClock {

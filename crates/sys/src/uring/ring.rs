@@ -201,6 +201,13 @@ impl Ring {
         unsafe { self.push(&entry) }
     }
 
+    /// Tells each time that the peer finishes sending, or the connection fails.
+    pub(super) fn watch(&mut self, fd: RawFd, token: Token) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).multi(true).build();
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
     /// Cancels the operation called `target`, if it is still in flight.
     pub(super) fn cancel(&mut self, target: Token) {
         let entry = opcode::AsyncCancel::new(target.0)

@@ -32,6 +32,7 @@ pub(super) enum Operation {
     Wake = 5,
     Cancel = 6,
     Alarm = 7,
+    Watch = 8,
 }
 
 impl Token {
@@ -55,6 +56,7 @@ impl Token {
             5 => Operation::Wake,
             6 => Operation::Cancel,
             7 => Operation::Alarm,
+            8 => Operation::Watch,
             other => unreachable!("the kernel returns our own tokens, not {other}"),
         }
     }
@@ -90,6 +92,15 @@ pub(super) const CLOSING: u16 = 1 << 6;
 pub(super) const ABANDONED: u16 = 1 << 7;
 /// Close with a reset.
 pub(super) const RESET: u16 = 1 << 8;
+/// A poll for the end of the connection is in flight.
+pub(super) const WATCHING: u16 = 1 << 9;
+/// ... and has been told to stop.
+pub(super) const UNWATCHING: u16 = 1 << 10;
+/// The peer has finished sending, though perhaps bytes before that are still unread; reported.
+pub(super) const HUNG_UP: u16 = 1 << 11;
+
+/// Anything of these in flight keeps the slot.
+pub(super) const IN_FLIGHT: u16 = RECEIVING | SENDING | CLOSE_QUEUED | WATCHING;
 
 /// One connection. Kept to one cache line.
 pub(super) struct Slot {
@@ -252,7 +263,7 @@ impl Slots {
     /// Frees a slot whose descriptor is closed and which has nothing in flight.
     pub(super) fn remove(&mut self, index: u32) {
         let slot = &mut self.entries[index as usize];
-        debug_assert!(slot.fd == -1 && !slot.is(RECEIVING | SENDING | CLOSE_QUEUED));
+        debug_assert!(slot.fd == -1 && !slot.is(IN_FLIGHT));
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.state = 0;
         slot.reading = Reading::Once;

@@ -80,6 +80,7 @@ pub enum Seen {
     Accepted(ConnId, Option<SocketAddr>),
     Received(ConnId, Vec<u8>),
     Eof(ConnId),
+    HungUp(ConnId),
     Progress(ConnId),
     Sent(ConnId),
     Closed(ConnId),
@@ -92,6 +93,7 @@ impl Seen {
             Event::Accepted(id, peer) => Seen::Accepted(*id, *peer),
             Event::Received(id, bytes) => Seen::Received(*id, bytes.to_vec()),
             Event::Eof(id) => Seen::Eof(*id),
+            Event::HungUp(id) => Seen::HungUp(*id),
             Event::Progress(id) => Seen::Progress(*id),
             Event::Sent(id, _) => Seen::Sent(*id),
             Event::Closed(id) => Seen::Closed(*id),
@@ -107,6 +109,7 @@ pub struct Rig<D> {
     pub log: Vec<Seen>,
     open: HashSet<ConnId>,
     ended: HashSet<ConnId>,
+    hung_up: HashSet<ConnId>,
     sending: HashSet<ConnId>,
 }
 
@@ -131,6 +134,7 @@ impl<D: Subject> Rig<D> {
             log: Vec::new(),
             open: HashSet::new(),
             ended: HashSet::new(),
+            hung_up: HashSet::new(),
             sending: HashSet::new(),
         }
     }
@@ -160,8 +164,7 @@ impl<D: Subject> Rig<D> {
 
     /// One poll, waiting up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) {
-        let (log, open, ended, sending) =
-            (&mut self.log, &mut self.open, &mut self.ended, &mut self.sending);
+        let Rig { log, open, ended, hung_up, sending, .. } = self;
         let on_event = &mut |event: Event<'_>| {
             let seen = Seen::of(&event);
             match &seen {
@@ -171,11 +174,16 @@ impl<D: Subject> Rig<D> {
                     assert!(!ended.contains(id), "R5: {seen:?}");
                 }
                 Seen::Eof(id) => assert!(open.contains(id) && ended.insert(*id), "R5: {seen:?}"),
+                Seen::HungUp(id) => {
+                    assert!(open.contains(id) && hung_up.insert(*id), "R9, twice: {seen:?}");
+                    assert!(!ended.contains(id), "R9, behind Eof: {seen:?}");
+                }
                 Seen::Progress(id) => assert!(open.contains(id) && sending.contains(id), "R2"),
                 Seen::Sent(id) => assert!(open.contains(id) && sending.remove(id), "R2: {seen:?}"),
                 Seen::Closed(id) => {
                     assert!(open.remove(id), "R3: {seen:?}");
                     ended.remove(id);
+                    hung_up.remove(id);
                     sending.remove(id);
                 }
                 Seen::AcceptFailed(_) => {}

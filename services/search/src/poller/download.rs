@@ -5,14 +5,14 @@
 //! a `.gz` file is read all the same.
 
 use std::io::{self, Chain, Cursor, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::read::MultiGzDecoder;
 use ureq::http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, LAST_MODIFIED, RETRY_AFTER,
+    IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
 };
-use ureq::http::{StatusCode, Uri};
+use ureq::http::{Response, StatusCode, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, BodyReader};
 
@@ -22,7 +22,9 @@ use crate::feed::{Fault, FeedError};
 /// Bytes of a validator (`ETag`, `Last-Modified`) that are remembered; a longer one is not used.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-/// Redirects followed in one poll.
+/// Redirects followed in one poll. Only to the same host and port, or from http to https on the same host:
+/// a provider, or whoever stands in its place, must neither have us ask hosts that only we can reach, nor
+/// take the protection away that the operator's URL asks for.
 const REDIRECTS_MAX: u32 = 5;
 
 /// Bytes of the response's head.
@@ -35,6 +37,8 @@ pub(super) struct Download {
     agent: Agent,
     url: Uri,
     body_bytes_max: u64,
+    /// For all exchanges of a poll together.
+    total_timeout: Duration,
     validators: Validators,
 }
 
@@ -68,7 +72,9 @@ impl Download {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .tls_config(TlsConfig::builder().root_certs(roots).build())
-            .max_redirects(REDIRECTS_MAX)
+            // Followed by hand: see `next_url`.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .max_response_header_size(HEADER_BYTES_MAX)
             .user_agent(concat!("highwater-search/", env!("CARGO_PKG_VERSION")))
             .timeout_resolve(Some(settings.connect_timeout))
@@ -83,6 +89,7 @@ impl Download {
             agent,
             url,
             body_bytes_max: settings.body_bytes_max,
+            total_timeout: settings.total_timeout,
             validators: Validators::default(),
         })
     }
@@ -94,14 +101,7 @@ impl Download {
 
     /// Sends the request and receives the head of the answer. `None`: not modified.
     pub(super) fn begin(&self) -> Result<Option<(Body, Validators)>, Box<Outcome>> {
-        let mut request = self.agent.get(&self.url).header(ACCEPT_ENCODING, "gzip");
-        if let Some(etag) = &self.validators.etag {
-            request = request.header(IF_NONE_MATCH, etag);
-        }
-        if let Some(date) = &self.validators.last_modified {
-            request = request.header(IF_MODIFIED_SINCE, date);
-        }
-        let response = request.call().map_err(|e| Outcome::failed(client_reason(&e), e))?;
+        let response = self.follow()?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_MODIFIED if !self.validators.is_empty() => return Ok(None),
@@ -122,6 +122,32 @@ impl Download {
         Ok(Some((body, validators)))
     }
 
+    /// Asks, and asks again where the answer says, as far as that is allowed.
+    fn follow(&self) -> Result<Response<ureq::Body>, Box<Outcome>> {
+        let until = Instant::now() + self.total_timeout;
+        let mut url = self.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            let request = self.agent.get(&url).config().timeout_global(Some(left)).build();
+            let mut request = request.header(ACCEPT_ENCODING, "gzip");
+            if let Some(etag) = &self.validators.etag {
+                request = request.header(IF_NONE_MATCH, etag);
+            }
+            if let Some(date) = &self.validators.last_modified {
+                request = request.header(IF_MODIFIED_SINCE, date);
+            }
+            let response = request.call().map_err(|e| Outcome::failed(client_reason(&e), e))?;
+            if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
+                return Ok(response);
+            }
+            let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let next = next_url(&url, location.unwrap_or_default());
+            url = next.map_err(|detail| Outcome::failed("redirects", detail))?;
+        }
+        let detail = format!("more than {REDIRECTS_MAX} redirects");
+        Err(Box::new(Outcome::failed("redirects", detail)))
+    }
+
     /// The feed these validators came with has been read whole and applied: ask for changes from now on.
     pub(super) fn remember(&mut self, validators: Validators) {
         self.validators = validators;
@@ -136,6 +162,41 @@ pub fn parse_url(text: &str) -> Result<Uri, InvalidSetting> {
             && url.host().is_some_and(|host| !host.is_empty())
     };
     url.filter(usable).ok_or_else(|| InvalidSetting::Url(text.to_owned()))
+}
+
+/// Where `location` leads from `url`, if we may go there.
+fn next_url(url: &Uri, location: &str) -> Result<Uri, String> {
+    let scheme = url.scheme_str().unwrap_or("http");
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let location = location.split('#').next().unwrap_or_default();
+    let text = if location.contains("://") {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{scheme}://{authority}{location}")
+    } else {
+        let folder = url.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("{scheme}://{authority}{folder}/{location}")
+    };
+    let next = parse_url(&text).map_err(|_| "the redirect leads nowhere".to_owned())?;
+    let host = |url: &Uri| url.host().map(str::to_ascii_lowercase);
+    let port = |url: &Uri| {
+        let usual = if url.scheme_str() == Some("https") { 443 } else { 80 };
+        url.port_u16().unwrap_or(usual)
+    };
+    let is_same = next.scheme() == url.scheme() && port(&next) == port(url);
+    let is_safer = scheme == "http" && next.scheme_str() == Some("https");
+    if host(&next) == host(url) && (is_same || is_safer) {
+        return Ok(next);
+    }
+    Err(format!(
+        "a redirect to {}://{}:{} is not followed: it leads to another server, or away from https; \
+         set the URL to where the feed is",
+        next.scheme_str().unwrap_or_default(),
+        next.host().unwrap_or_default(),
+        port(&next)
+    ))
 }
 
 fn parse_authorities(pem: &[u8]) -> Result<RootCerts, InvalidSetting> {
@@ -267,5 +328,38 @@ fn client_reason(e: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Pem(_) | ureq::Error::Rustls(_) => "tls",
         ureq::Error::Protocol(_) | ureq::Error::Http(_) => "protocol",
         _ => "connection",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a redirect stays with its server, and never leads from https to http.
+    #[test]
+    fn redirects_stay_with_their_server() {
+        let leads = |from: &str, to: &str| {
+            let from: Uri = from.parse().expect("a URL");
+            next_url(&from, to).map(|url| url.to_string()).ok()
+        };
+        for (from, to, expected) in [
+            ("http://a/b/c?d", "/e", Some("http://a/e")),
+            ("http://a/b/c", "e?f#g", Some("http://a/b/e?f")),
+            ("http://a:81/b", "//A:81/e", Some("http://a:81/e")),
+            ("http://a/b", "http://a:80/e", Some("http://a:80/e")),
+            ("http://a/b", "https://a/e", Some("https://a/e")),
+            ("https://a/b", "https://a:443/e", Some("https://a:443/e")),
+            ("https://a/b", "http://a/e", None),
+            ("https://a/b", "http://a:443/e", None),
+            ("http://a/b", "http://a:81/e", None),
+            ("http://a/b", "http://b/e", None),
+            ("http://a/b", "//b/e", None),
+            ("http://a/b", "https://b/e", None),
+            ("http://a/b", "ftp://a/e", None),
+            ("http://a/b", "http://", None),
+        ] {
+            let led = leads(from, to).map(|url| url.to_ascii_lowercase());
+            assert_eq!(led.as_deref(), expected, "{from} to {to}");
+        }
     }
 }

@@ -85,3 +85,45 @@ fn value_run_agrees_with_the_table() {
         }
     }
 }
+
+/// Purpose: where the target is in absolute-form, whoever asks for the host is told the target's, not
+/// what `Host` says (RFC 9112 §3.2.2); in all other forms `Host` is what was received.
+#[test]
+fn the_host_is_that_of_an_absolute_target() {
+    let host = |line: &str| {
+        let text = format!("{line} HTTP/1.1\r\nX: y\r\nhOST: received\r\nZ: y\r\n\r\n");
+        let mut spans = Vec::new();
+        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
+        let head = parsed.head(text.as_bytes(), &spans);
+        assert_eq!(
+            (head.headers().get("x"), head.headers().get("z")),
+            (Some(&b"y"[..]), Some(&b"y"[..]))
+        );
+        String::from_utf8(head.headers().get("host").unwrap().to_vec()).unwrap()
+    };
+    assert_eq!(host("GET http://other.example:81/a?b"), "other.example:81");
+    assert_eq!(host("GET HTTPS://[::1]"), "[::1]");
+    assert_eq!(host("GET http://o?q"), "o");
+    assert_eq!(host("OPTIONS http://o"), "o");
+    assert_eq!(host("GET /http://other/"), "received");
+    assert_eq!(host("OPTIONS *"), "received");
+    assert_eq!(host("CONNECT other:443"), "received");
+}
+
+/// Purpose: an upgrade is asked for with both fields and in HTTP/1.1, and with nothing less
+/// (RFC 9110 §7.8).
+#[test]
+fn what_asks_for_an_upgrade() {
+    let asks = |version: &str, fields: &str| {
+        let text = format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n");
+        let mut spans = Vec::new();
+        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
+        parsed.head(text.as_bytes(), &spans).asks_upgrade()
+    };
+    assert!(asks("1.1", "UPGRADE: echo\r\nConnection: keep-alive, Upgrade\r\n"));
+    assert!(asks("1.1", "Connection: upgrade\r\nConnection: x\r\nUpgrade: a, b\r\n"));
+    assert!(!asks("1.1", "Upgrade: echo\r\n"));
+    assert!(!asks("1.1", "Connection: upgrade\r\n"));
+    assert!(!asks("1.1", "Connection: upgrades\r\nUpgrade: echo\r\n"));
+    assert!(!asks("1.0", "Connection: upgrade\r\nUpgrade: echo\r\n"));
+}

@@ -12,17 +12,11 @@ use crate::metrics::Rejection;
 struct Puppet {
     says: Arc<AtomicU32>,
     heard: Arc<Mutex<Vec<Sample>>>,
-    glanced: Arc<Mutex<Vec<Sample>>>,
 }
 
 impl Limit for Puppet {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         self.heard.lock().expect("no test panics holding it").push(*sample);
-        self.limit()
-    }
-
-    fn on_glance(&mut self, so_far: &Sample) -> u32 {
-        self.glanced.lock().expect("no test panics holding it").push(*so_far);
         self.limit()
     }
 
@@ -148,8 +142,12 @@ fn counters_become_a_sample() {
     worker.rejected(Rejection::QueueDelay);
     worker.rejected(Rejection::RequestLimit);
     worker.request(0, 503);
-    worker.set_in_flight(9);
-    worker.set_in_flight(4);
+    worker.set_load(9);
+    worker.set_load(4);
+    worker.queue.waiting.set(3);
+    worker.queue.stands.set(1);
+    worker.queue.cost_nanos.set(2_000_000);
+    worker.queue.empty_nanos.set(25_000_000);
     worker.queue_delay.record(3_000_000, 10);
     worker.queue_delay.record(1_000_000, 30);
     worker.latency_nanos.add(40 * 5_000_000);
@@ -161,9 +159,15 @@ fn counters_become_a_sample() {
         span: millis(100),
         completed: 40,
         good: 30,
-        refused: 9,
+        // The limit of a route says nothing of the server's load.
+        refused: 8,
         dropped: 1,
         started: 40,
+        workers: 1,
+        standing: 1,
+        cost: millis(2),
+        queued: 3,
+        empty: 0.25,
         in_flight: 2,
         in_flight_max: 9,
         queue_delay_min: millis(1),
@@ -188,7 +192,7 @@ fn a_limit_is_published() {
     stage.puppet.says.store(60, Relaxed);
     stage.tick();
     assert_eq!(stage.rings.load(Relaxed), 0, "nobody was held back");
-    stage.metrics.worker(0).set_in_flight(60);
+    stage.metrics.worker(0).set_load(60);
     stage.puppet.says.store(70, Relaxed);
     stage.tick();
     assert_eq!((stage.controller.admission.limit(), stage.rings.load(Relaxed)), (70, 1));
@@ -250,39 +254,20 @@ fn the_pace_follows_the_load() {
         let expected = if look > IDLE_LOOKS { PERIOD_IDLE } else { PERIOD };
         assert_eq!(stage.tick(), expected, "look {look}");
     }
-    stage.metrics.worker(0).set_in_flight(1);
+    stage.metrics.worker(0).set_load(1);
     assert_eq!(stage.tick(), PERIOD);
 }
 
-/// Purpose: after an alarm there is a sample at once, then glances at all of the next one so far, and
-/// then that sample, with nothing left out or told twice.
+/// Purpose: what the kernel refused is told to the workers, who decide by it when a queue stands no
+/// longer.
 #[test]
-fn an_alarm_is_followed_by_glances() {
+fn workers_are_told_what_the_kernel_refused() {
     let mut stage = Stage::new(true, true);
-    let worker = stage.metrics.worker(0);
     let bound = Arc::clone(&stage.controller.admission.bound);
-    let mut gate = WorkerGate::new(Shed::Kernel, &bound, (0, 1), Arc::clone(&worker), None);
-    assert_eq!(stage.tick(), PERIOD);
-    gate.settle(33);
-    worker.request(0, 200);
-    assert_eq!(stage.tick_after(30), GLANCE);
-    assert_eq!((stage.last_sample().span.as_millis(), stage.last_sample().completed), (30, 1));
-    for look in 1..10 {
-        worker.request(0, 200);
-        gate.settle(33 + look);
-        stage.puppet.says.store(100 - look, Relaxed);
-        assert_eq!(stage.tick_after(10), GLANCE, "look {look}");
-        assert_eq!(stage.controller.admission.limit(), 100 - look, "a glance counts");
-    }
-    let glanced = stage.puppet.glanced.lock().expect("held shortly").clone();
-    let told: Vec<_> = glanced.iter().map(|seen| (seen.span.as_millis(), seen.completed)).collect();
-    assert_eq!(told, (1..10).map(|look| (10 * look, look as u64)).collect::<Vec<_>>());
-    assert_eq!(stage.tick_after(10), PERIOD);
-    let sample = stage.last_sample();
-    assert_eq!((sample.span.as_millis(), sample.completed), (100, 9));
-    assert_eq!(sample.in_flight_max, 42);
-    gate.settle(2 * 42 + 32);
-    assert_eq!(stage.tick(), PERIOD, "twice as much and some is not sudden");
+    let mut gate = WorkerGate::new(Shed::Kernel, &bound, (0, 1), stage.metrics.worker(0), None);
+    stage.wicket.reset.store(7, Relaxed);
+    stage.tick();
+    assert_eq!((gate.take_refused(), gate.take_refused()), (7, 0));
 }
 
 /// Purpose: what the kernel refused is demand too, and reaches the page that autoscalers read. A
@@ -297,7 +282,7 @@ fn signals_reach_the_page() {
         for _ in 0..10 {
             worker.request(0, 200);
         }
-        worker.set_in_flight(100);
+        worker.set_load(100);
         worker.turn(Duration::from_millis(100), 1);
         stage.wicket.reset.fetch_add(100, Relaxed);
         stage.tick();

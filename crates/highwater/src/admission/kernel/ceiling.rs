@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -67,16 +68,29 @@ impl fmt::Debug for Ceiling {
     }
 }
 
-/// A command that may change the network as this process may, although it is another program.
-pub(super) fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
+/// Where tools are looked for, and nowhere else: what is found there belongs to the system. A `PATH` may
+/// be anybody's, and what it led to would be run with our rights.
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// Where the tool is.
+pub(super) fn path(name: &str) -> io::Result<PathBuf> {
+    let candidates = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let found = candidates.into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| missing(name, &io::ErrorKind::NotFound.into()))
+}
+
+/// A command that may change the network as this process may, although it is another program; and that
+/// sees nothing of our environment: the loader and the tools themselves would obey much that may stand there.
+pub(super) fn tool(name: &str) -> io::Result<Command> {
+    let mut command = Command::new(path(name)?);
+    command.env_clear().env("PATH", FOLDERS.join(":")).env("LC_ALL", "C");
     capability::hand_on(&mut command, Capability::NetAdmin);
-    command
+    Ok(command)
 }
 
 /// Runs a tool to its end and answers what it prints.
 pub(super) fn run(name: &str, arguments: &[&str]) -> io::Result<String> {
-    let output = tool(name).args(arguments).output().map_err(|error| missing(name, &error))?;
+    let output = tool(name)?.args(arguments).output().map_err(|error| missing(name, &error))?;
     let Output { status, stdout, stderr } = output;
     if status.success() {
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
@@ -139,5 +153,31 @@ impl Counted {
             self.counts.reset = read()?;
         }
         Ok(self.counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a tool that runs with our rights is the system's own, whatever our `PATH` says, and sees
+    /// nothing of an environment that somebody else may have chosen.
+    #[test]
+    fn tools_are_the_systems_own() {
+        assert!(path("sh").expect("every system has one").is_absolute());
+        let error = path("no-such-tool").expect_err("nobody has one");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        for outside in ["../../tmp/sh", "/tmp"] {
+            assert!(path(outside).is_err(), "{outside}");
+        }
+        let environment = run("env", &[]).expect("it is one of coreutils");
+        let mut names: Vec<&str> = environment
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|pair| pair.0)
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["LC_ALL", "PATH"]);
+        assert!(std::env::vars().count() > 2, "there was something to be kept from it");
     }
 }

@@ -36,8 +36,10 @@ impl Iptables {
         let tag = format!("{TAG}{}", Owner::current()?);
         let rule = rule(address, limit, &tag);
         // First the watcher: a rule must never be without.
-        let watcher = ceiling::tool("sh")
-            .args(["-c", WATCH, "sh", tool, "-w", "5", "-D", "INPUT"])
+        let watcher = ceiling::tool("sh")?
+            .args(["-c", WATCH, "sh"])
+            .arg(ceiling::path(tool)?)
+            .args(["-w", "5", "-D", "INPUT"])
             .args(&rule)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

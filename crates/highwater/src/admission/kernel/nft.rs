@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use highwater_core::time::Instant;
+use highwater_sys::capability::{self, Capability};
 
 use super::ceiling::{self, Counted};
 use super::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
@@ -41,7 +42,7 @@ pub(super) struct Nft {
 impl Nft {
     pub(super) fn open(address: SocketAddr, limit: u32) -> io::Result<Nft> {
         let (output, input) = io::pipe()?;
-        let nft = ceiling::tool("nft")
+        let nft = ceiling::tool("nft")?
             .arg("-i")
             .stdin(Stdio::piped())
             .stdout(input.try_clone()?)
@@ -114,6 +115,8 @@ fn packets(line: &str) -> Option<u64> {
 fn follow(output: PipeReader) -> io::Result<Receiver<String>> {
     let (sender, lines) = mpsc::channel();
     let read = move || {
+        // It reads a pipe. Where the system forbids to give rights up, the workers say so.
+        let _ = capability::give_up(&Capability::ALL);
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;

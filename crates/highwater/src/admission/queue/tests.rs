@@ -18,88 +18,73 @@ fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Verdict)> {
     queue.pop(at(now), true).map(|(entry, verdict)| (entry.item, verdict))
 }
 
-/// A queue that has been standing for longer than the interval and has just become empty, and when.
-fn overloaded() -> (Queue<u32>, u64) {
-    let mut queue = Queue::new(TARGET);
-    (0..100).for_each(|n| queue.push(Class::Normal, entry(n, u64::from(n))));
-    let mut now = 20;
-    while !queue.is_overloaded() {
-        take(&mut queue, now).expect("there is more than is taken");
-        now += 10;
-    }
-    assert_eq!(now, 20 + 100 + 10, "overload is noticed after the interval");
-    while take(&mut queue, now).is_some() {}
-    (queue, now)
+/// An empty queue that stands.
+fn standing() -> Queue<u32> {
+    let mut queue = Queue::new();
+    queue.set_target(Some(TARGET));
+    queue
 }
 
-/// Purpose: a burst is served in the order it came, however long it waits, if it is gone in time.
+/// Purpose: while the queue does not stand, everything is started in the order it came, however long it
+/// waits.
 #[test]
-fn a_burst_is_no_overload() {
-    let mut queue = Queue::new(TARGET);
+fn a_burst_is_served_in_order() {
+    let mut queue = Queue::new();
     (0..50).for_each(|n| queue.push(Class::Normal, entry(n, 0)));
     for n in 0..50 {
-        assert_eq!(take(&mut queue, 2 * u64::from(n)), Some((n, Verdict::Start)));
+        assert_eq!(take(&mut queue, 300 * u64::from(n)), Some((n, Verdict::Start)));
     }
     assert_eq!(take(&mut queue, 100), None);
 }
 
-/// Purpose: once a queue stands, the newest go first and the oldest are told, until it is empty.
+/// Purpose: once a queue stands, the oldest are told and the newest go first; but not while nobody has
+/// waited for longer than the target, as when the gate keeps the queue short.
 #[test]
-fn newest_first_while_overloaded() {
-    let (mut queue, now) = overloaded();
+fn newest_first_while_the_oldest_are_late() {
+    let mut queue = standing();
     for n in 0..4 {
-        queue.push(Class::Normal, entry(n, now + 5 * u64::from(n)));
+        queue.push(Class::Normal, entry(n, 5 * u64::from(n)));
     }
-    let now = now + 16;
     let refused = |n| Some((n, Verdict::Refuse(Reason::Delay)));
     let started = |n| Some((n, Verdict::Start));
-    assert_eq!(take(&mut queue, now), refused(0));
-    assert_eq!(take(&mut queue, now), refused(1));
-    assert_eq!(take(&mut queue, now), started(3));
-    assert_eq!(take(&mut queue, now), started(2));
-    assert_eq!(take(&mut queue, now), None);
+    assert_eq!(take(&mut queue, 10), started(0), "in order");
+    assert_eq!(take(&mut queue, 16), refused(1));
+    assert_eq!(take(&mut queue, 20), started(2), "in order again");
+    (4..24).for_each(|n| queue.push(Class::Normal, entry(n, 20)));
+    for n in (3..24).take(REFUSALS_MAX as usize) {
+        assert_eq!(take(&mut queue, 50), refused(n));
+    }
+    assert_eq!(take(&mut queue, 50), started(23), "the newest");
 }
 
-/// Purpose: overload is over when nobody has waited too long for the interval, not the first time that
-/// nobody waits: between two bursts the crowd has not gone home.
+/// Purpose: as soon as the queue stands no longer, nobody is refused.
 #[test]
-fn overload_ends_after_the_interval() {
-    let (mut queue, empty_since) = overloaded();
-    for now in [empty_since + 50, empty_since + 99] {
-        queue.push(Class::Normal, entry(1, now));
-        assert!(queue.is_overloaded());
-        assert_eq!(take(&mut queue, now + 1), Some((1, Verdict::Start)));
-    }
-    queue.push(Class::Normal, entry(2, empty_since + 150));
-    assert!(!queue.is_overloaded());
-    // One that has to be refused begins the interval anew.
-    let (mut queue, empty_since) = overloaded();
-    queue.push(Class::Normal, entry(1, empty_since + 60));
-    assert_eq!(take(&mut queue, empty_since + 80), Some((1, Verdict::Refuse(Reason::Delay))));
-    queue.push(Class::Normal, entry(2, empty_since + 179));
-    assert!(queue.is_overloaded());
-    take(&mut queue, empty_since + 180);
-    queue.push(Class::Normal, entry(3, empty_since + 181));
-    assert!(!queue.is_overloaded());
+fn it_ends_at_once() {
+    let mut queue = standing();
+    queue.push(Class::Normal, entry(1, 0));
+    queue.push(Class::Normal, entry(2, 0));
+    assert_eq!(take(&mut queue, 50), Some((1, Verdict::Refuse(Reason::Delay))));
+    queue.set_target(None);
+    assert_eq!(take(&mut queue, 50), Some((2, Verdict::Start)));
 }
 
 /// Purpose: the target is what may be waited: not refused at it, refused one step beyond it.
 #[test]
 fn the_target_is_inclusive() {
     for (waited, verdict) in [(9, Verdict::Start), (10, Verdict::Start)] {
-        let (mut queue, now) = overloaded();
-        queue.push(Class::Normal, entry(1, now));
-        assert_eq!(take(&mut queue, now + waited), Some((1, verdict)), "{waited}");
+        let mut queue = standing();
+        queue.push(Class::Normal, entry(1, 0));
+        assert_eq!(take(&mut queue, waited), Some((1, verdict)), "{waited}");
     }
-    let (mut queue, now) = overloaded();
-    queue.push(Class::Normal, entry(1, now));
-    assert_eq!(take(&mut queue, now + 11), Some((1, Verdict::Refuse(Reason::Delay))));
+    let mut queue = standing();
+    queue.push(Class::Normal, entry(1, 0));
+    assert_eq!(take(&mut queue, 11), Some((1, Verdict::Refuse(Reason::Delay))));
 }
 
 /// Purpose: who may not refuse serves everybody in order, whatever they waited.
 #[test]
 fn without_shedding_it_is_a_plain_queue() {
-    let mut queue = Queue::new(TARGET);
+    let mut queue = standing();
     (0..50).for_each(|n| queue.push(Class::Normal, entry(n, 0)));
     for n in 0..50 {
         let (entry, verdict) = queue.pop(at(1000 * u64::from(n)), false).expect("they all wait");
@@ -110,7 +95,7 @@ fn without_shedding_it_is_a_plain_queue() {
 /// Purpose: a request whose own deadline has passed is never started, overload or not.
 #[test]
 fn deadlines_hold_without_overload() {
-    let mut queue = Queue::new(TARGET);
+    let mut queue = Queue::new();
     let expiring = Entry { deadline: at(5), ..entry(1, 0) };
     queue.push(Class::Normal, expiring);
     queue.push(Class::Normal, Entry { item: 2, ..expiring });
@@ -122,7 +107,7 @@ fn deadlines_hold_without_overload() {
 /// apart from who is refused for the crowd of his equals.
 #[test]
 fn classes_are_strict() {
-    let (mut queue, now) = overloaded();
+    let (mut queue, now) = (standing(), 0);
     for (n, class) in [Class::Low, Class::Normal, Class::High, Class::Vital].into_iter().enumerate()
     {
         queue.push(class, entry(n as u32, now));
@@ -137,7 +122,7 @@ fn classes_are_strict() {
 /// Purpose: refusing never takes the place of serving, however many there are to be refused.
 #[test]
 fn refusals_are_bounded() {
-    let (mut queue, now) = overloaded();
+    let (mut queue, now) = (standing(), 0);
     for n in 0..200 {
         queue.push(Class::Normal, entry(n, now));
     }
@@ -148,44 +133,19 @@ fn refusals_are_bounded() {
     }
 }
 
-/// The queue by its definition: a heap of entries, searched each time, and the history of the
-/// oldest one's age.
+/// The queue by its definition: a heap of entries, searched each time.
 #[derive(Default)]
 struct Model {
     waiting: Vec<(Class, Entry<u32>)>,
-    /// Whenever somebody looked: was somebody too old?
-    looks: Vec<(u64, bool)>,
-    overloaded: bool,
+    stands: bool,
     refused: u32,
 }
 
 impl Model {
     fn pop(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Verdict)> {
-        self.look(now);
-        let popped = self.take(now, may_refuse);
-        if self.waiting.is_empty() {
-            self.look(now);
-        }
-        popped
-    }
-
-    /// The state is the contrary of what it was, once all looks for 100 ms said so.
-    fn look(&mut self, now: u64) {
-        let too_old = |(class, entry): &(Class, Entry<u32>)| {
-            *class != Class::Vital && at(now) - entry.ready > TARGET
-        };
-        self.looks.push((now, self.waiting.iter().any(too_old)));
-        let contrary = |(_, found): &&(u64, bool)| *found != self.overloaded;
-        let first = self.looks.iter().rev().take_while(contrary).last();
-        if first.is_some_and(|(since, _)| now >= since + 100) {
-            self.overloaded = !self.overloaded;
-        }
-    }
-
-    fn take(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Verdict)> {
         let age = |entry: &Entry<u32>| at(now) - entry.ready;
         let sheddable = |class: &Class| *class != Class::Vital;
-        let sheds = self.overloaded && may_refuse;
+        let sheds = self.stands && may_refuse;
         let overdue = |(class, entry): &&(Class, Entry<u32>)| {
             sheds && self.refused < REFUSALS_MAX && sheddable(class) && age(entry) > TARGET
         };
@@ -202,9 +162,9 @@ impl Model {
                 let class = self.waiting.iter().map(|(class, _)| *class).min()?;
                 let equals = self.waiting.iter().filter(|(other, _)| *other == class);
                 let order = |(_, entry): &&(Class, Entry<u32>)| (entry.ready, entry.item);
-                let newest = sheds && class != Class::Vital;
-                let (_, entry) =
-                    if newest { equals.max_by_key(order) } else { equals.min_by_key(order) }?;
+                let oldest = equals.clone().min_by_key(order)?;
+                let newest = sheds && class != Class::Vital && age(&oldest.1) > TARGET;
+                let (_, entry) = if newest { equals.max_by_key(order)? } else { oldest };
                 (false, class, entry.item, entry.deadline)
             };
         self.waiting.retain(|(_, entry)| entry.item != item);
@@ -230,12 +190,16 @@ impl Model {
 fn agrees_with_its_definition() {
     for seed in 0..100 {
         let mut prng = Prng::from_seed(seed);
-        let (mut queue, mut model) = (Queue::new(TARGET), Model::default());
+        let (mut queue, mut model) = (Queue::new(), Model::default());
         let (mut now, mut came, mut left) = (0, 0, 0);
         let load = 1 + prng.below(4);
         let may_refuse = prng.below(5) > 0;
         for _ in 0..400 {
             now += prng.below(3);
+            if prng.below(40) == 0 {
+                model.stands = !model.stands;
+                queue.set_target(model.stands.then_some(TARGET));
+            }
             for _ in 0..prng.below(load + 1) {
                 let class = [Class::Vital, Class::High, Class::Normal, Class::Normal, Class::Low]
                     [prng.below(5) as usize];
@@ -245,9 +209,6 @@ fn agrees_with_its_definition() {
                     _ => Instant::MAX,
                 };
                 let entry = Entry { item: came, ready: at(now - late), deadline };
-                if model.waiting.is_empty() {
-                    model.look(now - late);
-                }
                 model.waiting.push((class, entry));
                 queue.push(class, entry);
                 came += 1;
@@ -257,7 +218,6 @@ fn agrees_with_its_definition() {
                 let popped = popped.map(|(entry, verdict)| (entry.item, verdict));
                 assert_eq!(popped, model.pop(now, may_refuse), "seed {seed} at {now}");
                 left += u32::from(popped.is_some());
-                assert_eq!(queue.is_overloaded(), model.overloaded, "seed {seed} at {now}");
             }
         }
         while queue.pop(at(now), may_refuse).is_some() {

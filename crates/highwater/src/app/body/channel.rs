@@ -6,6 +6,10 @@
 //! arrive. A body whose writer vanished without ending it has failed, so that what was cut off is
 //! never taken for complete. The capacity bounds what is queued when a writer asks first; a piece
 //! pushed with room left may exceed it.
+//!
+//! What is queued costs about as much memory as it counts, however small the pieces are: bytes that come
+//! from a connection are copied behind those that nobody has taken yet, and a piece that an application
+//! made counts as [`PIECE_COST`] more than it is long.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -21,6 +25,15 @@ use highwater_core::http1::Reject;
 use http::StatusCode;
 
 use crate::app::error::Error;
+use crate::app::guard::guarded;
+
+/// Copied bytes are gathered into pieces of so many at most: large enough that what a piece costs besides
+/// does not matter, small enough that a piece beyond a bound does not, either.
+const GATHERED_MAX: usize = 16 * 1024;
+
+/// What a piece costs besides its bytes: a place in the queue, what is shared about it, and what the
+/// allocator adds. A guess on the safe side.
+const PIECE_COST: usize = 96;
 
 /// Makes the two ends of a request's body. `writer` is woken when the reader asks for the first time,
 /// when room appears, and when the reader has gone.
@@ -44,6 +57,9 @@ struct Queue {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<Bytes>,
+    /// Behind `pieces`: bytes that were copied, and that others may join.
+    gathered: BytesMut,
+    /// What all of it counts against the capacity.
     buffered: usize,
     end: Option<Result<(), BodyError>>,
     /// The reader has asked at least once.
@@ -68,8 +84,25 @@ impl Queue {
         if piece.is_empty() || state.reader_gone || state.end.is_some() {
             return;
         }
-        state.buffered += piece.len();
+        state.seal();
+        state.buffered += piece.len() + PIECE_COST;
         state.pieces.push_back(piece);
+        wake(&state.reader);
+    }
+
+    /// Queues a copy of `bytes`.
+    fn push_copy(&self, bytes: &[u8]) {
+        let mut state = self.lock();
+        if bytes.is_empty() || state.reader_gone || state.end.is_some() {
+            return;
+        }
+        for piece in bytes.chunks(GATHERED_MAX) {
+            if state.gathered.len() + piece.len() > GATHERED_MAX {
+                state.seal();
+            }
+            state.buffered += piece.len();
+            state.gathered.extend_from_slice(piece);
+        }
         wake(&state.reader);
     }
 
@@ -86,9 +119,9 @@ impl Queue {
         if !std::mem::replace(&mut state.wanted, true) {
             wake(&state.writer);
         }
-        if let Some(piece) = state.pieces.pop_front() {
+        if let Some((piece, cost)) = state.take() {
             let was_full = state.buffered >= self.capacity;
-            state.buffered -= piece.len();
+            state.buffered -= cost;
             if was_full && state.buffered < self.capacity {
                 wake(&state.writer);
             }
@@ -123,7 +156,8 @@ impl Queue {
     fn abandon(&self) {
         let mut state = self.lock();
         state.reader_gone = true;
-        state.pieces.clear();
+        state.pieces = VecDeque::new();
+        state.gathered = BytesMut::new();
         state.buffered = 0;
         if state.end.is_none() {
             wake(&state.writer);
@@ -131,9 +165,32 @@ impl Queue {
     }
 }
 
+impl State {
+    /// Makes a piece of what was gathered, which no further bytes join.
+    fn seal(&mut self) {
+        if !self.gathered.is_empty() {
+            let piece = std::mem::take(&mut self.gathered).freeze();
+            self.buffered += PIECE_COST;
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// The next piece, and what it counted.
+    fn take(&mut self) -> Option<(Bytes, usize)> {
+        if let Some(piece) = self.pieces.pop_front() {
+            let cost = piece.len() + PIECE_COST;
+            return Some((piece, cost));
+        }
+        let piece = std::mem::take(&mut self.gathered).freeze();
+        let cost = piece.len();
+        (cost > 0).then_some((piece, cost))
+    }
+}
+
 fn wake(waker: &Option<Waker>) {
     if let Some(waker) = waker {
-        waker.wake_by_ref();
+        // It may be of the application's making, and the worker must survive what that does.
+        let _ = guarded(|| waker.wake_by_ref());
     }
 }
 
@@ -149,9 +206,14 @@ fn remember(slot: &mut Option<Waker>, context: &Context<'_>) {
 pub(crate) struct BodyFeed(Arc<Queue>);
 
 impl BodyFeed {
-    /// Appends a piece. Nothing should be pushed without [`BodyFeed::has_room`].
-    pub(crate) fn push(&self, piece: Bytes) {
-        self.0.push(piece);
+    /// Appends a copy of `bytes`. Nothing should be pushed without [`BodyFeed::has_room`].
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        self.0.push_copy(bytes);
+    }
+
+    /// Whether nothing waits for the reader: it keeps up.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.0.lock().buffered == 0
     }
 
     /// The body is complete.
@@ -187,6 +249,11 @@ impl Drop for BodyFeed {
 }
 
 /// Sends the content of a response piece by piece; see [`Body::channel`](super::Body::channel).
+///
+/// Bounded by what is queued: a sender waits while that is 64 KiB or more. A single piece may be larger.
+/// It is not copied, neither here nor by the connection if it has 64 KiB or more, and no other is asked for
+/// before the client has taken it. So a handler that makes pieces of 4 MiB pays for the one in flight and
+/// for one that is queued; one that sends pieces it shares with others pays for none.
 ///
 /// What is dropped without [`BodySender::finish`] counts as cut off: the connection is closed so that
 /// the peer can tell. A response is never truncated in silence.
@@ -265,7 +332,8 @@ impl StdError for Closed {}
 /// The body of a request as it comes: an extractor, and a [`Stream`] of pieces.
 ///
 /// Nothing is read from the connection that is not asked for here, beyond a bounded buffer: a slow
-/// handler slows its peer down. A peer that waits for `100 Continue` gets it when the handler first
+/// handler slows its peer down. How the peer cut its content into pieces says nothing: small ones that
+/// wait are joined. A peer that waits for `100 Continue` gets it when the handler first
 /// asks. Dropping the stream is fine; what was not read is dropped as well.
 ///
 /// ```
@@ -421,14 +489,16 @@ mod tests {
         assert_eq!((feed.wanted(), writes.take()), (true, 1), "the first question is heard");
         assert_eq!(poll(&mut stream, &reader), Poll::Pending);
         assert_eq!(writes.take(), 0, "the second is not news");
-        feed.push(Bytes::from("abc"));
+        feed.push(b"abc");
         assert_eq!((feed.has_room(), reads.take()), (true, 1));
-        feed.push(Bytes::from("de"));
+        feed.push(b"de");
         assert!(!feed.has_room());
         reads.take();
-        assert_eq!(poll(&mut stream, &reader), ready("abc"));
+        assert_eq!(poll(&mut stream, &reader), ready("abcde"));
         assert_eq!((feed.has_room(), writes.take()), (true, 1), "room has appeared");
-        assert_eq!(poll(&mut stream, &reader), ready("de"));
+        feed.push(b"f");
+        reads.take();
+        assert_eq!(poll(&mut stream, &reader), ready("f"));
         assert_eq!((reads.take(), writes.take()), (0, 0), "there was room before");
         assert_eq!(poll(&mut stream, &reader), Poll::Pending);
         feed.finish();
@@ -442,11 +512,11 @@ mod tests {
     fn reader_goes() {
         let writes = Arc::new(Count::default());
         let (feed, stream) = channel(4, Waker::from(writes.clone()));
-        feed.push(Bytes::from("abcdef"));
+        feed.push(b"abcdef");
         assert!(!feed.is_abandoned());
         drop(stream);
         assert_eq!((feed.is_abandoned(), feed.has_room(), writes.take()), (true, true, 1));
-        feed.push(Bytes::from("abcdef"));
+        feed.push(b"abcdef");
         assert!(feed.has_room(), "nothing is kept for nobody");
     }
 
@@ -455,7 +525,7 @@ mod tests {
     #[test]
     fn failures() {
         let (feed, mut stream) = channel(4, Waker::noop().clone());
-        feed.push(Bytes::from("a"));
+        feed.push(b"a");
         feed.fail(BodyError::from(Reject::BodyTimeout));
         assert_eq!(poll(&mut stream, Waker::noop()), ready("a"));
         let Poll::Ready(Some(Err(failure))) = poll(&mut stream, Waker::noop()) else {
@@ -468,6 +538,39 @@ mod tests {
         let cut = Poll::Ready(Some(Err(BodyError::DISCONNECTED)));
         assert_eq!(poll(&mut stream, Waker::noop()), cut);
         assert_eq!(Error::from(BodyError::DISCONNECTED).status(), StatusCode::BAD_REQUEST);
+    }
+
+    /// Purpose: what is queued costs about as much memory as it counts, be it pushed byte by byte; and
+    /// comes out as it went in, however it was cut.
+    #[test]
+    fn small_pieces_are_gathered() {
+        for step in [1, 7, 4096, GATHERED_MAX - 1, GATHERED_MAX, GATHERED_MAX + 1, 100_000] {
+            let content: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+            let (feed, mut stream) = channel(content.len(), Waker::noop().clone());
+            content.chunks(step).for_each(|piece| feed.push(piece));
+            {
+                let state = feed.0.lock();
+                let slots = state.pieces.capacity() * size_of::<Bytes>();
+                let held: usize = state.pieces.iter().map(Bytes::len).sum();
+                let costs = held + state.gathered.capacity() + slots;
+                assert!(costs <= 2 * content.len(), "{costs} bytes in steps of {step}");
+            }
+            let mut heard = Vec::new();
+            while let Poll::Ready(Some(Ok(piece))) = poll(&mut stream, Waker::noop()) {
+                assert!(!piece.is_empty() && piece.len() <= GATHERED_MAX);
+                heard.extend_from_slice(&piece);
+            }
+            assert_eq!(heard, content, "in steps of {step}");
+            assert!(feed.is_drained());
+        }
+    }
+
+    /// Purpose: an application that sends byte by byte cannot queue thirty times the bound.
+    #[test]
+    fn pieces_are_charged_what_they_cost() {
+        let (mut sender, _stream) = sender(64 * 1024);
+        let sent = (0..).take_while(|_| sender.try_send("x").is_ok()).count();
+        assert_eq!(sent, (64 * 1024_usize).div_ceil(1 + PIECE_COST));
     }
 
     /// Purpose: a sender waits while the queue is full, and learns that its reader has gone.
@@ -503,8 +606,8 @@ mod tests {
     fn collect_is_bounded() {
         let collect = |max: usize| {
             let (feed, stream) = channel(100, Waker::noop().clone());
-            feed.push(Bytes::from("abc"));
-            feed.push(Bytes::from("de"));
+            feed.push(b"abc");
+            feed.push(b"de");
             feed.finish();
             let mut collecting = std::pin::pin!(stream.collect(max));
             match collecting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -11,11 +11,13 @@ mod pool;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
 
 use super::error::BoxError;
+use super::guard::{Guarded, GuardedFuture, drop_guarded, guarded};
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
 pub(crate) use channel::{BodyFeed, channel};
 pub(crate) use pool::Pooled;
@@ -45,10 +47,60 @@ pub(crate) enum Repr {
     Upgrade(OnUpgrade),
 }
 
-pub(crate) type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>;
+/// Content in pieces, whatever the application makes it of.
+pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>>);
+
+/// Streamed content failed: by an error of its own, or a panic. It must not be polled again.
+#[derive(Debug)]
+pub(crate) struct StreamFailed;
 
 /// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
-pub(crate) type OnUpgrade = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+pub(crate) struct OnUpgrade(
+    Guarded<Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send>>,
+);
+
+impl ByteStream {
+    fn new<S, B, E>(stream: S) -> Self
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        ByteStream(Guarded::new(Box::pin(Pieces(Box::pin(stream)))))
+    }
+
+    /// The next piece; `None` at the end.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Guarded<Bytes>, StreamFailed>>> {
+        match guarded(|| self.0.as_mut().poll_next(context)) {
+            Ok(Poll::Ready(Some(Err(error)))) => {
+                drop_guarded(error);
+                Poll::Ready(Some(Err(StreamFailed)))
+            }
+            Ok(polled) => polled
+                .map(|next| next.map(|piece| piece.map(Guarded::new).map_err(|_| StreamFailed))),
+            Err(_) => Poll::Ready(Some(Err(StreamFailed))),
+        }
+    }
+}
+
+impl OnUpgrade {
+    pub(super) fn new<F, Fut>(on_upgrade: F) -> Self
+    where
+        F: FnOnce(Upgraded) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        OnUpgrade(Guarded::new(Box::new(move |upgraded| Box::pin(on_upgrade(upgraded)))))
+    }
+
+    /// What is to be done with `upgraded`; `None` if finding that out panicked.
+    pub(crate) fn call(self, upgraded: Upgraded) -> Option<GuardedFuture<()>> {
+        let on_upgrade = self.0.into_inner();
+        guarded(|| on_upgrade(upgraded)).ok().map(GuardedFuture::of)
+    }
+}
 
 /// A connection that has left HTTP behind.
 #[derive(Debug)]
@@ -75,7 +127,7 @@ impl Body {
         B: Into<Bytes>,
         E: Into<BoxError>,
     {
-        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None))
+        Body(Repr::Stream(ByteStream::new(stream), None))
     }
 
     /// Like [`Body::stream`], for content of `length` bytes in all. A stream that ends early or does
@@ -86,11 +138,11 @@ impl Body {
         B: Into<Bytes>,
         E: Into<BoxError>,
     {
-        Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), Some(length)))
+        Body(Repr::Stream(ByteStream::new(stream), Some(length)))
     }
 
     /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits
-    /// while 64 KiB are buffered.
+    /// while 64 KiB are buffered. What a large piece costs: see [`BodySender`].
     ///
     /// ```
     /// use highwater::{Body, BodySender, Response};
@@ -112,7 +164,7 @@ impl Body {
     /// ```
     pub fn channel() -> (BodySender, Body) {
         let (sender, stream) = channel::sender(CHANNEL_CAPACITY);
-        (sender, Body(Repr::Stream(Box::pin(Pieces(Box::pin(stream))), None)))
+        (sender, Body(Repr::Stream(ByteStream::new(stream), None)))
     }
 
     /// The content in one piece, unless it is a stream or an upgrade.
@@ -152,6 +204,18 @@ impl Body {
 
     pub(crate) fn from_upgrade(on_upgrade: OnUpgrade) -> Self {
         Body(Repr::Upgrade(on_upgrade))
+    }
+
+    /// Says how many bytes a stream will make, if that is not known yet.
+    pub(super) fn set_length(&mut self, known: u64) {
+        if let Repr::Stream(_, length @ None) = &mut self.0 {
+            *length = Some(known);
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_upgrade(&self) -> bool {
+        matches!(self.0, Repr::Upgrade(_))
     }
 
     /// How it is to be sent.
@@ -222,10 +286,7 @@ where
 {
     type Item = Result<Bytes, BoxError>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0
             .as_mut()
             .poll_next(context)

@@ -46,7 +46,9 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
             |failure| {
                 let message = match failure {
                     Failure::Value(message) => message,
-                    Failure::Shape(message) => format!("query: {message}"),
+                    Failure::Shape(message) | Failure::Refused(message) => {
+                        format!("query: {message}")
+                    }
                 };
                 Error::bad_request(message).with_code("invalid_query")
             },
@@ -92,7 +94,9 @@ impl<T: DeserializeOwned> FromRequest for Form<T> {
             .map_err(|_| refuse(String::from("the body is not UTF-8")))?;
         deserialize(text, "field").map(Form).map_err(|failure| match failure {
             Failure::Value(message) => refuse(message),
-            Failure::Shape(message) => refuse(format!("form: {message}")),
+            Failure::Shape(message) | Failure::Refused(message) => {
+                refuse(format!("form: {message}"))
+            }
         })
     }
 
@@ -232,7 +236,9 @@ impl<'de> de::MapAccess<'de> for Groups<'_, '_> {
         let length = self.rest.iter().take_while(|(other, _)| other == name).count();
         let (group, rest) = self.rest.split_at(length);
         self.rest = rest;
-        seed.deserialize(Group { pairs: group, what: self.what })
+        let text = Text { what: self.what, name, text: &group[0].1 };
+        let value = seed.deserialize(Group { pairs: group, what: self.what });
+        value.map_err(|failure| text.name(failure))
     }
 }
 

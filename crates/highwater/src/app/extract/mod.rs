@@ -4,6 +4,7 @@
 //! never holds on to a receive buffer, and the head is never copied as a whole.
 
 mod body;
+mod draining;
 #[cfg(feature = "json")]
 mod form;
 mod head;
@@ -20,6 +21,7 @@ use std::any::TypeId;
 use super::error::Error;
 use super::request::Request;
 
+pub use draining::Draining;
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
 pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
@@ -28,6 +30,8 @@ pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
 pub use state::{Extension, State};
+
+pub(crate) use draining::Drain;
 
 /// An argument of a handler.
 ///
@@ -41,6 +45,7 @@ pub use state::{Extension, State};
 /// | [`State<T>`], [`Extension<T>`] | what the application, or a hook, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
+/// | [`Disconnected`](super::Disconnected) | tells when the client has gone |
 /// | [`PeerAddr`], [`MatchedPath`] | where it came from, and which route it took |
 /// | `Option<T>` | `T`, or `None` if what `T` reads is absent. What is there has to be right |
 /// | `Result<T, Error>` | `T`, or why it could not be had |

@@ -36,12 +36,28 @@ impl<T: DeserializeOwned> FromRequest for Path<T> {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         T::deserialize(Parameters { request }).map(Path).map_err(|failure| match failure {
             Failure::Value(message) => Error::bad_request(message).with_code("invalid_path"),
+            Failure::Refused(message) => {
+                Error::bad_request(of_all(request, &message)).with_code("invalid_path")
+            }
             Failure::Shape(message) => {
                 let pattern = request.matched_path().unwrap_or_default();
                 Error::internal(format!("Path<T> does not fit the route `{pattern}`: {message}"))
             }
         })
     }
+}
+
+/// What the whole of the parameters is told that `T` has something against.
+#[cold]
+fn of_all(request: &Request<'_>, message: &str) -> String {
+    let named = |(index, name): (usize, &Box<str>)| {
+        let text = request.param_at(index).unwrap_or_default();
+        format!("path parameter `{name}`: `{text}`")
+    };
+    let names = request.param_names();
+    let all: Vec<String> = names.iter().enumerate().map(named).collect();
+    let verb = if all.len() == 1 { "is" } else { "are" };
+    format!("{} {verb} not accepted: {message}", all.join(", "))
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +80,8 @@ impl<'r> Parameters<'r> {
         let text = self.request.param_at(index);
         let text = text.map_err(|error| Failure::Value(String::from(error.message())))?;
         let name = &*self.request.param_names()[index];
-        then(Text { what: "path parameter", name, text: &text })
+        let text = Text { what: "path parameter", name, text: &text };
+        then(text).map_err(|failure| text.name(failure))
     }
 
     /// Passes the only parameter on.

@@ -3,6 +3,7 @@
 use std::any::type_name;
 
 use super::{FromRequest, Requirements};
+use crate::app::disconnected::Disconnected;
 use crate::app::error::Error;
 use crate::app::request::Request;
 
@@ -50,6 +51,12 @@ impl<T: Clone + Send + Sync + 'static> FromRequest for State<T> {
 
     fn requires(requirements: &mut Requirements) {
         requirements.state::<T>();
+    }
+}
+
+impl FromRequest for Disconnected {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(request.disconnected())
     }
 }
 

@@ -13,11 +13,14 @@ pub(super) enum Failure {
     Value(String),
     /// The parts do not fit together: one is missing, or there are too many.
     Shape(String),
+    /// The type has something against what it was given, in its own words: the peer's doing. Whoever
+    /// knows what that was makes it a [`Failure::Value`].
+    Refused(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Value(message) | Failure::Shape(message)) = self;
+        let (Failure::Value(message) | Failure::Shape(message) | Failure::Refused(message)) = self;
         f.write_str(message)
     }
 }
@@ -26,7 +29,19 @@ impl std::error::Error for Failure {}
 
 impl de::Error for Failure {
     fn custom<M: fmt::Display>(message: M) -> Self {
-        Failure::Shape(message.to_string())
+        Failure::Refused(message.to_string())
+    }
+
+    fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Failure::Shape(format!("there is {unexpected} where {expected} is expected"))
+    }
+
+    fn invalid_length(length: usize, expected: &dyn de::Expected) -> Self {
+        Failure::Shape(format!("there are {length} where {expected} is expected"))
+    }
+
+    fn unknown_field(field: &str, _expected: &'static [&'static str]) -> Self {
+        Failure::Shape(format!("`{field}` is not among its fields"))
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -48,6 +63,14 @@ impl Text<'_> {
     pub(super) fn refuse(&self, why: impl fmt::Display) -> Failure {
         let Text { what, name, text } = self;
         Failure::Value(format!("{what} `{name}`: `{text}` {why}"))
+    }
+
+    /// Adds the name to what a type has against the text.
+    pub(super) fn name(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Refused(message) => self.refuse(format_args!("is not accepted: {message}")),
+            failure => failure,
+        }
     }
 
     /// Hands the text to `T`, and adds the name to what it has against it.

@@ -36,6 +36,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
                 params: &params,
                 body: RequestBody::Whole(body),
                 peer: None,
+                disconnected: &Default::default(),
             };
             match app.call(target, incoming) {
                 Outcome::Ready(response) => assert_eq!(response.status().as_u16(), status),

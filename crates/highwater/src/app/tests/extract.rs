@@ -307,7 +307,8 @@ fn bodies() {
     assert_eq!(post(&app, "/maybe", "x/y", "a").body, "Some(\"a\")");
     let chunked = "POST /streamed HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     let response = request_with(&app, chunked, None, vec!["one", "two"]);
-    assert_eq!(hear(response).body, "one|two");
+    // What waits is joined, however it was cut on its way.
+    assert_eq!(hear(response).body, "onetwo");
 }
 
 /// Purpose: text that is none is refused where text is wanted.
@@ -325,7 +326,13 @@ fn text_is_utf8() {
     let http1::Body::Whole(body) = request.body else { panic!("it is there") };
     let target = app.find(&request.head, &mut params);
     let body = RequestBody::Whole(body);
-    let incoming = Incoming { head: &request.head, params: &params, body, peer: None };
+    let incoming = Incoming {
+        head: &request.head,
+        params: &params,
+        body,
+        peer: None,
+        disconnected: &Default::default(),
+    };
     let heard = hear(resolve(app.call(target, incoming)));
     let message = "the body is not UTF-8 from its byte 1 on";
     assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));
@@ -401,4 +408,85 @@ fn cookies() {
         with("Cookie: a=1; b=\"x y\";c=p=q; ; d; =e; A=%41\r\ncookie: a=2\r\n"),
         "a=1\nb=x y\nc=p=q\nA=%41\na=2 first a: Some(\"1\")"
     );
+}
+
+/// Purpose: a value that its type refuses (`serde(try_from)`, a visitor of its own) is the peer's
+/// fault, and told by its name, wherever in the request it stands.
+#[test]
+fn refused_values_are_the_peers() {
+    #[derive(Debug, Deserialize)]
+    #[serde(try_from = "u32")]
+    struct Even(#[expect(dead_code, reason = "only that it is made counts")] u32);
+    impl TryFrom<u32> for Even {
+        type Error = &'static str;
+        fn try_from(number: u32) -> Result<Self, &'static str> {
+            if number % 2 == 0 { Ok(Even(number)) } else { Err("it is odd") }
+        }
+    }
+    struct Small;
+    impl<'de> serde::Deserialize<'de> for Small {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Visitor;
+            impl serde::de::Visitor<'_> for Visitor {
+                type Value = Small;
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("a number below 5")
+                }
+                fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Small, E> {
+                    let unexpected = serde::de::Unexpected::Unsigned(number);
+                    if number < 5 { Ok(Small) } else { Err(E::invalid_value(unexpected, &self)) }
+                }
+            }
+            deserializer.deserialize_u64(Visitor)
+        }
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        #[expect(dead_code, reason = "only that it is made counts")]
+        n: Even,
+    }
+    #[derive(Deserialize)]
+    #[serde(try_from = "(u32, u32)")]
+    struct Ordered;
+    impl TryFrom<(u32, u32)> for Ordered {
+        type Error = &'static str;
+        fn try_from((low, high): (u32, u32)) -> Result<Self, &'static str> {
+            if low <= high { Ok(Ordered) } else { Err("they are not in order") }
+        }
+    }
+    let app = build(
+        Router::new()
+            .get("/one/{n}", |_: Path<Even>| "")
+            .get("/small/{n}", |_: Path<Small>| "")
+            .get("/pair/{m}/{n}", |_: Path<(u32, Even)>| "")
+            .get("/named/{n}", |_: Path<Named>| "")
+            .get("/ordered/{low}/{high}", |_: Path<Ordered>| "")
+            .get("/wrong/{n}", |_: Path<(u32, u32)>| "")
+            .get("/query", |_: Query<Named>| "")
+            .post("/form", |_: Form<Named>| ""),
+    );
+    let fine = ["/one/2", "/small/4", "/pair/1/2", "/named/2", "/ordered/1/2", "/query?n=2"];
+    assert!(fine.iter().all(|path| get(&app, path).status == 200));
+    let path = |path: &str, message: &str| {
+        let heard = get(&app, path);
+        assert_eq!((heard.status, heard.body), (400, rendered("invalid_path", message)), "{path}");
+    };
+    path("/one/3", "path parameter `n`: `3` is not accepted: it is odd");
+    path("/pair/1/3", "path parameter `n`: `3` is not accepted: it is odd");
+    path("/named/3", "path parameter `n`: `3` is not accepted: it is odd");
+    let small = "invalid value: integer `7`, expected a number below 5";
+    path("/small/7", &format!("path parameter `n`: `7` is not accepted: {small}"));
+    let both = "path parameter `low`: `2`, path parameter `high`: `1`";
+    path("/ordered/2/1", &format!("{both} are not accepted: they are not in order"));
+    let heard = get(&app, "/query?n=3");
+    let message = "query parameter `n`: `3` is not accepted: it is odd";
+    assert_eq!((heard.status, heard.body), (400, rendered("invalid_query", message)));
+    let heard = post(&app, "/form", "application/x-www-form-urlencoded", "n=3");
+    let message = "field `n`: `3` is not accepted: it is odd";
+    assert_eq!((heard.status, heard.body), (422, rendered("invalid_body", message)));
+    // Another number of parameters is the application's own mistake, and both are named to it.
+    let response = request(&app, "GET /wrong/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    let error = response.error().expect("it is one").to_string();
+    assert!(error.contains("`/wrong/{n}`") && error.contains("takes 2 parameters"), "{error}");
+    assert_eq!(response.status(), 500);
 }

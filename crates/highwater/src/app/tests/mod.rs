@@ -8,7 +8,6 @@ mod route;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -76,15 +75,21 @@ pub(super) fn request_with(
         http1::Body::Whole(bytes) => RequestBody::Whole(bytes),
         http1::Body::Streamed if app.reads_stream(target) => {
             let (feed, stream) = channel(1024, Waker::noop().clone());
-            pieces.into_iter().for_each(|piece| feed.push(piece.into()));
+            pieces.into_iter().for_each(|piece| feed.push(piece.as_ref()));
             feed.finish();
             RequestBody::Stream(stream)
         }
         http1::Body::Streamed => RequestBody::Whole(&[]),
     };
-    let incoming = Incoming { head: &request.head, params: &params, body, peer };
+    let incoming = Incoming {
+        head: &request.head,
+        params: &params,
+        body,
+        peer,
+        disconnected: &Default::default(),
+    };
     // As a worker does.
-    match catch_unwind(AssertUnwindSafe(|| app.call(target, incoming))) {
+    match guarded(|| app.call(target, incoming)) {
         Ok(outcome) => resolve(outcome),
         Err(panic) => app.panicked(Some(target), panic),
     }
@@ -93,8 +98,8 @@ pub(super) fn request_with(
 fn resolve(outcome: Outcome<'_>) -> Response {
     match outcome {
         Outcome::Ready(response) => response,
-        Outcome::Later(future) => block_on(future),
-        Outcome::Offload(job) => job(),
+        Outcome::Later(future) => block_on(future).expect("the app's futures catch"),
+        Outcome::Offload(job) => job.run().expect("the app's jobs catch"),
         Outcome::Fixed(fixed) => {
             let fields = std::str::from_utf8(fixed.fields()).expect("these tests use ASCII");
             let status = StatusCode::from_u16(fixed.status()).expect("it came from one");
@@ -147,8 +152,7 @@ pub(super) fn hear(mut response: Response) -> Heard {
     let body = match response.take_body().into_repr() {
         Repr::Stream(mut stream, _) => block_on(async {
             let mut whole = Vec::new();
-            while let Some(piece) =
-                std::future::poll_fn(|context| stream.as_mut().poll_next(context)).await
+            while let Some(piece) = std::future::poll_fn(|context| stream.poll_next(context)).await
             {
                 whole.extend_from_slice(&piece.expect("these bodies do not fail"));
             }

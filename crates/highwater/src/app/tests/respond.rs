@@ -84,12 +84,109 @@ fn headers() {
 fn framing_is_the_servers() {
     let heard = answer(|| {
         Response::from("x")
-            .with_header("content-length", "99")
-            .with_header("Transfer-Encoding", "chunked")
             .with_header("connection", "close")
+            .with_header("Keep-Alive", "timeout=5")
+            .with_header("proxy-connection", "close")
             .with_header("date", "yesterday")
     });
     assert_eq!(heard.headers.len(), 1, "{heard:?}");
+}
+
+/// Purpose: what a handler says about framing, or what has none, is sent only if it is true; else
+/// whoever wrote the handler is told what to write instead.
+#[test]
+fn what_a_handler_may_not_say() {
+    let get = Asked { is_head: false, is_complete: true, upgrade: b"" };
+    let head = Asked { is_head: true, ..get };
+    let status = |code: u16| Response::new(StatusCode::from_u16(code).expect("three digits"));
+    let stream = |length| {
+        let (sender, body) = Body::channel();
+        drop(sender);
+        match length {
+            Some(length) => {
+                Response::from("").with_body(body).with_header("content-length", length)
+            }
+            None => Response::from("").with_body(body),
+        }
+    };
+    let upgrade = || Response::upgrade(HeaderValue::from_static("a"), async |_: Upgraded| {});
+    let said = |text: &'static str| Response::from("xyz").with_header("content-length", text);
+    let chunked = || Response::from("x").with_header("Transfer-Encoding", "chunked");
+    for (mut refused, teaches) in [
+        (status(100), "from 200 on"),
+        (status(101), "Response::upgrade"),
+        (status(199), "from 200 on"),
+        (status(204).with_body("x"), "no content"),
+        (status(205).with_body("x"), "no content"),
+        (status(304).with_body("x"), "no content"),
+        (stream(None).with_status(StatusCode::NO_CONTENT), "no content"),
+        (said("2"), "leave it out"),
+        (said("4"), "leave it out"),
+        (said("3, 3"), "leave it out"),
+        (said("+3"), "leave it out"),
+        (said(""), "leave it out"),
+        (chunked(), "Body::stream"),
+        (upgrade().with_status(StatusCode::OK), "as it is"),
+        (Response::from("").with_body(upgrade().take_body()), "as it is"),
+    ] {
+        assert!(refused.is_special(), "{refused:?}");
+        let error = refused.verify(&get).expect_err("it must not be sent");
+        assert_eq!(error.status().as_u16(), 500);
+        assert!(error.to_string().contains(teaches), "{error}");
+    }
+    for mut sent in [
+        status(204),
+        status(205),
+        status(304),
+        status(200),
+        status(418),
+        said("3"),
+        stream(Some("5")),
+    ] {
+        assert!(sent.verify(&get).is_ok(), "{sent:?}");
+        assert_eq!(sent.header("content-length"), None, "the connection writes it");
+    }
+    let mut known = stream(Some("5"));
+    known.verify(&get).expect("it is true");
+    assert_eq!(known.body().len(), Some(5), "what was said of a stream is kept to");
+    assert!(said("77").verify(&head).is_ok(), "HEAD may say what GET would have");
+    let mut offer = status(426).with_header("upgrade", "a");
+    offer.verify(&get).expect("it may be offered");
+    assert_eq!(offer.header("connection"), Some(&b"upgrade"[..]));
+}
+
+/// Purpose: a connection is handed over only to a protocol that its peer asked for, and only when
+/// its request is complete (RFC 9110 §7.8).
+#[test]
+fn upgrades_are_asked_for() {
+    let verify = |protocol: &'static str, upgrade: &[u8], is_complete| {
+        let mut response =
+            Response::upgrade(HeaderValue::from_static(protocol), async |_: Upgraded| {});
+        let asked = Asked { is_head: false, is_complete, upgrade };
+        response.verify(&asked).map_err(|error| error.status().as_u16())
+    };
+    assert_eq!(verify("WebSocket", b"x, websocket", true), Ok(()));
+    assert_eq!(verify("a, b", b"b,a", true), Ok(()));
+    assert_eq!(verify("websocket", b"", true), Err(426));
+    assert_eq!(verify("websocket", b"websocket2", true), Err(426));
+    assert_eq!(verify("a, b", b"a", true), Err(426));
+    assert_eq!(verify("a", b"a", false), Err(400));
+}
+
+/// Purpose: what no handler may answer cannot be prepared either, and whoever tries is told why.
+#[test]
+fn fixed_responses_have_to_be_valid() {
+    for (refused, teaches) in [
+        (fixed(StatusCode::CONTINUE), "from 200 on"),
+        (fixed((StatusCode::NO_CONTENT, "x")), "no content"),
+        (fixed(([("content-length", "7")], "x")), "leave it out"),
+        (fixed(([("transfer-encoding", "chunked")], "x")), "Body::stream"),
+    ] {
+        let error = Router::new().get("/x", refused).build().expect_err("it cannot be sent");
+        assert!(error.to_string().contains(teaches), "{error}");
+    }
+    let app = build(Router::new().get("/x", fixed(([("content-length", "1")], "x"))));
+    assert_eq!(get(&app, "/x").header("content-length"), None);
 }
 
 /// Purpose: redirects have the status they are named for (RFC 9110 §15.4).
@@ -151,13 +248,14 @@ fn upgrades() {
         panic!("it is an upgrade");
     };
     let (feed, incoming) = channel(10, std::task::Waker::noop().clone());
-    feed.push("hi".into());
+    feed.push(b"hi");
     feed.finish();
     let (outgoing, echoed) = Body::channel();
-    block_on(continuation(Upgraded { incoming, outgoing }));
+    let future = continuation.call(Upgraded { incoming, outgoing }).expect("no panic");
+    block_on(future).expect("no panic");
     let Repr::Stream(mut echoed, None) = echoed.into_repr() else { panic!("it is a stream") };
-    let first = block_on(std::future::poll_fn(|cx| echoed.as_mut().poll_next(cx)));
-    assert_eq!(first.expect("a piece").expect("no failure"), "hi");
+    let first = block_on(std::future::poll_fn(|cx| echoed.poll_next(cx)));
+    assert_eq!(&first.expect("a piece").expect("no failure")[..], b"hi");
 }
 
 /// Purpose: fixed responses keep everything but the `Date`, and nothing else gets to see them.

@@ -39,8 +39,8 @@ use highwater_core::http1::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
-    address, address_or_off, gate, gate_refusal, limiter, log_format, number_or_auto, pin, shed,
-    transport,
+    address, address_or_off, duration_or_off, gate, gate_refusal, limiter, log_format,
+    number_or_auto, pin, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
@@ -54,6 +54,8 @@ pub use self::value::{duration, number, one_of, size};
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// Idle connections may be kept for a day: behind a balancer with a pool that is a sane choice.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// The kernel counts whole seconds, up to nine hours of them.
+const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Draining may take no time at all, or an hour.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Enough for a `Host` field at least; at most what no browser comes near.
@@ -61,6 +63,8 @@ const HEADER: RangeInclusive<u64> = 256..=(1 << 20);
 const URI: RangeInclusive<u64> = 64..=(1 << 20);
 /// Bodies taken whole live in memory; larger ones are for routes that stream.
 const BODY: RangeInclusive<u64> = 1..=(1 << 30);
+/// A mebibyte is one body by default; a tebibyte, more than any machine has for this.
+const BODY_MEMORY: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
 /// Zero disables the least rate.
 const RATE: RangeInclusive<u32> = 0..=(1 << 30);
 const WORKERS: RangeInclusive<usize> = 1..=1024;
@@ -68,6 +72,8 @@ const WORKERS: RangeInclusive<usize> = 1..=1024;
 const CONNECTIONS: RangeInclusive<u32> = 1..=(1 << 24);
 /// Connections with work at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
+/// Below ten milliseconds chance alone would be an overload; beyond a minute nobody is left to answer.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 /// Below a millisecond, the scheduler's own hiccups would count as overload; above ten seconds
 /// nobody is left to be served in time.
 const QUEUE_TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
@@ -125,7 +131,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter)]
     pub limiter: Option<Limiter>,
 
-    /// How long requests may wait for their turn before the server counts as overloaded
+    /// For how long clients wait; nothing is refused that could be answered within it
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration(PATIENCE))]
+    pub patience: Duration,
+
+    /// How long a request may wait for its turn while more comes than goes out
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(QUEUE_TARGET))]
     pub queue_target: Duration,
 
@@ -153,6 +163,15 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
     pub write_timeout: Duration,
 
+    /// How long a client that has finished sending waits for an answer that stands still; then a reset
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration(TIMEOUT))]
+    pub half_closed_timeout: Duration,
+
+    /// Silence after which a client is probed, and given up after as much again; or off
+    #[arg(long, value_name = "TIME|off", default_value = "60s",
+          value_parser = duration_or_off(KEEP_ALIVE))]
+    pub tcp_keep_alive: ::core::option::Option<Duration>,
+
     /// Largest header section; beyond it 431
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = size(HEADER))]
     pub header_max: u64,
@@ -164,6 +183,10 @@ pub struct ServerArgs {
     /// Largest request body where a route sets no bound of its own; beyond it 413
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(BODY))]
     pub body_max: u64,
+
+    /// Most memory for bodies of requests, over all connections; beyond it 503 [default: a quarter of what there is]
+    #[arg(long, value_name = "SIZE", value_parser = size(BODY_MEMORY))]
+    pub body_memory_max: Option<u64>,
 
     /// Requests served on one connection before it is closed [default: any number]
     #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
@@ -191,6 +214,7 @@ impl ServerArgs {
             body_rate_min: self.body_rate_min,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
+            half_closed_timeout: self.half_closed_timeout,
             requests_max: self.max_requests_per_connection.unwrap_or(u32::MAX),
             ..Limits::default()
         }
@@ -210,9 +234,12 @@ impl ServerArgs {
             gate_refusal: self.gate_refusal,
             connection_limit: self.connection_limit,
             limiter: self.limiter,
+            patience: self.patience,
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
+            body_memory_max: self.body_memory_max,
             limits: self.limits(),
+            tcp_keep_alive: self.tcp_keep_alive,
             drain_timeout: self.drain_timeout,
             log: self.log,
         }

@@ -100,9 +100,9 @@ fn defaults_agree_with_the_server() {
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
                 --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --connection-limit 64 \
-                --limiter fixed --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
-                --idle-timeout 3m --write-timeout 4s --header-max 1KiB --uri-max 100 \
-                --body-max 1GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
+                --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
+                --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
+                --body-max 1GiB --body-memory-max 2GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
     let expected = ServerConfig {
         listen: "[::1]:80".parse().expect("an address"),
@@ -116,20 +116,24 @@ fn every_flag_has_its_effect() {
         gate_refusal: GateRefusal::Drop,
         connection_limit: Some(64),
         limiter: Some(Limiter::Fixed),
+        patience: Duration::from_secs(2),
         queue_target: Duration::from_millis(20),
         deadline_max: Duration::from_secs(5),
+        body_memory_max: Some(2 << 30),
         limits: Limits {
             header_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(2),
             body_rate_min: 0,
             idle_timeout: Duration::from_secs(180),
             write_timeout: Duration::from_secs(4),
+            half_closed_timeout: Duration::from_secs(6),
             header_max: 1024,
             uri_max: 100,
             body_max: 1 << 30,
             requests_max: 5,
             ..Limits::default()
         },
+        tcp_keep_alive: None,
         drain_timeout: Duration::ZERO,
         log: LogFormat::Json,
     };
@@ -239,6 +243,8 @@ fn ranges_end_where_they_say() {
         ("--header-timeout", "100ms", "99ms", "1h", "3600001ms"),
         ("--body-timeout", "100ms", "99ms", "1h", "3601s"),
         ("--write-timeout", "100ms", "0s", "1h", "61m"),
+        ("--half-closed-timeout", "100ms", "99ms", "1h", "2h"),
+        ("--tcp-keep-alive", "1s", "0s", "1h", "2h"),
         ("--idle-timeout", "100ms", "99ms", "24h", "25h"),
         ("--workers", "1", "0", "1024", "1025"),
         ("--connections-max", "1", "0", "16777216", "16777217"),

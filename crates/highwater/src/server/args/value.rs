@@ -153,6 +153,16 @@ pub(super) fn number_or_auto(
     }
 }
 
+pub(super) fn duration_or_off(
+    range: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Option<Duration>, String> + Clone + Send + Sync + 'static {
+    let parse = duration(range);
+    move |text| match text {
+        "off" => Ok(None),
+        _ => parse(text).map(Some).map_err(|error| format!("{error}, or off")),
+    }
+}
+
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)])(text)
 }

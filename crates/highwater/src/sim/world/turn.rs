@@ -21,12 +21,13 @@ const STOP_STEP: Duration = Duration::from_millis(1);
 
 impl World {
     pub(super) fn turn(&mut self) -> Result<(), String> {
+        self.catching_up = self.worker.is_catching_up();
         let had_backlog = self.worker.has_backlog();
         let in_runtime =
             self.plan.kinds.has(Kind::Wakes) && (self.worker.has_tasks() || self.prng.chance(1, 4));
         let (events, wasted) = match in_runtime {
-            true => self.turn_in_runtime(),
-            false => self.turn_in_driver(),
+            true => self.turn_in_runtime()?,
+            false => self.turn_in_driver()?,
         };
         self.ledger.turn();
         if !self.plan.kinds.has(Kind::Wakes) && self.prng.chance(1, self.plan.pool_one_in) {
@@ -49,33 +50,34 @@ impl World {
 
     /// A turn that waits in the driver. Returns how many events there were, and whether it might have
     /// waited and had no time to.
-    fn turn_in_driver(&mut self) -> (u32, bool) {
-        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
-        let may_wait = self.inbox.park(None);
-        let timeout = if may_wait { patience } else { Duration::ZERO };
-        let wait = match timeout {
+    fn turn_in_driver(&mut self) -> Result<(u32, bool), String> {
+        let may_wait = self.inbox.park_in_driver();
+        let patience = if may_wait { self.plan_wait() } else { Duration::ZERO };
+        let wait = match patience {
             Duration::ZERO => Wait::No,
-            _ => Wait::Until(self.worker.driver().network.now() + timeout),
+            _ => Wait::Until(self.network().now() + patience),
         };
         self.ledger.elsewhere.park(may_wait.then_some(Place::Driver));
-        let Ok(events) = self.worker.turn(wait);
+        self.stop()?;
+        let events = self.turn_worker(wait)?;
         self.ledger.elsewhere.park(None);
-        (events, may_wait && timeout.is_zero())
+        Ok((events, may_wait && patience.is_zero()))
     }
 
     /// A turn that does not wait; and if nothing came of it, a wait in the runtime.
-    fn turn_in_runtime(&mut self) -> (u32, bool) {
-        let Ok(events) = self.worker.turn(Wait::No);
+    fn turn_in_runtime(&mut self) -> Result<(u32, bool), String> {
+        self.stop()?;
+        let events = self.turn_worker(Wait::No)?;
         if events > 0 || self.worker.has_backlog() {
-            return (events, false);
+            return Ok((events, false));
         }
-        let patience = self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+        let patience = self.plan_wait();
         let until = self.network().now() + patience;
         let elsewhere = Arc::clone(&self.ledger.elsewhere);
         let waker = Waker::from(Arc::clone(&elsewhere.bells));
         let mut parked = false;
         // The runtime polls once more whenever it was woken.
-        while self.inbox.park(Some(waker.clone())) {
+        while self.inbox.park_in_runtime(&waker) {
             parked = true;
             elsewhere.park(Some(Place::Runtime));
             let network = &mut self.worker.driver_mut().network;
@@ -85,12 +87,32 @@ impl World {
                 break;
             }
         }
+        self.inbox.resume();
         elsewhere.park(None);
-        (events, parked && patience.is_zero())
+        Ok((events, parked && patience.is_zero()))
+    }
+
+    /// The worker says how long it is going to wait. Returns how long it does, at most.
+    fn plan_wait(&mut self) -> Duration {
+        let spare = self.worker.spare_time();
+        self.worker.driver_mut().network.plan(spare);
+        spare.unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX)
+    }
+
+    /// A turn of the worker, which tells the time that counts as the world does.
+    fn turn_worker(&mut self, wait: Wait) -> Result<u32, String> {
+        let Ok(events) = self.worker.turn(wait);
+        let (lost, stood) = (self.worker.lost(), self.network().lost);
+        if lost != stood {
+            return Err(format!("{stood:?} were lost, and the worker counts {lost:?}"));
+        }
+        let back = self.worker.driver_mut().network.take_back();
+        self.clients.iter_mut().for_each(|client| client.go_back(back));
+        Ok(events)
     }
 
     /// The process stands still, and clients go on, if it is time for that.
-    pub(super) fn stop(&mut self) -> Result<(), String> {
+    fn stop(&mut self) -> Result<(), String> {
         if !self.plan.kinds.has(Kind::Stops) {
             return Ok(());
         }
@@ -100,9 +122,8 @@ impl World {
         }
         // Later ones are rarer, so that a long run does not consist of stops.
         self.stop_in = (1 + self.prng.below(STOP_EVERY)) * (1 + u64::from(self.turns) / 1000);
-        let from = self.network().now();
         let most = [300, 2000, STOP_MAX.as_millis() as u64][self.prng.below(3) as usize];
-        let until = from + Duration::from_millis(200 + self.prng.below(most));
+        let until = self.network().now() + Duration::from_millis(200 + self.prng.below(most));
         self.network().trace.line(|| format!("the process stops until {until:?}"));
         while self.network().now() < until {
             let network = &mut self.worker.driver_mut().network;
@@ -110,8 +131,6 @@ impl World {
             network.pass(next.min(until));
             self.act()?;
         }
-        let network = &mut self.worker.driver_mut().network;
-        network.stopped(from, until);
         Ok(())
     }
 }

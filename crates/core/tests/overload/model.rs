@@ -1,0 +1,314 @@
+//! One worker, its queue, the gate before it and its clients, turn by turn and without a wall clock.
+//!
+//! It is a model and nothing of Highwater but for the two parts under test: [`Standing`], which looks at
+//! every turn, and [`QueueDelay`], which gets a sample ten times a second and as soon as the queue stands.
+//! What it leaves out: the network (a connection and its request are there at once), memory, other workers.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn, short_target};
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const S: u64 = 1_000_000_000;
+
+/// The defaults of the server.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const TARGET: Duration = Duration::from_millis(10);
+
+/// What a refusal takes from the worker: by the gate (a reset), and by a 503.
+const GATE_COST: u64 = 16_400;
+const ANSWER_COST: u64 = 77 * US;
+
+/// How long a client rests that was refused.
+const BACK_OFF: u64 = 50 * MS;
+
+/// How many requests a worker refuses in a row, and how long it thinks in a turn.
+const REFUSALS_MAX: u32 = 16;
+const THINK_MAX: u64 = MS;
+
+/// How long a request takes the worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Service {
+    Constant(u64),
+    /// The mean.
+    Exponential(u64),
+    /// Most take the first, one in so many the second.
+    Bimodal(u64, u64, u64),
+    /// Mean and shape; cut at a thousand means.
+    Pareto(u64, f64),
+}
+
+impl Service {
+    fn draw(self, prng: &mut Prng) -> u64 {
+        let u = 1.0 - prng.unit();
+        match self {
+            Service::Constant(time) => time,
+            Service::Exponential(mean) => (-u.ln() * mean as f64) as u64,
+            Service::Bimodal(quick, slow, one_in) => {
+                if prng.below(one_in) == 0 {
+                    slow
+                } else {
+                    quick
+                }
+            }
+            Service::Pareto(mean, shape) => {
+                let least = mean as f64 * (shape - 1.0) / shape;
+                (least * u.powf(-1.0 / shape)).min(mean as f64 * 1000.0) as u64
+            }
+        }
+    }
+
+    pub(crate) fn mean(self) -> f64 {
+        match self {
+            Service::Constant(time) | Service::Exponential(time) | Service::Pareto(time, _) => {
+                time as f64
+            }
+            Service::Bimodal(quick, slow, one_in) => {
+                (quick as f64 * (one_in - 1) as f64 + slow as f64) / one_in as f64
+            }
+        }
+    }
+}
+
+/// A request: when it was sent, and whether its client sends another when it is answered.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    sent: u64,
+    comes_again: bool,
+}
+
+/// What happened in a tenth of a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tenth {
+    pub(crate) good: u64,
+    pub(crate) served: u64,
+    pub(crate) refused: u64,
+    pub(crate) stood: bool,
+}
+
+pub(crate) struct World {
+    prng: Prng,
+    service: Service,
+    deadline: u64,
+    now: u64,
+    queue: VecDeque<Request>,
+    /// Requests to come at a known time, in order.
+    due: VecDeque<Request>,
+    /// When the next of the open loop comes, and how long until the one after, on average.
+    next_arrival: u64,
+    gap: f64,
+    pub(crate) standing: Standing,
+    pub(crate) limit: QueueDelay,
+    /// Places held by connections that say nothing.
+    pub(crate) silent: u32,
+    sampled_at: u64,
+    look: Look,
+    empty_before: Duration,
+    refused_since_turn: u32,
+    tenth: Tenth,
+    pub(crate) tenths: Vec<Tenth>,
+    pub(crate) latencies: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    started: u64,
+    refused: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, service: Service) -> World {
+        World {
+            prng: Prng::from_seed(seed),
+            service,
+            deadline: 200 * MS,
+            now: 0,
+            queue: VecDeque::new(),
+            due: VecDeque::new(),
+            next_arrival: u64::MAX,
+            gap: f64::INFINITY,
+            standing: Standing::new(PATIENCE, Instant::ZERO),
+            limit: QueueDelay::new(TARGET, PATIENCE, 1 << 20),
+            silent: 0,
+            sampled_at: 0,
+            look: Look::default(),
+            empty_before: Duration::ZERO,
+            refused_since_turn: 0,
+            tenth: Tenth::default(),
+            tenths: Vec::new(),
+            latencies: Vec::new(),
+        }
+    }
+
+    /// `count` requests come at once, or rather within `spread`.
+    pub(crate) fn burst(&mut self, count: u64, spread: u64) {
+        for n in 0..count {
+            self.due.push_back(Request { sent: self.now + spread * n / count, comes_again: false });
+        }
+    }
+
+    /// So many clients ask, and ask again as soon as they are answered.
+    pub(crate) fn clients(&mut self, count: u64) {
+        for _ in 0..count {
+            self.due.push_back(Request { sent: self.now, comes_again: true });
+        }
+    }
+
+    /// Requests come at random from now on, so many times as fast as they can be served.
+    pub(crate) fn load(&mut self, times: f64) {
+        self.gap = self.service.mean() / times;
+        self.next_arrival = if times > 0.0 { self.now + self.draw_gap() } else { u64::MAX };
+    }
+
+    fn draw_gap(&mut self) -> u64 {
+        (-(1.0 - self.prng.unit()).ln() * self.gap) as u64 + 1
+    }
+
+    /// Lets so much time pass.
+    pub(crate) fn run(&mut self, time: u64) {
+        let end = self.now + time;
+        while self.now < end {
+            self.turn(end);
+        }
+    }
+
+    /// Lets time pass until nobody waits. Answers how much.
+    pub(crate) fn settle(&mut self) -> u64 {
+        let begin = self.now;
+        while !self.queue.is_empty() || !self.due.is_empty() {
+            self.turn(u64::MAX);
+        }
+        self.now - begin
+    }
+
+    pub(crate) fn total(&self, of: impl Fn(&Tenth) -> u64) -> u64 {
+        self.tenths.iter().map(&of).sum::<u64>() + of(&self.tenth)
+    }
+
+    pub(crate) fn has_stood(&self) -> bool {
+        self.tenths.iter().any(|tenth| tenth.stood) || self.standing.stands()
+    }
+
+    fn turn(&mut self, end: u64) {
+        if self.queue.is_empty() {
+            let next = self.due.front().map_or(u64::MAX, |request| request.sent);
+            let sample = self.sampled_at + S / 10;
+            self.pass(next.min(self.next_arrival).min(end).min(sample).max(self.now));
+        }
+        let began = self.now;
+        self.take_arrivals();
+        let cost = self.standing.cost().unwrap_or_default();
+        let target = short_target(TARGET, PATIENCE, cost).as_nanos() as u64;
+        let (mut refused, mut started) = (0, 0);
+        while !self.queue.is_empty() && (self.now < began + THINK_MAX || started + refused == 0) {
+            let stands = self.standing.stands();
+            let overdue = |request: &Request| self.now - request.sent > target;
+            if stands && refused < REFUSALS_MAX && self.queue.front().is_some_and(overdue) {
+                let request = self.queue.pop_front().expect("there is one");
+                refused += 1;
+                self.refuse(request, ANSWER_COST);
+                continue;
+            }
+            // Oldest first while the gate keeps the queue short, newest first while it is too long.
+            let late = stands && self.queue.front().is_some_and(overdue);
+            let next = if late { self.queue.pop_back() } else { self.queue.pop_front() };
+            started += 1;
+            self.serve(next.expect("there is one"));
+        }
+        let refused = refused + std::mem::take(&mut self.refused_since_turn);
+        let waiting = self.queue.len() as u32;
+        let at = Instant::from_nanos;
+        let turn = Turn { began: at(began), ended: at(self.now), waiting, started, refused };
+        let stood = self.standing.stands();
+        let stands = self.standing.on_turn(&turn);
+        self.tenth.stood |= stands;
+        self.look.started += u64::from(started);
+        // The alarm: the limit is looked at as soon as the queue stands.
+        if stands && !stood || self.now >= self.sampled_at + S / 10 {
+            self.sample();
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        let time = self.service.draw(&mut self.prng);
+        self.pass(self.now + time);
+        let latency = self.now - request.sent;
+        self.latencies.push(latency);
+        self.tenth.served += 1;
+        self.tenth.good += u64::from(latency <= self.deadline);
+        self.again(request, 0);
+    }
+
+    fn refuse(&mut self, request: Request, cost: u64) {
+        self.pass(self.now + cost);
+        self.tenth.refused += 1;
+        self.look.refused += 1;
+        self.again(request, BACK_OFF);
+    }
+
+    fn again(&mut self, request: Request, pause: u64) {
+        if request.comes_again {
+            let sent = self.now + pause;
+            let place = self.due.partition_point(|other| other.sent <= sent);
+            self.due.insert(place, Request { sent, comes_again: true });
+        }
+    }
+
+    fn take_arrivals(&mut self) {
+        loop {
+            let due = self.due.front().map_or(u64::MAX, |request| request.sent);
+            let sent = due.min(self.next_arrival);
+            if sent > self.now {
+                return;
+            }
+            let request = if due <= self.next_arrival {
+                self.due.pop_front().expect("it is due")
+            } else {
+                self.next_arrival += self.draw_gap();
+                Request { sent, comes_again: false }
+            };
+            let held = self.queue.len() as u64 + u64::from(self.silent.min(self.limit.limit()));
+            if held < u64::from(self.limit.limit()) {
+                self.queue.push_back(request);
+            } else {
+                self.refused_since_turn += 1;
+                self.refuse(request, GATE_COST);
+            }
+        }
+    }
+
+    fn pass(&mut self, until: u64) {
+        self.now = until;
+        while self.now >= (self.tenths.len() as u64 + 1) * (S / 10) {
+            self.tenths.push(std::mem::take(&mut self.tenth));
+            self.tenth.stood = self.standing.stands();
+        }
+    }
+
+    fn sample(&mut self) {
+        let span = (self.now - self.sampled_at).max(1);
+        let empty = self.standing.empty() - self.empty_before;
+        let queued = self.queue.len() as u32;
+        let sample = Sample {
+            span: Duration::from_nanos(span),
+            started: self.look.started,
+            refused: self.look.refused,
+            workers: 1,
+            standing: u32::from(self.standing.stands()),
+            cost: self.standing.cost().unwrap_or_default(),
+            queued,
+            in_flight: queued + self.silent.min(self.limit.limit()),
+            empty: empty.as_nanos() as f32 / span as f32,
+            ..Sample::default()
+        };
+        let limit = self.limit.on_sample(Instant::from_nanos(self.now), &sample);
+        assert!(limit >= 1);
+        self.look = Look::default();
+        self.empty_before = self.standing.empty();
+        self.sampled_at = self.now;
+    }
+}

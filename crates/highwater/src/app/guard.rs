@@ -1,0 +1,276 @@
+//! Where does a panic end?
+//!
+//! Here: this is the only place that catches. What comes from the application and is run, polled or
+//! dropped outside of a handler's own call is behind one of the types of this module, so that new code
+//! gets it right by type: a [`Guarded`] value is dropped guarded wherever it is dropped, a
+//! [`GuardedFuture`] is polled guarded, a [`Job`] is run guarded.
+//!
+//! Invariants: a panic that is caught here is noted on its thread, and told and counted once by
+//! `App::report_panics`; dropping the payload of a panic does not panic, whatever the payload does.
+//!
+//! One panic cannot be caught by anybody: that of a destructor which runs because another panic
+//! unwinds through its owner. Rust ends the process then. A value behind [`Guarded`] is safe even so,
+//! but the local variables of a handler are not: their `Drop` must not panic while
+//! [`std::thread::panicking`].
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::response::Response;
+
+/// How many payloads are dropped of which each panics with the next; the one after these is leaked.
+const PAYLOAD_DROPS_MAX: usize = 8;
+
+/// How many panics a thread remembers until they are reported; of more, only the count is told.
+const NOTES_MAX: usize = 16;
+
+/// What a panic said. It is for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Panic(pub(crate) String);
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.0)
+    }
+}
+
+impl std::error::Error for Panic {}
+
+/// The panics of a thread that nobody has told of yet.
+#[derive(Default)]
+pub(super) struct Notes {
+    pub(super) panics: Vec<Panic>,
+    /// How many there were beyond [`NOTES_MAX`].
+    pub(super) more: u64,
+}
+
+thread_local! {
+    static NOTES: RefCell<Notes> = const { RefCell::new(Notes { panics: Vec::new(), more: 0 }) };
+}
+
+/// Whether a panic was caught on this thread that was not reported yet.
+#[inline]
+pub(crate) fn has_notes() -> bool {
+    NOTES.try_with(|notes| !notes.borrow().panics.is_empty()).unwrap_or(false)
+}
+
+/// Takes the panics that were caught on this thread.
+pub(super) fn take_notes() -> Notes {
+    NOTES.try_with(RefCell::take).unwrap_or_default()
+}
+
+/// Calls `f`, and returns what it panicked with if it did.
+pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(note)
+}
+
+/// Drops `value`; a panic in its `Drop` ends here.
+pub(crate) fn drop_guarded<T>(value: T) {
+    if std::mem::needs_drop::<T>() {
+        // It is noted; there is nobody to return it to.
+        let _ = guarded(|| drop(value));
+    }
+}
+
+/// Remembers a panic until it is reported.
+#[cold]
+fn note(payload: Box<dyn Any + Send>) -> Panic {
+    let message = match payload.downcast::<String>() {
+        Ok(message) => *message,
+        Err(payload) => {
+            let message = payload.downcast_ref::<&'static str>().copied();
+            discard_payload(payload);
+            String::from(message.unwrap_or("no message"))
+        }
+    };
+    let panic = Panic(message);
+    // A thread that is about to end has nobody who would report.
+    let _ = NOTES.try_with(|notes| {
+        let mut notes = notes.borrow_mut();
+        match notes.panics.len() < NOTES_MAX {
+            true => notes.panics.push(panic.clone()),
+            false => notes.more += 1,
+        }
+    });
+    panic
+}
+
+/// Drops what a panic carried, and what that panics with, and so on.
+fn discard_payload(mut payload: Box<dyn Any + Send>) {
+    for _ in 0..PAYLOAD_DROPS_MAX {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    // It may go on for ever, and a leak is the lesser evil.
+    std::mem::forget(payload);
+}
+
+/// A value of the application, whose `Drop` may panic. Dropping it here does not.
+#[derive(Debug)]
+pub(crate) struct Guarded<T>(Option<T>);
+
+impl<T> Guarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Guarded(Some(value))
+    }
+
+    /// The value, which is no longer guarded.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("only this takes it, and only once")
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            drop_guarded(value);
+        }
+    }
+}
+
+impl<T> Deref for Guarded<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("only into_inner takes it")
+    }
+}
+
+impl<T> DerefMut for Guarded<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("only into_inner takes it")
+    }
+}
+
+/// Lets others share bytes whose owner is dropped guarded, whoever drops the last of them.
+impl AsRef<[u8]> for Guarded<bytes::Bytes> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A future of the application. It never leaves its worker, so it need not be `Send`.
+pub struct GuardedFuture<T>(Guarded<Pin<Box<dyn Future<Output = T>>>>);
+
+impl<T> GuardedFuture<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + 'static) -> Self {
+        GuardedFuture::of(Box::pin(future))
+    }
+
+    pub(crate) fn of(future: Pin<Box<dyn Future<Output = T>>>) -> Self {
+        GuardedFuture(Guarded::new(future))
+    }
+
+    /// The future, which is no longer guarded.
+    pub(crate) fn into_inner(self) -> Pin<Box<dyn Future<Output = T>>> {
+        self.0.into_inner()
+    }
+
+    /// Polls it. After it panicked, it must not be polled again.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Panic>> {
+        match guarded(|| self.0.as_mut().poll(context)) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+impl<T> Future for GuardedFuture<T> {
+    type Output = Result<T, Panic>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        GuardedFuture::poll(&mut self, context)
+    }
+}
+
+/// What runs on the pool.
+pub struct Job(Guarded<Box<dyn FnOnce() -> Response + Send>>);
+
+impl Job {
+    pub(crate) fn new(job: impl FnOnce() -> Response + Send + 'static) -> Self {
+        Job(Guarded::new(Box::new(job)))
+    }
+
+    /// The job, which is no longer guarded.
+    pub(crate) fn into_inner(self) -> Box<dyn FnOnce() -> Response + Send> {
+        self.0.into_inner()
+    }
+
+    /// Runs it.
+    pub(crate) fn run(self) -> Result<Response, Panic> {
+        guarded(self.0.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::panic::panic_any;
+
+    thread_local! {
+        static DROPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Panics with another of its kind when it is dropped.
+    struct Endless;
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            DROPS.set(DROPS.get() + 1);
+            panic_any(Endless);
+        }
+    }
+
+    /// Purpose: a payload that panics when dropped, with one that does as well, and so on, ends
+    /// neither the thread nor in an endless loop.
+    #[test]
+    fn endless_payloads() {
+        assert_eq!(guarded(|| panic_any(Endless)), Err::<(), _>(Panic("no message".into())));
+        assert_eq!(DROPS.get(), PAYLOAD_DROPS_MAX);
+        take_notes();
+    }
+
+    /// Purpose: a guarded value that panics when dropped does no harm, not even when it is dropped
+    /// because another panic unwinds.
+    #[test]
+    fn guarded_drops() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        drop(Guarded::new(Bomb));
+        let outer = guarded(|| {
+            let _guarded = Guarded::new(Bomb);
+            panic!("outer");
+        });
+        assert_eq!(outer, Err::<(), _>(Panic("outer".into())));
+        drop(bytes::Bytes::from_owner(Guarded::new(bytes::Bytes::from_static(b"x"))));
+        let told: Vec<String> = take_notes().panics.into_iter().map(|panic| panic.0).collect();
+        assert_eq!(told, ["dropped", "dropped", "outer"]);
+        assert!(!has_notes());
+    }
+
+    /// Purpose: what is noted is bounded, and the rest is counted.
+    #[test]
+    fn notes_are_bounded() {
+        for _ in 0..NOTES_MAX + 3 {
+            let _ = guarded(|| panic!("again"));
+        }
+        let notes = take_notes();
+        assert_eq!((notes.panics.len(), notes.more), (NOTES_MAX, 3));
+    }
+}

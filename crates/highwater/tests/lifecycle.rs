@@ -1,0 +1,135 @@
+//! Starting and stopping servers inside of a program: what fails leaves nothing behind, and one server
+//! knows nothing of another.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use highwater::metrics::Metrics;
+use highwater::server::{Shed, TransportChoice};
+use highwater::{Router, Running, Server, ServerConfig, ServerError};
+
+/// No step takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+/// The tests here look at the threads of the process, and have to be alone for that.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> impl Drop {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn transports() -> Vec<TransportChoice> {
+    match highwater_sys::probe().uring {
+        Ok(()) => vec![TransportChoice::Uring, TransportChoice::Epoll],
+        Err(reason) => {
+            eprintln!("*** SKIPPED over io_uring: {reason} ***");
+            vec![TransportChoice::Epoll]
+        }
+    }
+}
+
+fn config(transport: TransportChoice) -> ServerConfig {
+    ServerConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        metrics: None,
+        workers: NonZero::new(2),
+        transport,
+        shed: Some(Shed::Accept),
+        ..ServerConfig::default()
+    }
+}
+
+fn start(config: ServerConfig) -> Result<Running, ServerError> {
+    Server::new(Router::new().get("/", || "OK")).config(config).start()
+}
+
+/// What the server at `address` answers.
+fn ask(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, HANG)?;
+    stream.set_read_timeout(Some(HANG))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The names of the threads that servers have started.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        // A thread may end while we look.
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    let names = tasks.filter_map(name).map(|name| name.trim().to_owned());
+    names.filter(|name| name.starts_with("highwater-")).collect()
+}
+
+fn eventually(condition: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !condition() && begun.elapsed() < HANG {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    condition()
+}
+
+/// Purpose: a server whose metrics port is taken has not started: nobody serves, no thread is left, and
+/// the port is free again.
+#[test]
+fn a_late_failure_leaves_nothing_behind() {
+    let _alone = alone();
+    for transport in transports() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let listen = free.expect("a free port");
+        let metrics = Some(taken.local_addr().expect("it is bound"));
+        let error = start(ServerConfig { listen, metrics, ..config(transport) });
+        let error = error.expect_err("the metrics port is taken");
+        assert!(matches!(error, ServerError::Bind(..)), "{error}");
+        assert_eq!(threads(), Vec::<String>::new(), "{transport:?}");
+        assert!(ask(listen).is_err(), "{transport:?}: it still serves");
+        let running = start(ServerConfig { listen, ..config(transport) }).expect("it is free");
+        assert!(ask(listen).expect("it serves").ends_with("OK"));
+        drop(running);
+    }
+}
+
+/// Purpose: a second server on the same port, or with the same metrics, is an error that says so, and
+/// leaves the first alone.
+#[test]
+fn a_second_server_is_an_error() {
+    let _alone = alone();
+    for transport in transports() {
+        let metrics = Metrics::new();
+        let first = Server::new(Router::new().get("/", || "OK")).metrics(&metrics);
+        let first = first.config(config(transport)).start().expect("it starts");
+        let same_port = ServerConfig { listen: first.address(), ..config(transport) };
+        let error = start(same_port.clone()).expect_err("the port is taken");
+        assert!(matches!(error, ServerError::Bind(..)), "{error}");
+        let second = Server::new(Router::new()).metrics(&metrics).config(same_port).start();
+        let error = second.expect_err("all of it is taken");
+        assert!(matches!(error, ServerError::Metrics), "{error}");
+        assert!(ask(first.address()).expect("it serves").ends_with("OK"));
+    }
+}
+
+/// Purpose: nothing of a server outlives it, its log included; and the end of one takes the log from no
+/// other.
+#[test]
+fn nothing_outlives_a_server() {
+    let _alone = alone();
+    for transport in transports() {
+        let first = start(config(transport)).expect("it starts");
+        let second = start(config(transport)).expect("it starts");
+        highwater::log::info!("both live");
+        let logs = || threads().iter().filter(|name| *name == "highwater-log").count();
+        assert_eq!(logs(), 1);
+        drop(first);
+        assert_eq!(logs(), 1, "the other one still logs");
+        assert!(ask(second.address()).expect("it serves").ends_with("OK"));
+        drop(second);
+        assert!(eventually(|| threads().is_empty()), "{:?}", threads());
+    }
+}

@@ -1,0 +1,189 @@
+//! What panics, and what must not be said: each ends or corrects one request, and nothing else.
+
+use std::time::Duration;
+
+use highwater_tests::client::{Client, Reply, get};
+use highwater_tests::process::{Process, eventually};
+
+use crate::{Transport, on_both_transports};
+
+on_both_transports!(
+    a_panic_ends_one_request,
+    what_is_left_behind_may_panic,
+    upgrades_may_panic,
+    invalid_answers_are_never_sent,
+    upgrades_have_to_be_asked_for,
+);
+
+/// The answer to a `GET`, if there is one.
+fn ask(client: &mut Client, path: &str) -> Option<Reply> {
+    client.send(&get(path)).ok()?;
+    client.try_reply().ok().flatten()
+}
+
+/// The one worker still serves.
+fn assert_alive(server: &Process, after: &str) {
+    let reply = ask(&mut server.connect(), "/");
+    let said = || server.said().lines().rev().take(5).map(String::from).collect::<Vec<_>>();
+    assert_eq!(reply.map(|reply| reply.status), Some(200), "after {after}: {:?}", said());
+}
+
+/// Purpose: whatever panics while an answer is made, and whatever is dropped then, is a 500, or harms
+/// an answer that is already made not at all; the connection and its worker live on. Each is counted,
+/// and told with its route.
+fn a_panic_ends_one_request(transport: Transport) {
+    let server = transport.serve(&[]);
+    let cases = [
+        ("payload", 500),
+        ("payload-async", 500),
+        ("payload-blocking", 500),
+        ("argument", 500),
+        ("argument-async", 500),
+        ("argument-blocking", 500),
+        ("future", 500),
+        ("hold-limited", 503),
+        ("error", 500),
+        ("error-async", 500),
+        ("error-blocking", 500),
+        ("stream", 200),
+        ("stream-async", 200),
+        ("bytes", 200),
+        ("bytes-async", 200),
+        ("bytes-large", 200),
+        ("spawned", 200),
+        ("before/x", 500),
+        ("after/x", 500),
+        ("errors/x", 409),
+        ("middleware/x", 500),
+        ("extension/x", 500),
+        ("extension-async/x", 500),
+    ];
+    for (path, status) in cases {
+        let mut client = server.connect();
+        for _ in 0..2 {
+            let reply = ask(&mut client, &format!("/bomb/{path}"));
+            let reply = reply.unwrap_or_else(|| panic!("{path}: {}", server.said()));
+            assert_eq!((reply.status, reply.field("connection")), (status, None), "{path}");
+        }
+        assert_alive(&server, path);
+    }
+    let told = |path: &str| server.said().contains(&format!("route=/bomb/{path}"));
+    assert!(eventually(Duration::from_secs(2), || told("payload")), "{}", server.said());
+    // All but the one of a task, which is Tokio's to catch.
+    let expected = 2.0 * (cases.len() - 1) as f64;
+    let counted = server.metric("http_handler_panics_total");
+    assert!(counted >= expected, "{counted} of at least {expected}");
+}
+
+/// Purpose: content that panics or fails resets its connection, and what is dropped because a client
+/// has gone, or because the server ends, may panic as well.
+fn what_is_left_behind_may_panic(transport: Transport) {
+    let mut server = transport.serve(&["--drain-timeout", "1s"]);
+    for path in ["payload-stream", "stream-fails"] {
+        let mut client = server.connect();
+        client.send(&get(&format!("/bomb/{path}"))).expect("open");
+        assert!(client.try_reply().is_err(), "{path}: it is cut off");
+        assert_alive(&server, path);
+    }
+    for path in ["hold", "hold-detached", "stream-waits", "stream-piece"] {
+        let clients: Vec<Client> = (0..10)
+            .map(|_| {
+                let mut client = server.connect();
+                client.send(&get(&format!("/bomb/{path}"))).expect("open");
+                client
+            })
+            .collect();
+        assert_alive(&server, path); // Behind this, all of them have begun.
+        clients.into_iter().for_each(Client::reset);
+        assert!(
+            eventually(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0),
+            "{path}: {}",
+            server.metric("http_connections_active")
+        );
+        assert_alive(&server, path);
+    }
+    let mut client = server.connect();
+    client.send(&get("/bomb/hold")).expect("open");
+    assert_alive(&server, "hold");
+    server.signal("TERM");
+    let status = server.wait(Duration::from_secs(10));
+    assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", server.said());
+}
+
+/// Purpose: an upgrade that panics, in its closure or in its future, resets its connection and no
+/// other; a future that panics when it is dropped does no harm.
+fn upgrades_may_panic(transport: Transport) {
+    let server = transport.serve(&[]);
+    let ask = |path: &str| {
+        let mut client = server.connect();
+        let fields = "Host: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n";
+        client.send(format!("GET /bomb/{path} HTTP/1.1\r\n{fields}\r\n").as_bytes()).expect("open");
+        client
+    };
+    for path in ["upgrade", "upgraded"] {
+        assert!(ask(path).rest().is_err(), "{path}: a reset");
+        assert_alive(&server, path);
+    }
+    let mut client = ask("upgraded-holds");
+    assert_eq!(client.reply().status, 101);
+    client.reset();
+    assert!(eventually(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0));
+    assert_alive(&server, "upgraded-holds");
+}
+
+/// Purpose: an answer that no handler may give is a 500, the next answer of the connection follows
+/// where it should, and the log says what to write instead.
+fn invalid_answers_are_never_sent(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    let refused = [
+        "/say/100",
+        "/say/101",
+        "/say/103",
+        "/say/199",
+        "/say-later/100",
+        "/say-later/101",
+        "/say/204/content",
+        "/say/205/content",
+        "/say/304/content",
+        "/say-chunked",
+        "/say-length",
+        "/say-lines",
+    ];
+    for path in refused {
+        client.send(&[get(path), get("/")].concat()).expect("open");
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.field("connection")), (500, None), "{path}");
+        assert_eq!(client.reply().text(), "OK", "behind {path}");
+    }
+    for (path, status, length) in
+        [("/say/204", 204, None), ("/say/205", 205, Some("0")), ("/say/304", 304, None)]
+    {
+        client.send(&[get(path), get("/")].concat()).expect("open");
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.field("content-length")), (status, length), "{path}");
+        assert_eq!(client.reply().text(), "OK", "behind {path}");
+    }
+    let teaches = || server.said().contains("return a status from 200 on");
+    assert!(eventually(Duration::from_secs(2), teaches), "{}", server.said());
+}
+
+/// Purpose: whoever did not ask for another protocol is not switched to it (RFC 9110 §7.8), and is
+/// told which there is.
+fn upgrades_have_to_be_asked_for(transport: Transport) {
+    let server = transport.serve(&[]);
+    let mut client = server.connect();
+    for fields in [
+        "",
+        "Upgrade: echo\r\n",
+        "Connection: upgrade\r\n",
+        "Connection: upgrade\r\nUpgrade: other\r\n",
+    ] {
+        let request = format!("GET /upgrade HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        client.send(request.as_bytes()).expect("open");
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.field("upgrade")), (426, Some("echo")), "{fields:?}");
+        assert_eq!(reply.field("connection"), Some("upgrade"), "{fields:?}");
+    }
+    assert_eq!(client.get("/").status, 200);
+}

@@ -1,0 +1,60 @@
+//! Rights: what was needed to set up the gate in the kernel is given up by every thread.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use highwater_sys::capability::{self, Capability};
+use highwater_tests::process::{Process, eventually};
+
+/// What a thread of a process may do: its name, and its permitted and effective capabilities.
+fn threads(process: &Process) -> Vec<(String, u64)> {
+    let folder = format!("/proc/{}/task", process.id());
+    let tasks = fs::read_dir(folder).expect("the process lives");
+    let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
+    let rights = |status: String| {
+        let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+        let bits = |name| {
+            let text = field(name).expect("the kernel tells").trim();
+            u64::from_str_radix(text, 16).expect("a number in hexadecimal digits")
+        };
+        let name = field("Name:").expect("a thread has a name").trim().to_owned();
+        (name, bits("CapPrm:") | bits("CapEff:") | bits("CapInh:") | bits("CapAmb:"))
+    };
+    // A thread may end meanwhile.
+    tasks.filter_map(Result::ok).filter_map(status).map(rights).collect()
+}
+
+/// Purpose: with the gate attached, no thread of the server keeps what attaching it took: whoever takes
+/// over a thread that serves, counts or logs must not be able to change the network.
+#[test]
+fn every_thread_gives_up_its_rights() {
+    if !Capability::ALL.iter().all(|&right| capability::has(right)) {
+        return println!("SKIPPED: needs the capabilities of a gate; run as root");
+    }
+    for gate in ["ebpf", "nft"] {
+        if gate == "nft" && !Path::new("/usr/sbin/nft").exists() {
+            println!("SKIPPED: nft is not installed");
+            continue;
+        }
+        let flags = ["--shed", "kernel", "--gate", gate];
+        let server = Process::start(env!("CARGO_BIN_EXE_strained"), &flags, None);
+        // The pool's threads, too.
+        assert_eq!(server.connect().get("/block?ms=1").status, 200);
+        let rights = Capability::ALL.iter().fold(0, |bits, &right| bits | 1 << right as u8);
+        let holders = || -> Vec<(String, u64)> {
+            let all = threads(&server).into_iter();
+            all.map(|(name, held)| (name, held & rights)).filter(|(_, held)| *held != 0).collect()
+        };
+        // The thread that looks after the rules of nft may go on doing so, and nothing else.
+        let expected = match gate {
+            "nft" => vec![("highwater-limit".to_owned(), 1 << Capability::NetAdmin as u8)],
+            _ => Vec::new(),
+        };
+        // A thread gives up its rights as the first thing it does.
+        let given_up = eventually(Duration::from_secs(2), || holders() == expected);
+        assert!(given_up, "{gate}: {:?} keep theirs", holders());
+        let names: Vec<String> = threads(&server).into_iter().map(|(name, _)| name).collect();
+        println!("{gate}: of {names:?}, {expected:?} keep rights");
+    }
+}
