@@ -30,9 +30,6 @@ use super::weather::Weather;
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
 
-/// Events reported by one poll, if nothing is random.
-const EVENTS_MAX: usize = 256;
-
 /// How many may wait to be accepted until the worker says otherwise: as a server's listener begins.
 const BACKLOG_MAX: u32 = 4096;
 
@@ -55,6 +52,8 @@ pub(crate) struct Network {
     planned: Instant,
     /// How far [`Network::now`] went back when it was known what was lost, since this was asked last.
     went_back: Duration,
+    /// Events reported by one poll, if nothing is random.
+    pub(super) events_max: usize,
     /// `None`: nothing varies.
     prng: Option<Prng>,
     weather: Weather,
@@ -99,6 +98,7 @@ impl Network {
             clock,
             planned: Instant::ZERO,
             went_back: Duration::ZERO,
+            events_max: 256,
             prng: seed.map(Prng::from_seed),
             weather,
             trace,
@@ -472,7 +472,7 @@ impl Driver for SimDriver {
         }
         network.turn_at = network.now();
         let rung = network.look_elsewhere();
-        let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
+        let steps = if network.prng.is_some() { network.draw(8) } else { network.events_max };
         for _ in 0..steps {
             if !network.step(on_event) {
                 break;

@@ -105,6 +105,27 @@ fn a_full_worker_does_not_spin() {
     assert!(worker.spare_time().is_some_and(|patience| patience > Duration::from_millis(500)));
 }
 
+/// Purpose: after a stop of the process, no connection is closed to make room before it was read what its
+/// client has said meanwhile. Its request was lost to a reset.
+#[test]
+fn room_is_made_after_reading() {
+    let mut worker = worker(1);
+    let link = connect(&mut worker);
+    turn(&mut worker);
+    connect(&mut worker);
+    wait_outside(&worker, Duration::from_millis(950));
+    turn(&mut worker);
+    worker.driver_mut().network.say(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    // Not to be read in the first turn: other events came before.
+    worker.driver_mut().network.events_max = 0;
+    worker.driver().clock().advance(Duration::from_secs(3));
+    turn(&mut worker);
+    worker.driver_mut().network.events_max = usize::MAX;
+    turn(&mut worker);
+    assert_eq!(worker.driver().network.link(link).facts.close, None);
+    assert!(!worker.driver().network.link(link).facts.sent.is_empty(), "it is answered");
+}
+
 /// Purpose: what waited in the listen queue when a drain began is accepted even if that fails at
 /// first. The worker reopened the listener instead, or left the queue to be reset.
 #[test]
