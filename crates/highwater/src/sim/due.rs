@@ -66,15 +66,15 @@ impl Watch {
         let (facts, limits) = (&link.facts, around.limits);
         let last_act = facts.delivered_at.max(facts.sent_at).max(around.backlogged_at);
         let at = self.at_hand();
+        if link.is_sending() {
+            return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
+        }
         if let (Some(finished), Some(request)) = (facts.finished_at, requests.get(at))
             && request.wanted.endless
             && let Some(head) = self.times[at].head
         {
-            let since = finished.max(head).max(around.backlogged_at);
+            let since = finished.max(head).max(facts.sent_at).max(around.backlogged_at);
             return Some((since + GONE_MAX, "a stream whose client has finished"));
-        }
-        if link.is_sending() {
-            return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
         }
         if let Some(at) = facts.last_sent_at {
             return Some((at + limits.linger_timeout, "lingering"));

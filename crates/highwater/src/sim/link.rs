@@ -160,6 +160,12 @@ impl Link {
         self.missed_room = self.send.is_some() && self.wire.len() < self.window;
     }
 
+    /// What it found then counts like everything else.
+    pub(super) fn forget_missed(&mut self) {
+        self.missed = 0;
+        self.missed_room = false;
+    }
+
     /// Bytes that came while the process stood still and are not delivered yet.
     pub(crate) fn missed(&self) -> u64 {
         self.missed as u64

@@ -154,6 +154,11 @@ impl Network {
         }
     }
 
+    /// What came while the worker did not run is no longer owed to be read first.
+    pub(super) fn forget_missed(&mut self) {
+        self.links.iter_mut().for_each(Link::forget_missed);
+    }
+
     /// How far time went back since this was asked last: clients that noted a time have to know.
     pub(super) fn take_back(&mut self) -> Duration {
         std::mem::take(&mut self.went_back)

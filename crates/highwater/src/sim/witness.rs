@@ -57,10 +57,14 @@ pub(super) struct Around<'r> {
     pub(super) backlogged_at: Instant,
     /// The worker has not looked for long, and reads before it judges.
     pub(super) is_catching_up: bool,
+    /// It has done so for as many turns as it may.
+    pub(super) is_worn_out: bool,
     /// The worker starts one request a turn.
     pub(super) defers: bool,
     /// Requests that have waited for longer may be refused.
     pub(super) sheds_after: Option<Duration>,
+    /// Whoever came late, and has finished when its turn comes, may be dropped.
+    pub(super) drops_hung_up: bool,
 }
 
 /// Why a connection ended before everything was said.
@@ -243,7 +247,7 @@ impl Watch {
         // The refusal may have waited for answers before it, and the head have come meanwhile.
         let took = times.head.unwrap_or(now) - since;
         if took >= limits.header_timeout {
-            let complete = self.completed_meanwhile(link, requests[at].head_end);
+            let complete = self.completed_meanwhile(link, requests[at].head_end, around);
             let forgiven = times.head.is_none() && complete;
             return match forgiven && took.saturating_sub(LATENESS_MAX) < limits.header_timeout {
                 true => Err(format!("request {at} came while the process stood still")),
@@ -256,7 +260,7 @@ impl Watch {
         let content = content_at(&self.arrivals, &requests[at]).unwrap_or(now);
         let gap = times.body_gap.max(now - content);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
-        if self.completed_meanwhile(link, requests[at].end)
+        if self.completed_meanwhile(link, requests[at].end, around)
             && (now - head).saturating_sub(LATENESS_MAX)
                 < limits.body_grace.min(limits.body_timeout)
         {
@@ -270,9 +274,12 @@ impl Watch {
 
     /// Whether everything up to `end` had come when the process went on after a stop, and the worker has
     /// not been given it yet.
-    fn completed_meanwhile(&self, link: &Link, end: u64) -> bool {
+    fn completed_meanwhile(&self, link: &Link, end: u64, around: &Around<'_>) -> bool {
         let delivered = link.facts.delivered;
-        link.missed() > 0 && delivered < end && delivered + link.missed() >= end
+        !around.is_worn_out
+            && link.missed() > 0
+            && delivered < end
+            && delivered + link.missed() >= end
     }
 
     /// Whether the answer at hand has no end, and its client has finished.
@@ -300,11 +307,12 @@ impl Watch {
         around: &Around<'_>,
     ) -> Result<(), String> {
         // What has no end breaks off somewhere.
-        if self.reader.is_inside() && !self.is_unheard(link, requests) {
+        let is_unheard = self.is_unheard(link, requests);
+        if self.reader.is_inside() && !is_unheard {
             return Err(format!("{then:?} in the middle of an answer"));
         }
         let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
-        let finished = link.facts.eof_at.is_some();
+        let finished = link.facts.eof_at.is_some() || is_unheard;
         let overrun = self.overrun(link, requests) > around.limits.discard_max;
         match told || finished || overrun || self.reader.raw().is_some() {
             true => Ok(()),
@@ -349,7 +357,7 @@ impl Watch {
                 () if around.is_cutting => Ok(Excuse::Cut),
                 () if link.is_sending() && stalled >= limits.write_timeout => {
                     let was_due = stalled.saturating_sub(LATENESS_MAX) >= limits.write_timeout;
-                    match link.has_missed_room() && !was_due {
+                    match link.has_missed_room() && !was_due && !around.is_worn_out {
                         true => {
                             Err("reset, though its client read while the process stood still"
                                 .into())
@@ -359,7 +367,7 @@ impl Watch {
                 }
                 () if self.is_half_closed(link, around) => Ok(Excuse::HalfClosed),
                 () if broken => Ok(Excuse::Broken),
-                () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
+                () if around.drops_hung_up && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
             };
         }
@@ -394,7 +402,7 @@ impl Watch {
         let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
         let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
         let looked = (now - since).saturating_sub(LATENESS_MAX);
-        if link.missed() > 0 && !drained && looked < limit {
+        if link.missed() > 0 && !drained && looked < limit && !around.is_worn_out {
             return Err("closed as idle, though it spoke while the process stood still".into());
         }
         match drained || evicted || now - since >= limit || facts.eof_at.is_some() {

@@ -43,6 +43,12 @@ const FRESH_MAX: Duration = Duration::from_millis(100);
 /// How long accepting may rest although there is room: the worker's back-off after a failure.
 const ACCEPT_REST_MAX: Duration = Duration::from_millis(100);
 
+/// Turns in a row in which a worker that is late reads before it judges, at most.
+const CATCH_UP_MAX: u32 = 31;
+
+/// With no more clients than this, no queue is so long that anybody may be refused for waiting.
+const CROWD: usize = 16;
+
 /// Turns between two stops of the process, at most.
 const STOP_EVERY: u64 = 400;
 
@@ -65,8 +71,8 @@ pub(super) struct World {
     waiting_since: Option<Instant>,
     /// When requests last waited for their turn.
     backlogged_at: Instant,
-    /// The worker has not looked at its connections for long, and catches up.
-    catching_up: bool,
+    /// For how many turns in a row the worker has been catching up, as it had not looked for long.
+    catching_up: u32,
     /// Since when one waits although an idle connection could make room.
     crowded_since: Option<Instant>,
 }
@@ -154,7 +160,8 @@ impl World {
         let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.weather, trace);
-        let clients: Vec<Client> = (0..1 + prng.below(8))
+        let crowd = if extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
+        let clients: Vec<Client> = (0..1 + crowd + prng.below(8))
             .map(|_| {
                 let script = script::draw(&mut prng, &plan.limits, plan.kinds);
                 Client::draw(&mut prng, &mut network, script)
@@ -199,7 +206,7 @@ impl World {
             stop_in: extra_stop,
             waiting_since: None,
             backlogged_at: Instant::ZERO,
-            catching_up: false,
+            catching_up: 0,
             crowded_since: None,
         }
     }
@@ -233,6 +240,11 @@ impl World {
             && self.worker.connections() == 0
             && !self.worker.has_tasks()
             && self.pool.queued() == 0
+    }
+
+    /// Whether requests may be refused for having waited too long.
+    fn may_refuse(&self) -> bool {
+        matches!(self.plan.shed, Shed::Accept | Shed::Kernel) && self.clients.len() > CROWD
     }
 
     fn is_cutting(&self) -> bool {
@@ -299,10 +311,11 @@ impl World {
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
-            is_catching_up: self.catching_up || self.worker.is_catching_up(),
+            is_catching_up: self.catching_up > 0 || self.worker.is_catching_up(),
+            is_worn_out: self.catching_up >= CATCH_UP_MAX,
+            drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
             defers: self.plan.defers,
-            sheds_after: matches!(self.plan.shed, Shed::Accept | Shed::Kernel)
-                .then_some(self.plan.queue_target),
+            sheds_after: self.may_refuse().then_some(self.plan.queue_target),
         };
         for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
             let link = network.link(client.link);
@@ -346,6 +359,8 @@ impl World {
             && is_full
             && !network.links().iter().any(is_closing)
             && self.clients.iter().zip(&self.watches).any(is_old);
+        // Whoever looks idle is read first.
+        let crowded = crowded && self.catching_up == 0 && !self.worker.is_catching_up();
         let since = if crowded { Some(*self.crowded_since.get_or_insert(now)) } else { None };
         self.crowded_since = since;
         match since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
@@ -376,11 +391,11 @@ impl World {
         }
         self.check_totals()?;
         let network = &self.worker.driver().network;
+        let sheds = self.may_refuse();
         let mut report = Report { turns: self.turns, ..Report::default() };
         for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
-            let sheds = matches!(self.plan.shed, Shed::Accept | Shed::Kernel);
             oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
                 .map_err(|what| format!("client {at}: {what}"))?;
             report.clients += 1;

@@ -11,7 +11,7 @@ use highwater_core::driver::Wait;
 
 use super::super::elsewhere::Place;
 use super::super::kinds::Kind;
-use super::{IDLE_TURNS_MAX, PATIENCE_MAX, STOP_EVERY, World};
+use super::{CATCH_UP_MAX, IDLE_TURNS_MAX, PATIENCE_MAX, STOP_EVERY, World};
 
 /// How long the process may stand still.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -21,7 +21,10 @@ const STOP_STEP: Duration = Duration::from_millis(1);
 
 impl World {
     pub(super) fn turn(&mut self) -> Result<(), String> {
-        self.catching_up = self.worker.is_catching_up();
+        if self.catching_up >= CATCH_UP_MAX {
+            self.worker.driver_mut().network.forget_missed(); // It has done what it could.
+        }
+        self.catching_up = if self.worker.is_catching_up() { self.catching_up + 1 } else { 0 };
         let had_backlog = self.worker.has_backlog();
         let in_runtime =
             self.plan.kinds.has(Kind::Wakes) && (self.worker.has_tasks() || self.prng.chance(1, 4));
