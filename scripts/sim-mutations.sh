@@ -35,7 +35,7 @@ for patch in "$repository"/scripts/mutations/*.patch; do
   (cd "$copy/tree" && cargo build --quiet --profile fast --locked -p highwater-cli)
   with=$(header With "$patch")
   # The command fails when seeds do, which is what is wanted here.
-  found=$("$CARGO_TARGET_DIR/fast/highwater" sim --seeds "$seeds" ${with:+--with "$with"} || true)
+  found=$("$CARGO_TARGET_DIR/fast/highwater" sim --seeds "$seeds" ${with:+--with "$with"} 2>/dev/null || true)
   first=$(sed -n 's/^  \(seed .*\)/\1/p' <<<"$found" | head -n 1)
   if [ -n "$first" ]; then
     echo "$name ($(header What "$patch")): $first"

@@ -118,9 +118,9 @@ impl Client {
 
     /// What it took for `back` later was that much earlier.
     pub(super) fn go_back(&mut self, back: Duration) {
-        let earlier = |at: Instant| at.checked_sub(back).unwrap_or(Instant::ZERO);
-        self.next_at = earlier(self.next_at);
-        self.waiting_since = self.waiting_since.map(earlier);
+        for at in std::iter::once(&mut self.next_at).chain(&mut self.waiting_since) {
+            *at = at.checked_sub(back).unwrap_or(Instant::ZERO);
+        }
     }
 
     /// Whether it may say the body of the nth request, or has been told that it need not.

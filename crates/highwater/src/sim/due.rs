@@ -43,6 +43,10 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
+        // What was encoded before the client had finished is still sent.
+        if !link.is_sending() && self.is_unheard(link, requests) {
+            self.unheard_since.get_or_insert(around.now);
+        }
         let due = self.due(link, requests, around);
         match due.filter(|(due, _)| around.now >= *due + TICK) {
             None => self.overdue = 0,
@@ -69,11 +73,8 @@ impl Watch {
         if link.is_sending() {
             return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
         }
-        if let (Some(finished), Some(request)) = (facts.finished_at, requests.get(at))
-            && request.wanted.endless
-            && let Some(head) = self.times[at].head
-        {
-            let since = finished.max(head).max(facts.sent_at).max(around.backlogged_at);
+        if let Some(since) = self.unheard_since {
+            let since = since.max(around.backlogged_at);
             return Some((since + GONE_MAX, "a stream whose client has finished"));
         }
         if let Some(at) = facts.last_sent_at {

@@ -114,6 +114,8 @@ pub(super) struct Watch {
     pub(super) unheard: u32,
     /// Turns for which a deadline has passed.
     pub(super) overdue: u32,
+    /// Since when an answer without an end should have been given up.
+    pub(super) unheard_since: Option<Instant>,
 }
 
 impl Watch {
@@ -130,6 +132,7 @@ impl Watch {
             unanswered: 0,
             unheard: 0,
             overdue: 0,
+            unheard_since: None,
         }
     }
 
@@ -283,7 +286,7 @@ impl Watch {
     }
 
     /// Whether the answer at hand has no end, and its client has finished.
-    fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
+    pub(super) fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
         let at = self.at_hand();
         let request = requests.get(at).filter(|_| self.times[at].head.is_some());
         link.facts.finished_at.is_some() && request.is_some_and(|request| request.wanted.endless)
