@@ -65,6 +65,10 @@ patience: ## Bursts and waiting, of which nothing may be refused: three hours; O
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	bench/overload/patience.py $(if $(OVERLOAD),$(OVERLOAD),--name patience)
 
+.PHONY: sim-mutations
+sim-mutations: ## Revert one fix after the other, and say which seed of the simulator finds it
+	@scripts/sim-mutations.sh $(SIM_SEEDS)
+
 .PHONY: sim
 sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed
 	cargo run --profile fast --locked -p highwater-cli -- sim --seeds $(SIM_SEEDS)

@@ -19,7 +19,7 @@ use code::{file_length, function_length, module_header, names, printing, unfinis
 use prose::{evidence, links, machine_paths, make_targets, white_space};
 
 /// Files whose bytes are data, not prose or code: what looks untidy in them is meant.
-const DATA: &[&str] = &["tests/cases/", "fuzz/corpus/", "bench/evidence/"];
+const DATA: &[&str] = &["tests/cases/", "fuzz/corpus/", "bench/evidence/", "scripts/mutations/"];
 
 /// The repository, as far as rules about one file need to know the others.
 struct Tree {

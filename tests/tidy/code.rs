@@ -13,7 +13,7 @@ pub(crate) const FILE_LINES_SOFT_MAX: usize = 500;
 /// Files of more than [`FILE_LINES_SOFT_MAX`] lines, each with the reason why it is one file.
 pub(crate) const LONG_FILES: &[(&str, &str)] = &[
     ("crates/highwater/src/app/body/channel.rs", "two ends of one queue, and their tests"),
-    ("crates/highwater/src/sim/network.rs", "a network, and the same as a worker's driver"),
+    ("crates/highwater/src/sim/network.rs", "clients on one side of it, the worker on the other"),
     ("crates/highwater/src/sim/script.rs", "what clients say, one kind after the other"),
     ("crates/highwater/src/testing.rs", "one page of interface, and what stands behind it"),
 ];

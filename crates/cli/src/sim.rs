@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use highwater::sim::{self, Failure, Report};
+use highwater::sim::{self, Failure, Kind, Kinds, Report};
 
 use crate::progress::Progress;
 
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// and jumps of the clock. A failure is a number that shows it again.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json"
+    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json\n  highwater sim --seeds 1000 --with wakes,stops"
 )]
 pub(crate) struct Args {
     /// How many seeds to run, from --first on.
@@ -32,9 +32,44 @@ pub(crate) struct Args {
     #[arg(long, requires = "seed")]
     trace: bool,
 
+    /// Let these kinds of behaviour take part as well, though the server is known to fail them; or
+    /// `all`. Separate several by commas.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_kinds)]
+    with: Vec<Kinds>,
+
+    /// Let only what `--with` names take part, beside what every run has.
+    #[arg(long)]
+    only: bool,
+
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// What a command that shows a seed again has to say about kinds.
+    fn again(&self) -> String {
+        let kinds: Vec<&str> =
+            Kind::all().filter(|&kind| self.kinds().has(kind)).map(Kind::name).collect();
+        match (self.with.is_empty(), self.only) {
+            (true, _) => String::new(),
+            (false, _) => format!(" --only --with {}", kinds.join(",")),
+        }
+    }
+
+    fn kinds(&self) -> Kinds {
+        let base = if self.only { Kinds::NONE } else { Kinds::proven() };
+        self.with.iter().fold(base, |all, &more| all.and(more))
+    }
+}
+
+fn parse_kinds(name: &str) -> Result<Kinds, String> {
+    if name == "all" {
+        return Ok(Kind::all().fold(Kinds::NONE, Kinds::with));
+    }
+    let names: Vec<&str> = Kind::all().map(Kind::name).collect();
+    let kind = Kind::named(name).ok_or_else(|| format!("there are: all, {}", names.join(", ")))?;
+    Ok(Kinds::NONE.with(kind))
 }
 
 #[derive(Default)]
@@ -62,17 +97,17 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     // The worker catches a handler's panic; the simulator catches the worker's. Neither should print.
     std::panic::set_hook(Box::new(|_| {}));
     if let (Some(seed), true) = (args.seed, args.trace) {
-        tell(seed);
+        tell(seed, args.kinds());
     }
     let (first, count) = args.seed.map_or((args.first, args.seeds), |seed| (seed, 1));
     let began = Instant::now();
-    let (totals, failures) = run_all(first, count);
+    let (totals, failures) = run_all(first, count, args.kinds());
     print(args, &totals, &failures, began.elapsed());
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the seeds on every core, and stops early once failures pile up.
-fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
+fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
     const FAILURES_MAX: usize = 10;
     let next = AtomicU64::new(first);
     let end = first.saturating_add(count);
@@ -87,7 +122,7 @@ fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || sender.send(sim::run(seed)).is_err() {
+                    if seed >= end || sender.send(sim::run_with(seed, kinds)).is_err() {
                         return;
                     }
                 }
@@ -115,8 +150,8 @@ fn run_all(first: u64, count: u64) -> (Totals, Vec<Failure>) {
 
 /// Prints what happens under `seed`.
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
-fn tell(seed: u64) {
-    for line in sim::trace(seed).0 {
+fn tell(seed: u64, kinds: Kinds) {
+    for line in sim::trace(seed, kinds).0 {
         println!("{line}");
     }
 }
@@ -144,6 +179,10 @@ fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
         failures.len(),
     );
     for failure in failures {
-        println!("  {failure}\n    again: highwater sim --seed {} --trace", failure.seed);
+        println!(
+            "  {failure}\n    again: highwater sim --seed {}{} --trace",
+            failure.seed,
+            args.again()
+        );
     }
 }

@@ -182,6 +182,9 @@ impl<D: Driver> Worker<D> {
         if state.now < state.evict_after {
             return; // Looking at all connections with each refused one would cost too much.
         }
+        if state.catching_up > 0 {
+            return; // Who looks idle may have spoken, and is not read yet.
+        }
         state.evict_after = state.now + ACCEPT_BACKOFF;
         state.evict_due = Instant::MAX;
         let mut idle: Vec<(Instant, ConnId)> = Vec::new();

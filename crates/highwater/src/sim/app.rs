@@ -1,6 +1,9 @@
 //! The application under simulation: every way to answer, every way to take a body, and some ways to
 //! misbehave. It keeps count of what is alive, so that nothing can be left behind unnoticed.
 
+mod panics;
+mod waits;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,8 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
+use super::elsewhere::Elsewhere;
 use crate::app::{
     App, Body, BodyStream, Error, Handler, Path, Response, Router, State, blocking, fixed,
 };
@@ -23,8 +27,9 @@ pub(super) const ROUTE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const SMALL_BODY_MAX: u64 = 64;
 
 /// What is alive in the application.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Ledger {
+    pub(super) elsewhere: Arc<Elsewhere>,
     alive: AtomicUsize,
     /// Turns of the worker so far.
     turns: AtomicUsize,
@@ -74,8 +79,8 @@ pub(super) fn app(ledger: Arc<Ledger>) -> App {
         .state(ledger)
         .get("/fixed", fixed("ok"))
         .get("/square/{n}", |Path(n): Path<u64>| (n * n).to_string())
-        .get("/slow/{n}", blocking(|Path(n): Path<u64>| format!("slow {n}")))
-        .get("/late/{n}", blocking(|Path(n): Path<u64>| format!("late {n}")).timeout(ROUTE_TIMEOUT))
+        .get("/slow/{n}", blocking(slow))
+        .get("/late/{n}", blocking(late).timeout(ROUTE_TIMEOUT))
         .get("/panic", panic)
         .get("/pieces/{n}", pieces)
         .get("/exact/{n}", exact)
@@ -90,7 +95,12 @@ pub(super) fn app(ledger: Arc<Ledger>) -> App {
         .post("/small", echo.body_max(SMALL_BODY_MAX))
         .post("/length", length)
         .post("/sip", sip)
-        .post("/ignore", ignore);
+        .post("/ignore", ignore)
+        .get("/prompt/{n}", prompt)
+        .get("/odd/{status}/{n}", odd)
+        .get("/odd/{status}/stream/{n}", odd_stream)
+        .merge(waits::router())
+        .merge(panics::router());
     router.build().expect("the routes do not conflict")
 }
 
@@ -112,6 +122,27 @@ fn panic() -> &'static str {
     std::panic::resume_unwind(Box::new("simulated"))
 }
 
+/// All of its pieces are there at once.
+fn prompt(Path(count): Path<u64>, State(ledger): Books) -> Body {
+    let (mut next, guest) = (0, ledger.enter());
+    Body::stream(stream_of(move |_| {
+        let _guest = &guest;
+        next += 1;
+        Poll::Ready((next <= count).then(|| piece(next - 1)))
+    }))
+}
+
+/// So much content, with a status that may allow none.
+fn odd(Path((status, len)): Path<(u16, usize)>) -> Response {
+    let status = StatusCode::from_u16(status).expect("its script names a status");
+    Response::new(status).with_body(big(len))
+}
+
+fn odd_stream(Path((status, count)): Path<(u16, u64)>, State(ledger): Books) -> Response {
+    let status = StatusCode::from_u16(status).expect("its script names a status");
+    Response::new(status).with_body(Body::stream(Pieces::new(count, &ledger)))
+}
+
 fn pieces(Path(count): Path<u64>, State(ledger): Books) -> Body {
     Body::stream(Pieces::new(count, &ledger))
 }
@@ -123,6 +154,16 @@ fn exact(Path(count): Path<u64>, State(ledger): Books) -> Body {
 /// Breaks off after so many pieces.
 fn broken(Path(count): Path<u64>, State(ledger): Books) -> Body {
     Body::stream_of_length((count + 1) * PIECE_LEN, Pieces::new(count, &ledger))
+}
+
+fn slow(Path(n): Path<u64>, State(ledger): Books) -> String {
+    ledger.elsewhere.begin_job();
+    format!("slow {n}")
+}
+
+fn late(Path(n): Path<u64>, State(ledger): Books) -> String {
+    ledger.elsewhere.begin_job();
+    format!("late {n}")
 }
 
 async fn never(State(ledger): Books) -> &'static str {
@@ -236,5 +277,26 @@ impl futures_core::Stream for Pieces {
         let piece = piece(self.next);
         self.next += 1;
         Poll::Ready(Some(Ok(piece.into())))
+    }
+}
+
+/// A stream of whatever `poll` gives.
+fn stream_of<F>(poll: F) -> StreamOf<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<String>> + Unpin,
+{
+    StreamOf(poll)
+}
+
+struct StreamOf<F>(F);
+
+impl<F> futures_core::Stream for StreamOf<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<String>> + Unpin,
+{
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        (self.0)(cx).map(|piece| piece.map(|piece| Ok(piece.into())))
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Client {
     steps: VecDeque<Step>,
     next_at: Instant,
     waiting_since: Option<Instant>,
+    /// Bytes heard.
+    heard: usize,
     finished: bool,
     left: bool,
 }
@@ -75,6 +77,7 @@ impl Client {
             steps: script.steps.into(),
             next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
             waiting_since: None,
+            heard: 0,
             finished: false,
             left: false,
         }
@@ -96,6 +99,12 @@ impl Client {
             Some(Step::Say(_)) => over || link.has_room(),
             // One that never reads does not wait for answers.
             Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
+            Some(&Step::AwaitBytes(_, patience)) if !over => {
+                return match self.waiting_since {
+                    Some(since) => self.next_at.max(since + patience),
+                    None => self.next_at,
+                };
+            }
             Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
                 return match self.waiting_since {
                     Some(since) => self.next_at.max(since + patience),
@@ -105,6 +114,13 @@ impl Client {
             Some(_) => true,
         };
         if can_act { self.next_at } else { Instant::MAX }
+    }
+
+    /// What it took for `back` later was that much earlier.
+    pub(super) fn go_back(&mut self, back: Duration) {
+        for at in std::iter::once(&mut self.next_at).chain(&mut self.waiting_since) {
+            *at = at.checked_sub(back).unwrap_or(Instant::ZERO);
+        }
     }
 
     /// Whether it may say the body of the nth request, or has been told that it need not.
@@ -158,6 +174,7 @@ impl Client {
             return Ok(());
         }
         let bytes = network.read(self.link, 1 + prng.below(self.pace.read_max) as usize);
+        self.heard += bytes.len();
         // FNV-1a: no more is asked of it than to differ when the bytes do.
         self.hash = bytes
             .iter()
@@ -191,6 +208,14 @@ impl Client {
             Some(Step::Await(_)) => drop(self.steps.pop_front()),
             Some(&mut Step::AwaitContinue(at, patience)) => {
                 self.await_continue(network, at, patience)
+            }
+            Some(&mut Step::AwaitBytes(bytes, patience)) => {
+                let now = network.now();
+                let since = *self.waiting_since.get_or_insert(now);
+                if self.heard >= bytes || now >= since + patience {
+                    self.waiting_since = None;
+                    self.steps.pop_front();
+                }
             }
             Some(Step::Finish) => {
                 self.steps.pop_front();
@@ -227,7 +252,7 @@ impl Client {
 
 impl Step {
     /// How many bytes it says.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Step::Say(bytes) => bytes.len(),
             _ => 0,

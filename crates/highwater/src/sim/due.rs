@@ -1,6 +1,8 @@
 //! What has to happen by when: the deadlines of a connection as its limits state them, and progress
 //! where nothing is in the way.
 
+use std::time::Duration;
+
 use highwater_core::time::Instant;
 use highwater_core::timer::TICK;
 
@@ -27,8 +29,11 @@ const SLOW_FACTOR: u32 = 10;
 /// that was noticed.
 const OVERDUE_MAX: u32 = 1;
 
+/// Within what time an answer without an end is given up once its client has finished.
+const GONE_MAX: Duration = Duration::from_secs(1);
+
 /// How long an idle connection may stay once draining has begun.
-const DRAIN_QUIET: std::time::Duration = std::time::Duration::from_millis(250);
+const DRAIN_QUIET: Duration = Duration::from_millis(250);
 
 impl Watch {
     /// Looks for a deadline that has passed, and for a request or a client that is forgotten.
@@ -38,6 +43,10 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
+        // What was encoded before the client had finished is still sent.
+        if !link.is_sending() && self.is_unheard(link, requests) {
+            self.unheard_since.get_or_insert(around.now);
+        }
         let due = self.due(link, requests, around);
         match due.filter(|(due, _)| around.now >= *due + TICK) {
             None => self.overdue = 0,
@@ -60,8 +69,13 @@ impl Watch {
     ) -> Option<(Instant, &'static str)> {
         let (facts, limits) = (&link.facts, around.limits);
         let last_act = facts.delivered_at.max(facts.sent_at).max(around.backlogged_at);
+        let at = self.at_hand();
         if link.is_sending() {
             return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
+        }
+        if let Some(since) = self.unheard_since {
+            let since = since.max(around.backlogged_at);
+            return Some((since + GONE_MAX, "a stream whose client has finished"));
         }
         if let Some(at) = facts.last_sent_at {
             return Some((at + limits.linger_timeout, "lingering"));
@@ -81,7 +95,6 @@ impl Watch {
             let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
             return Some((due.unwrap_or(since + limit), "idleness"));
         }
-        let at = self.at_hand();
         let (request, times) = (requests.get(at)?, self.times.get(at)?);
         match (times.head, times.end) {
             (None, _) if request.malformed => None,
@@ -98,7 +111,11 @@ impl Watch {
             (Some(_), None) if request.needs_body && facts.eof_at.is_none() => {
                 Some((last_act + limits.body_timeout, "a body"))
             }
-            (Some(head), _) if matches!(request.hold, Hold::Timeout | Hold::PoolOrTimeout) => {
+            (Some(head), _) if request.hold.is_long() && facts.gone_at.is_some() => {
+                let since = facts.gone_at.unwrap_or(head).max(head).max(last_act);
+                Some((since + limits.half_closed_timeout, "a handler whose client has finished"))
+            }
+            (Some(head), _) if request.hold.has_timeout() => {
                 Some((head.max(last_act) + ROUTE_TIMEOUT, "a route's timeout"))
             }
             _ => None,
@@ -121,6 +138,9 @@ impl Watch {
                     Hold::Quick | Hold::Slow => false,
                     Hold::Pool | Hold::PoolOrTimeout => !around.pool_is_quiet,
                     Hold::Timeout | Hold::Never => true,
+                    Hold::Elsewhere(key) | Hold::ElsewhereOrTimeout(key) => {
+                        around.elsewhere.keeps_waiting(key)
+                    }
                 }
         });
         let busy = link.is_sending() || facts.has_shut_down() || held;

@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     /// Bytes handed to the worker after it had shut down its side.
     pub(crate) delivered_after_last: u64,
     pub(crate) eof_at: Option<Instant>,
+    /// When the client said that it will say no more.
+    pub(crate) finished_at: Option<Instant>,
     /// When the worker was first told that the client has finished, by whichever event.
     pub(crate) gone_at: Option<Instant>,
     /// Every byte the worker has given to be sent.
@@ -82,6 +84,12 @@ pub(crate) struct Link {
     /// the end being one.
     late: usize,
     pub(super) send: Option<Sending>,
+    /// What had happened when the process last went on after a stop, as far as it does not know yet.
+    missed: usize,
+    missed_room: bool,
+    /// The worker has said how it reads, or has tried to send: from then on it is told of the end even
+    /// while it does not read.
+    pub(super) is_watched: bool,
     /// `Closed` is to be reported.
     pub(super) closing: Option<Close>,
     pub(crate) facts: Facts,
@@ -101,6 +109,9 @@ impl Link {
             reading: Reading::Once,
             late: 0,
             send: None,
+            missed: 0,
+            missed_room: false,
+            is_watched: false,
             closing: None,
             facts: Facts {
                 accepted_at: Instant::ZERO,
@@ -108,6 +119,7 @@ impl Link {
                 delivered_at: Instant::ZERO,
                 delivered_after_last: 0,
                 eof_at: None,
+                finished_at: None,
                 gone_at: None,
                 sent: Vec::new(),
                 progress_at: Instant::ZERO,
@@ -134,6 +146,34 @@ impl Link {
 
     pub(crate) fn is_sending(&self) -> bool {
         self.send.is_some()
+    }
+
+    /// The client says no more.
+    pub(super) fn finish(&mut self, now: Instant) {
+        self.said_fin = true;
+        self.facts.finished_at.get_or_insert(now);
+    }
+
+    /// The process goes on after a stop: what it finds has happened meanwhile.
+    pub(super) fn wake_up(&mut self) {
+        self.missed = self.inbound.len();
+        self.missed_room = self.send.is_some() && self.wire.len() < self.window;
+    }
+
+    /// What it found then counts like everything else.
+    pub(super) fn forget_missed(&mut self) {
+        self.missed = 0;
+        self.missed_room = false;
+    }
+
+    /// Bytes that came while the process stood still and are not delivered yet.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed as u64
+    }
+
+    /// Whether the client made room while the process stood still, and nothing was sent since.
+    pub(crate) fn has_missed_room(&self) -> bool {
+        self.missed_room
     }
 
     /// Whether the client will say no more.
@@ -176,6 +216,12 @@ impl Link {
         }
     }
 
+    /// Whether the worker can be told now that the connection has come to its end.
+    pub(super) fn is_end_seen(&self) -> bool {
+        let ours = self.facts.close.is_some() || self.facts.has_shut_down();
+        self.closing.is_some() && (ours || self.is_watched || self.reading != Reading::Stop)
+    }
+
     /// Whether the worker has given its last command.
     pub(super) fn is_settled(&self) -> bool {
         self.facts.close.is_some() || matches!(self.facts.last, Some((Then::Close, _)))
@@ -204,6 +250,7 @@ impl Link {
     pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
         let hangs_up = self.said_fin
             && self.reading == Reading::Stop
+            && self.is_watched
             && self.facts.gone_at.is_none()
             && !self.is_settled();
         if hangs_up {
@@ -231,6 +278,7 @@ impl Link {
             _ => most,
         };
         let bytes: Vec<u8> = self.inbound.drain(..most.min(self.inbound.len())).collect();
+        self.missed = self.missed.saturating_sub(bytes.len());
         match self.reading {
             Reading::Once => self.read(Reading::Stop, 0),
             Reading::Stop => self.late -= bytes.len(),
@@ -256,6 +304,7 @@ impl Link {
         let all = output.bytes.iter().chain(output.tail.iter());
         self.wire.extend(all.skip(*taken).take(take));
         *taken += take;
+        self.missed_room = false;
         self.facts.progress_at = now;
         true
     }
@@ -292,5 +341,6 @@ impl Link {
         self.was_reset = true;
         self.wire.clear();
         self.inbound.clear();
+        self.missed = 0;
     }
 }

@@ -11,6 +11,8 @@
 //!            oracle        witness, due       world: totals, ledger, rest      (what tests it)
 //! ```
 //!
+//! * `kinds` names what can take part beyond that: panics, other threads, clients that go at any byte,
+//!   stops of the process; `elsewhere` is what happens on other threads.
 //! * `script` draws what clients say together with the answers they must hear; `client` acts that
 //!   out, fast, slowly, or not at all; `network` splits, delays, reorders and breaks.
 //! * `reader` reads answers by RFC 9112 alone; `oracle` compares what each client heard to the byte.
@@ -28,6 +30,8 @@ mod app;
 mod client;
 mod clock;
 mod due;
+mod elsewhere;
+mod kinds;
 mod link;
 mod network;
 mod oracle;
@@ -36,6 +40,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod weather;
 mod witness;
 mod world;
 
@@ -44,10 +49,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::World;
 
+pub use kinds::{Kind, Kinds};
 pub(crate) use link::Stage;
-pub(crate) use network::{Network, SimDriver, Weather};
+pub(crate) use network::{Network, SimDriver};
 pub(crate) use reader::{Heard, Reader};
 pub(crate) use trace::Trace;
+pub(crate) use weather::Weather;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,29 +90,39 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs the simulation of `seed`.
+/// Runs the simulation of `seed`, with every kind of behaviour that the server is known to stand.
 ///
 /// # Errors
 /// A check failed, or the worker panicked.
 pub fn run(seed: u64) -> Result<Report, Failure> {
-    run_noted(seed, Trace::default())
+    run_with(seed, Kinds::proven())
+}
+
+/// Runs the simulation of `seed` with these kinds of behaviour.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(seed: u64, kinds: Kinds) -> Result<Report, Failure> {
+    run_noted(seed, kinds, Trace::default())
 }
 
 /// Runs the simulation of `seed` and tells it: a line for everything that happened, in order.
-pub fn trace(seed: u64) -> (Vec<String>, Result<Report, Failure>) {
+pub fn trace(seed: u64, kinds: Kinds) -> (Vec<String>, Result<Report, Failure>) {
     let trace = Trace::kept();
-    let outcome = run_noted(seed, trace.clone());
+    let outcome = run_noted(seed, kinds, trace.clone());
     (trace.take(), outcome)
 }
 
-fn run_noted(seed: u64, trace: Trace) -> Result<Report, Failure> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(seed, trace).run()));
+fn run_noted(seed: u64, kinds: Kinds, trace: Trace) -> Result<Report, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(seed, kinds, trace).run()));
     let failed = |what: String| Failure { seed, what };
     match outcome {
         Ok(result) => result.map_err(failed),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            // What an application panics with may panic when it is dropped.
+            std::mem::forget(panic);
             Err(failed(format!("panicked: {}", text.unwrap_or_default())))
         }
     }

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{
@@ -21,14 +22,13 @@ use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
 
 use super::clock::SimClock;
+use super::elsewhere::{Elsewhere, Place};
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::trace::{Trace, show};
+use super::weather::Weather;
 
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
-
-/// Events reported by one poll, if nothing is random.
-const EVENTS_MAX: usize = 256;
 
 /// How many may wait to be accepted until the worker says otherwise: as a server's listener begins.
 const BACKLOG_MAX: u32 = 4096;
@@ -36,30 +36,24 @@ const BACKLOG_MAX: u32 = 4096;
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
 
-/// A poll that returns later than it was told to by more than this has lost the rest: the machine stood
-/// still, and its clients' time with it.
-const LATENESS_MAX: Duration = Duration::from_millis(100);
-
-/// What may go wrong, each as one chance in so many; zero for never.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
-    /// A client's connection breaks, per act of a client.
-    pub(crate) reset_one_in: u64,
-    /// How long a turn of the worker takes at most, in microseconds; one if zero.
-    pub(crate) turn_micros_max: u64,
-    /// The machine stands still for up to `jump_max`, per poll.
-    pub(crate) jump_one_in: u64,
-    /// The longest standstill.
-    pub(crate) jump_max: Duration,
-    /// The kernel runs out of something, per accepted connection.
-    pub(crate) accept_failure_one_in: u64,
-}
+/// A worker that looks later than it was told to by more than this has lost the rest: it did not run, and
+/// that counts for nobody.
+pub(crate) const LATENESS_MAX: Duration = Duration::from_millis(100);
 
 /// All connections there are, and the kernel's state.
 pub(crate) struct Network {
     clock: SimClock,
-    /// The time for which the machine stood still. [`Network::now`] and all that is noted leave it out.
+    /// The time for which the worker did not run although it should have. [`Network::now`] and all that
+    /// is noted leave it out.
     pub(crate) lost: Duration,
+    /// When the worker last had done all there was to do, and until when it meant to wait since; both by
+    /// the clock.
+    left_at: Instant,
+    planned: Instant,
+    /// How far [`Network::now`] went back when it was known what was lost, since this was asked last.
+    went_back: Duration,
+    /// Events reported by one poll, if nothing is random.
+    pub(super) events_max: usize,
     /// `None`: nothing varies.
     prng: Option<Prng>,
     weather: Weather,
@@ -77,6 +71,8 @@ pub(crate) struct Network {
     next_accept_fails: bool,
     /// Connections still accepted although the worker said to pause: they were on their way.
     late_accepts: u64,
+    /// Other threads, if there are any.
+    pub(super) elsewhere: Option<Arc<Elsewhere>>,
     /// When the next client acts: nothing waits longer.
     pub(crate) client_at: Instant,
     /// When the events of the last poll happened.
@@ -97,8 +93,12 @@ impl Network {
         let clock = SimClock::starting_at(Instant::from_nanos(1));
         Network {
             turn_at: clock.now(),
-            clock,
             lost: Duration::ZERO,
+            left_at: clock.now(),
+            clock,
+            planned: Instant::ZERO,
+            went_back: Duration::ZERO,
+            events_max: 256,
             prng: seed.map(Prng::from_seed),
             weather,
             trace,
@@ -110,6 +110,7 @@ impl Network {
             accept_stopped: false,
             next_accept_fails: false,
             late_accepts: 0,
+            elsewhere: None,
             client_at: Instant::MAX,
             events: 0,
             accept_failed: false,
@@ -124,14 +125,43 @@ impl Network {
         self.clock.now().checked_sub(self.lost).unwrap_or(Instant::ZERO)
     }
 
-    /// Takes note of the time that has passed although it should not have, since `began`.
-    fn note_lateness(&mut self, began: Instant, wait: Wait) {
-        let until = match wait {
-            Wait::No => began,
-            Wait::Until(due) => began.max(due),
-            Wait::Forever => Instant::MAX,
-        };
-        self.lost += (self.clock.now() - until).saturating_sub(LATENESS_MAX);
+    /// The worker means to wait for so long from now on, or for ever: here or elsewhere.
+    pub(super) fn plan(&mut self, wait: Option<Duration>) {
+        self.planned = wait.map_or(Instant::MAX, |wait| self.clock.now() + wait);
+    }
+
+    /// The worker looks: what it comes too late by is lost. What clients did until `before` while it did
+    /// not run has happened now.
+    pub(super) fn look(&mut self, before: Instant) {
+        let until = self.left_at.max(std::mem::take(&mut self.planned));
+        let at = self.clock.now();
+        self.left_at = at;
+        let lost = (at - until).saturating_sub(LATENESS_MAX);
+        if lost.is_zero() {
+            return;
+        }
+        self.lost += lost;
+        self.links.iter_mut().for_each(Link::wake_up);
+        let now = self.now();
+        self.trace.line(|| format!("{now:?} {lost:?} are lost"));
+        let back = before - now;
+        self.went_back += back;
+        if self.client_at != Instant::MAX {
+            self.client_at = self.client_at.checked_sub(back).unwrap_or(Instant::ZERO);
+        }
+        for link in &mut self.links {
+            link.facts.finished_at = link.facts.finished_at.map(|at| at.min(now));
+        }
+    }
+
+    /// What came while the worker did not run is no longer owed to be read first.
+    pub(super) fn forget_missed(&mut self) {
+        self.links.iter_mut().for_each(Link::forget_missed);
+    }
+
+    /// How far time went back since this was asked last: clients that noted a time have to know.
+    pub(super) fn take_back(&mut self) -> Duration {
+        std::mem::take(&mut self.went_back)
     }
 
     pub(crate) fn links(&self) -> &[Link] {
@@ -216,7 +246,8 @@ impl Network {
 
     /// Says no more.
     pub(crate) fn finish(&mut self, link: usize) {
-        self.links[link].said_fin = true;
+        let now = self.now();
+        self.links[link].finish(now);
         self.note(link, || "finishes".into());
     }
 
@@ -251,6 +282,11 @@ impl Network {
 
     fn note(&self, link: usize, what: impl FnOnce() -> String) {
         self.trace.line(|| format!("{:?} client {link} {}", self.now(), what()));
+    }
+
+    /// Time passes until `then`, if that is to come.
+    pub(super) fn pass(&mut self, then: Instant) {
+        self.clock.advance(then - self.now());
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -323,8 +359,11 @@ impl Network {
     /// Delivers, takes a part of a send, or finishes a close.
     fn act(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         if self.links[at].closing.is_some() {
-            self.finish_close(at, on_event);
-            return true;
+            let is_seen = self.links[at].is_end_seen();
+            if is_seen {
+                self.finish_close(at, on_event);
+            }
+            return is_seen;
         }
         let now = self.now();
         if self.links[at].hangs_up(now) {
@@ -417,26 +456,34 @@ impl Driver for SimDriver {
         let network = &mut self.network;
         network.events = 0;
         network.accept_failed = false;
-        let began = network.clock.now();
+        match wait {
+            Wait::No => {}
+            Wait::Until(due) => network.planned = due,
+            Wait::Forever => network.planned = Instant::MAX,
+        }
         if network.prng.is_some() {
             let mut passes = Duration::from_micros(
                 network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
             );
             if network.chance(network.weather.jump_one_in) {
-                passes += network.weather.jump_max * network.draw(1000) as u32 / 1000;
-                network.trace.line(|| format!("the machine stands still for {passes:?}"));
+                let jump = network.weather.jump_max * network.draw(1000) as u32 / 1000;
+                network.trace.line(|| format!("the machine stands still for {jump:?}"));
+                passes += jump;
             }
+            // Clients stand still with the machine, unlike with the process.
+            let before = network.now();
             network.clock.advance(passes);
-            network.note_lateness(began, wait);
+            network.look(before);
         }
         network.turn_at = network.now();
-        let steps = if network.prng.is_some() { network.draw(8) } else { EVENTS_MAX };
+        let rung = network.look_elsewhere();
+        let steps = if network.prng.is_some() { network.draw(8) } else { network.events_max };
         for _ in 0..steps {
             if !network.step(on_event) {
                 break;
             }
         }
-        if network.events == 0 {
+        if network.events == 0 && !rung {
             // Nothing can happen before a client acts or the worker wants to: time passes.
             let now = network.now();
             let wait = match wait {
@@ -444,9 +491,11 @@ impl Driver for SimDriver {
                 Wait::Until(due) => due - network.clock.now(),
                 Wait::Forever => Duration::from_secs(1),
             };
-            network.clock.advance(wait.min(network.client_at - now));
+            network.sleep(now + wait, Place::Driver);
             network.turn_at = network.now();
         }
+        network.hear();
+        network.left_at = network.clock.now();
         Ok(())
     }
 
@@ -455,6 +504,7 @@ impl Driver for SimDriver {
         let now = network.now();
         network.commanded += output.len() as u64;
         let link = network.unended(id);
+        link.is_watched = true;
         assert!(link.send.is_none(), "O1: {id:?} has a send in flight");
         assert!(!link.facts.has_shut_down(), "a send after the shutdown of {id:?}");
         assert!(!output.is_empty() || then != Then::Keep, "nothing to send to {id:?}");
@@ -478,7 +528,9 @@ impl Driver for SimDriver {
             Some(prng) if reading == Reading::Stop => prng.below(2) * prng.below(LATE_MAX),
             _ => 0,
         };
-        self.network.unended(id).read(reading, late as usize);
+        let link = self.network.unended(id);
+        link.is_watched = true;
+        link.read(reading, late as usize);
         let at = self.network.slots[id.index()].expect("it is open");
         self.network.note(at, || format!("⇐ read {reading:?}"));
     }

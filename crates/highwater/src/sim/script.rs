@@ -1,15 +1,21 @@
 //! What clients say, and what they must hear: drawn together, so that no answer has to be computed
 //! by the code under test.
 
+mod kinds;
+
 use std::time::Duration;
 
 use highwater_core::http1::Limits;
 use highwater_core::prng::Prng;
 
 use super::app;
+use super::kinds::Kinds;
 
 /// Most bytes of framing in a row: a line end, a size, a line end, and that of the last chunk.
 const FRAMING_MAX: u64 = 2 + 3 + 2 + 5;
+
+/// Whose content is of unknown length: to a client of HTTP/1.0, its end is that of the connection.
+const STREAMS: [&str; 5] = ["/pieces", "/prompt", "/ticks", "/odd", "/drop/stream"];
 
 /// One act of a client.
 #[derive(Clone, Debug)]
@@ -19,6 +25,8 @@ pub(super) enum Step {
     AwaitContinue(usize, Duration),
     /// Waits until so many answers were heard.
     Await(usize),
+    /// Waits until so many bytes were heard, but no longer than this.
+    AwaitBytes(usize, Duration),
     Rest(Duration),
     Finish,
     Leave,
@@ -39,6 +47,22 @@ pub(super) enum Hold {
     Timeout,
     /// For ever.
     Never,
+    /// As long as another thread does not wake what is called so.
+    Elsewhere(u32),
+    /// As long, or until the route's timeout.
+    ElsewhereOrTimeout(u32),
+}
+
+impl Hold {
+    /// Whether the route's timeout ends it.
+    pub(super) fn has_timeout(self) -> bool {
+        matches!(self, Hold::Timeout | Hold::PoolOrTimeout | Hold::ElsewhereOrTimeout(_))
+    }
+
+    /// Whether nothing within the server need end it for long.
+    pub(super) fn is_long(self) -> bool {
+        matches!(self, Hold::Never | Hold::Elsewhere(_))
+    }
 }
 
 /// A request as the server will see it: where it lies in all that its client says.
@@ -81,6 +105,8 @@ pub(super) struct Wanted {
     pub(super) continues: bool,
     /// The application breaks the answer off.
     pub(super) broken: bool,
+    /// It has no end.
+    pub(super) endless: bool,
     /// What follows a 101.
     pub(super) raw: Option<Vec<u8>>,
 }
@@ -92,8 +118,9 @@ pub(super) struct Script {
 }
 
 /// Draws a script.
-pub(super) fn draw(prng: &mut Prng, limits: &Limits) -> Script {
-    let mut writer = Writer { prng, limits, said: 0, steps: Vec::new(), requests: Vec::new() };
+pub(super) fn draw(prng: &mut Prng, limits: &Limits, kinds: Kinds) -> Script {
+    let mut writer =
+        Writer { prng, limits, kinds, said: 0, steps: Vec::new(), requests: Vec::new() };
     writer.write();
     let Writer { steps, mut requests, .. } = writer;
     // The last request that a connection may carry is answered with a close.
@@ -108,6 +135,7 @@ pub(super) fn draw(prng: &mut Prng, limits: &Limits) -> Script {
 struct Writer<'p> {
     prng: &'p mut Prng,
     limits: &'p Limits,
+    kinds: Kinds,
     said: u64,
     steps: Vec<Step>,
     requests: Vec<Request>,
@@ -126,6 +154,9 @@ struct Draft {
 
 impl Writer<'_> {
     fn write(&mut self) {
+        if !self.kinds.is_empty() && self.chance(2) {
+            return self.write_kinds();
+        }
         // Some wait for each answer, some rest in between, some say all they have at once.
         let (polite, restful) = (self.prng.chance(1, 3), self.prng.chance(1, 4));
         let deep = self.prng.chance(1, 16);
@@ -253,7 +284,8 @@ impl Writer<'_> {
 
     /// Says a request, in one of the ways there are to say it.
     fn request(&mut self, draft: Draft, close: bool) {
-        let old = !draft.path.starts_with("/pieces") && self.chance(8);
+        let is_stream = STREAMS.iter().any(|path| draft.path.starts_with(path));
+        let old = !is_stream && self.chance(8);
         let field = match (old, close) {
             (false, false) => "",
             (true, false) => "Connection: keep-alive\r\n",
@@ -538,6 +570,7 @@ fn status(status: u16) -> Wanted {
         closes: Closes::No,
         continues: false,
         broken: false,
+        endless: false,
         raw: None,
     }
 }

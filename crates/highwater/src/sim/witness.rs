@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
+use super::elsewhere::Elsewhere;
 use super::link::{INBOUND_MAX, Link};
-use super::network::LATE_MAX;
+use super::network::{LATE_MAX, LATENESS_MAX};
 use super::reader::Reader;
 use super::script::{Hold, Request};
 
@@ -43,6 +44,7 @@ pub(super) struct Around<'r> {
     pub(super) limits: &'r Limits,
     /// When the events of this turn happened.
     pub(super) now: Instant,
+    pub(super) elsewhere: &'r Elsewhere,
     pub(super) drained_at: Option<Instant>,
     /// The drain's deadline has passed.
     pub(super) is_cutting: bool,
@@ -55,10 +57,14 @@ pub(super) struct Around<'r> {
     pub(super) backlogged_at: Instant,
     /// The worker has not looked for long, and reads before it judges.
     pub(super) is_catching_up: bool,
+    /// It has done so for as many turns as it may.
+    pub(super) is_worn_out: bool,
     /// The worker starts one request a turn.
     pub(super) defers: bool,
     /// Requests that have waited for longer may be refused.
     pub(super) sheds_after: Option<Duration>,
+    /// Whoever came late, and has finished when its turn comes, may be dropped.
+    pub(super) drops_hung_up: bool,
 }
 
 /// Why a connection ended before everything was said.
@@ -76,7 +82,7 @@ pub(super) enum Excuse {
     Cut,
     /// The application broke its answer off.
     Broken,
-    /// The client had finished, and nothing of its answer moved.
+    /// The client had finished, and nothing of its answer moved for too long, or it has no end.
     HalfClosed,
     /// The client had finished when its request's turn came.
     HungUp,
@@ -108,6 +114,8 @@ pub(super) struct Watch {
     pub(super) unheard: u32,
     /// Turns for which a deadline has passed.
     pub(super) overdue: u32,
+    /// Since when an answer without an end should have been given up.
+    pub(super) unheard_since: Option<Instant>,
 }
 
 impl Watch {
@@ -124,6 +132,7 @@ impl Watch {
             unanswered: 0,
             unheard: 0,
             overdue: 0,
+            unheard_since: None,
         }
     }
 
@@ -144,6 +153,7 @@ impl Watch {
             && !std::mem::replace(&mut self.checked_last, true)
         {
             self.check_last(then, link, requests, around)?;
+            self.excuse = self.is_unheard(link, requests).then_some(Excuse::HalfClosed);
         }
         if let Some((how, _)) = link.facts.close
             && !std::mem::replace(&mut self.checked_close, true)
@@ -240,7 +250,12 @@ impl Watch {
         // The refusal may have waited for answers before it, and the head have come meanwhile.
         let took = times.head.unwrap_or(now) - since;
         if took >= limits.header_timeout {
-            return Ok(());
+            let complete = self.completed_meanwhile(link, requests[at].head_end, around);
+            let forgiven = times.head.is_none() && complete;
+            return match forgiven && took.saturating_sub(LATENESS_MAX) < limits.header_timeout {
+                true => Err(format!("request {at} came while the process stood still")),
+                false => Ok(()),
+            };
         }
         let Some(head) = times.head else {
             return Err(format!("the head of request {at} had only {took:?}"));
@@ -248,10 +263,42 @@ impl Watch {
         let content = content_at(&self.arrivals, &requests[at]).unwrap_or(now);
         let gap = times.body_gap.max(now - content);
         let crawled = limits.body_rate_min > 0 && now - head >= limits.body_grace;
+        if self.completed_meanwhile(link, requests[at].end, around)
+            && (now - head).saturating_sub(LATENESS_MAX)
+                < limits.body_grace.min(limits.body_timeout)
+        {
+            return Err(format!("the body of request {at} came while the process stood still"));
+        }
         match gap >= limits.body_timeout || crawled {
             true => Ok(()),
             false => Err(format!("the body of request {at} paused only {gap:?}")),
         }
+    }
+
+    /// Whether everything up to `end` had come when the process went on after a stop, and the worker has
+    /// not been given it yet.
+    fn completed_meanwhile(&self, link: &Link, end: u64, around: &Around<'_>) -> bool {
+        let delivered = link.facts.delivered;
+        !around.is_worn_out
+            && link.missed() > 0
+            && delivered < end
+            && delivered + link.missed() >= end
+    }
+
+    /// Whether the answer at hand has no end, and its client has finished.
+    pub(super) fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
+        let at = self.at_hand();
+        let request = requests.get(at).filter(|_| self.times[at].head.is_some());
+        link.facts.finished_at.is_some() && request.is_some_and(|request| request.wanted.endless)
+    }
+
+    /// Whether the client has finished, and nothing of its answer has moved for too long since.
+    fn is_half_closed(&self, link: &Link, around: &Around<'_>) -> bool {
+        let head = self.times.get(self.at_hand()).and_then(|times| times.head);
+        link.facts.gone_at.is_some_and(|at| {
+            let moved = at.max(link.facts.sent_at).max(head.unwrap_or(at));
+            !link.is_sending() && around.now - moved >= around.limits.half_closed_timeout
+        })
     }
 
     /// The worker has sent its last: why?
@@ -262,11 +309,13 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        if self.reader.is_inside() {
+        // What has no end breaks off somewhere.
+        let is_unheard = self.is_unheard(link, requests);
+        if self.reader.is_inside() && !is_unheard {
             return Err(format!("{then:?} in the middle of an answer"));
         }
         let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
-        let finished = link.facts.eof_at.is_some();
+        let finished = link.facts.eof_at.is_some() || is_unheard;
         let overrun = self.overrun(link, requests) > around.limits.discard_max;
         match told || finished || overrun || self.reader.raw().is_some() {
             true => Ok(()),
@@ -304,16 +353,24 @@ impl Watch {
             let asked = self.times.iter().zip(requests).skip(self.at_hand());
             let mut asked = asked.take_while(|(times, _)| times.head.is_some());
             let broken = asked.any(|(_, request)| request.wanted.broken);
+            let upgraded = self.at_hand().checked_sub(1).filter(|_| self.reader.raw().is_some());
+            let broken = broken || upgraded.is_some_and(|at| requests[at].wanted.broken);
+            let stalled = now - facts.progress_at;
             return match () {
                 () if around.is_cutting => Ok(Excuse::Cut),
-                () if link.is_sending() && now - facts.progress_at >= limits.write_timeout => {
-                    Ok(Excuse::WriteStall)
+                () if link.is_sending() && stalled >= limits.write_timeout => {
+                    let was_due = stalled.saturating_sub(LATENESS_MAX) >= limits.write_timeout;
+                    match link.has_missed_room() && !was_due && !around.is_worn_out {
+                        true => {
+                            Err("reset, though its client read while the process stood still"
+                                .into())
+                        }
+                        false => Ok(Excuse::WriteStall),
+                    }
                 }
+                () if self.is_half_closed(link, around) => Ok(Excuse::HalfClosed),
                 () if broken => Ok(Excuse::Broken),
-                () if facts.gone_at.is_some_and(|at| now - at >= limits.half_closed_timeout) => {
-                    Ok(Excuse::HalfClosed)
-                }
-                () if around.sheds_after.is_some() && link.has_hung_up() => Ok(Excuse::HungUp),
+                () if around.drops_hung_up && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
             };
         }
@@ -338,12 +395,19 @@ impl Watch {
                 false => Err("closed while an unwanted body was on its way".into()),
             };
         }
+        if self.is_unheard(link, requests) {
+            return Ok(Excuse::HalfClosed);
+        }
         let Some(since) = self.idle_since(link, requests) else {
             return Err("closed in the middle of something".into());
         };
         let limit = if facts.delivered == 0 { limits.header_timeout } else { limits.idle_timeout };
         let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
         let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
+        let looked = (now - since).saturating_sub(LATENESS_MAX);
+        if link.missed() > 0 && !drained && looked < limit && !around.is_worn_out {
+            return Err("closed as idle, though it spoke while the process stood still".into());
+        }
         match drained || evicted || now - since >= limit || facts.eof_at.is_some() {
             true => Ok(Excuse::Idle),
             false => Err(format!("closed after {:?} of idleness", now - since)),
@@ -414,10 +478,10 @@ fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Resul
         return Ok(());
     }
     let right = match request.hold {
-        Hold::Quick | Hold::Slow | Hold::Never => false,
+        Hold::Quick | Hold::Slow | Hold::Never | Hold::Elsewhere(_) => false,
         Hold::Pool => around.pool_is_bounded,
         Hold::PoolOrTimeout => around.pool_is_bounded || timed_out,
-        Hold::Timeout => timed_out,
+        Hold::Timeout | Hold::ElsewhereOrTimeout(_) => timed_out,
     };
     if right { Ok(()) } else { Err(format!("503 after {took:?} to {request:?}")) }
 }

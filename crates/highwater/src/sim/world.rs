@@ -1,9 +1,12 @@
 //! One run: who takes part and under which limits, turn after turn, until all is at rest.
 
+mod turn;
+
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use highwater_core::driver::{Accepting, Wait};
+use highwater_core::driver::Accepting;
 use highwater_core::http1::Limits;
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
@@ -12,12 +15,14 @@ use highwater_core::timer::TICK;
 use super::Report;
 use super::app::{Ledger, app};
 use super::client::Client;
+use super::kinds::{Kind, Kinds};
 use super::link::{Link, Stage};
-use super::network::{Network, SimDriver, Weather};
+use super::network::{Network, SimDriver};
 use super::oracle::{self, Ending};
 use super::script;
 use super::trace::Trace;
-use super::witness::{Around, EVICTION_AGE_MIN, Watch};
+use super::weather::Weather;
+use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::metrics::WorkerMetrics;
@@ -38,6 +43,15 @@ const FRESH_MAX: Duration = Duration::from_millis(100);
 /// How long accepting may rest although there is room: the worker's back-off after a failure.
 const ACCEPT_REST_MAX: Duration = Duration::from_millis(100);
 
+/// Turns in a row in which a worker that is late reads before it judges, at most.
+const CATCH_UP_MAX: u32 = 31;
+
+/// With no more clients than this, no queue is so long that anybody may be refused for waiting.
+const CROWD: usize = 16;
+
+/// Turns between two stops of the process, at most.
+const STOP_EVERY: u64 = 400;
+
 pub(super) struct World {
     worker: Worker<SimDriver>,
     inbox: Arc<Inbox>,
@@ -51,12 +65,14 @@ pub(super) struct World {
     turns: u32,
     drained_at: Option<Instant>,
     idle_turns: u32,
+    /// Turns before the next stop.
+    stop_in: u64,
     /// Since when a client waits to be accepted although there is room.
     waiting_since: Option<Instant>,
     /// When requests last waited for their turn.
     backlogged_at: Instant,
-    /// The worker has not looked at its connections for long, and catches up.
-    catching_up: bool,
+    /// For how many turns in a row the worker has been catching up, as it had not looked for long.
+    catching_up: u32,
     /// Since when one waits although an idle connection could make room.
     crowded_since: Option<Instant>,
 }
@@ -64,6 +80,7 @@ pub(super) struct World {
 /// What was drawn for the run as a whole.
 #[derive(Debug)]
 struct Plan {
+    kinds: Kinds,
     limits: Limits,
     connections_max: u32,
     /// Jobs that may wait for the pool.
@@ -84,7 +101,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn draw(prng: &mut Prng) -> Self {
+    fn draw(prng: &mut Prng, kinds: Kinds) -> Self {
         // Half of all runs are calm: there, only clients misbehave.
         let stormy = prng.chance(1, 2);
         let mut pick = |choices: &[u64]| choices[prng.below(choices.len() as u64) as usize];
@@ -117,6 +134,7 @@ impl Plan {
         let drain_at = (storm(pick(&[1, 0, 0, 0])) > 0).then(|| pick(&[10, 100, 300, 1000]) as u32);
         let cut_after = pick(&[0, 5, 100, 2000]) as u32;
         Plan {
+            kinds,
             limits,
             connections_max: pick(&[1, 2, 4, 100]) as u32,
             pool_max: pick(&[1, 3, 1000]) as usize,
@@ -135,14 +153,17 @@ impl Plan {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, trace: Trace) -> Self {
+    pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
         let mut prng = Prng::from_seed(seed);
-        let plan = Plan::draw(&mut prng);
+        // Of another sequence, so that what kinds there are changes nothing else.
+        let mut extra = Prng::from_seed(!seed);
+        let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.weather, trace);
-        let clients: Vec<Client> = (0..1 + prng.below(8))
+        let crowd = if extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
+        let clients: Vec<Client> = (0..1 + crowd + prng.below(8))
             .map(|_| {
-                let script = script::draw(&mut prng, &plan.limits);
+                let script = script::draw(&mut prng, &plan.limits, plan.kinds);
                 Client::draw(&mut prng, &mut network, script)
             })
             .collect();
@@ -162,8 +183,12 @@ impl World {
             think_max: if plan.defers { Duration::ZERO } else { THINK_MAX },
             bounds: Bounds::default(),
         };
-        let inbox = Inbox::new(Box::new(|| {}));
+        let bells = Arc::clone(&ledger.elsewhere.bells);
+        let inbox = Inbox::new(Box::new(move || bells.driver.store(true, SeqCst)));
         let pool = Pool::deferred(plan.pool_max);
+        let extra_stop = 20 + extra.below(STOP_EVERY);
+        ledger.elsewhere.begin(extra, Arc::clone(&inbox), pool.clone());
+        network.elsewhere = Some(Arc::clone(&ledger.elsewhere));
         let worker = Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
         World {
             worker,
@@ -178,9 +203,10 @@ impl World {
             turns: 0,
             drained_at: None,
             idle_turns: 0,
+            stop_in: extra_stop,
             waiting_since: None,
             backlogged_at: Instant::ZERO,
-            catching_up: false,
+            catching_up: 0,
             crowded_since: None,
         }
     }
@@ -216,15 +242,31 @@ impl World {
             && self.pool.queued() == 0
     }
 
+    /// Whether requests may be refused for having waited too long.
+    fn may_refuse(&self) -> bool {
+        matches!(self.plan.shed, Shed::Accept | Shed::Kernel) && self.clients.len() > CROWD
+    }
+
     fn is_cutting(&self) -> bool {
-        self.plan.cut_at.is_some_and(|at| self.turns >= at)
+        self.drained_at.is_some() && self.plan.cut_at.is_some_and(|at| self.turns >= at)
     }
 
     fn follow_plan(&mut self) {
-        if self.plan.drain_at == Some(self.turns) {
+        let is_due = self.plan.drain_at == Some(self.turns);
+        let is_asked = match self.plan.kinds.has(Kind::Wakes) {
+            true => {
+                self.ledger.elsewhere.schedule(self.pool.queued(), is_due);
+                self.ledger.elsewhere.take_drain()
+            }
+            false => is_due,
+        };
+        if is_asked {
             self.drained_at = Some(self.network().now());
             self.network().trace.line(|| "drain".into());
             self.worker.drain();
+            let network = &mut self.worker.driver_mut().network;
+            let now = network.now();
+            network.look(now);
         }
         if self.is_cutting() {
             self.worker.cut();
@@ -242,39 +284,6 @@ impl World {
         let next = clients.iter().map(|client| client.next_at(network)).min();
         network.client_at = next.unwrap_or(Instant::MAX);
         Ok(())
-    }
-
-    fn turn(&mut self) -> Result<(), String> {
-        let may_wait = self.inbox.park_in_driver();
-        let timeout = match may_wait {
-            true => self.worker.spare_time().unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX),
-            false => Duration::ZERO,
-        };
-        self.catching_up = self.worker.is_catching_up();
-        let had_backlog = self.worker.has_backlog();
-        let wait = match timeout {
-            Duration::ZERO => Wait::No,
-            _ => Wait::Until(self.worker.driver().network.now() + timeout),
-        };
-        let Ok(events) = self.worker.turn(wait);
-        let (lost, stood) = (self.worker.lost(), self.network().lost);
-        if lost != stood {
-            return Err(format!("{stood:?} were lost, and the worker counts {lost:?}"));
-        }
-        self.ledger.turn();
-        if self.prng.chance(1, self.plan.pool_one_in) {
-            self.pool.run_deferred();
-        }
-        // Time that no deadline needed, and that no mail or event filled, was wasted.
-        let idle = may_wait && timeout.is_zero() && events == 0 && !had_backlog;
-        if had_backlog || self.worker.has_backlog() {
-            self.backlogged_at = self.network().turn_at;
-        }
-        self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
-        match self.idle_turns > IDLE_TURNS_MAX {
-            true => Err("the worker spins".into()),
-            false => Ok(()),
-        }
     }
 
     /// Every connection is looked at, and the listener.
@@ -295,16 +304,18 @@ impl World {
         let around = Around {
             limits: &self.plan.limits,
             now: network.turn_at,
+            elsewhere: &self.ledger.elsewhere,
             drained_at: self.drained_at,
-            is_cutting: self.plan.cut_at.is_some_and(|at| self.turns >= at),
+            is_cutting: self.is_cutting(),
             is_short: is_full || network.accept_failed,
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
-            is_catching_up: self.catching_up || self.worker.is_catching_up(),
+            is_catching_up: self.catching_up > 0 || self.worker.is_catching_up(),
+            is_worn_out: self.catching_up >= CATCH_UP_MAX,
+            drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
             defers: self.plan.defers,
-            sheds_after: matches!(self.plan.shed, Shed::Accept | Shed::Kernel)
-                .then_some(self.plan.queue_target),
+            sheds_after: self.may_refuse().then_some(self.plan.queue_target),
         };
         for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
             let link = network.link(client.link);
@@ -348,6 +359,8 @@ impl World {
             && is_full
             && !network.links().iter().any(is_closing)
             && self.clients.iter().zip(&self.watches).any(is_old);
+        // Whoever looks idle is read first.
+        let crowded = crowded && self.catching_up == 0 && !self.worker.is_catching_up();
         let since = if crowded { Some(*self.crowded_since.get_or_insert(now)) } else { None };
         self.crowded_since = since;
         match since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
@@ -378,11 +391,11 @@ impl World {
         }
         self.check_totals()?;
         let network = &self.worker.driver().network;
+        let sheds = self.may_refuse();
         let mut report = Report { turns: self.turns, ..Report::default() };
         for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
-            let sheds = matches!(self.plan.shed, Shed::Accept | Shed::Kernel);
             oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
                 .map_err(|what| format!("client {at}: {what}"))?;
             report.clients += 1;
@@ -409,11 +422,11 @@ impl World {
         let begun = |watch: &Watch| watch.at_hand() + usize::from(watch.reader.is_inside());
         let answered: usize = self.watches.iter().map(begun).sum();
         // An answer that was ready when its connection broke is counted and was never seen.
-        let broke = |client: &Client| {
+        let broke = |(client, watch): (&Client, &Watch)| {
             let link = network.link(client.link);
-            link.has_left || link.was_reset
+            link.has_left || link.was_reset || watch.excuse == Some(Excuse::HalfClosed)
         };
-        let unseen = self.clients.iter().any(broke);
+        let unseen = self.clients.iter().zip(&self.watches).any(broke);
         let requests = metrics.requests();
         if requests != answered as u64 && !(unseen && requests > answered as u64) {
             return Err(format!("{requests} requests were counted, {answered} were answered"));

@@ -1,0 +1,155 @@
+//! Which kinds of behaviour take part, beyond what every run has.
+//!
+//! Each kind can be switched on by itself (`highwater sim --with NAME`), so that a test can stand
+//! before what it tests: a kind that the server is known to fail is `pending`, and takes part only
+//! when it is asked for. Whoever mends the server says `Passes` in the table below.
+//!
+//! Without any of them a seed gives the run that it gave before there were kinds.
+
+use std::fmt;
+
+use highwater_core::prng::Prng;
+
+/// A kind of behaviour: of applications, of clients, or of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Tasks are woken, jobs end and a drain is asked for on other threads, also while the worker
+    /// sleeps, in its driver or in its runtime; and tasks are woken after their end.
+    Wakes,
+    /// Event streams that never end, uploads that are read slowly, upgraded connections whose
+    /// protocol speaks first; their clients reset.
+    Streams,
+    /// Streams whose pieces are there at once, so that they end within the turn that began them.
+    Prompt,
+    /// Clients that reset at any byte, and at any moment after it.
+    Leaving,
+    /// Clients that finish at any byte, and at any moment after it.
+    Finishing,
+    /// Clients that finish while a handler that waits for long has not answered, or in an event stream
+    /// without an end.
+    HalfClosed,
+    /// Panics in handlers, extractors, hooks, middleware, renderers, futures, content and jobs.
+    Panics,
+    /// Panics in `Drop`: of panic payloads, of futures and of content; and in the closure of an
+    /// upgrade.
+    PanickingDrops,
+    /// Answers that HTTP does not allow.
+    Invalid,
+    /// The whole process stops for seconds, while what clients say goes on arriving.
+    Stops,
+}
+
+impl Kind {
+    /// Every kind, and what `--with` calls it.
+    const TABLE: [(Kind, &'static str, Status); 10] = [
+        (Kind::Wakes, "wakes", Status::Passes),
+        (Kind::Streams, "streams", Status::Passes),
+        (Kind::Prompt, "prompt", Status::Passes),
+        (Kind::Leaving, "leaving", Status::Passes),
+        (Kind::Finishing, "finishing", Status::Passes),
+        (Kind::HalfClosed, "half-closed", Status::Passes),
+        (Kind::Panics, "panics", Status::Passes),
+        (Kind::PanickingDrops, "panicking-drops", Status::Passes),
+        (Kind::Invalid, "invalid", Status::Passes),
+        (Kind::Stops, "stops", Status::Passes),
+    ];
+
+    /// Every kind.
+    pub fn all() -> impl Iterator<Item = Kind> {
+        Kind::TABLE.into_iter().map(|(kind, ..)| kind)
+    }
+
+    /// The kind called `name`.
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::all().find(|kind| kind.name() == name)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        Kind::TABLE[self as usize].1
+    }
+
+    /// Whether the server is known to fail it.
+    pub fn is_pending(self) -> bool {
+        Kind::TABLE[self as usize].2 == Status::Pending
+    }
+}
+
+/// Whether the server is known to stand a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// It takes part in every other run.
+    Passes,
+    /// The server fails it: it takes part only on request.
+    Pending,
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Kinds(u32);
+
+impl Kinds {
+    /// None: what every run has.
+    pub const NONE: Kinds = Kinds(0);
+
+    /// All but those that are pending.
+    pub fn proven() -> Self {
+        Kind::all().filter(|kind| !kind.is_pending()).fold(Kinds::NONE, Kinds::with)
+    }
+
+    /// These and `kind`.
+    #[must_use]
+    pub fn with(self, kind: Kind) -> Self {
+        Kinds(self.0 | 1 << kind as u32)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, more: Kinds) -> Self {
+        Kinds(self.0 | more.0)
+    }
+
+    /// Whether `kind` is among them.
+    pub fn has(self, kind: Kind) -> bool {
+        self.0 & 1 << kind as u32 != 0
+    }
+
+    /// Whether there is any.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that take part in one run: each in every other one, so that none hides another.
+    pub(super) fn draw(self, prng: &mut Prng) -> Self {
+        let drawn = Kind::all().filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
+        Kinds(self.0 & drawn.0)
+    }
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Kinds::proven()
+    }
+}
+
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = Kind::all().filter(|&kind| self.has(kind)).map(Kind::name);
+        f.debug_list().entries(kinds).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a kind is found by its name, and is its own place in the table.
+    #[test]
+    fn named() {
+        for kind in Kind::all() {
+            assert_eq!(Kind::named(kind.name()), Some(kind));
+            assert!(Kinds::NONE.with(kind).has(kind));
+            assert_eq!(Kinds::proven().has(kind), !kind.is_pending());
+        }
+    }
+}

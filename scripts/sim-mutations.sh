@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Reverts one fix after the other, and says which seed of the simulator finds that it is gone.
+# Each patch of scripts/mutations/ is applied to a copy of the committed tree. Its first lines, which
+# `git apply` skips, say what it reverts, and what kinds have to take part beside the default ones:
+#
+#   What: a late answer of the pool is given to the next request
+#   With: wakes,stops
+#
+#   scripts/sim-mutations.sh [SEEDS] [NAME...]    10000 seeds, all patches
+#
+# Fails if a patch does not apply any more, or no seed finds it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seeds=${1:-10000}
+shift || true
+repository=$PWD
+# What is built here stays, so that each patch costs one crate and not all.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$repository/target/mutations}
+copy=$(mktemp -d -t highwater-mutations.XXXXXX)
+trap 'git worktree remove --force "$copy/tree" 2>/dev/null || true; rm -rf "$copy"' EXIT
+git worktree add --quiet --detach "$copy/tree" HEAD
+
+failed=0
+header() { sed -n "s/^$1: //p;/^diff /q" "$2"; }
+for patch in "$repository"/scripts/mutations/*.patch; do
+  name=$(basename "$patch" .patch)
+  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+  git -C "$copy/tree" checkout --quiet --force HEAD -- .
+  if ! git -C "$copy/tree" apply "$patch"; then
+    echo "$name: the patch does not apply: rewrite it for the code as it is now" >&2
+    failed=1
+    continue
+  fi
+  (cd "$copy/tree" && cargo build --quiet --profile fast --locked -p highwater-cli)
+  with=$(header With "$patch")
+  # The command fails when seeds do, which is what is wanted here.
+  found=$("$CARGO_TARGET_DIR/fast/highwater" sim --seeds "$seeds" ${with:+--with "$with"} 2>/dev/null || true)
+  first=$(sed -n 's/^  \(seed .*\)/\1/p' <<<"$found" | head -n 1)
+  if [ -n "$first" ]; then
+    echo "$name ($(header What "$patch")): $first"
+  else
+    echo "$name ($(header What "$patch")): NOT FOUND by $seeds seeds" >&2
+    failed=1
+  fi
+done
+exit $failed
