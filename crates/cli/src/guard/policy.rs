@@ -130,9 +130,7 @@ impl Policy {
         answers: impl IntoIterator<Item = Answer>,
     ) -> bool {
         self.window.add(now, counted);
-        if self.service.gives_up(now) {
-            self.safe = self.limit.limit().clamp(self.min, self.max);
-        }
+        self.end_probe(now, false);
         let Some(mut source) = self.source.take() else {
             if self.window.is_ripe(now) {
                 let completed = self.window.completed();
@@ -155,8 +153,17 @@ impl Policy {
         }
         source.check_silence(now);
         self.source = Some(source);
+        // What a good answer led to stays while the source is in trouble; a probe's limit is not that.
+        self.end_probe(now, matches!(self.state(), State::Bad(_)));
         let state = self.state().name();
         std::mem::replace(&mut self.told, state) != state
+    }
+
+    /// Goes back to the limit that was found if a probe has lasted too long, or is hopeless.
+    fn end_probe(&mut self, now: Instant, is_hopeless: bool) {
+        if self.service.gives_up(now, is_hopeless) {
+            self.safe = self.limit.limit().clamp(self.min, self.max);
+        }
     }
 
     /// Has the limit follow a sample.

@@ -123,9 +123,10 @@ impl Service {
         self.probe.is_some()
     }
 
-    /// Ends a probe that takes too long, as one of a server that completes nothing does; whether it did.
-    pub(crate) fn gives_up(&mut self, now: Instant) -> bool {
-        let is_over = self.probe.is_some_and(|probe| now >= probe.until);
+    /// Ends a probe that takes too long, as one of a server that completes nothing does, or that nobody
+    /// will tell the outcome of (`is_hopeless`); whether it did.
+    pub(crate) fn gives_up(&mut self, now: Instant, is_hopeless: bool) -> bool {
+        let is_over = self.probe.is_some_and(|probe| is_hopeless || now >= probe.until);
         if is_over {
             (self.probe, self.probed) = (None, Some(now));
             self.unanswered = (self.unanswered + 1).min(DOUBLED_MAX + 1);
@@ -245,7 +246,7 @@ mod tests {
         // Little's law, at a thousand a second.
         let sample = Sample { span: SPAN, completed: 100, in_flight: stay_ms, ..Sample::default() };
         *now += SPAN;
-        service.gives_up(*now);
+        service.gives_up(*now, false);
         service.waited(*now, &sample, circumstances)
     }
 
