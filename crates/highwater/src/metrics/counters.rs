@@ -250,7 +250,8 @@ impl WorkerMetrics {
 
     /// Work turned away so far because there was more than the workers can do.
     pub(crate) fn refused_for_load(&self) -> u64 {
-        Rejection::FOR_LOAD.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
+        let for_load = Rejection::SHED.iter().filter(|rejection| rejection.is_for_load());
+        for_load.map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
     /// Work turned away so far for there being too much of it.

@@ -149,10 +149,6 @@ impl Rejection {
         matches!(self, Rejection::QueueDelay | Rejection::RequestPriority | Rejection::RequestApp)
     }
 
-    /// The same as a list.
-    pub(super) const FOR_LOAD: [Rejection; 3] =
-        [Rejection::QueueDelay, Rejection::RequestPriority, Rejection::RequestApp];
-
     /// The value of the label `layer`: `accept`, `queue` or `request`.
     pub const fn layer(self) -> &'static str {
         Rejection::LABELS[self.index()].0
