@@ -1,4 +1,4 @@
-# Highwater's targets. `make help` prints every line below that carries a `##`.
+# Highwater's targets. `make help` prints every line below that has a `##`.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -6,9 +6,11 @@ SHELL := /bin/bash
 # How much of each; override on the command line: make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
-# What the overload experiments are told besides: make stress OVERLOAD=--quick
+# Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
-# They make network namespaces, which only root may.
+# Flags for the axum comparison: make bench-axum AXUM='--rounds 3'
+AXUM ?=
+# They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
 NIGHTLY ?= nightly
@@ -22,7 +24,7 @@ build: ## Build the release binaries into target/release
 	cargo build --release --locked
 
 .PHONY: run
-run: ## Build the search service, start it with a provider feed of its own, print the URLs
+run: ## Build the search service, start it with a test feed, print the URLs
 	@scripts/run.sh
 
 .PHONY: test
@@ -34,7 +36,7 @@ fmt: ## Format the code
 	cargo fmt --all
 
 .PHONY: bench
-bench: ## Measure against the bare loops and the best usual framework, a few minutes; records nothing
+bench: ## Measure against the bare loops and axum, a few minutes; records nothing
 	bench/build.sh floor axum
 	cargo build --release --locked -p highwater-arena
 	bench/run.py --servers floor-uring,floor-epoll,highwater,highwater-epoll,axum --rounds 5
@@ -45,8 +47,14 @@ bench-peers: ## Measure against every peer, about ten minutes; the record goes t
 	cargo build --release --locked -p highwater-arena
 	bench/run.py --name peers
 
+.PHONY: bench-axum
+bench-axum: ## Measure an axum application under axum::serve and under highwater::serve, five minutes; AXUM='--record FILE'
+	bench/build.sh floor
+	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
+	bench/axum.py $(AXUM)
+
 .PHONY: stress
-stress: ## Escalate to ten times capacity, by what turns the excess away: forty minutes, as root; OVERLOAD=--quick for two minutes
+stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	$(as_root) bench/overload/stress.py $(if $(OVERLOAD),$(OVERLOAD),--name stress)
 
@@ -56,12 +64,12 @@ adaptive-bench: ## How soon each limiter finds its limit: a quarter of an hour, 
 	$(as_root) bench/overload/adaptive.py $(if $(OVERLOAD),$(OVERLOAD),--name adaptive)
 
 .PHONY: scaling-bench
-scaling-bench: ## When the server asks for another one beside it: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+scaling-bench: ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
 
 .PHONY: patience
-patience: ## Bursts and waiting, of which nothing may be refused: three hours; OVERLOAD=--quick for four minutes
+patience: ## Bursts and waiting, which must not be refused: three hours; OVERLOAD=--quick for four minutes
 	cargo build --release --locked -p highwater-arena -p highwater-cli
 	bench/overload/patience.py $(if $(OVERLOAD),$(OVERLOAD),--name patience)
 
@@ -70,7 +78,7 @@ sim-mutations: ## Revert one fix after the other, and say which seed of the simu
 	@scripts/sim-mutations.sh $(SIM_SEEDS)
 
 .PHONY: sim
-sim: ## Simulate SIM_SEEDS (10000) servers, networks and mishaps, each decided by one seed
+sim: ## Simulate SIM_SEEDS (10000) servers, networks and faults, each decided by one seed
 	cargo run --profile fast --locked -p highwater-cli -- sim --seeds $(SIM_SEEDS)
 
 .PHONY: fuzz

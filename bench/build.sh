@@ -6,7 +6,7 @@
 #   LOCK=/tmp/cpu.lock bench/build.sh   each build under a shared flock, to stay out of measurements under an exclusive one
 #
 # ntex needs a newer compiler than the project's: NTEX_TOOLCHAIN (+nightly).
-# PEER_RUSTFLAGS (-C target-cpu=native) is what every binary here is built with: peers get the best this CPU offers.
+# Every binary here is built with PEER_RUSTFLAGS (-C target-cpu=native): peers get the best code for this CPU.
 set -euo pipefail
 cd "$(dirname "$0")"
 bench=$PWD
@@ -37,7 +37,7 @@ main() {
 }
 
 # Highwater under the same flags, in a folder of its own so that cargo does not rebuild target/ for them. Its inputs are
-# the whole workspace: whether it is up to date is cargo's to say.
+# the whole workspace, so cargo decides whether it is up to date.
 build_highwater() {
   echo "building:   highwater-arena"
   (cd .. && RUSTFLAGS=$flags CARGO_TARGET_DIR=$bench/target \

@@ -84,7 +84,7 @@ def measure(options, url):
 
 
 def run(command):
-    """What it printed, and the CPU time it took, in microseconds."""
+    """Runs `command`: its output, and its CPU time in microseconds."""
     process = subprocess.Popen(["taskset", "-c", CLIENT_CPU, *command], stdout=subprocess.PIPE, text=True)
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

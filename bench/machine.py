@@ -1,4 +1,4 @@
-"""Facts about the machine, the sources and the binaries that a record needs to be worth anything later."""
+"""Facts about the machine, the sources and the binaries that make a record useful later."""
 
 import hashlib
 import os
@@ -50,13 +50,18 @@ def version(server):
     if server not in PACKAGES:
         return None
     directory, wanted = PACKAGES[server]
-    with open(f"{BENCH}/peers/{directory}/Cargo.lock", "rb") as file:
-        locked = {package["name"]: package["version"] for package in tomllib.load(file)["package"]}
-    return " ".join(f"{name} {locked[name]}" for name in wanted if name in locked)
+    return locked(f"{BENCH}/peers/{directory}/Cargo.lock", wanted)
+
+
+def locked(path, wanted):
+    """What a lock file says about the packages of those names."""
+    with open(path, "rb") as file:
+        versions = {package["name"]: package["version"] for package in tomllib.load(file)["package"]}
+    return " ".join(f"{name} {versions[name]}" for name in wanted if name in versions)
 
 
 def wrk_version():
-    """wrk says its version only on its usage page."""
+    """wrk's version, which only its usage page shows."""
     return _match(r"^wrk (\S+)", _output([tool("wrk"), "-v"]))
 
 

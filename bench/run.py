@@ -2,8 +2,8 @@
 """Measures servers side by side on two cores: the server on one, the load generator on the other.
 
 Every row has a process of its own, and the servers of one cell run one after the other within seconds, in random order,
-round after round: only ratios within such a group mean anything on a machine that others share. Each row is appended to
-a JSON-lines file as it comes, so that a crash loses nothing.
+round after round: on a shared machine, only ratios within such a group are meaningful. Each row is appended to a
+JSON-lines file when it is measured, so that a crash loses nothing.
 """
 
 import argparse
@@ -37,6 +37,7 @@ examples:
   bench/run.py --report bench/results/X.jsonl        the table of an earlier run, again
 """
 
+LOADGEN = f"{BENCH}/bin/loadgen"
 WRK_WARM_S = 1
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -119,13 +120,13 @@ def measure(options):
             append(out, row)
             rows.append(row)
     except KeyboardInterrupt:
-        print("\ninterrupted: reporting what there is", file=sys.stderr)
+        print("\ninterrupted: reporting the rows so far", file=sys.stderr)
     return rows, [meta]
 
 
 def chosen_servers(options):
     """Those that were asked for, or all that are built."""
-    if not os.access(f"{BENCH}/bin/loadgen", os.X_OK):
+    if not os.access(LOADGEN, os.X_OK):
         sys.exit("run.py: no load generator; run bench/build.sh first")
     asked = [SERVERS[name] for name in options.servers] if options.servers else list(SERVERS.values())
     for server in asked:
@@ -173,13 +174,13 @@ def one_row(options, number, cell, server):
 
 def round_trip(options):
     """A cache line's round trip between the two CPUs, in ns."""
-    command = [f"{BENCH}/bin/loadgen", "c2c", "--cpus", f"{options.server_cpu},{options.client_cpu}"]
+    command = [LOADGEN, "c2c", "--cpus", f"{options.server_cpu},{options.client_cpu}"]
     return float(output_of(command, timeout=10))
 
 
 def loadgen(options, cell, port, pids):
     command = [
-        f"{BENCH}/bin/loadgen", "--port", port, "--pid", ",".join(map(str, pids)), "--method", cell.method,
+        LOADGEN, "--port", port, "--pid", ",".join(map(str, pids)), "--method", cell.method,
         "--path", cell.path, "--connections", options.connections, "--pipeline", cell.pipeline, "--warm", options.warm,
         "--ms", options.ms, "--cpu", options.client_cpu, "--server-cpu", options.server_cpu,
     ]
@@ -266,7 +267,7 @@ def on_cpu_ns(pids):
 
 
 def cpu_busy_s(cpu):
-    """What one CPU has done since boot, without idling, waiting and what the host stole."""
+    """The busy time of one CPU since boot, without idle, waiting and steal time."""
     with open("/proc/stat") as file:
         line = next(line for line in file if line.startswith(f"cpu{cpu} "))
     user, nice, system, _idle, _iowait, irq, softirq = map(int, line.split()[1:8])
@@ -319,14 +320,14 @@ class Progress:
 
 
 def describe(options, servers, run, started, seed):
-    """What a reader of the rows must know about how they came to be."""
+    """How the rows were measured."""
     flags = {name: value for name, value in vars(options).items() if name not in ("lock", "out", "report", "name")}
     return {
         "kind": "meta", "run": run, "started": started.isoformat(timespec="seconds"), "seed": seed,
         "generator": f"wrk {machine.wrk_version()}" if options.generator == "wrk" else "loadgen",
         "network": "loopback", "machine": machine.describe(), "source": machine.commit(),
         "flags": {**flags, "extra": [relative(extra) for extra in options.extra]},
-        "loadgen_sha256": machine.digest(f"{BENCH}/bin/loadgen"),
+        "loadgen_sha256": machine.digest(LOADGEN),
         "servers": {server.name: {
             "command": relative(server.command), "version": machine.version(server.name),
             "sha256": machine.digest(machine.tool("nginx") if server.name == "nginx" else server.program()),
@@ -347,22 +348,24 @@ def read_rows(path):
 
 
 def write_evidence(options, metas, rows, derived):
-    """Dated by the run, not by the report. Never overwrites: a record is not to be improved later."""
+    """Dated by the run, not by the report. Never overwrites: records are not changed later."""
     stem = f"{BENCH}/evidence/{metas[-1]['started'][:10]}-{options.name}"
     names = (f"{stem}{suffix}.json" for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
     path = next(name for name in names if not os.path.exists(name))
+    write_record(path, {"name": options.name, "runs": metas, "baselines": options.baseline}, rows, derived)
+    return relative(path)
+
+
+def write_record(path, about, rows, derived):
+    """Writes what a run is about, the rules it was evaluated by, what follows, and its rows."""
     fields = ("NEAR_BELOW_NS", "FAR_ABOVE_NS", "FOREIGN_MAX", "FOREIGN_SLACK_S", "PAIRS_MIN", "RESAMPLES", "CONFIDENCE")
-    record = {
-        "name": options.name, "runs": metas, "baselines": options.baseline,
-        "rules": {field.lower(): getattr(stats, field) for field in fields}, "derived": derived,
-    }
+    record = {**about, "rules": {field.lower(): getattr(stats, field) for field in fields}, "derived": derived}
     # Indented for readers and diffs, but one line a row: there are hundreds.
     head = json.dumps(record, indent=1, ensure_ascii=False)
     body = ",\n  ".join(json.dumps(row) for row in rows)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "w") as file:
         file.write(f"{head[:-2]},\n \"rows\": [\n  {body}\n ]\n}}\n")
-    return relative(path)
 
 
 def relative(text):

@@ -117,7 +117,7 @@ def _wait_ready(process, port, stderr):
 
 
 def _stop(process):
-    """By pid only: SIGTERM, then SIGKILL for whoever ignores it. A server's children are its own to stop."""
+    """By pid only: SIGTERM, then SIGKILL for a process that ignores it. A server stops its own children."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             process.send_signal(signal_number)
@@ -140,8 +140,8 @@ def family(pid):
 
 
 def free_port(first):
-    """The first port from `first` that nobody listens on. Bound without SO_REUSEPORT, so that a stray server that
-    would share the port and half of the load is noticed."""
+    """The first free port from `first`. Bound without SO_REUSEPORT, so that a stray server that would share the port and
+    half of the load is noticed."""
     for port in range(first, first + 500):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

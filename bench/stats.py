@@ -1,4 +1,4 @@
-"""What the rows of a run mean: which of them count, which may be compared, and how sure the comparison is.
+"""Evaluates the rows of a run: which of them count, which may be compared, and how certain the comparison is.
 
 Pure functions over dictionaries: no clock, no files, no processes. A row is one measurement of one server in one cell
 of one round; `run.py` writes them, the fields are those of `loadgen` plus `run`, `round`, `cell`, `server`, `c2c_ns`.
@@ -16,7 +16,7 @@ FAR_ABOVE_NS = 250
 # has 10 ms ticks, so either end of a short row can be off by one.
 FOREIGN_MAX = 0.10
 FOREIGN_SLACK_S = 0.02
-# Below so many pairs a confidence interval would only look like one.
+# With fewer pairs a confidence interval would be meaningless.
 PAIRS_MIN = 5
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -138,7 +138,7 @@ def rejected(rows):
 
 
 def warnings(rows):
-    """Sentences about what makes figures weaker than they look."""
+    """Sentences about causes that make figures weaker than they look."""
     found = []
     for cell, server in sorted({(row["cell"], row["server"]) for row in rows}):
         one = summary(rows, cell, server)

@@ -13,7 +13,7 @@ shift || true
 rustup toolchain list | grep -q "^$nightly" || rustup toolchain install "$nightly" --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 
-# Names from the command line, else the list that cargo-fuzz has.
+# The targets from the command line, or all that cargo-fuzz lists.
 read -r -d '' -a targets < <([ $# -gt 0 ] && printf '%s\n' "$@" || cargo "+$nightly" fuzz list) || true
 [ "${#targets[@]}" -gt 0 ] || { echo "fuzz.sh: fuzz/Cargo.toml names no target" >&2; exit 1; }
 for target in "${targets[@]}"; do

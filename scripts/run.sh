@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the search service and starts it with everything embedded: a provider feed of its own, a store in a file.
+# Builds the search service and starts it with everything embedded: a test feed and a store in a file.
 # It prints its URLs once it has events. Ctrl-C stops it.
 #
 #   LISTEN=127.0.0.1:8080   where the service listens

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages the tests need and this machine lacks. Says what it installs, and starts no service:
-# the tests start their own, on ports and folders of their own. Doing nothing is the usual case.
+# Installs the Debian packages that the tests need and this machine lacks; usually there are none. Prints what it
+# installs, and starts no service: the tests start their own, on their own ports and in their own folders.
 #
 #   scripts/test-deps.sh           install what is missing
 #   scripts/test-deps.sh --check   only say what is missing; exit 1 if anything is
@@ -11,13 +11,13 @@ readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
-python3             python3          the measurements are driven by it
-ip                  iproute2         gates in the kernel are tried in network namespaces of their own
+python3             python3          the measurement scripts
+ip                  iproute2         the gates are tested in network namespaces
 nft                 nftables         one of those gates
 iptables            iptables         another
-nginx               nginx            a server that is not ours, for the guard to guard
-pgrep               procps           processes that a test leaves behind are found
-curl                curl             the services are asked by a client that is not ours
+nginx               nginx            another server, for the guard to protect
+pgrep               procps           finds processes that a test leaves behind
+curl                curl             another client, to query the services
 '
 
 main() {
@@ -49,13 +49,13 @@ missing_packages() {
   echo "${found[*]}"
 }
 
-# Debian keeps PostgreSQL's own programs out of the path.
+# Debian does not put PostgreSQL's programs into the path.
 is_here() {
   command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
 }
 
-# Runs as root. A package that brings a service starts it on installation unless policy-rc.d forbids; where there is no
-# such file yet, one stands there for as long as this takes.
+# Runs as root. A package with a service starts it on installation unless policy-rc.d forbids that; if there is no such
+# file, this script creates one for the time of the installation.
 install_quietly() {
   set -euo pipefail
   export DEBIAN_FRONTEND=noninteractive

@@ -1,25 +1,29 @@
 #!/usr/bin/env bash
-# All the tests, cheapest first, so that what is likeliest to be wrong says so soonest. Stops at the first step that fails.
-# Ends with one line: how many tests passed, failed and were ignored.
+# Runs all the tests, the quickest first, so that failures show early. Stops at the first step that fails.
+# Ends with what was skipped and one line: how many tests passed, failed, were ignored and were skipped.
 #
-#   SIM_SEEDS=500   how many seeds the simulator runs
+#   SIM_SEEDS=500          how many seeds the simulator runs
+#   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Enough to visit every mishap many times, in seconds; `make sim` runs more.
 seeds=${SIM_SEEDS:-500}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# They take about ten; a hung one shall not hang whoever waits.
+# They take about ten; this ends a run that hangs.
 minutes=45
 group=
 starts_postgres=
 
 main() {
   step "what the tests need" scripts/test-deps.sh
-  # The tests share a Postgres, which the first of them starts and none can stop. Whoever had it before keeps it.
+  export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
+  echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
+  # The tests share a Postgres, which the first of them starts and none can stop. If it ran before, it stays.
   is_postgres_here || starts_postgres=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
+  step "each feature alone" check_features
   step "tests and doc tests" run_tests
   step "the rules of measuring" env PYTHONDONTWRITEBYTECODE=1 python3 bench/test_run.py
   step "what the overload experiments conclude" env PYTHONDONTWRITEBYTECODE=1 python3 bench/overload/test_overload.py
@@ -37,12 +41,49 @@ step() {
   printf '   %s s\n' "$((SECONDS - began))"
 }
 
+# What works here, in the words of tests/skip. Tried, and by other means than the tests have: what they use to find out may
+# be what is broken.
+what_works() {
+  local tool
+  for tool in nginx prometheus python3 setpriv; do
+    ! command -v "$tool" >/dev/null || echo "$tool"
+  done
+  [ ! -e .git ] || echo git
+  # The number of io_uring_setup is the same on every architecture.
+  python3 -c 'import ctypes, sys
+sys.exit(ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0)' && echo io_uring
+  python3 -c 'import socket; socket.socket(socket.AF_INET6).bind(("::1", 0))' 2>/dev/null && echo ipv6
+  ! grep --quiet ' cgroup2 ' /proc/mounts || echo cgroup2
+  has_privileges || return 0
+  echo root
+  ! unshare --net nft add table inet tried 2>/dev/null || echo nft
+  ! unshare --net iptables -w -A INPUT -p tcp --syn -m connlimit --connlimit-above 1 -j REJECT 2>/dev/null || echo iptables
+}
+
+# Root in name is not enough where a container has taken away what root may: CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF.
+has_privileges() {
+  local effective needed=$((1 << 12 | 1 << 21 | 1 << 39))
+  effective=$((16#$(awk '/^CapEff:/ { print $2 }' /proc/self/status)))
+  (((effective & needed) == needed)) && unshare --net --pid --fork --mount-proc true 2>/dev/null
+}
+
+# An application may take any of them without the others. The library alone: its tests have what they need.
+check_features() {
+  local feature
+  for feature in "" json cli tower sim testing; do
+    cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
+      printf 'test.sh: with no feature but "%s"\n' "$feature" >&2
+      return 1
+    }
+  done
+}
+
 is_postgres_here() {
   (exec 3<>"/dev/tcp/127.0.0.1/${HW_PG_PORT:-25432}") 2>/dev/null
 }
 
 # Every test binary runs even if one fails: a list of failures is worth more than the first of them. They write to a file that
-# is shown meanwhile: a process that outlives its test would hold a pipe open, and whoever reads our output would wait for it.
+# is shown meanwhile: a process that outlives its test would hold a pipe open, and a reader of our output would wait for it.
 run_tests() {
   mkdir -p "$(dirname "$log")"
   : >"$log"
@@ -53,7 +94,7 @@ run_tests() {
   tail --pid="$group" --lines=+1 --follow --sleep-interval=0.2 "$log"
   wait "$group" || status=$?
   [ "$status" != 124 ] || echo "test.sh: the tests were ended after $minutes minutes" >&2
-  # What watches over a test's process ends a moment after it.
+  # The watcher of a test's process ends a moment after it.
   for _ in {1..20}; do
     left=$(pgrep --pgroup "$group" --list-full) || break
     sleep 0.1
@@ -66,7 +107,7 @@ run_tests() {
   return "$status"
 }
 
-# Whatever still runs of the tests is ended with them.
+# Ends all remaining processes of the tests.
 end_tests() {
   [ -z "$group" ] || pkill -KILL --pgroup "$group" || true
   group=
@@ -74,16 +115,20 @@ end_tests() {
 
 clean_up() {
   end_tests
-  # No test may have needed it.
+  # It may not run: not every set of tests needs it.
   [ -z "$starts_postgres" ] || scripts/services/postgres.sh stop >/dev/null 2>&1 || true
 }
 
-# The sum of cargo's "test result" lines, one per test binary.
+# What was skipped, and the sum of cargo's "test result" lines, one per test binary. A skipped test counts as passed, too:
+# the test harness knows no more. Its line may begin in the middle of one that says which test runs.
 totals() {
   [ -f "$log" ] || return 0
-  awk -v seconds="$SECONDS" '
+  local skipped
+  skipped=$(grep --only-matching 'SKIPPED [^ ]*: needs .*' "$log" | sort -u) || true
+  [ -z "$skipped" ] || printf '%s\n' "$skipped"
+  awk -v seconds="$SECONDS" -v skipped="$(grep --count . <<<"$skipped")" '
     /^test result:/ { passed += $4; failed += $6; ignored += $8 }
-    END { printf "%d passed, %d failed, %d ignored in %d s\n", passed, failed, ignored, seconds }' "$log"
+    END { printf "%d passed, %d failed, %d ignored, %d skipped in %d s\n", passed, failed, ignored, skipped, seconds }' "$log"
 }
 
 trap clean_up EXIT

@@ -13,7 +13,7 @@ use futures_core::Stream;
 use highwater::http::HeaderValue;
 use highwater::{
     Body, Bytes, Error, FromRequest, Handler, MiddlewareRequest, Next, Path, Request, Response,
-    Router, StatusCode, Upgraded, blocking,
+    Router, StatusCode, Upgraded, blocking, layer,
 };
 
 /// Panics when it is dropped.
@@ -157,12 +157,15 @@ pub(crate) fn routes(router: Router) -> Router {
             "spawned"
         })
         .nest("/bomb/before", before())
-        .nest("/bomb/after", Router::new().after(|_, _| panic_any(Payload)).get("/x", || "x"))
+        .nest(
+            "/bomb/after",
+            Router::new().layer(layer::on_response(|_, _| panic_any(Payload))).get("/x", || "x"),
+        )
         .nest(
             "/bomb/errors",
             Router::new().errors(|_| -> StatusCode { panic_any(Payload) }).get("/x", fails),
         )
-        .nest("/bomb/middleware", Router::new().middleware(middleware).get("/x", || "x"))
+        .nest("/bomb/middleware", Router::new().layer(layer::around(middleware)).get("/x", || "x"))
         .nest("/bomb/extension", extension().get("/x", || "x"))
         .nest("/bomb/extension-async", extension().get("/x", async || "x"))
         .get("/say/{status}", say)
@@ -182,16 +185,15 @@ fn fails() -> StatusCode {
 }
 
 fn before() -> Router {
-    Router::new().before(|_| panic_any(Payload)).get("/x", || "x")
+    let before = layer::on_request(|_| -> Result<(), Error> { panic_any(Payload) });
+    Router::new().layer(before).get("/x", || "x")
 }
 
 fn extension() -> Router {
-    Router::new()
-        .before(|request| {
-            request.insert(Bomb);
-            Ok(())
-        })
-        .after(|_, _| {})
+    Router::new().layer(layer::on_response(|_, _| {})).layer(layer::on_request(|request| {
+        request.insert(Bomb);
+        Ok::<(), Error>(())
+    }))
 }
 
 async fn middleware(request: MiddlewareRequest, next: Next) -> Response {

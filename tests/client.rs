@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use highwater_core::http1::client::{Asked, Content, Eof, Head, Next, Reader};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// How long a client waits for a byte before it gives up, unless it is told otherwise.
@@ -34,6 +35,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The beginning of the response that has this head.
+    fn of(head: &Head<'_>) -> io::Result<Self> {
+        let bytes = head.bytes().strip_suffix(b"\r\n\r\n").unwrap_or_default();
+        let text = String::from_utf8(bytes.to_vec()).map_err(io::Error::other)?;
+        Ok(Reply { status: head.status(), head: text, content: Vec::new() })
+    }
+
     /// The value of a field, whose name is given in lower case.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
@@ -129,63 +137,26 @@ impl Client {
         self.try_reply().expect("a response comes in time").expect("a response comes")
     }
 
-    /// The next response; `None` if the server closed without a further word.
+    /// The next response, interim ones included; `None` if the server closed without a further word. What
+    /// comes behind a 101 is left to be heard.
     ///
     /// # Errors
-    /// The connection was reset, ended within a response, or nothing came in time.
+    /// The connection was reset, ended within a response, or nothing came in time; or it is no HTTP.
     pub fn try_reply(&mut self) -> io::Result<Option<Reply>> {
-        let end = loop {
-            if let Some(end) = find(&self.heard, b"\r\n\r\n") {
-                break end;
-            }
-            if !self.hear()? {
-                return match self.heard.is_empty() {
-                    true => Ok(None),
-                    false => Err(ErrorKind::UnexpectedEof.into()),
-                };
-            }
-        };
-        let head = String::from_utf8(self.heard[..end].to_vec()).map_err(io::Error::other)?;
-        self.heard.drain(..end + 4);
-        let status = head.get(9..12).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| io::Error::other(format!("no status in {head}")))?;
-        let mut reply = Reply { status, head, content: Vec::new() };
-        reply.content = match (reply.field("content-length"), reply.field("transfer-encoding")) {
-            (Some(length), _) => self.take(length.parse().map_err(io::Error::other)?)?,
-            (None, Some(_)) => self.take_chunks()?,
-            (None, None) if matches!(status, 100..200 | 204 | 304) => Vec::new(),
-            (None, None) => self.rest()?,
-        };
-        Ok(Some(reply))
-    }
-
-    fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        while self.heard.len() < length {
-            if !self.hear()? {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-        }
-        let rest = self.heard.split_off(length);
-        Ok(std::mem::replace(&mut self.heard, rest))
-    }
-
-    fn take_chunks(&mut self) -> io::Result<Vec<u8>> {
-        let mut content = Vec::new();
+        let (mut reader, mut reply) = (Reader::default(), None);
         loop {
-            while find(&self.heard, b"\r\n").is_none() {
-                if !self.hear()? {
-                    return Err(ErrorKind::UnexpectedEof.into());
-                }
+            let mut rest = self.heard.as_slice();
+            let is_complete = read(&mut reader, &mut rest, &mut reply)?;
+            let used = self.heard.len() - rest.len();
+            self.heard.drain(..used);
+            if is_complete {
+                return Ok(reply);
             }
-            let line = find(&self.heard, b"\r\n").expect("it was found above");
-            let size = String::from_utf8_lossy(&self.heard[..line]).into_owned();
-            let size = usize::from_str_radix(&size, 16).map_err(io::Error::other)?;
-            self.heard.drain(..line + 2);
-            let mut chunk = self.take(size + 2)?;
-            chunk.truncate(size);
-            content.append(&mut chunk);
-            if size == 0 {
-                return Ok(content);
+            if !self.hear()? {
+                return match reader.on_eof() {
+                    Eof::Clean | Eof::End(_) => Ok(reply),
+                    Eof::Truncated => Err(ErrorKind::UnexpectedEof.into()),
+                };
             }
         }
     }
@@ -227,6 +198,25 @@ impl Client {
     }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+/// Reads on in `rest`. Returns whether `reply` is complete.
+fn read(reader: &mut Reader, rest: &mut &[u8], reply: &mut Option<Reply>) -> io::Result<bool> {
+    loop {
+        match reader.next(rest, Asked::Upgrade).map_err(io::Error::other)? {
+            Next::Wait => return Ok(false),
+            Next::Interim(head) => {
+                *reply = Some(Reply::of(&head)?);
+                return Ok(true);
+            }
+            Next::Head(head) => {
+                *reply = Some(Reply::of(&head)?);
+                if head.content() == Content::Raw {
+                    return Ok(true);
+                }
+            }
+            Next::Content(piece) | Next::Raw(piece) => {
+                reply.as_mut().expect("a head comes first").content.extend_from_slice(piece);
+            }
+            Next::End(..) => return Ok(true),
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use highwater::server::{Shed, TransportChoice};
 use highwater::{Router, Running, Server, ServerConfig};
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 use highwater_tests::cases::{self, Case, Step};
 use highwater_tests::client::{Client, get};
 use highwater_tests::probe::{DATE, Transcript, Worker};
@@ -42,7 +42,6 @@ fn serve(transport: TransportChoice) -> Running {
             idle_timeout: Duration::from_secs(600),
             ..Limits::default()
         },
-        log: highwater::log::LogFormat::Off,
         ..ServerConfig::default()
     };
     let router = highwater_arena::probe::routes(Router::new());
@@ -280,7 +279,7 @@ fn over_epoll() {
 #[test]
 fn over_uring() {
     if let Err(reason) = highwater_sys::probe().uring {
-        return println!("skipped, since io_uring cannot be used here: {reason}");
+        return highwater_skip::skip("io_uring", reason);
     }
     conform(TransportChoice::Uring);
 }

@@ -7,7 +7,7 @@ mod application;
 
 use highwater::Router;
 use highwater::testing::{Client, Connection, Setup};
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 use highwater_tests::cases::{self, Case, Step};
 use highwater_tests::probe::{Transcript, Worker};
 

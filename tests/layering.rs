@@ -1,6 +1,7 @@
-//! Does every arrow of ARCHITECTURE.md point the way it says?
+//! Do the dependencies between crates and modules match ARCHITECTURE.md?
 //!
-//! Between crates it asks cargo; between the modules of `highwater` it reads their imports.
+//! Between crates it asks cargo; between modules it reads their imports (`layering/circles.rs`: those that
+//! lead back).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -10,32 +11,58 @@ use std::process::Command;
 use highwater_tests::source::{self, File, code_only, line_at, without_tests, words};
 use serde_json::Value;
 
+#[path = "layering/circles.rs"]
+mod circles;
+
 /// Which of our crates each of them may depend on. `None`: any, but nothing depends on it.
 const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-core", Some(&[])),
     ("highwater-sys", Some(&["highwater-core"])),
+    ("highwater-journal", Some(&["highwater-core"])),
     ("highwater", Some(&["highwater-core", "highwater-sys"])),
-    ("highwater-cli", Some(&["highwater", "highwater-core", "highwater-sys"])),
+    ("highwater-cli", Some(&["highwater", "highwater-core", "highwater-journal", "highwater-sys"])),
     ("highwater-search", Some(&["highwater"])),
     ("highwater-arena", Some(&["highwater"])),
     ("highwater-example-axum", Some(&["highwater"])),
     ("highwater-tests", None),
+    (SKIP_CRATE, Some(&[])),
 ];
+
+/// What tests may use besides, wherever they stand: a client has to read what the server says.
+const READS_RESPONSES: &str = "highwater-core";
+
+/// What the tests of every crate may use, and nothing but tests.
+const SKIP_CRATE: &str = "highwater-skip";
 
 /// What the core may depend on at all.
 const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["log", "machine"],
+    &["escape"],
+    &["logging", "machine"],
     &["cache", "metrics"],
-    &["app"],
     &["admission"],
+    &["app"],
+    &["layers"],
     &["server"],
     &["tower"],
     &["sim"],
     &["testing"],
 ];
+
+/// Folders of `highwater` with one front door: whoever is outside uses what their `mod.rs` names, never a module
+/// within.
+const CLOSED: &[&str] = &["server/worker"];
+
+/// The modules of `highwater` that know messages, and no wire.
+const WIRELESS: &[&str] = &["app", "tower"];
+
+/// What they may know of the core.
+const WIRELESS_CORE: &[&str] = &["http", "limit", "percent", "route", "time"];
+
+/// Where one of them prepares answers for a wire all the same, and which: a part of the core.
+const PREPARING: (&str, &str) = ("app/fixed.rs", "http1");
 
 /// The one crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "highwater-sys";
@@ -71,6 +98,21 @@ fn only_sys_may_be_unsafe_and_core_has_no_std() {
 #[test]
 fn modules_import_downwards() {
     let findings: Vec<String> = source::files().iter().flat_map(check_imports).collect();
+    report(&findings);
+}
+
+/// Purpose: the parts of a worker must be free to change without the server that runs it.
+#[test]
+fn closed_folders_have_one_door() {
+    let findings: Vec<String> = source::files().iter().flat_map(check_doors).collect();
+    report(&findings);
+}
+
+/// Purpose: an application must not be written for one version of the protocol, so that another can be
+/// added beside it.
+#[test]
+fn messages_know_no_wire() {
+    let findings: Vec<String> = source::files().iter().flat_map(check_wires).collect();
     report(&findings);
 }
 
@@ -110,7 +152,11 @@ fn check_arrows(package: &Value) -> Vec<String> {
     let mut findings = Vec::new();
     for dependency in array(package, "dependencies") {
         let to = name(dependency);
-        let ours = ARROWS.iter().any(|(known, _)| *known == to);
+        // For its tests, a package may ask for itself with more features, for what says that they skip, and for
+        // what reads responses.
+        let for_tests = dependency["kind"] == "dev"
+            && (to == from || to == SKIP_CRATE || to == READS_RESPONSES && from != SKIP_CRATE);
+        let ours = !for_tests && ARROWS.iter().any(|(known, _)| *known == to);
         if ours && !allowed.is_none_or(|allowed| allowed.contains(&to)) {
             findings.push(format!(
                 "{from} depends on {to}, against the arrows of ARCHITECTURE.md; {}",
@@ -121,8 +167,10 @@ fn check_arrows(package: &Value) -> Vec<String> {
                 }
             ));
         }
-        let built_in = dependency["kind"] != "dev";
-        if from == "highwater-core" && built_in && !CORE_DEPENDENCIES.contains(&to) {
+        if from == "highwater-core"
+            && dependency["kind"] != "dev"
+            && !CORE_DEPENDENCIES.contains(&to)
+        {
             findings.push(format!(
                 "{from} depends on {to}; the core decides with {CORE_DEPENDENCIES:?} alone: do what \
                  needs it one crate up, or argue for it in CORE_DEPENDENCIES of tests/layering.rs"
@@ -198,6 +246,66 @@ fn check_imports(file: &File) -> Vec<String> {
                 "{place}: `{own}` imports from `{imported}`, which is not below it (MODULES in \
                  tests/layering.rs); pass what it needs as an argument, or move it down"
             ));
+        }
+    }
+    findings
+}
+
+/// Looks for paths that lead past the `mod.rs` of a closed folder, in a file outside of it.
+fn check_doors(file: &File) -> Vec<String> {
+    let Some(path) = file.path.strip_prefix("crates/highwater/src/") else { return Vec::new() };
+    let code = without_tests(&code_only(&file.text));
+    let mut findings = Vec::new();
+    for folder in CLOSED.iter().filter(|folder| !path.starts_with(**folder)) {
+        let (parent, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+        // A name that begins with a capital letter is an item of the folder, and what follows it that item's.
+        let is_module = |rest: &str, at: usize, name: &str| {
+            name.starts_with(char::is_lowercase) && rest[at + name.len()..].starts_with("::")
+        };
+        for (at, _) in words(&code).filter(|(_, word)| *word == name) {
+            let from = &code[..at];
+            let is_beside = from.ends_with("super::") || !from.ends_with("::");
+            let is_it =
+                from.ends_with(&format!("{parent}::")) || path.starts_with(parent) && is_beside;
+            let Some(rest) = code[at + name.len()..].strip_prefix("::").filter(|_| is_it) else {
+                continue;
+            };
+            for (_, part) in
+                first_names(rest).into_iter().filter(|(at, part)| is_module(rest, *at, part))
+            {
+                findings.push(format!(
+                    "{}:{}: `{name}::{part}::` leads into {folder}; name what is needed in \
+                     {folder}/mod.rs, and use that",
+                    file.path,
+                    line_at(&code, at)
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Looks for parts of the core that say what a wire looks like, where only messages are known.
+fn check_wires(file: &File) -> Vec<String> {
+    let Some(path) = file.path.strip_prefix("crates/highwater/src/") else { return Vec::new() };
+    let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+    if is_test || !module(path).is_some_and(|own| WIRELESS.contains(&own)) {
+        return Vec::new();
+    }
+    let code = without_tests(&code_only(&file.text));
+    let mut findings = Vec::new();
+    for (at, _) in words(&code).filter(|(_, word)| *word == "highwater_core") {
+        let Some(rest) = code[at..].strip_prefix("highwater_core::") else { continue };
+        for (_, part) in first_names(rest) {
+            if !WIRELESS_CORE.contains(&part) && (path, part) != PREPARING {
+                findings.push(format!(
+                    "{}:{}: `{part}` of the core; here only {WIRELESS_CORE:?} are known, so that an \
+                     application is the same in every version of HTTP: say it in the words of \
+                     `highwater_core::http`",
+                    file.path,
+                    line_at(&code, at)
+                ));
+            }
         }
     }
     findings
@@ -286,6 +394,18 @@ fn wrong_arrows_are_seen() {
     ] {
         assert_eq!(check_arrows(&package(from, to)).len(), wrong, "{from} → {to}");
     }
+    for (from, to, kind, wrong) in [
+        ("highwater", "highwater", Some("dev"), 0),
+        ("highwater-sys", "highwater-skip", Some("dev"), 0),
+        ("highwater-sys", "highwater-skip", None, 1),
+        ("highwater-skip", "highwater-core", Some("dev"), 1),
+        ("highwater-search", "highwater-core", Some("dev"), 0),
+        ("highwater-search", "highwater-sys", Some("dev"), 1),
+    ] {
+        let dependency = serde_json::json!({ "name": to, "kind": kind });
+        let package = serde_json::json!({ "name": from, "dependencies": [dependency] });
+        assert_eq!(check_arrows(&package).len(), wrong, "{from} → {to} for {kind:?}");
+    }
     assert_eq!(check_attributes("highwater-core", "src/lib.rs", "").len(), 2);
     assert_eq!(check_attributes("highwater-sys", "src/lib.rs", "").len(), 0);
     assert_eq!(check_attributes("highwater", "src/lib.rs", "#![forbid(unsafe_code)]").len(), 0);
@@ -308,19 +428,66 @@ fn imports_that_point_up_are_seen() {
         ("app/router.rs", "use super::server::Worker;", 0), // app::server
         ("app/mod.rs", "fn f() { super::server::run() }", 1),
         ("app/mod.rs", "use self::server::X;", 0),
-        ("app/mod.rs", "use crate::cache::Cache; use crate::{log, metrics::Counters};", 0),
+        ("app/mod.rs", "use crate::cache::Cache; use crate::{logging, metrics::Counters};", 0),
         ("app/mod.rs", "use crate::Response;", 1),
         ("app/mod.rs", "macro_rules! m { () => { $crate::server::run() } }", 0),
         ("app/mod.rs", "// use crate::server;\nconst S: &str = \"crate::server\";", 0),
         ("app/mod.rs", "#[cfg(test)]\nmod tests { use crate::testing::Client; }", 0),
         ("app/tests.rs", "use crate::testing::Client;", 0),
+        ("app/build.rs", "use crate::admission::Concurrency;", 0),
+        ("admission/worker.rs", "use crate::app::Handler;", 1),
+        ("admission/worker.rs", "use crate::server::ServerConfig;", 1),
         ("cache.rs", "use super::metrics::Counters;", 1), // not below it, but beside
-        ("server/worker.rs", "use crate::app::Router; use crate::log;", 0),
+        ("server/worker.rs", "use crate::app::Router; use crate::logging;", 0),
         ("sim/mod.rs", "use crate::server::Worker;", 0),
         ("newcomer.rs", "", 1),
     ] {
         let file = File { path: format!("crates/highwater/src/{path}"), text: text.into() };
         let findings = check_imports(&file);
+        assert_eq!(findings.len(), wrong, "{path}: {text}\n{findings:#?}");
+    }
+}
+
+/// Purpose: the same, for folders with one door.
+#[test]
+fn ways_past_the_door_are_seen() {
+    for (path, text, wrong) in [
+        ("server/threads.rs", "use super::worker::run::{self, Phase};", 1),
+        ("server/threads.rs", "use super::worker::{Phase, run::serve, inbox::Inbox};", 2),
+        (
+            "server/threads.rs",
+            "use super::worker::{self, Phase, run}; fn f() { worker::run(1) }",
+            0,
+        ),
+        ("server/threads.rs", "fn f() { worker::Phase::default() }", 0),
+        ("server/config.rs", "use crate::admission::worker::terms::Terms;", 0),
+        ("server/worker/mod.rs", "use super::worker::run::Phase;", 0),
+        ("sim/world.rs", "use crate::server::worker::run::Phase;", 1),
+        ("sim/world.rs", "use crate::admission::worker::terms::Terms;", 0),
+    ] {
+        let file = File { path: format!("crates/highwater/src/{path}"), text: text.into() };
+        let findings = check_doors(&file);
+        assert_eq!(findings.len(), wrong, "{path}: {text}\n{findings:#?}");
+    }
+}
+
+/// Purpose: the same, for the parts of the core.
+#[test]
+fn wires_are_seen() {
+    for (path, text, wrong) in [
+        ("app/request.rs", "use highwater_core::http::Head;", 0),
+        ("app/request.rs", "use highwater_core::http1::Connection;", 1),
+        ("app/request.rs", "use highwater_core::{http1::FieldLines, route, driver::ConnId};", 2),
+        ("app/request.rs", "fn f() -> highwater_core::http1::Scratch { f() }", 1),
+        ("app/request.rs", "// highwater_core::http1", 0),
+        ("app/fixed.rs", "use highwater_core::http1::FieldLines;", 0),
+        ("app/tests/mod.rs", "use highwater_core::http1::Connection;", 0),
+        ("tower/upgrade.rs", "use hyper::server::conn::http1;", 0),
+        ("tower/body.rs", "use highwater_core::http1::Decoder;", 1),
+        ("server/serve.rs", "use highwater_core::http1::Next;", 0),
+    ] {
+        let file = File { path: format!("crates/highwater/src/{path}"), text: text.into() };
+        let findings = check_wires(&file);
         assert_eq!(findings.len(), wrong, "{path}: {text}\n{findings:#?}");
     }
 }

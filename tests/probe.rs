@@ -23,9 +23,8 @@
 //! `content-type: text/plain`, and so has an empty echo.
 
 use highwater_core::driver::Then;
-use highwater_core::http1::{
-    Body, BodyPlan, Connection, Head, Limits, Method, Next, Payload, Reject, Scratch,
-};
+use highwater_core::http::{Body, BodyPlan, FieldWriter, Head, Limits, Method, Payload, Reject};
+use highwater_core::http1::{Connection, Next, Scratch};
 use highwater_core::time::Instant;
 
 /// The `date` that stands for every date.
@@ -189,7 +188,7 @@ impl Worker {
             let plan = |head: &Head<'_>| match (head.path(), head.method()) {
                 ("/", Method::Post) => BodyPlan::Whole(max),
                 ("/stream" | "/ignore", _) => BodyPlan::Streamed(max),
-                // Nobody reads it: it is dropped as it comes, however long it is.
+                // The body is not read: it is dropped as it comes, however long it is.
                 _ => BodyPlan::Streamed(u64::MAX),
             };
             let answer = match connection.next(input, scratch, limits, now, plan) {
@@ -210,6 +209,7 @@ impl Worker {
                     body.extend_from_slice(piece);
                     continue;
                 }
+                Next::Trailers(_) => continue,
                 Next::BodyEnd => {
                     let (body, answer) = streamed.take().expect("a streamed request is at hand");
                     let content = match answer.status {
@@ -227,7 +227,7 @@ impl Worker {
 
     fn answer(&mut self, answer: &Answer) {
         let Worker { connection, limits, .. } = self;
-        let fields = |fields: &mut highwater_core::http1::Fields<'_>| {
+        let fields = |fields: &mut highwater_core::http1::FieldEncoder<'_>| {
             if answer.status != 204 {
                 fields.push("content-type", b"text/plain");
             }

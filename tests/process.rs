@@ -48,7 +48,7 @@ impl Process {
                 if let (Some(address), Some(metrics)) =
                     (field(&line, "address"), field(&line, "metrics"))
                 {
-                    // Nobody listens any more after the first time.
+                    // After the first time there is no receiver any more.
                     let _ = tell.send((address, metrics));
                 }
                 let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);

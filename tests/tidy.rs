@@ -1,11 +1,12 @@
-//! What a machine can see of how this repository wants to be read (CONTRIBUTING.md).
+//! The rules of CONTRIBUTING.md that a machine can check.
 //!
-//! Each rule is a function from a file to findings, and carries samples of what it must catch and
-//! what it must let pass. A finding says where, what, and what to write instead.
+//! Each rule is a function from a file to findings, and has samples that it must catch and samples
+//! that it must pass. A finding says where, what, and what to write instead.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use highwater_tests::source::{self, File};
 
@@ -14,11 +15,11 @@ mod code;
 #[path = "tidy/prose.rs"]
 mod prose;
 
-use code::{FILE_LINES_MAX, FILE_LINES_SOFT_MAX, FUNCTION_LINES_MAX, LONG_FILES};
-use code::{file_length, function_length, module_header, names, printing, unfinished};
+use code::{BESIDE_FOLDERS, FILE_LINES_MAX, FILE_LINES_SOFT_MAX, FUNCTION_LINES_MAX, LONG_FILES};
+use code::{file_length, function_length, module_file, module_header, names, printing, unfinished};
 use prose::{evidence, links, machine_paths, make_targets, white_space};
 
-/// Files whose bytes are data, not prose or code: what looks untidy in them is meant.
+/// Files whose bytes are data, not prose or code: untidiness in them is intended.
 const DATA: &[&str] = &["tests/cases/", "fuzz/corpus/", "bench/evidence/", "scripts/mutations/"];
 
 /// The repository, as far as rules about one file need to know the others.
@@ -52,6 +53,16 @@ const RULES: &[Rule] = &[
         passed: &[
             ("crates/core/src/a.rs", "//! What it answers.\n"),
             ("tests/ui/a.rs", "fn main() {}\n"),
+        ],
+    },
+    Rule {
+        name: "module file",
+        check: module_file,
+        caught: &[("crates/core/src/room.rs", "//! Beside the folder of its children.\n", 1)],
+        passed: &[
+            ("crates/core/src/room/mod.rs", "//! In the folder of its children.\n"),
+            ("crates/core/src/door.rs", "//! Without children.\n"),
+            ("tests/room.rs", "//! Not a module of a library.\n"),
         ],
     },
     Rule {
@@ -193,7 +204,11 @@ fn the_repository_is_tidy() {
 #[test]
 fn every_rule_catches_what_it_is_for() {
     let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
-    let tree = Tree::of(&[file("Makefile", "run: ## Run\n\ttrue\n"), file("book/b.md", "")]);
+    let tree = Tree::of(&[
+        file("Makefile", "run: ## Run\n\ttrue\n"),
+        file("book/b.md", ""),
+        file("crates/core/src/room/window.rs", ""),
+    ]);
     for rule in RULES {
         for (path, text, line) in rule.caught {
             let found = (rule.check)(&tree, &file(path, text));
@@ -233,6 +248,17 @@ fn file_lengths_are_checked_at_their_limits() {
     };
     assert_eq!(function_length(&Tree::of(&[]), &function(FUNCTION_LINES_MAX)).len(), 0);
     assert_eq!(function_length(&Tree::of(&[]), &function(FUNCTION_LINES_MAX + 1)).len(), 1);
+}
+
+/// Purpose: an exception that is no longer one would hide the next file of that name.
+#[test]
+fn modules_beside_their_folders_are_listed_only_while_they_are() {
+    let tree = Tree::of(&source::files());
+    for (path, _) in BESIDE_FOLDERS {
+        let folder = path.trim_end_matches(".rs");
+        let is_beside = tree.paths.contains(*path) && tree.paths.contains(folder);
+        assert!(is_beside, "{path} is in mod.rs now: take it off BESIDE_FOLDERS of tests/tidy.rs");
+    }
 }
 
 fn check(tree: &Tree, file: &File) -> Vec<String> {
@@ -283,4 +309,32 @@ fn scripts_can_be_run() {
     let dead: Vec<_> = scripts.iter().filter(|file| !may_run(file)).map(|f| &f.path).collect();
     assert!(!scripts.is_empty() && dead.is_empty(), "chmod +x {dead:?}");
     assert!(others.iter().any(|file| !may_run(file)), "modes cannot be told apart here");
+}
+
+/// Purpose: every patch of `make sim-mutations` applies to the code as it is. Changes to the worker left eleven
+/// of them behind, and the fixes that they revert were no longer known to be tested.
+#[test]
+fn mutations_apply() {
+    if !source::root().join(".git").exists() {
+        return highwater_skip::skip("git", "this is no work tree");
+    }
+    let is_patch = |file: &File| file.path.starts_with("scripts/mutations/");
+    let patches: Vec<File> = source::files().into_iter().filter(is_patch).collect();
+    assert!(!patches.is_empty(), "scripts/mutations/ has moved");
+    let problems: String = patches.iter().filter_map(problem_of_patch).collect();
+    assert!(problems.is_empty(), "rewrite these for the code as it is now:\n{problems}");
+}
+
+/// Why a patch is of no use, if so.
+fn problem_of_patch(patch: &File) -> Option<String> {
+    if !patch.text.starts_with("What: ") {
+        return Some(format!("{}: begins with \"What: \" and what it reverts\n", patch.path));
+    }
+    let applied = Command::new("git")
+        .args(["-c", "safe.directory=*", "apply", "--check", &patch.path])
+        .current_dir(source::root())
+        .output()
+        .expect("git is installed");
+    let problem = || format!("{}: {}", patch.path, String::from_utf8_lossy(&applied.stderr));
+    (!applied.status.success()).then(problem)
 }

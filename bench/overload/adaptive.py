@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How soon each limiter is as good as the best fixed limit: after the start, a tenfold step, and when capacity halves.
 
-Every run is a fresh server under the same phases of load; the limiters and a row of fixed limits take turns in random
-order. Ten times a second the client says what came back in time, and four times the server says where its limit is. In
-each phase the best of the fixed limits is the mark.
+Every run is a fresh server under the same phases of load; the limiters and several fixed limits take turns in random
+order. The client reports ten times a second how many answers came in time, and the server four times a second its
+limit. In each phase the limiters are compared with the best of the fixed limits.
 """
 
 import dataclasses
@@ -34,9 +34,9 @@ LIMITERS = ("gradient", "aimd", "hill-climb")
 FIXED = (4, 8, 16, 32, 64)
 SAMPLES_PER_S = 4
 STEP_MS = 100
-# Goodput is judged as the mean over so long, ended by the moment it is judged for: a convergence time includes it.
+# Goodput at a moment is the mean over this time before it, so a convergence time includes this time.
 WINDOW_S = 0.3
-# The end of a phase: there its last point is not a whole one.
+# The end of a phase, where its last point is incomplete.
 CUT_S = 0.15
 
 
@@ -106,7 +106,7 @@ def measure(options, network):
                 progress.step(f"round {number + 1}/{options.rounds} {subject}")
         progress.end()
     except KeyboardInterrupt:
-        print("\ninterrupted: reporting what there is", file=sys.stderr)
+        print("\ninterrupted: reporting the rows so far", file=sys.stderr)
     return run.head, run.rows
 
 

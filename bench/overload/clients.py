@@ -1,8 +1,8 @@
 """Clients that cost little: thousands of connections, and hundreds of requests a second, in one thread.
 
 Every request is counted under its kind and ends in exactly one outcome: `ok` for a 200, or why there was none (another
-status, `refused` for a connection that was not let in, `reset`, `closed`, `timeout`). What was streamed and then cut off
-counts as `cut` besides. The server is one of ours: it frames by Content-Length, or chunked if a stream was asked for.
+status, `refused` for a refused connection, `reset`, `closed`, `timeout`). A stream that was cut off also counts as
+`cut`. The server is a Highwater server: it frames by Content-Length, or chunked for a stream.
 """
 
 import array
@@ -15,7 +15,7 @@ import select
 import socket
 import time
 
-# Far beyond any patience: whoever gets no answer by then was forgotten, not kept waiting.
+# Far beyond any patience: a request without an answer by then was lost, not kept waiting.
 TIMEOUT_S = 60.0
 # Less than the server's --idle-timeout, so that no request meets a connection that is just being closed.
 IDLE_MAX_S = 30.0
@@ -27,7 +27,7 @@ clock = time.monotonic
 
 
 class Tally:
-    """What became of the requests of one kind."""
+    """The outcomes of the requests of one kind."""
 
     def __init__(self):
         self.asked, self.outcomes, self.seconds = 0, collections.Counter(), array.array("d")
@@ -65,7 +65,7 @@ class Clients:
     # What clients do.
 
     def connection(self):
-        """A new connection. That it could not be had is told to whoever asks on it."""
+        """A new connection. If it fails, the requests on it get that outcome."""
         return Connection(self, self.target)
 
     def ask(self, kind, path, fields="", on=None, since=None, then=None, streams=False):
@@ -88,8 +88,8 @@ class Clients:
         connection.ask(message, done, (lambda: tally.add(CUT, 0)) if streams else None)
 
     def user(self, kind, path, until, per_s=0, fields=""):
-        """A closed loop on a connection of its own: asks again when answered, at most `per_s` times a second. Whoever keeps to
-        a rate keeps to it when refused; the others wait a moment, or they would be a flood."""
+        """A closed loop on a connection of its own: asks again when answered, at most `per_s` times a second. A user with a
+        rate keeps it when refused; one without waits a moment after a refusal, or it would be a flood."""
         connection, due = self.connection(), clock()
 
         def again(outcome=OK):
@@ -109,7 +109,7 @@ class Clients:
         send()
 
     def arrive(self, gaps, act, until):
-        """Calls `act(due)` at instants that lie `gaps` apart, whatever the server does."""
+        """Calls `act(due)` at instants `gaps` apart, independently of the server."""
         due = clock()
 
         def fire():
@@ -125,7 +125,7 @@ class Clients:
     # The loop.
 
     def at(self, when, call):
-        """Calls back at an instant; what is returned can be given to `forget`."""
+        """Calls back at an instant; pass the result to `forget` to cancel it."""
         timer = [when, next(self.numbers), call]
         heapq.heappush(self.timers, timer)
         return timer
@@ -150,7 +150,7 @@ class Clients:
                     connection.ready(events)
 
     def drain(self):
-        """Until nothing is under way any more; time-outs see to it."""
+        """Runs until nothing is in flight any more; timeouts make sure that it ends."""
         self.run(over=lambda: self.under_way == 0)
 
     def _any(self):
@@ -185,7 +185,7 @@ class Connection:
         self.head, self.left = b"", None
         self.timer = self.clients.at(clock() + TIMEOUT_S, lambda: self._fail("timeout"))
         if self.failure:
-            # Not from inside of whoever asks: it may ask again.
+            # Not from inside the caller, because the callback may ask again.
             self.clients.at(clock(), lambda: self._end(self.failure))
         elif self.is_connected:
             self._send()
@@ -281,7 +281,7 @@ def apart(per_s):
 
 @contextlib.contextmanager
 def opened(clients, number, beforehand):
-    """So many connections, which are closed in the end. Those that are opened beforehand are waited for."""
+    """`number` connections, which are closed in the end. Waits for those that are opened beforehand."""
     connections = [clients.connection() for _ in range(number)]
     try:
         if beforehand:

@@ -1,7 +1,7 @@
-"""One cell: a fresh server on one CPU, a load from the other, and what both cores and the server say about it.
+"""One cell: a fresh server on one CPU, a load from the other, and the readings of both cores and the server.
 
-A cell never outlives its `with`: servers are stopped, and everything is killed by the kernel should this process die.
-Nothing here judges what was measured; `law.py` does.
+A cell never outlives its `with`: servers are stopped, and if this process dies, the kernel kills everything.
+Nothing here judges the results; `law.py` does.
 """
 
 import bisect
@@ -23,7 +23,7 @@ from servers import Failed
 
 PORT = 8080
 METRICS_PORT = 9090
-# As many as an open loop may ever have under way: those of a second and a half at 10 000 a second.
+# The most that an open loop may have in flight: a second and a half at 10 000 a second.
 OPEN_CONNECTIONS = 16384
 SOURCES = f"{netns.CLIENT_ADDRESSES[0]}-{netns.CLIENT_ADDRESSES[-1]}"
 READY_WITHIN_S = 10
@@ -33,7 +33,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A way to turn connections away: the server's flags, and how many connections with work it may have."""
+    """A way to refuse connections: the server's flags, and how many connections with work it may have."""
 
     name: str
     flags: tuple = ()
@@ -59,7 +59,7 @@ MECHANISMS = {one.name: one for one in (
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What the generator is asked for. Exactly one of `rate` (a second) and `connections` (a closed loop) counts."""
+    """The settings of the generator. Exactly one of `rate` (a second) and `connections` (a closed loop) is set."""
 
     path: str = "/work?us=1000"
     rate: float = 0
@@ -89,8 +89,8 @@ class Load:
 
 
 def in_network(options, measure):
-    """What `measure(options, network)` gives, with a network of its own; without one, says why and leaves."""
-    # The server's CPU is the server's: not even this process may take from it.
+    """The result of `measure(options, network)` in a network of its own; if there can be none, exits with the reason."""
+    # The server's CPU belongs to the server: this process must not use it.
     os.sched_setaffinity(0, {options.client_cpu})
     try:
         with netns.Network(options.server_cpu, options.client_cpu) as network:
@@ -107,7 +107,7 @@ class Lab:
 
     @contextlib.contextmanager
     def serving(self, flags, workers=1):
-        """A server of its own; yields a `Serving`; stops it whatever happens."""
+        """Starts a server; yields a `Serving`; always stops it."""
         command = [self.server, "--listen", f"{self.network.address}:{self.port}", "--metrics", f"127.0.0.1:{self.metrics_port}",
                    "--workers", workers, "--pin", "off", *flags]
         with tempfile.TemporaryFile() as stderr:
@@ -122,7 +122,7 @@ class Lab:
 
     @contextlib.contextmanager
     def loading(self, load):
-        """A load that runs meanwhile; yields it; it is over, or ended, afterwards."""
+        """Starts a load; yields it; ends it if it still runs afterwards."""
         running = Loading(self, load)
         try:
             yield running
@@ -130,17 +130,17 @@ class Lab:
             running.end()
 
     def chained(self, loads):
-        """Loads that follow each other without a gap; yields (the load, when it began, its report), when all are over."""
+        """Loads that follow each other without a gap; yields (the load, when it began, its report) when all have ended."""
         with contextlib.ExitStack() as stack:
             running = []
             for load in loads:
                 running.append((time.monotonic(), stack.enter_context(self.loading(load))))
-                # It is not waited for: what it sent last may still be under way when the next begins.
+                # Do not wait for it: its last requests may still be in flight when the next load begins.
                 time.sleep(load.warmup_s + load.seconds)
             yield from ((one.load, began, one.report()) for began, one in running)
 
     def measure(self, serving, load):
-        """The generator's report, and what the cores and the server's counters say of the time it measured."""
+        """The generator's report, and the readings of the cores and the server's counters for the same time."""
         with self.loading(load) as running:
             time.sleep(load.warmup_s)
             before = self._look(serving)
@@ -243,8 +243,8 @@ class Soak:
         self.process.stdout.close()
 
     def share(self, begin, end):
-        """The share of the time between two instants of CLOCK_MONOTONIC that something else had. Ask once the loop has had
-        a turn after the end: while it has none, there is nothing to tell."""
+        """The share of the time between two instants of CLOCK_MONOTONIC in which other work had the CPU. Ask only after the
+        loop has had a turn after the end: before that, nothing is known."""
         return (lost_at(self.points, end) - lost_at(self.points, begin)) / (end - begin)
 
     def _read(self):
@@ -265,7 +265,7 @@ def lost_at(points, at):
 
 
 def core_ticks(cpu):
-    """What one CPU has done since boot, in seconds, by kind."""
+    """The time of one CPU since boot, in seconds, by kind."""
     with open("/proc/stat") as file:
         line = next(line for line in file if line.startswith(f"cpu{cpu} "))
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

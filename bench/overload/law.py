@@ -22,12 +22,12 @@ def share(k, rho):
 
 
 def cost_us(idle_share, loaded_share, per_s):
-    """CPU time per event, from the shares of a core that were taken without and with so many a second."""
+    """CPU time per event, from the used shares of a core without and with `per_s` events a second."""
     return (loaded_share - idle_share) * 1e6 / per_s if per_s > 0 else None
 
 
 def median(values):
-    """The median of what is there, or None."""
+    """The median of the values that are not None, or None."""
     present = [value for value in values if value is not None]
     return statistics.median(present) if present else None
 
@@ -53,10 +53,10 @@ def smoothed(series, window_s):
 def converged_after(series, since, until, target, within=WITHIN):
     """Seconds from `since` to the first point that is within `within` of the target, if the mean from there to `until` is
     as well; None if there is none. Points are (second, value). A passing dip does not undo convergence, a wrong level
-    does; how much it swings is another question."""
+    does; `oscillation` measures how much it swings."""
     points = [(at, value) for at, value in series if since <= at < until]
     enough = (1 - within) * target
-    # From the end, so that the mean of what follows each point is at hand.
+    # From the end, so that the mean of the following points is known at each point.
     first, total = None, 0.0
     for count, (at, value) in enumerate(reversed(points), 1):
         total += value

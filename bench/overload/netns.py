@@ -1,8 +1,8 @@
 """A network of its own for an experiment: two namespaces, a cable between them, and each end's receive work on its own CPU.
 
-Both namespaces belong to a process that holds them and that reads from us: when we end, however we end, it does too, and
-the kernel takes the namespaces down with the cable, the settings, every firewall rule and every gate inside them.
-Nothing outside them is touched, so there is nothing to put back. Needs root, and says so.
+Both namespaces belong to a process that holds them and that reads from this one. When this process ends, in any way, the
+other ends too, and the kernel removes the namespaces with the cable, the settings, every firewall rule and every gate
+inside them. Nothing outside them is touched, so there is nothing to restore. Needs root, and says so.
 
     with netns.Network(server_cpu=0, client_cpu=1) as network:
         subprocess.Popen(network.inside("server", ["my-server", "--listen", f"{network.address}:8080"]))
@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 
-# Addresses for documentation (RFC 5737): in a namespace without a way out they cannot be anybody's.
+# Addresses for documentation (RFC 5737): no machine has them, and the namespaces have no route out.
 SERVER_ADDRESS = "192.0.2.1"
 # Each gives the client's ports once more.
 CLIENT_ADDRESSES = [f"192.0.2.{number}" for number in range(2, 10)]
@@ -23,8 +23,8 @@ READY_WITHIN_S = 10
 NEEDED = ("ip", "nsenter", "setpriv", "taskset", "unshare")
 CLONE_NEWNET = 0x40000000
 
-# A connection per request leaves a port behind for a minute each: the client gets nearly all there are and may take them
-# again, the server a backlog that is its own choice and not the kernel's.
+# A connection per request blocks a port for a minute each: the client gets nearly all ports and may use them again. The
+# server can choose its backlog, without the kernel's limit.
 SETTINGS = {
     "server": {"net.core.somaxconn": "65535", "net.ipv4.tcp_max_syn_backlog": "65535"},
     "client": {"net.ipv4.ip_local_port_range": "1024 65000", "net.ipv4.tcp_tw_reuse": "1"},

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Is anything refused that could have been answered? Bursts and waiting: what ordinary applications do, and no overload.
+"""Is anything refused that could have been answered? Bursts and waiting, as ordinary applications cause them without overload.
 
-Pages that ask for many things at once, long polls, event streams, a slow back end, arrivals at random moments, downloads,
-and one client with deadlines that nobody can keep. Each under the default settings, and beside it under `--shed none`.
-Nothing may be refused in any of them, so the exit status is 1 if anything was. Over loopback; needs no privilege.
+Pages that send many requests at once, long polls, event streams, a slow back end, random arrivals, downloads, and one
+client with deadlines that no server can meet. Each under the default settings, and also under `--shed none`. Nothing may
+be refused in any of them, so the exit status is 1 if anything was. Over loopback; needs no privilege.
 """
 
 import dataclasses
@@ -36,9 +36,9 @@ examples:
 
 SHEDS = {"default": (), "none": ("--shed", "none")}
 LIMIT, RATIO, NEEDED = "http_scaling_connection_limit", "http_scaling_demand_ratio", "http_scaling_needs_scaleout"
-# What the server made of this machine, with the reasons.
+# The mechanisms that the server chose on this machine, with the reasons.
 PARTS = ("highwater_gate_info", "highwater_transport_info", "highwater_limiter_info")
-# Signals are smoothed: what a cell did is not seen in them before.
+# Signals are smoothed: the effect of a cell shows only after this time.
 SETTLE_S = 0.6
 # Connections of the largest cells, and some for the rest of this process. The server inherits the bound.
 DESCRIPTORS = 5_500
@@ -118,7 +118,7 @@ def pages(clients, requests, work_ms, repeats):
 
 
 def polls(clients, number, per_s, wait_ms, hold_s):
-    """Long polls: each waits for news that do not come, and asks again. Beside them, quick requests."""
+    """Long polls: each waits for news that never come, and asks again. Beside them, quick requests."""
     until = clock() + number / per_s + hold_s
     quick_requests(clients, until)
     grow(clients, number, per_s, lambda: clients.user("long polls", f"/sleep?ms={wait_ms}", until))
@@ -319,7 +319,7 @@ def measure(options):
                 progress.step(f"{cell.scenario} {cell.case}, {cell.workers} workers, {shed}")
         progress.end()
     except KeyboardInterrupt:
-        print("\ninterrupted: reporting what there is", file=sys.stderr)
+        print("\ninterrupted: reporting the rows so far", file=sys.stderr)
     return run.head, run.rows
 
 
@@ -332,8 +332,8 @@ def allow_descriptors():
 
 
 def one_capacity(options, lab):
-    """How many cores' worth of nominal work one worker does: less than one, by what a request costs besides. Measured on a
-    server of its own, because saturation is what the others are not to see."""
+    """How many cores' worth of nominal work one worker does: less than one, because a request also has other costs. Measured
+    on a separate server, because this measurement saturates it."""
     seconds, us, rates = 1.0, round(mean_us()), []
     with exclusive(options.lock), lab.serving(SHEDS["none"]), Clients(lab.network.address, lab.port) as clients:
         for attempt in range(3):
@@ -372,13 +372,13 @@ def one_row(options, lab, cell, shed):
 
 
 def spent_s(serving):
-    """Now; and CPU seconds: the server's, ours, and everybody's on this machine."""
-    everybody = sum(map(cpu_busy_s, range(os.cpu_count())))
-    return clock(), on_cpu_ns([serving.process.pid]) / 1e9, time.process_time(), everybody
+    """Now; and CPU seconds: of the server, of this process, and of the whole machine."""
+    machine_s = sum(map(cpu_busy_s, range(os.cpu_count())))
+    return clock(), on_cpu_ns([serving.process.pid]) / 1e9, time.process_time(), machine_s
 
 
 def rejections(metrics):
-    """What the server says that it turned away: {(layer, reason) as labels: how many}."""
+    """The server's count of refusals: {(layer, reason) as labels: how many}."""
     return {name.partition("{")[2].rstrip("}"): value for name, value in metrics.items()
             if name.startswith("http_rejections_total{") and value}
 

@@ -1,6 +1,6 @@
-"""Where an experiment's rows go: appended as they come, and kept as one evidence file at the end.
+"""Stores an experiment's rows: appends each one when it is measured, and writes one evidence file at the end.
 
-A row is a dictionary with at least `experiment`. The head says what a reader needs to know about how the rows came to be.
+A row is a dictionary with at least `experiment`. The head describes how the rows were measured.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def parser(description, epilog):
 
 
 def check(made, options):
-    """What argparse cannot know: refused with the remedy."""
+    """Checks what argparse cannot check; an error names the remedy."""
     if options.name and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", options.name):
         made.error(f"--name {options.name!r}: lower-case letters, digits, dots and dashes")
     for flag, cpu in (("--server-cpu", options.server_cpu), ("--client-cpu", options.client_cpu)):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""When a server says that it needs another beside it: how soon after overload begins, and whether ever without it.
+"""When does a server ask to be scaled out: how soon after an overload begins, and ever without one?
 
 Each run is a fresh server with its default settings: half of its capacity at first, then the load in question. The signals
 are read four times a second, as an autoscaler would read them. 80 % of capacity is held for ten minutes: no alarm is
@@ -27,7 +27,7 @@ examples:
 """
 
 LOADS = (0.5, 0.8, 1.0, 2.0, 10.0)
-# Held long, because an alarm here would buy a machine that nobody needs.
+# Held long, because an alarm here would add a machine without need.
 CALM = 0.8
 BEFORE = 0.5
 RATIO, NEEDED = "http_scaling_demand_ratio", "http_scaling_needs_scaleout"
@@ -72,7 +72,7 @@ def measure(options, network):
             progress.step(f"{k:g}x")
         progress.end()
     except KeyboardInterrupt:
-        print("\ninterrupted: reporting what there is", file=sys.stderr)
+        print("\ninterrupted: reporting the rows so far", file=sys.stderr)
     return run.head, run.rows
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of its peak a server keeps when 1, 2, 5 and 10 times as much comes as it can serve, by what turns the rest away.
+"""How much of its peak a server keeps at 1, 2, 5 and 10 times its capacity, for each mechanism that refuses the rest.
 
 Every cell has a fresh server on one CPU, with the kernel's receive work for it, and the load on the other CPU. Cells of a
 round run in random order; capacity and the cost of a refusal are measured in every round among them, so that each figure
@@ -38,7 +38,7 @@ LOADS = (1, 2, 5, 10)
 CLIENTS = (64, 500, 1200, 2000, 4000)
 LIMITS = (2, 8, 32, 128, 180, 256, 1024)
 SWEEP_LOAD = 5
-# The request queue hides what a wrong limit does. With a target beyond all deadlines there is none in effect.
+# The request queue hides the effect of a wrong limit. A target beyond all deadlines switches the queue off.
 SWEEPS = {"with its queue": (), "without a queue": ("--queue-target", "10s")}
 # Few enough that none waits long, enough that the server never waits for the client.
 CAPACITY_CONNECTIONS = 8
@@ -57,8 +57,8 @@ OVERHEAD_SHAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One measurement: what is in front of the server, and what comes. In the open loop the rate of the load is `k` times
-    what the very server can serve; elsewhere it is what the plan says."""
+    """One measurement: the mechanism in front of the server, and the load. In the open loop the rate of the load is `k`
+    times what the same server can serve; elsewhere the plan says it."""
 
     section: str
     mechanism: str
@@ -193,7 +193,7 @@ def measure(options, network):
                 progress.step(f"round {number + 1}/{len(rounds)} {cell.name()}")
         progress.end()
     except KeyboardInterrupt:
-        print("\ninterrupted: reporting what there is", file=sys.stderr)
+        print("\ninterrupted: reporting the rows so far", file=sys.stderr)
     return run.head, run.rows
 
 
@@ -223,8 +223,8 @@ def one_row(options, lab, cell, number):
 
 
 def measure_beside_peak(lab, serving, load):
-    """A measurement between two of what this very server, on this core as it now is, can serve: speeds drift by some percent
-    from one process and minute to the next. `load.rate` comes as a multiple of that."""
+    """A measurement between two measurements of what the same server can serve at that time: speeds drift by some percent
+    from one process and minute to the next. `load.rate` is a multiple of that."""
     peak = dataclasses.replace(load, rate=0, connections=PEAK_CONNECTIONS, warmup_s=0.2, seconds=1.0)
     before = lab.measure(serving, peak)["load"]["goodput_per_s"]
     load = dataclasses.replace(load, rate=load.rate * before)
@@ -234,14 +234,14 @@ def measure_beside_peak(lab, serving, load):
 
 
 def measure_refusal(lab, serving, load):
-    """With the one place taken, everything that comes is refused; what that takes from the CPU is counted."""
+    """With the only place taken, every connection is refused; measures the CPU time that this takes."""
     with lab.network.connect("client", 8080, lab.network.address) as holder:
         holder.sendall(b"GET /sleep?ms=60000 HTTP/1.1\r\nHost: server\r\n\r\n")
         return measure_lost(lab, serving, load)
 
 
 def measure_lost(lab, serving, load):
-    """A measurement with the share of the server's CPU that it took, told by a loop with the lowest priority."""
+    """A measurement with the share of the server's CPU that it took, measured by a loop with the lowest priority."""
     with Soak(lab.network) as soak:
         idle_from = time.monotonic() + 0.3
         time.sleep(0.8)

@@ -1,6 +1,6 @@
-"""What the rows of `stress.py` say: medians over the rounds, each beside what the law allows, as data and as text.
+"""The results of `stress.py`: medians over the rounds, each beside what the law allows, as data and as text.
 
-In the open loop a row brings the peak of its own server along, measured before and after it.
+In the open loop a row contains the peak of its own server, measured before and after it.
 
 Pure: rows in, dictionaries and text out. A row counts unless it failed; a row whose load was itself the bottleneck counts
 and is warned of, because it can only make a server look worse.
@@ -11,9 +11,9 @@ import collections
 import law
 import stats
 
-# The promise: no further below the law than this share of peak.
+# The requirement: no further below the law than this share of the peak.
 LAW_TOLERANCE = 0.03
-# A server without protection still answers the dead when its load has gone: what it serves then is not its peak.
+# A server without protection still answers abandoned requests when its load has ended: that rate is not its peak.
 AFTER_MIN = 0.8
 
 
@@ -70,7 +70,7 @@ def refusal_costs(rows):
 
 
 def refused_per_s(row):
-    """Nothing but refusals reaches that cell: whatever was sent and not answered well was refused."""
+    """That cell contains only refusals: every request without a good answer was refused."""
     load = row["load"]
     return (load["sent"] - load["ok"]) / row["asked"]["seconds"]
 
@@ -81,7 +81,7 @@ def figures(key, rows, peak):
     goodput = middle(lambda row: row["load"]["goodput_per_s"])
     return {
         **key, "rounds": len(rows), "goodput_per_s": goodput, "share": goodput / peak if peak else None,
-        # As the server counts: it also answers those who have long given up.
+        # By the server's count: it also answers clients that have given up long before.
         "answered_per_s": middle(lambda row: row["counted"].get("http_requests_total", 0) / row["span_s"]),
         "p50_ms": middle(lambda row: row["load"]["p50_us"] / 1e3), "p99_ms": middle(lambda row: row["load"]["p99_us"] / 1e3),
         "p999_ms": middle(lambda row: row["load"]["p999_us"] / 1e3),
@@ -93,7 +93,7 @@ def figures(key, rows, peak):
 
 
 def own_peak(row):
-    """What the row's own server could serve: before the load, and after it if it was any use then."""
+    """What the row's own server could serve: before the load, and after it if that measurement is usable."""
     before, after = row["peaks_per_s"]
     return (before + after) / 2 if after > AFTER_MIN * before else before
 
@@ -140,13 +140,13 @@ def gate(row):
 
 
 def failures(rows):
-    """How often which mechanism failed, and what it said."""
+    """How often each mechanism failed, and its message."""
     failed = collections.Counter((row["mechanism"], row["error"]) for row in rows if "error" in row)
     return [{"mechanism": mechanism, "error": error, "times": times} for (mechanism, error), times in failed.items()]
 
 
 def warnings(rows):
-    """Cells in which the generator says that the figures are about itself."""
+    """Cells in which the generator reports that it was the bottleneck."""
     slow = [row for row in rows if row["load"].get("bottlenecks")]
     if not slow:
         return []

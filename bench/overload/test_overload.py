@@ -211,7 +211,7 @@ def waited(shed="default", groups=None, rejections=None, **fields):
 
 
 class Patience(unittest.TestCase):
-    """Purpose: whatever is no 200 was refused, in whichever way, and a refusal under `--shed none` is not held against the default."""
+    """Purpose: every outcome but a 200 counts as a refusal, and a refusal under `--shed none` does not count against the default."""
 
     def test_all_answered(self):
         derived = waiting.derive([waited(), waited("none", {"page": {"ok": 5, "503": 1}})])
@@ -231,7 +231,7 @@ class Patience(unittest.TestCase):
         both = waited(groups={"page": {"ok": 3, "refused": 3}}, rejections=dropped)
         self.assertEqual(waiting.derive([both])["refused_by_default"], 3)
 
-    def test_deadlines_that_nobody_can_keep_are_refused_rightly(self):
+    def test_impossible_deadlines_are_refused_rightly(self):
         rows = [waited(groups={"others": {"ok": 60}, waiting.HOSTILE: {"503": 990}}, rejections={'layer="queue",reason="deadline"': 990.0})]
         derived = waiting.derive(rows)
         self.assertEqual((derived["refused_by_default"], derived["asked_by_default"]), (0, 60))
@@ -265,7 +265,7 @@ class Patience(unittest.TestCase):
 
 
 class Waiting(unittest.TestCase):
-    """Purpose: a client that takes a refusal for an answer would prove anything: each end of a request has its own outcome."""
+    """Purpose: each end of a request has its own outcome; a client that took a refusal for an answer would prove nothing."""
 
     ANSWERS = {
         "ok": [b"HTTP/1.1 200 OK\r\nContent-", b"Length: 4\r\n\r\nab", b"cd"],
@@ -296,18 +296,18 @@ class Waiting(unittest.TestCase):
             self.clients.drain()
             self.assertEqual(dict(self.clients.tallies[outcome].outcomes), {outcome: 1})
 
-    def test_nobody_listens(self):
+    def test_a_refused_connection(self):
         with socket.create_server(("127.0.0.1", 0)) as gone:
             target = gone.getsockname()
-        with clients.Clients(*target) as nobody:
-            nobody.ask("any", "/", on=nobody.connection())
-            nobody.drain()
-            self.assertEqual(dict(nobody.tallies["any"].outcomes), {"refused": 1})
+        with clients.Clients(*target) as refused:
+            refused.ask("any", "/", on=refused.connection())
+            refused.drain()
+            self.assertEqual(dict(refused.tallies["any"].outcomes), {"refused": 1})
 
     def test_no_answer(self):
         real, clients.TIMEOUT_S = clients.TIMEOUT_S, 0.05
         self.addCleanup(setattr, clients, "TIMEOUT_S", real)
-        # It is in the backlog, and nobody accepts it.
+        # It is in the backlog, and no server accepts it.
         self.clients.ask("any", "/")
         self.clients.drain()
         self.assertEqual(dict(self.clients.tallies["any"].outcomes), {"timeout": 1})
@@ -353,7 +353,7 @@ class Charts(unittest.TestCase):
 
 
 class Cells(unittest.TestCase):
-    """Purpose: what is asked of the generator and the server is what the experiment says."""
+    """Purpose: the generator and the server get the settings of the experiment."""
 
     def options(self, **fields):
         return argparse.Namespace(**{"sections": ("open",), "mechanisms": ("none", "accept"), "rounds": 3, "work_us": 1000, "seconds": 4.0,
@@ -406,7 +406,7 @@ class Records(unittest.TestCase):
 
 
 class Network(unittest.TestCase):
-    """Purpose: whoever may not have a network of its own is told what to do."""
+    """Purpose: without the privilege for a network of its own, the message says what to do."""
 
     def test_root(self):
         if os.geteuid() != 0:

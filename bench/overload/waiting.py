@@ -1,4 +1,4 @@
-"""What the rows of `patience.py` say: what was refused under the default settings, beside `--shed none`, as data and as text.
+"""The results of `patience.py`: refusals under the default settings, beside `--shed none`, as data and as text.
 
 Pure: rows in, dictionaries and text out.
 """
@@ -8,9 +8,9 @@ import json
 import run
 from clients import OK
 
-# The requests whose refusal is right: their clients gave them no time at all.
+# The requests that are rightly refused: their clients gave them no time at all.
 HOSTILE = "hostile"
-# Of a core. What takes more beside a cell makes it slower, and may itself be the overload.
+# In cores. Other work that takes more makes a cell slower, and may itself be the overload.
 OTHERS_MAX = 0.25
 # What the server counts when it refuses these. It is right as well.
 NO_TIME = 'reason="deadline"'
@@ -50,8 +50,8 @@ def derive(rows):
 
 
 def judge(row):
-    """One cell. What the clients were refused, and what the server says that it turned away: an attempt to connect that is
-    dropped and comes again is only in the latter."""
+    """One cell: the refusals that the clients saw, and those that the server counted. A dropped attempt to connect that is
+    repeated is only in the latter."""
     groups = {kind: {"asked": group["asked"], "refused": refused(group), "outcomes": group["outcomes"],
                      "slowest_ms": group["slowest_ms"]} for kind, group in row["groups"].items()}
     fair = [group for kind, group in groups.items() if kind != HOSTILE]
@@ -110,7 +110,7 @@ def signals(one):
 
 
 def outcomes(one):
-    """What became of the fair requests that got no 200."""
+    """The outcomes of the fair requests that got no 200."""
     found = [f"{kind}: {times} {outcome}" for kind, group in one["groups"].items() if kind != HOSTILE
              for outcome, times in group["outcomes"].items() if outcome != OK]
     return ", ".join(found) or "nothing"

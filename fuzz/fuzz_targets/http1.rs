@@ -6,12 +6,16 @@
 //! write_fuzz_seeds`.
 #![no_main]
 
+mod pieces;
+
 use core::time::Duration;
 
 use highwater_core::driver::Then;
-use highwater_core::http1::{Body, BodyPlan, Connection, Expired, Limits, Next, Payload, Scratch};
+use highwater_core::http::{Body, BodyPlan, Limits, Payload};
+use highwater_core::http1::{Connection, Expired, Next, Scratch};
 use highwater_core::time::Instant;
 use libfuzzer_sys::fuzz_target;
+use pieces::Pieces;
 
 const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
 
@@ -42,27 +46,6 @@ fn tight_limits() -> Limits {
         output_max: 150,
         requests_max: 5,
         ..Limits::default()
-    }
-}
-
-/// `rest` in pieces of random sizes.
-struct Pieces<'w> {
-    rest: &'w [u8],
-    state: u64,
-}
-
-impl<'w> Iterator for Pieces<'w> {
-    type Item = &'w [u8];
-
-    fn next(&mut self) -> Option<&'w [u8]> {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let most = 1 << ((self.state >> 8) % 10);
-        let len = (1 + (self.state >> 32) as usize % most).min(self.rest.len());
-        let (piece, rest) = self.rest.split_at(len);
-        self.rest = rest;
-        (len > 0).then_some(piece)
     }
 }
 
@@ -131,6 +114,10 @@ fn serve(
         }
         Next::Body(piece) => {
             run.handed.extend_from_slice(piece);
+            return true;
+        }
+        Next::Trailers(fields) => {
+            run.handed.extend_from_slice(format!("\n{fields:?}\n").as_bytes());
             return true;
         }
         Next::BodyEnd => (200, "all"),

@@ -2,7 +2,7 @@
 # postgres.sh start|stop|url: a private Postgres server for tests, on loopback, its data under target/services.
 #
 # start  installs Postgres if it is missing (apt, as root), starts it, and prints its URL. If a server that
-#        knows our user already answers on the port, that one is used.
+#        accepts our user already answers on the port, that one is used.
 # stop   stops the server that start started; its data stays.
 # url    prints the URL.
 #
@@ -31,7 +31,7 @@ install_postgres() {
   [ "$(id -u)" = 0 ] || fail "Postgres is not installed and we are not root; install it with: sudo apt-get install postgresql"
   command -v apt-get >/dev/null || fail "Postgres is not installed and there is no apt-get; install its server package"
   export DEBIAN_FRONTEND=noninteractive
-  # Without this the package would start a server of its own.
+  # Without this the package would start its own server.
   mkdir -p /etc/postgresql-common
   grep -qs '^create_main_cluster' /etc/postgresql-common/createcluster.conf ||
     echo 'create_main_cluster = false' >>/etc/postgresql-common/createcluster.conf
@@ -51,7 +51,7 @@ psql_admin() {
   "$bin/psql" -qAtX -h 127.0.0.1 -p "$port" -U highwater -d postgres "$@"
 }
 
-# The server's user has to reach its data, whose parents may be somebody else's.
+# The server's user must be able to reach its data, although other users may own the parent folders.
 choose_data() {
   mkdir -p "$dir"
   if [ "$(id -u)" = 0 ]; then

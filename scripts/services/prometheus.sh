@@ -2,13 +2,13 @@
 # prometheus.sh start|stop|url: a private Prometheus for tests, on loopback, its data under target/services.
 #
 # start CONFIG  installs Prometheus if it is missing (apt, as root), starts it with CONFIG, waits until it is ready,
-#               and prints its URL. A Prometheus of ours that runs already is stopped first: it had another CONFIG.
+#               and prints its URL. If this script's Prometheus runs already, it is stopped first: it had another CONFIG.
 # stop          stops it.
 # url           prints the URL.
 #
 # Settings: HW_PROMETHEUS_PORT (29090), HW_SERVICES_DIR (target/services in this repository).
-# What it has scraped is thrown away with every start. Nobody may be left to stop it (a test that was killed), so it
-# stops by itself after HW_PROMETHEUS_LIFE (1h).
+# Every start deletes the scraped data. A test that is killed cannot stop it, so it stops by itself after
+# HW_PROMETHEUS_LIFE (1h).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -32,7 +32,7 @@ install_prometheus() {
 running() {
   local pid
   pid=$(cat "$dir/pid" 2>/dev/null) || return 1
-  # A process id is used again; the command line is ours alone.
+  # A process id can be used again; the command line is unique.
   tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "--storage.tsdb.path=$dir/data" || return 1
   echo "$pid"
 }

@@ -27,7 +27,7 @@ fn every_query_asks_for_what_exists() {
     expressions::parse("dashboard", &queries);
     let page = server().metrics_page();
     for query in &queries {
-        assert!(!query.contains('$'), "a variable that nobody puts in: {query}");
+        assert!(!query.contains('$'), "an undefined variable: {query}");
         let strangers = expressions::strangers(&expressions::names(query), &page);
         assert!(strangers.is_empty(), "{strangers:?} is no metric of ours: {query}");
     }

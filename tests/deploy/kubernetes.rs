@@ -163,10 +163,10 @@ fn manifests_fit_together() {
     for rule in policy["spec"]["ingress"].as_array().expect("rules") {
         let ports = rule["ports"].as_array().expect("a rule without ports opens all of them");
         assert!(ports.iter().all(|port| has_port(&port["port"])), "{rule}");
-        // What is open to anybody is the service, and nothing else.
+        // Only the service is open to all clients.
         let opens_metrics = ports.iter().any(|port| port["port"] == "metrics");
-        let is_for_anybody = rule["from"].as_array().is_none_or(|from| from.is_empty());
-        assert_eq!(opens_metrics, !is_for_anybody, "{rule}");
+        let is_for_all = rule["from"].as_array().is_none_or(|from| from.is_empty());
+        assert_eq!(opens_metrics, !is_for_all, "{rule}");
     }
     for (file, document) in all() {
         let target = &document["spec"]["scaleTargetRef"]["name"];

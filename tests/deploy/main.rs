@@ -1,4 +1,4 @@
-//! Do the files under `deploy` mean to their tools what they mean to us?
+//! Do the tools read the files under `deploy` as intended?
 //!
 //! Each is read by the tool it is for, or by the schema of that tool, and what it names (metrics,
 //! ports, flags, objects) is looked up where it is defined: on a running server's page, in the

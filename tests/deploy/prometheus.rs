@@ -19,7 +19,7 @@ fn the_rules_do_what_they_say() {
     promtool(&["test", "rules", "highwater.test.yml"]);
 }
 
-/// Purpose: an alert without a test would be one nobody has ever seen fire.
+/// Purpose: without a test, an alert would never have been seen to fire.
 #[test]
 fn every_alert_is_tested() {
     let tests = read("prometheus/highwater.test.yml");
@@ -160,7 +160,7 @@ impl Drop for Prometheus {
     fn drop(&mut self) {
         Self::script(self.port, &["stop"]);
         let services = source::root().join("target/services");
-        // What it leaves is of no use to anybody, and no harm either.
+        // Its data directory is useless afterwards, and harmless.
         let _ = fs::remove_dir_all(services.join(format!("prometheus-{}", self.port)));
         let _ = fs::remove_file(services.join(format!("prometheus-{}.lock", self.port)));
     }

@@ -1,6 +1,6 @@
-//! Slowness: every deadline, by default settings, to the second.
+//! Slow clients: every deadline, with default settings. Real time is the subject here.
 //!
-//! All of it happens at once, since nothing shortens waiting for a minute.
+//! All cases run at once, because nothing can shorten a wait of a minute.
 
 use std::io::Write;
 use std::thread;
@@ -25,8 +25,9 @@ const NON_READER_KIB_MAX: u64 = 256;
 /// Is slow in one way, and says what came of it.
 type Check = fn(&Process) -> String;
 
-/// Purpose: by default no client can hold a connection by being slow: each way ends at its deadline,
-/// with an answer if a request had begun, and none of them ends what is slow but moving.
+/// Purpose: by default no client can hold a connection by being slow: each way ends at its
+/// deadline, with an answer if a request had begun. Clients that are slow but make progress are not
+/// disconnected.
 #[test]
 fn by_default() {
     let servers: Vec<(Transport, Process)> =
@@ -59,8 +60,8 @@ fn by_default() {
     });
 }
 
-/// Purpose: a client that never reads is reset when the write timeout has passed since it last took
-/// something, and its answer is not buffered for it, be it shared or made on the way.
+/// Purpose: a client that never reads is reset when the write timeout has passed since it last
+/// read, and its answer is not buffered, whether it is shared or generated while it is sent.
 #[test]
 fn never_reads() {
     thread::scope(|scope| {
@@ -72,9 +73,9 @@ fn never_reads() {
     });
 }
 
-/// Purpose: no deadline waits for a longer one that was set before it: an idle connection ends at its
-/// own timeout although the answer before it had longer to be taken, and a refused client that stays
-/// is lingered for no longer than two seconds.
+/// Purpose: no deadline waits for a longer one that was set before it: an idle connection ends at
+/// its own timeout although the answer before it had more time, and a refused client that stays
+/// connected is lingered for no longer than two seconds.
 #[test]
 fn shorter_than_the_write_timeout() {
     thread::scope(|scope| {
@@ -152,7 +153,7 @@ fn second_head_stalls(server: &Process) -> String {
 
 fn silence(server: &Process) -> String {
     let (mut client, begun) = connect(server);
-    assert!(client.is_closed_in_silence(), "nobody asked, so nobody is to be told");
+    assert!(client.is_closed_in_silence(), "no request was sent, so no answer is expected");
     check(begun, 10.0)
 }
 
@@ -233,7 +234,7 @@ fn steady_body(server: &Process) -> String {
 fn never_reads_over(transport: Transport, path: &str) {
     let server = transport.serve(&["--write-timeout", "10s"]);
     server.warm_up();
-    // The shared content is made by the first who asks.
+    // The first request makes the shared content.
     assert_eq!(server.connect().get(path).content.len(), 50_000_000);
     let before = server.resident_kib();
     let mut clients = Vec::new();

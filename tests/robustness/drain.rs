@@ -1,4 +1,4 @@
-//! Ending: what a signal to stop does to those who are being served.
+//! Stopping: the effect of a stop signal on connected clients.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::{Transport, on_both_transports};
 
 on_both_transports!(
     no_answer_is_lost,
-    everybody_gets_his_due,
+    every_client_is_answered,
     hung_handlers_are_cut,
     a_second_signal_ends_the_drain,
     endless_streams_are_cut,
@@ -20,7 +20,7 @@ on_both_transports!(
     idle_servers_end,
 );
 
-/// Purpose: SIGTERM under load loses no answer: whoever was let in and asked is answered in full.
+/// Purpose: SIGTERM under load loses no answer: every accepted request is answered in full.
 fn no_answer_is_lost(transport: Transport) {
     for signal in ["TERM", "INT"] {
         let mut server = transport.serve(&[]);
@@ -75,9 +75,9 @@ fn keep_alive(address: std::net::SocketAddr, answered: &AtomicU64, lost: &Atomic
     }
 }
 
-/// Asks on ever new connections until they are refused. Whoever stands in the listen queue, or is still
-/// shaking hands, in the moment in which the kernel closes it is reset: nobody has let him in, and a
-/// server cannot tell the kernel to finish first.
+/// Sends requests on ever new connections until they are refused. A connection that is in the
+/// listen queue, or still in its handshake, when the kernel closes the listener is reset: the
+/// server has not accepted it, and a server cannot tell the kernel to finish first.
 fn one_each(
     address: std::net::SocketAddr,
     answered: &AtomicU64,
@@ -107,9 +107,9 @@ fn one_each(
     }
 }
 
-/// Purpose: after SIGTERM the listener is closed at once, idle connections before the slow
-/// handlers that take their time are waited for, whatever their kind.
-fn everybody_gets_his_due(transport: Transport) {
+/// Purpose: after SIGTERM the listener is closed at once, and idle connections are closed before
+/// the server waits for slow handlers of every kind.
+fn every_client_is_answered(transport: Transport) {
     let mut server = transport.serve(&[]);
     let mut idle = server.connect();
     assert_eq!(idle.get("/").status, 200);
@@ -157,7 +157,7 @@ fn everybody_gets_his_due(transport: Transport) {
     );
 }
 
-/// Purpose: what has not ended by the drain timeout is cut; the process ends all the same, with 0.
+/// Purpose: connections still open at the drain timeout are cut; the process still ends with 0.
 fn hung_handlers_are_cut(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "2s"]);
     let mut hung: Vec<Client> = ["/wait?ms=60000", "/block?ms=60000", "/wait-detached?ms=60000"]
@@ -191,8 +191,7 @@ fn listener(server: &highwater_tests::process::Process) -> Client {
     client
 }
 
-/// Purpose: whoever loses patience with a drain and says so a second time is heard at once; the
-/// process still ends with 0.
+/// Purpose: a second signal ends a drain at once; the process still ends with 0.
 fn a_second_signal_ends_the_drain(transport: Transport) {
     for second in ["TERM", "INT", "QUIT"] {
         let mut server = transport.serve(&["--drain-timeout", "30s"]);
@@ -213,8 +212,8 @@ fn a_second_signal_ends_the_drain(transport: Transport) {
     }
 }
 
-/// Purpose: an answer without an end does not keep a server from ending: it is cut at the drain
-/// timeout, and the process ends with 0.
+/// Purpose: an endless answer does not keep a server from ending: it is cut at the drain timeout,
+/// and the process ends with 0.
 fn endless_streams_are_cut(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "1s"]);
     let mut streams: Vec<Client> = (0..10).map(|_| listener(&server)).collect();
@@ -229,8 +228,8 @@ fn endless_streams_are_cut(transport: Transport) {
     }
 }
 
-/// Purpose: an answer without an end whose handler asks whether the server drains ends in order, and the
-/// server with it, long before the drain timeout.
+/// Purpose: an endless answer whose handler asks whether the server drains ends in order, and so
+/// does the server, long before the drain timeout.
 fn endless_streams_are_told(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "30s"]);
     let mut streams: Vec<Client> = (0..10)
@@ -253,7 +252,7 @@ fn endless_streams_are_told(transport: Transport) {
     assert!(begun.elapsed() < Duration::from_secs(2), "ended after {:?}", begun.elapsed());
 }
 
-/// Purpose: SIGQUIT ends at once, with 0.
+/// Purpose: SIGQUIT ends the process at once, with 0.
 fn quit_does_not_wait(transport: Transport) {
     let mut server = transport.serve(&[]);
     let mut waiting = server.connect();
@@ -264,8 +263,8 @@ fn quit_does_not_wait(transport: Transport) {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Purpose: a server that nobody uses, or of which only idle connections are open, ends within a
-/// second: it waits for nobody it owes nothing.
+/// Purpose: a server without clients, or with only idle connections, ends within a second: it does
+/// not wait for connections that it owes no answer.
 fn idle_servers_end(transport: Transport) {
     for count in [0, 10] {
         let mut server = transport.serve(&[]);

@@ -1,4 +1,4 @@
-//! Clients that go, with or without a word, and servers that stood still meanwhile.
+//! Clients that disconnect, with or without closing, and servers that stood still in the meantime.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ on_both_transports!(
     pipelined_behind_streams,
     unwanted_bodies_that_came_with_the_head,
     keep_alive_probes,
-    a_stopped_process_blames_nobody,
+    a_stopped_process_disconnects_no_client,
 );
 
 /// Far from a bound of five seconds, and far from none.
@@ -27,7 +27,7 @@ fn post(path: &str, length: usize) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into_bytes()
 }
 
-fn has_nobody(server: &Process) -> bool {
+fn has_no_clients(server: &Process) -> bool {
     server.metric("http_connections_active") == 0.0
 }
 
@@ -44,8 +44,8 @@ fn until_begun(server: &Process, count: usize) {
     assert!(eventually(AT_ONCE, || counts().starts_with(&begun)), "{}", counts());
 }
 
-/// Purpose: a client that resets its connection is noticed at once while its handler waits, its upload
-/// is paused, its stream is silent, and with 100 KiB pipelined behind its request or none.
+/// Purpose: a client that resets its connection is noticed at once while its handler waits, its
+/// upload is paused, or its stream is silent, with 100 KiB pipelined behind its request or none.
 fn resets_are_noticed_at_once(transport: Transport) {
     let server = transport.serve(&[]);
     let pipelined = [get("/wait?ms=60000"), get("/").repeat(4000)].concat();
@@ -73,22 +73,23 @@ fn resets_are_noticed_at_once(transport: Transport) {
         let dropped = format!("dropped {}", round + 1);
         let counts = || server.connect().get("/counts").text();
         assert!(eventually(AT_ONCE, || counts().ends_with(&dropped)), "{name}: {}", counts());
-        assert!(eventually(AT_ONCE, || has_nobody(&server)), "{name}");
+        assert!(eventually(AT_ONCE, || has_no_clients(&server)), "{name}");
     }
 }
 
-/// Purpose: of a hundred tabs that are closed while their handlers wait nothing is left after the time
-/// for half-closed clients: no handler, no connection, no descriptor; and the metrics say why.
+/// Purpose: after a hundred tabs are closed while their handlers wait, nothing is left when the
+/// half-closed timeout has passed: no handler, no connection, no descriptor; and the metrics say
+/// why.
 fn closed_tabs_leave_nothing_behind(transport: Transport) {
     let server = transport.serve(&["--half-closed-timeout", "1s"]);
     server.connect().get("/");
-    assert!(eventually(AT_ONCE, || has_nobody(&server)));
+    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
     let before = server.descriptors();
     let paths = ["/wait?ms=60000", "/quiet"];
     let tabs: Vec<Client> = (0..100).map(|number| ask(&server, &get(paths[number % 2]))).collect();
     until_begun(&server, 100);
     drop(tabs);
-    assert!(eventually(Duration::from_secs(4), || has_nobody(&server)));
+    assert!(eventually(Duration::from_secs(4), || has_no_clients(&server)));
     let counts = server.connect().get("/counts").text();
     assert_eq!(counts, "begun 100 finished 0 dropped 100");
     assert!(eventually(AT_ONCE, || server.descriptors() <= before), "{}", server.descriptors());
@@ -96,8 +97,8 @@ fn closed_tabs_leave_nothing_behind(transport: Transport) {
     assert_eq!(server.metric("http_timeouts_total{kind=\"half_closed\"}"), 50.0);
 }
 
-/// Purpose: a client that has finished sending is answered all the same, if its answer comes within the
-/// time for half-closed clients; the time counts from the last thing that moved.
+/// Purpose: a client that has finished sending is still answered, if its answer comes within the
+/// half-closed timeout; the time counts from the last progress.
 fn half_closed_clients_are_bounded(transport: Transport) {
     let server = transport.serve(&["--half-closed-timeout", "1s"]);
     for path in ["/wait?ms=300", "/block?ms=300"] {
@@ -125,15 +126,15 @@ fn half_closed_clients_are_bounded(transport: Transport) {
     }
 }
 
-/// Purpose: an event stream ends at once when its client closes: 56 of them, one after the other, leave
-/// room for newcomers in a server with 120 descriptors.
+/// Purpose: an event stream ends at once when its client closes: 56 of them, one after the other,
+/// leave room for new clients in a server with 120 descriptors.
 fn event_streams_end_with_their_clients(transport: Transport) {
     let server = transport.serve_within(Some(120), &[]);
     for _ in 0..56 {
         let mut client = ask(&server, &get("/events"));
         assert!(client.hear().expect("the first event"));
     }
-    assert!(eventually(AT_ONCE, || has_nobody(&server)));
+    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
     assert_eq!(server.connect().get("/counts").text(), "begun 56 finished 0 dropped 56");
     // One that finishes before it is answered hears what there is.
     let mut client = ask(&server, &get("/events"));
@@ -151,7 +152,7 @@ fn deaf_protocols_end_with_their_clients(transport: Transport) {
         let mut client = ask(&server, request);
         assert_eq!(client.reply().status, 101);
     }
-    assert!(eventually(AT_ONCE, || has_nobody(&server)));
+    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
     assert_eq!(server.connect().get("/counts").text(), "begun 20 finished 0 dropped 20");
 }
 
@@ -172,7 +173,7 @@ fn handlers_learn_that_their_client_has_gone(transport: Transport) {
 }
 
 /// Purpose: requests pipelined behind a streamed answer are answered after the client has finished
-/// sending, whatever ends first.
+/// sending, whichever ends first.
 fn pipelined_behind_streams(transport: Transport) {
     let server = transport.serve(&[]);
     for bytes in [0, 10, 100_000] {
@@ -191,8 +192,8 @@ fn pipelined_behind_streams(transport: Transport) {
     }
 }
 
-/// Purpose: a body that nobody wants, and that came with its head, is no slow body, however long the
-/// handler takes.
+/// Purpose: an unwanted body that came with its head is not a slow body, however long the handler
+/// takes.
 fn unwanted_bodies_that_came_with_the_head(transport: Transport) {
     let server = transport.serve(&[]);
     let head =
@@ -203,18 +204,18 @@ fn unwanted_bodies_that_came_with_the_head(transport: Transport) {
     assert_eq!(server.metric("http_timeouts_total{kind=\"body\"}"), 0.0);
 }
 
-/// Purpose: a client that only looks dead is not: probes are answered by its kernel, for longer than a
-/// dead one would have had.
+/// Purpose: a silent client that is alive is not disconnected: its kernel answers the probes, for
+/// longer than a dead client would have had.
 fn keep_alive_probes(transport: Transport) {
     let server = transport.serve(&["--tcp-keep-alive", "1s"]);
     let mut client = ask(&server, &get("/wait?ms=4000"));
     assert_eq!(client.reply().text(), "waited 4000");
 }
 
-/// Purpose: a server that was stopped for longer than its timeouts answers all that came meanwhile, and
-/// blames nobody: idle connections that asked, half heads and half bodies that were completed, readers
-/// that read on.
-fn a_stopped_process_blames_nobody(transport: Transport) {
+/// Purpose: a server that was stopped for longer than its timeouts answers everything that came in
+/// the meantime, and disconnects no client: idle connections that sent a request, half heads and
+/// half bodies that were completed, readers that kept reading.
+fn a_stopped_process_disconnects_no_client(transport: Transport) {
     let flags = [
         "--idle-timeout",
         "2s",

@@ -1,4 +1,4 @@
-//! Handlers: what happens around them when they fail, wait, stream or are abandoned.
+//! Handlers that fail, wait, stream or are abandoned.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ on_both_transports!(
     panics_are_answers,
     abandoned_futures_are_dropped,
     timeouts_are_answers,
-    late_results_reach_nobody,
+    late_results_are_dropped,
     a_standing_pool_refuses,
-    nobody_waits_for_abandoned_jobs,
+    abandoned_jobs_are_not_begun,
     detached_handlers_outlive_deadlines,
     streams,
     broken_streams_are_cut,
@@ -24,8 +24,8 @@ on_both_transports!(
     metrics_add_up,
 );
 
-/// Purpose: 1 000 panics, in handlers of each kind, are 500s on connections that live on, in a
-/// process that lives on without growing.
+/// Purpose: 1 000 panics, in handlers of each kind, become 500s on connections that stay open, in a
+/// process that continues and does not grow.
 fn panics_are_answers(transport: Transport) {
     let server = transport.serve(&[]);
     server.warm_up();
@@ -46,12 +46,12 @@ fn panics_are_answers(transport: Transport) {
     assert_eq!(server.metric("http_responses_total{status=\"500\"}"), 1100.0);
 }
 
-/// Purpose: the future of a handler whose client has gone is dropped at once, unless it is detached:
+/// Purpose: the future of a handler whose client has disconnected is dropped at once, unless it is detached:
 /// then it runs to its end.
 fn abandoned_futures_are_dropped(transport: Transport) {
     let server = transport.serve(&[]);
     let counts = || server.connect().get("/counts").text();
-    // Whoever hangs up before his request has begun is not served at all.
+    // A client that hangs up before its request has begun is not served at all.
     let abandon = |path: &str, begun: &str| {
         let clients: Vec<Client> = (0..100)
             .map(|_| {
@@ -73,8 +73,8 @@ fn abandoned_futures_are_dropped(transport: Transport) {
     assert!(eventually(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
 }
 
-/// Purpose: a handler that exceeds its route's timeout is a 503 on a connection that lives on; a
-/// future is dropped.
+/// Purpose: a handler that exceeds its route's timeout becomes a 503 on a connection that stays
+/// open; a future is dropped.
 fn timeouts_are_answers(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
@@ -90,9 +90,9 @@ fn timeouts_are_answers(transport: Transport) {
     assert_eq!(client.get("/counts").text(), "begun 2 finished 1 dropped 1");
 }
 
-/// Purpose: what a job on the pool returns after its request was answered for it is no answer to a
-/// later request of the same connection.
-fn late_results_reach_nobody(transport: Transport) {
+/// Purpose: the result of a pool job whose request was already answered never becomes the answer to
+/// a later request of the same connection.
+fn late_results_are_dropped(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
     assert_eq!(client.get("/block-limited?ms=600").status, 503);
@@ -102,8 +102,9 @@ fn late_results_reach_nobody(transport: Transport) {
     assert_eq!(client.get("/block?ms=800").text(), "blocked 800");
 }
 
-/// Purpose: a burst of blocking requests waits its turn, however many they are; only when the pool has
-/// stood still for longer than the patience is a further one refused, and all others are served as ever.
+/// Purpose: a burst of blocking requests waits its turn, however large it is. A further one is
+/// refused only when the pool has stood still for longer than the patience; other requests are
+/// served as usual.
 fn a_standing_pool_refuses(transport: Transport) {
     let server = transport.serve(&[]);
     // 32 threads; more that wait than a pool of a fixed length took; one connection each, since each
@@ -135,9 +136,10 @@ fn a_standing_pool_refuses(transport: Transport) {
     assert_eq!(late.get("/block?ms=1").text(), "blocked 1");
 }
 
-/// Purpose: a job that waits for a thread while its client goes, or its request is answered for it,
-/// is not begun: the pool's time is for those who wait. A detached one is begun all the same.
-fn nobody_waits_for_abandoned_jobs(transport: Transport) {
+/// Purpose: a job that waits for a thread while its client disconnects, or while its request is
+/// answered otherwise, is not begun: the pool works for clients that wait. A detached job is still
+/// begun.
+fn abandoned_jobs_are_not_begun(transport: Transport) {
     let server = transport.serve(&[]);
     let ask = |path: &str| {
         let mut client = server.connect();
@@ -162,8 +164,8 @@ fn nobody_waits_for_abandoned_jobs(transport: Transport) {
     assert_eq!(counts, "begun 10 finished 10 dropped 0");
 }
 
-/// Purpose: a client that waits no longer is answered 503, and ends no handler that was declared to
-/// run to its end.
+/// Purpose: a client whose own deadline has passed is answered 503, and a handler that was declared
+/// to run to its end still does.
 fn detached_handlers_outlive_deadlines(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
@@ -208,7 +210,8 @@ fn streams(transport: Transport) {
     assert_eq!(reply.content.len(), 1_000_000);
 }
 
-/// Purpose: an answer that its handler gives up is cut off, so that nobody takes it for whole.
+/// Purpose: an answer that its handler breaks off is cut off, so that no client takes it for
+/// complete.
 fn broken_streams_are_cut(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
@@ -263,8 +266,8 @@ fn http_1_0(transport: Transport) {
     }
 }
 
-/// Purpose: 100 Continue is said when the body is wanted and not otherwise: not for what is refused,
-/// nor to HTTP/1.0, nor for a body nobody reads.
+/// Purpose: 100 Continue is sent when the body is wanted and not otherwise: not for refused
+/// requests, nor to HTTP/1.0, nor for a body that is not read.
 fn expectations(transport: Transport) {
     let server = transport.serve(&[]);
     let ask = |path: &str, version: &str, length: usize| {

@@ -1,4 +1,4 @@
-//! Size: every limit exact, and whoever exceeds one can read what he is told.
+//! Size limits: each is exact, and a client that exceeds one can read the refusal.
 
 use highwater_tests::client::{Client, Reply};
 use highwater_tests::process::Process;
@@ -41,7 +41,7 @@ fn targets(transport: Transport) {
 }
 
 /// Purpose: header fields of `--header-max` bytes in all are served, one more is 431; the request
-/// line does not count, be it as long as it may.
+/// line does not count, however long it is.
 fn header_sections(transport: Transport) {
     let status = |server: &Process, len: usize| {
         let target = format!("/?{}", "q".repeat(60));
@@ -86,8 +86,8 @@ fn chunked(len: usize) -> Vec<u8> {
     body
 }
 
-/// Purpose: a body of `--body-max` bytes is served, one more is 413: announced or in chunks, taken
-/// whole or as a stream.
+/// Purpose: a body of `--body-max` bytes is served, one more is 413: announced or in chunks,
+/// collected or streamed.
 fn bodies(transport: Transport) {
     for (flags, max) in [(&[][..], 1 << 20), (&["--body-max", "5000"][..], 5000)] {
         let server = transport.serve(flags);
@@ -106,8 +106,8 @@ fn bodies(transport: Transport) {
     }
 }
 
-/// Purpose: who sends too much, and all of it before he listens, still hears why he is refused; and
-/// if it is not much more than was taken, not even a reset follows.
+/// Purpose: a client that sends too much before it reads still receives the reason for the refusal;
+/// if it sends little more than was taken, there is not even a reset.
 fn refusals_can_be_read(transport: Transport) {
     let server = transport.serve(&[]);
     let max = 1 << 20;
@@ -148,7 +148,7 @@ fn requests_per_connection(transport: Transport) {
 }
 
 /// Purpose: beyond `--connections-max` a connection is not refused: it waits, and is served as soon
-/// as another ends, over and over.
+/// as another ends, again and again.
 fn connections_wait_for_others(transport: Transport) {
     let server = transport.serve(&["--connections-max", "4"]);
     // Busy, so that none of them makes room.
@@ -177,8 +177,8 @@ fn begin(server: &Process) -> Client {
     client
 }
 
-/// Purpose: at `--connections-max`, who has been idle longest makes room for who comes; who is busy
-/// does not.
+/// Purpose: at `--connections-max`, the connection that has been idle for longest is closed for a
+/// new one; busy connections are not.
 fn idle_connections_make_room(transport: Transport) {
     let server = transport.serve(&["--connections-max", "4"]);
     let mut busy = begin(&server);

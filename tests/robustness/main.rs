@@ -1,5 +1,6 @@
-//! What the server promises about clients that are slow, greedy, rude or too many, and about
-//! handlers that fail: checked from outside, over real sockets, on a server in a process of its own.
+//! What the server guarantees against slow, greedy, faulty or too many clients, and against
+//! handlers that fail: checked from outside, over real sockets, on a server in a process of its
+//! own.
 #![expect(clippy::print_stdout, reason = "what was measured is worth reading")]
 
 mod deadlines; // First in the alphabet, so that the minute it takes begins first.
@@ -17,7 +18,7 @@ mod wakes;
 
 use highwater_tests::process::Process;
 
-/// How bytes move, and what a server is told so that they do.
+/// The transports, and the flag that selects each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Uring,
@@ -29,7 +30,10 @@ impl Transport {
     fn available() -> Vec<Transport> {
         match highwater_sys::probe().uring {
             Ok(()) => vec![Transport::Uring, Transport::Epoll],
-            Err(_) => vec![Transport::Epoll],
+            Err(reason) => {
+                highwater_skip::skip("io_uring", reason);
+                vec![Transport::Epoll]
+            }
         }
     }
 
@@ -62,7 +66,7 @@ macro_rules! on_both_transports {
                 #[test]
                 fn $check() {
                     if let Err(reason) = highwater_sys::probe().uring {
-                        return println!("skipped, since io_uring cannot be used here: {reason}");
+                        return highwater_skip::skip("io_uring", reason);
                     }
                     super::$check(crate::Transport::Uring);
                 }

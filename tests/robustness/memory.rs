@@ -1,4 +1,4 @@
-//! Memory: what bytes that cost a client next to nothing may cost the server.
+//! Memory: what cheap bytes of a client may cost the server.
 
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Transport, on_both_transports};
 on_both_transports!(
     chunks_of_one_byte,
     uploads_that_are_read_slowly,
-    repeated_bodies_that_nobody_reads,
+    repeated_bodies_that_are_not_read,
     large_pieces_are_not_copied,
     chunks_around_large_pieces,
     bodies_of_all_connections,
@@ -60,7 +60,7 @@ fn chunks_of_one_byte(transport: Transport) {
     assert!(each <= 256.0, "{each:.0} KiB each");
 }
 
-/// Purpose: an upload whose handler reads slowly costs the bound on what waits for it and about one
+/// Purpose: an upload whose handler reads slowly costs the bound on waiting content and about one
 /// receive buffer, however much its client sends.
 fn uploads_that_are_read_slowly(transport: Transport) {
     const COUNT: usize = 200;
@@ -77,9 +77,9 @@ fn uploads_that_are_read_slowly(transport: Transport) {
     assert!(each <= 160.0, "{each:.0} KiB each");
 }
 
-/// Purpose: who sends without reading what is sent back fills the buffers on the way there and back
+/// Purpose: a client that sends without reading the answers fills the buffers in both directions
 /// once, and no more.
-fn repeated_bodies_that_nobody_reads(transport: Transport) {
+fn repeated_bodies_that_are_not_read(transport: Transport) {
     const COUNT: usize = 50;
     let server = transport.serve(&[]);
     let content = vec![b'x'; 8 << 20];
@@ -90,16 +90,16 @@ fn repeated_bodies_that_nobody_reads(transport: Transport) {
         send_some(&mut client, &content);
         client
     });
-    println!("{transport:?}: {COUNT} repeated bodies that nobody reads, {each:.0} KiB each");
+    println!("{transport:?}: {COUNT} repeated bodies that are not read, {each:.0} KiB each");
     assert!(each <= 448.0, "{each:.0} KiB each");
 }
 
-/// Purpose: pieces that others share are sent as they are: a client that does not read them costs no
+/// Purpose: shared pieces are sent without a copy: a client that does not read them does not cost a
 /// copy of 4 MiB.
 fn large_pieces_are_not_copied(transport: Transport) {
     const COUNT: usize = 20;
     let server = transport.serve(&[]);
-    // The shared piece is made by the first who asks.
+    // The first request makes the shared piece.
     assert_eq!(server.connect().get("/blocks?bytes=4194304").content.len(), 4 << 20);
     let each = cost(&server, COUNT, || {
         let mut client = Client::connect_small(server.address, 32 * 1024);
@@ -110,8 +110,8 @@ fn large_pieces_are_not_copied(transport: Transport) {
     assert!(each <= 512.0, "{each:.0} KiB each");
 }
 
-/// Purpose: what is sent around pieces that are not copied is framed as any other content, wherever the
-/// last piece ends, and the next answer is found behind it.
+/// Purpose: content around pieces that are not copied is framed like any other content, wherever
+/// the last piece ends, and the next answer is found behind it.
 fn chunks_around_large_pieces(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
@@ -123,9 +123,9 @@ fn chunks_around_large_pieces(transport: Transport) {
     }
 }
 
-/// Purpose: bodies that are collected cost the server no more than `--body-memory-max` together: who
-/// comes beyond is told to come again, who has no body is not concerned, and all is as before once
-/// they have gone.
+/// Purpose: collected bodies cost the server no more than `--body-memory-max` together: further clients get
+/// 503 with `Retry-After`, requests without a body are not affected, and all is as before once the others
+/// have ended.
 fn bodies_of_all_connections(transport: Transport) {
     let server = transport.serve(&["--body-memory-max", "4MiB"]);
     let collected = |length: usize| {

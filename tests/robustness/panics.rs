@@ -1,4 +1,4 @@
-//! What panics, and what must not be said: each ends or corrects one request, and nothing else.
+//! Panics and invalid answers: each ends or corrects one request, and nothing else.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ fn assert_alive(server: &Process, after: &str) {
     assert_eq!(reply.map(|reply| reply.status), Some(200), "after {after}: {:?}", said());
 }
 
-/// Purpose: whatever panics while an answer is made, and whatever is dropped then, is a 500, or harms
-/// an answer that is already made not at all; the connection and its worker live on. Each is counted,
-/// and told with its route.
+/// Purpose: a panic while an answer is made, or in a value that is dropped then, becomes a 500, or
+/// does not affect an answer that is already made; the connection and its worker continue. Each is
+/// counted, and logged with its route.
 fn a_panic_ends_one_request(transport: Transport) {
     let server = transport.serve(&[]);
     let cases = [
@@ -75,8 +75,8 @@ fn a_panic_ends_one_request(transport: Transport) {
     assert!(counted >= expected, "{counted} of at least {expected}");
 }
 
-/// Purpose: content that panics or fails resets its connection, and what is dropped because a client
-/// has gone, or because the server ends, may panic as well.
+/// Purpose: content that panics or fails resets its connection. Values that are dropped because a client has
+/// disconnected, or because the server ends, may panic as well.
 fn what_is_left_behind_may_panic(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "1s"]);
     for path in ["payload-stream", "stream-fails"] {
@@ -131,8 +131,8 @@ fn upgrades_may_panic(transport: Transport) {
     assert_alive(&server, "upgraded-holds");
 }
 
-/// Purpose: an answer that no handler may give is a 500, the next answer of the connection follows
-/// where it should, and the log says what to write instead.
+/// Purpose: an answer that HTTP does not allow becomes a 500, the next answer of the connection
+/// follows at its place, and the log says what to write instead.
 fn invalid_answers_are_never_sent(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
@@ -168,8 +168,8 @@ fn invalid_answers_are_never_sent(transport: Transport) {
     assert!(eventually(Duration::from_secs(2), teaches), "{}", server.said());
 }
 
-/// Purpose: whoever did not ask for another protocol is not switched to it (RFC 9110 §7.8), and is
-/// told which there is.
+/// Purpose: a client that did not ask for another protocol is not switched to it (RFC 9110 §7.8),
+/// and the answer names the available one.
 fn upgrades_have_to_be_asked_for(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();

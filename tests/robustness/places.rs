@@ -1,4 +1,5 @@
-//! Places: slow clients hold a share of a route's capacity only while nobody else wants it.
+//! Places of a limit: slow clients hold a share of a route's capacity only while no other client
+//! wants it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -44,8 +45,9 @@ fn ask(server: &Process) -> u16 {
     client.reply().status
 }
 
-/// Purpose: eight uploads just above the least rate hold all eight places of a route for as long as
-/// nobody else wants one; who does gets one within seconds, and an upload that is fast keeps its own.
+/// Purpose: eight uploads just above the minimum rate hold all eight places of a route while no
+/// other client wants one. A client that does gets one within seconds, and a fast upload keeps its
+/// own.
 fn slow_uploads_give_way(transport: Transport) {
     const PATIENCE: Duration = Duration::from_secs(15);
     const FAST: usize = 64 * 1024;
@@ -85,8 +87,8 @@ fn slow_uploads_give_way(transport: Transport) {
     assert!(fast.try_reply().is_err(), "the fast upload keeps its place");
 }
 
-/// Purpose: as long as nobody else wants a place, uploads just above the least rate are served to their
-/// end, be they as many as there are places.
+/// Purpose: while no other client wants a place, uploads just above the minimum rate are served to
+/// their end, even if they hold all places.
 fn slow_uploads_are_served_while_there_is_room(transport: Transport) {
     const SECONDS: usize = 8;
     let server = transport.serve(&[]);
@@ -103,7 +105,7 @@ fn slow_uploads_are_served_while_there_is_room(transport: Transport) {
     }
 }
 
-/// Purpose: a body that is taken whole holds no place while it is on its way.
+/// Purpose: a body that is collected holds no place while it arrives.
 fn collected_bodies_hold_no_place(transport: Transport) {
     let server = transport.serve(&[]);
     let post = |length: usize| {

@@ -1,4 +1,4 @@
-//! Rights: what was needed to set up the gate in the kernel is given up by every thread.
+//! Privileges: every thread gives up what setting up the kernel gate needed.
 
 use std::fs;
 use std::path::Path;
@@ -25,8 +25,9 @@ fn threads(process: &Process) -> Vec<(String, u64)> {
     tasks.filter_map(Result::ok).filter_map(status).map(rights).collect()
 }
 
-/// Purpose: with the gate attached, no thread of the server keeps what attaching it took: whoever takes
-/// over a thread that serves, counts or logs must not be able to change the network.
+/// Purpose: with the gate attached, no thread of the server keeps the privileges that attaching it
+/// needed: an attacker who takes over a thread that serves, counts or logs must not be able to
+/// change the network.
 #[test]
 fn every_thread_gives_up_its_rights() {
     if !Capability::ALL.iter().all(|&right| capability::has(right)) {

@@ -1,4 +1,5 @@
-//! The metrics port: whoever starts, stops and balances servers is answered, whatever else is connected.
+//! The metrics port: starters, stoppers and balancers of servers are answered, whatever else is
+//! connected.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,8 +37,8 @@ fn probe(server: &Process) -> Duration {
     slowest
 }
 
-/// Purpose: probes are answered while hundreds of clients send their heads byte by byte, and come
-/// again when they are sent away.
+/// Purpose: probes are answered while hundreds of clients send their heads byte by byte, and
+/// reconnect when they are disconnected.
 fn among_slow_senders(transport: Transport) {
     let server = transport.serve(&[]);
     let (stop, head) = (AtomicBool::new(false), get("/metrics"));
@@ -78,8 +79,8 @@ fn among_halves_of_heads(transport: Transport) {
     println!("{transport:?}: among {HOSTILE} halves of heads: slowest probe {slowest:?}");
 }
 
-/// Purpose: probes are answered while hundreds of clients ask for more pages than they read, and what
-/// they do not read is not kept for them.
+/// Purpose: probes are answered while hundreds of clients request more pages than they read, and
+/// unread pages are not kept for them.
 fn among_those_who_do_not_read(transport: Transport) {
     let server = transport.serve(&[]);
     probe(&server);

@@ -59,10 +59,10 @@ fn resets_leave_nothing_behind(transport: Transport) {
     );
 }
 
-/// Purpose: with 80 descriptors and 200 clients that keep theirs, the server neither spins nor dies,
-/// and serves again within a second after they have gone.
+/// Purpose: with 80 descriptors and 200 clients that keep theirs, the server neither spins nor
+/// dies, and serves again within a second after they have disconnected.
 fn out_of_descriptors(transport: Transport) {
-    // More connections than descriptors, so that the kernel and not our own limit says no.
+    // More connections than descriptors, so that the kernel refuses and not our own limit.
     let server = transport.serve_within(Some(80), &["--connections-max", "1000"]);
     // Within a request, so that none of them makes room.
     let clients: Vec<Client> = (0..200)
@@ -150,7 +150,8 @@ fn pipelined_requests_are_bounded(transport: Transport) {
     assert!(grown <= 1024, "{grown} KiB more");
 }
 
-/// Purpose: who finishes sending right behind his request is answered, 1 000 times of 1 000.
+/// Purpose: a client that finishes sending right behind its request is answered, 1 000 times of 1
+/// 000.
 fn half_closed_connections_are_answered(transport: Transport) {
     let server = transport.serve(&[]);
     for round in 0..1000 {

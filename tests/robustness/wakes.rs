@@ -1,8 +1,8 @@
-//! Wake-ups: what another thread tells a worker is heard at once, whatever the worker did before and
+//! Wake-ups: a worker notices another thread's wake-up at once, whatever the worker did before and
 //! wherever it waits.
 //!
-//! A worker waits in its driver or inside Tokio. Each test here makes it change from one to the other
-//! in some way, and then leaves it idle: nothing but the wake-up itself can make it look.
+//! A worker waits in its driver or inside Tokio. Each test here makes it change from one to the
+//! other in some way, and then leaves it idle: only the wake-up itself can make it look.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,32 +60,32 @@ fn hears_after(transport: Transport, request: &[u8], first: impl Fn(&mut Client)
     }
 }
 
-/// Purpose: a client that hung up on an async handler leaves no deaf worker behind.
+/// Purpose: after a client hung up on an async handler, the worker still notices wake-ups.
 fn after_a_client_hung_up(transport: Transport) {
     hears_after(transport, &get("/wait?ms=60000"), |_| thread::sleep(Duration::from_millis(200)));
 }
 
-/// Purpose: nor does an async handler that took too long.
+/// Purpose: the same after an async handler that exceeded its timeout.
 fn after_a_route_timed_out(transport: Transport) {
     hears_after(transport, &get("/wait-limited?ms=60000"), |client| {
         assert_eq!(client.reply().status, 503);
     });
 }
 
-/// Purpose: nor does one that took longer than its client's patience.
+/// Purpose: the same after one that exceeded its client's deadline.
 fn after_a_deadline_passed(transport: Transport) {
     let request = b"GET /wait?ms=60000 HTTP/1.1\r\nHost: h\r\nRequest-Timeout: 0.2\r\n\r\n";
     hears_after(transport, request, |client| assert_eq!(client.reply().status, 503));
 }
 
-/// Purpose: nor does a stream whose client hung up.
+/// Purpose: the same after a stream whose client hung up.
 fn after_a_stream_was_reset(transport: Transport) {
     hears_after(transport, &get("/endless"), |client| {
         assert!(client.hear().expect("the answer begins"));
     });
 }
 
-/// Purpose: nor does a connection that was handed over to another protocol.
+/// Purpose: the same after a connection that was handed over to another protocol.
 fn after_an_upgraded_connection_was_reset(transport: Transport) {
     let request =
         b"GET /upgrade HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -111,8 +111,8 @@ fn runs_soon(transport: Transport, path: &str) {
     }
 }
 
-/// Purpose: a task that another thread spawns on a worker's runtime runs, although no handler is under
-/// way and no byte arrives.
+/// Purpose: a task that another thread spawns on a worker's runtime runs, although no handler is in
+/// progress and no byte arrives.
 fn tasks_spawned_elsewhere_run(transport: Transport) {
     runs_soon(transport, "/spawn-elsewhere?ms=500");
 }

@@ -14,7 +14,7 @@ pub(crate) fn white_space(_: &Tree, file: &File) -> Vec<Finding> {
         if line.ends_with('\r') {
             findings.push((number, "ends in CR LF; write LF alone (.editorconfig)".into()));
         } else if line.ends_with([' ', '\t']) {
-            findings.push((number, "trailing white space; nobody can see what it means".into()));
+            findings.push((number, "trailing white space; remove it".into()));
         } else if is_rust(file) && line.contains('\t') {
             findings.push((number, "a tab; write four spaces, or `\\t` in a literal".into()));
         }
@@ -139,8 +139,10 @@ pub(crate) fn evidence(_: &Tree, file: &File) -> Vec<Finding> {
         ));
     }
     if let Err(error) = serde_json::from_str::<serde_json::Value>(&file.text) {
-        findings
-            .push((error.line(), format!("not JSON ({error}): restore the record; never mend it")));
+        findings.push((
+            error.line(),
+            format!("not JSON ({error}): restore the record; never repair it by hand"),
+        ));
     }
     findings
 }

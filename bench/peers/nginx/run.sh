@@ -2,7 +2,7 @@
 # Fills in nginx.conf.in and becomes nginx, in the foreground. Environment: PORT (8080), WORKERS (1).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-# One directory per port, so that run after run does not fill the disk with them.
+# One directory per port, used again by later runs, so that they do not fill the disk.
 dir=${TMPDIR:-/tmp}/highwater-bench-nginx-${PORT:-8080}
 mkdir -p "$dir"
 chmod 755 "$dir"

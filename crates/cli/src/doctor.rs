@@ -1,12 +1,12 @@
-//! `highwater doctor`: what this machine lets a server do, and what to change.
+//! `highwater doctor`: what this machine allows a server to do, and what to change.
 
 use std::process::ExitCode;
 
 use highwater::machine::{self, Machine};
 use highwater::server;
 
-/// Say which transport and which gate will be used and why, what limits there are, and what to
-/// change.
+/// Report which transport and which gate a server would use and why, which limits it has, and what
+/// to change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  highwater doctor\n  highwater doctor --json")]
 pub(crate) struct Args {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a server would refuse connections with.
+/// The mechanism with which a server would refuse connections.
 struct Gate {
     mechanism: &'static str,
     reason: String,
@@ -55,7 +55,7 @@ impl Gate {
     }
 }
 
-/// What to change, about the machine and about the gate.
+/// What to change about the machine and about the gate.
 fn advice(machine: &Machine, gate: &Gate) -> Vec<String> {
     let mut advice = machine.advice();
     advice.extend(gate.advice().map(str::to_owned));

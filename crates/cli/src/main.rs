@@ -1,8 +1,10 @@
-//! The `highwater` command: what is true of this machine and of the engine, and how to see it.
+//! The `highwater` command: tools to inspect this machine, load servers, guard them, and run the
+//! simulator.
 #![forbid(unsafe_code)]
 
 mod doctor;
 mod guard;
+mod journal;
 mod load;
 mod progress;
 mod sim;
@@ -19,6 +21,7 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:\n  \
         highwater doctor\n  \
         highwater guard --port 80\n  \
+        highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
         highwater sim --seeds 10000\n  \
         highwater sim --seed 42"
@@ -32,6 +35,7 @@ struct Cli {
 enum Verb {
     Doctor(doctor::Args),
     Guard(Box<guard::Args>),
+    Journal(journal::Args),
     Load(Box<load::Args>),
     Sim(sim::Args),
 }
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Guard(args) => guard::run(&args),
+        Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }

@@ -1,4 +1,4 @@
-//! A line that moves while something takes long, on a terminal; nothing elsewhere.
+//! A progress line on a terminal; no output elsewhere.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Progress {
             self.total,
             left.as_secs_f64()
         );
-        // A terminal that is gone is no reason to stop.
+        // The work continues even if the terminal is gone.
         let _ = stderr().write_all(line.as_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! `highwater sim`: the whole worker under seeds that decide everything a network may do.
+//! `highwater sim`: runs the whole worker under seeds that decide everything a network may do.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use highwater::sim::{self, Failure, Kind, Kinds, Report};
 
 use crate::progress::Progress;
 
-/// Run the worker in a simulated world: one seed decides splits, order, delays, resets, slow readers
-/// and jumps of the clock. A failure is a number that shows it again.
+/// Run the worker in a simulated world: one seed decides splits, order, delays, resets, slow
+/// readers and clock jumps. A failure is reported as the seed that reproduces it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json\n  highwater sim --seeds 1000 --with wakes,stops"
@@ -24,20 +24,20 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     first: u64,
 
-    /// Run this seed alone, and say what it did.
+    /// Run this seed alone, and report what it did
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Tell everything that happens under --seed, a line for each event and each command.
+    /// With --seed: print every event and every command
     #[arg(long, requires = "seed")]
     trace: bool,
 
-    /// Let these kinds of behaviour take part as well, though the server is known to fail them; or
-    /// `all`. Separate several by commas.
+    /// Also run these kinds of behaviour, although the server is known to fail them; or `all`.
+    /// Separate several by commas
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_kinds)]
     with: Vec<Kinds>,
 
-    /// Let only what `--with` names take part, beside what every run has.
+    /// Run only the kinds named by `--with`, besides what every run has
     #[arg(long)]
     only: bool,
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What a command that shows a seed again has to say about kinds.
+    /// The options about kinds in a command that reproduces a seed.
     fn again(&self) -> String {
         let kinds: Vec<&str> =
             Kind::all().filter(|&kind| self.kinds().has(kind)).map(Kind::name).collect();
@@ -174,7 +174,7 @@ fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
     }
     println!(
         "{runs} seeds passed, {} failed: {clients} clients heard {answers} answers in {turns} turns, \
-         {resets} connections were broken by clients or weather, {expiries} ended by the server \
+         {resets} connections were broken by clients or the network, {expiries} ended by the server \
          ({seconds:.1} s, {rate:.0} seeds/s)",
         failures.len(),
     );

@@ -120,7 +120,8 @@ fn other_statuses() {
     assert_eq!(json["goodput_per_s"], 0.0);
 }
 
-/// Purpose: a port where nobody listens is a refusal, and exit status 1 says that nothing was loaded.
+/// Purpose: a port on which no server listens is a refusal, and exit status 1 says that nothing was
+/// loaded.
 #[test]
 fn refused() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

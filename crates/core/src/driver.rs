@@ -1,8 +1,9 @@
-//! The words between a worker and a kernel: what happened (`Event`), what to do next (`Driver`).
+//! The interface between a worker and a kernel: what happened (`Event`), what to do next
+//! (`Driver`).
 //!
-//! A driver moves bytes and tells time; it never looks inside the bytes. Three exist: io_uring and
-//! epoll in `highwater-sys`, and a seeded simulator in `highwater::sim`. All are shaped like
-//! completions, so that a worker cannot tell them apart.
+//! A driver moves bytes and tells the time; it never looks inside the bytes. There are three:
+//! io_uring and epoll in `highwater-sys`, and a seeded simulator in `highwater::sim`. All report
+//! completions, so a worker cannot tell them apart.
 //!
 //! Contract (R = the driver's promise, O = the worker's obligation; the simulator asserts the Os):
 //!
@@ -16,12 +17,13 @@
 //!   a later `poll`. A command naming a closed id is a bug in the worker.
 //! * R7 `poll` waits no longer than told, and not at all when an event is ready or a `Waker` of this
 //!   driver was used. It may return without any event.
-//! * R8 After [`Accepting::Few`] no more come than it said, and after [`Accepting::Paused`] none, but
-//!   for those that the kernel had already taken from the listen queue under a larger bound.
-//! * R9 Where reading has stopped, by [`Reading::Stop`] or by `Eof`, the end of a connection is reported
-//!   all the same: a reset or a failure by `Closed`, and a FIN behind bytes that are still unread by
-//!   `HungUp`, once. (Not before the first [`Driver::read`]: most connections with one request never
-//!   need it.)
+//! * R8 After [`Accepting::Few`] no more connections come than it said, and after
+//!   [`Accepting::Paused`] none, except those that the kernel had already taken from the listen
+//!   queue under a larger bound.
+//! * R9 Where reading has stopped, by [`Reading::Stop`] or by `Eof`, the end of a connection is
+//!   still reported: a reset or a failure by `Closed`, and a FIN behind unread bytes by `HungUp`,
+//!   once. (Not before the first [`Driver::read`]: most connections with one request never need
+//!   it.)
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first. A driver
 //!   answers a second one by resetting the connection: it never touches the bytes of the first.
 //! * O2 Commands and questions are given between polls, not from inside the callback.
@@ -56,8 +58,8 @@ pub enum Event<'a> {
     Received(ConnId, &'a [u8]),
     /// The peer has finished sending (FIN). It may still be reading.
     Eof(ConnId),
-    /// The peer has finished sending, or is gone, and bytes that it sent before may be unread: `Eof`
-    /// follows once they have been received, if they ever are. Not reported after `Eof`.
+    /// The peer has finished sending, or is gone. Bytes that it sent earlier may still be unread;
+    /// if the worker receives them all, `Eof` follows. Not reported after `Eof`.
     HungUp(ConnId),
     /// The kernel took a part of the send in flight; the rest follows by itself.
     Progress(ConnId),
@@ -104,7 +106,7 @@ impl Output {
     }
 }
 
-/// What follows a send once all its bytes are with the kernel.
+/// What to do after a send, once the kernel has taken all its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The connection stays open.
@@ -116,15 +118,16 @@ pub enum Then {
     Close,
 }
 
-/// How bytes are wanted from a connection.
+/// How a worker wants to receive bytes from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Deliver once, then stop. How every connection begins: cheapest if it carries one request.
+    /// Deliver once, then stop. Every connection starts with this: it is cheapest for a single
+    /// request.
     Once,
-    /// Deliver whatever comes until told otherwise.
+    /// Deliver all bytes that arrive until told otherwise.
     Stream,
-    /// Deliver nothing more, so that TCP pushes back; only report the end (R9). What was already
-    /// received may still come.
+    /// Deliver nothing more, so that TCP pushes back; report only the end (R9). Bytes that were
+    /// already received may still be delivered.
     Stop,
 }
 
@@ -154,20 +157,20 @@ pub enum Wait {
 pub enum Accepting {
     /// Yes, as many as come.
     On,
-    /// So many more, then none until told otherwise, as if by [`Accepting::Paused`]. What this
-    /// counts is every [`Event::Accepted`] after the command, so that whoever knows how much room
-    /// there is never gets one too many.
+    /// This many more, then none until told otherwise, as if by [`Accepting::Paused`]. Every
+    /// [`Event::Accepted`] after the command counts, so a worker that knows its free room never
+    /// gets one connection too many.
     Few(u32),
-    /// Not now: they wait in the listen queue.
+    /// Not now: connections wait in the listen queue.
     Paused,
-    /// Never again: what already waits in the listen queue is still accepted, then the listener is
-    /// closed, and later connections are refused by the kernel.
+    /// Never again. Connections already in the listen queue are still accepted; then the listener
+    /// is closed, and the kernel refuses later ones.
     Closed,
 }
 
 /// The kernel as one worker sees it: connections, and clocks.
 pub trait Driver {
-    /// A failure of the driver itself (not of a connection): the worker cannot go on.
+    /// A failure of the driver itself, not of a connection. The worker cannot continue.
     type Error: core::fmt::Debug + core::fmt::Display;
 
     /// See [`Driver::clock`].
@@ -181,23 +184,23 @@ pub trait Driver {
     /// Sends `output`, which may be empty if `then` is not [`Then::Keep`].
     fn send(&mut self, id: ConnId, output: Output, then: Then);
 
-    /// Says how bytes are wanted from now on. Cheap when nothing changes.
+    /// Sets how bytes are delivered from now on. Cheap when nothing changes.
     fn read(&mut self, id: ConnId, reading: Reading);
 
     /// Closes, abandoning a send in flight. Answered by [`Event::Closed`].
     fn close(&mut self, id: ConnId, how: Close);
 
-    /// Says whether connections are accepted. A new driver accepts none before it is told to.
+    /// Sets whether connections are accepted. A new driver accepts none until it is told to.
     fn accept(&mut self, accepting: Accepting);
 
-    /// How many connections may wait to be accepted from now on; the kernel drops further attempts,
-    /// so that clients try again a second later. Those that wait already go on waiting.
+    /// Sets how many connections may wait to be accepted. The kernel drops further attempts, so
+    /// that clients try again a second later. Connections that wait already keep waiting.
     fn backlog(&mut self, backlog: u32);
 
-    /// Whether the peer has finished sending or is gone, even if bytes it sent before are still
-    /// unread. Asks the kernel: to be asked only about work that may no longer be worth doing.
+    /// Whether the peer has finished sending or is gone, even if bytes it sent earlier are still
+    /// unread. This asks the kernel: use it only for work that may no longer be worth doing.
     fn is_hung_up(&mut self, id: ConnId) -> bool;
 
-    /// The clock by which this driver's time-outs run. In the simulator it is part of the simulation.
+    /// The clock that this driver's timeouts use. In the simulator it is part of the simulation.
     fn clock(&self) -> Self::Clock;
 }

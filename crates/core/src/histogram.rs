@@ -1,4 +1,4 @@
-//! How values are distributed, in a fixed amount of memory: a log-linear histogram.
+//! A log-linear histogram: the distribution of values, in a fixed amount of memory.
 //!
 //! Every octave is cut into 64 buckets of one width (the layout of HdrHistogram), so a bucket is
 //! never wider than 1/64 of the values in it: whatever is reported lies at most 1.6 % above what
@@ -14,8 +14,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::fmt;
 
-/// The largest value that is told apart: 2⁴⁰ − 1. What is larger is counted as this value, except
-/// in the sum and the maximum, which stay exact.
+/// The largest value with a bucket of its own: 2⁴⁰ − 1. Larger values are counted as this one,
+/// except in the sum and the maximum, which stay exact.
 pub const VALUE_MAX: u64 = (1 << 40) - 1;
 
 /// How many buckets there are; at 8 bytes each a histogram holds 17.5 KiB.

@@ -205,8 +205,8 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> Option<u64> {
     (era * DAYS_PER_ERA + day_of_era).checked_sub(DAYS_TO_EPOCH)
 }
 
-/// Year, month (1 for January) and day of the month.
-fn civil_from_days(days: u64) -> (u64, u64, u64) {
+/// Year, month (1 for January) and day of the month, `days` after 1970-01-01.
+pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_TO_EPOCH;
     let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
     let year_of_era =

@@ -1,8 +1,8 @@
 //! # What should happen?
 //!
-//! The deterministic half of Highwater: bytes and time in, decisions out. There is no socket, no
-//! clock, no thread and no `unsafe` here; `no_std` makes the first three a compile-time fact.
-//! Everything that waits is given the time as an argument, so a test never sleeps.
+//! The deterministic half of Highwater: bytes and time in, decisions out. It has no sockets, no
+//! clock, no threads and no `unsafe`; `no_std` makes the first three a compile-time fact.
+//! Everything that waits takes the time as an argument, so a test never sleeps.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod driver;
+pub mod frame;
 pub mod histogram;
+pub mod http;
 pub mod http1;
 pub mod http_date;
 pub mod limit;

@@ -1,7 +1,7 @@
-//! Percent-decoding (RFC 3986 §2.1), strict: what is not well-formed is an error, never a guess.
+//! Percent-decoding (RFC 3986 §2.1). It is strict: malformed text is an error, never a guess.
 //!
-//! It decodes *after* a path was split and matched, piece by piece; decoding first would turn `%2F`
-//! into a separator. A `+` stays a `+`: that it means a space is a rule of HTML forms.
+//! Decode each piece *after* the path was split and matched. Decoding first would turn `%2F` into a
+//! separator. A `+` stays a `+`: that it means a space is a rule of HTML forms.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -34,8 +34,8 @@ impl core::error::Error for DecodeError {}
 ///
 /// # Errors
 ///
-/// If a `%` begins no escape, or the result is not UTF-8. The result may hold any character, `/`
-/// and NUL included: whoever makes a file's name of it has to look.
+/// If a `%` begins no escape, or the result is not UTF-8. The result may hold any character,
+/// including `/` and NUL: check it before you use it as a file name.
 pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, DecodeError> {
     let Some(first) = text.find('%') else {
         return Ok(Cow::Borrowed(text));

@@ -2,10 +2,10 @@
 //!
 //! The generator is xoshiro256++ (D. Blackman and S. Vigna, "Scrambled linear pseudorandom number
 //! generators", ACM TOMS 47(4), 2021; <https://prng.di.unimi.it/>), its state filled by SplitMix64
-//! as its authors recommend. Simulations, jitter and sampling use it. It is *not* for secrets:
-//! whoever sees four outputs knows all the others.
+//! as its authors recommend. Simulations, jitter and sampling use it. It is *not* for secrets: four
+//! outputs reveal all the others.
 //!
-//! It never reads entropy. Whoever wants unpredictable numbers passes an unpredictable seed.
+//! It never reads entropy. For unpredictable numbers, pass an unpredictable seed.
 
 use core::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct Prng {
 }
 
 impl Prng {
-    /// The generator that `seed` stands for. Every seed is as good as every other, zero included.
+    /// The generator with this seed. Every seed is as good as every other, including zero.
     pub fn from_seed(seed: u64) -> Self {
         let mut mixer = SplitMix64(seed);
         // SplitMix64 is a bijection of its counter, so four outputs in a row are never all zero,
@@ -72,7 +72,8 @@ impl Prng {
         range.start + self.below(range.end - range.start)
     }
 
-    /// True `numerator` times out of `denominator`; always, if the numerator is not the smaller.
+    /// True with probability `numerator` / `denominator`; always true if the numerator is not the
+    /// smaller.
     ///
     /// # Panics
     ///

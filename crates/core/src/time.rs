@@ -1,4 +1,5 @@
-//! Time as a value. Whoever owns a clock turns it into these; nothing in this crate reads one.
+//! Time as a value. The owner of a clock converts its readings to these types; this crate reads no
+//! clock.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -13,7 +14,7 @@ pub struct Instant(u64);
 impl Instant {
     /// The clock's origin.
     pub const ZERO: Instant = Instant(0);
-    /// Later than every instant that occurs: "never" for a deadline.
+    /// Later than every real instant: "never" for a deadline.
     pub const MAX: Instant = Instant(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the clock's origin.
@@ -76,7 +77,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Something that can be asked for the time. Implemented where time comes from, never in this crate.
+/// A source of time. Implemented where a clock is read, never in this crate.
 pub trait Clock: Clone {
     /// The monotonic clock.
     fn now(&self) -> Instant;
@@ -84,7 +85,8 @@ pub trait Clock: Clone {
     /// The wall clock.
     fn unix_time(&self) -> UnixSeconds;
 
-    /// The wall clock, in milliseconds since 1970-01-01T00:00:00Z: for what clients say in these.
+    /// The wall clock, in milliseconds since 1970-01-01T00:00:00Z: clients send deadlines in this
+    /// unit.
     fn unix_millis(&self) -> u64;
 }
 

@@ -1,25 +1,25 @@
-//! When is something due? A hierarchical timing wheel for the deadlines of one worker (G. Varghese
-//! and T. Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7).
+//! Which deadlines have passed? A hierarchical timing wheel for the deadlines of one worker (G.
+//! Varghese and T. Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7).
 //!
-//! It stores tokens by deadline and hands back those whose deadline has come. It reads no clock and
-//! does not know what a token means (a connection's slot and generation, say).
+//! It stores tokens by deadline and hands back those whose deadline has passed. It reads no clock
+//! and does not know what a token means (for example a connection's slot and generation).
 //!
 //! **Promises.** [`Wheel::expire`] never hands out a token before its deadline, and never misses
 //! one whose deadline is [`TICK`] or more in the past. Inserting takes constant time and, once the
 //! wheel has held as many entries as it ever will at one time, no allocation.
 //!
-//! **There is no cancelling: use it lazily.** The worker keeps each connection's true deadline in
-//! the connection. When a token comes back early in that sense (the deadline has moved on since, as
-//! it does with every request), the worker inserts it again for the true one; when the connection
-//! is gone, the generation in the token tells. So the common case, a deadline that moves further
-//! away, costs nothing at all. In return the worker sees to it that it has at most one entry for
-//! each token, or few: that, at 24 bytes each, is what bounds the memory. A deadline that moves
-//! *closer* needs a second entry.
+//! **There is no cancelling: the worker cancels lazily.** It keeps each connection's true deadline
+//! in the connection. A token may come back although the deadline has moved on since, as it does
+//! with every request: then the worker inserts the token again for the true deadline. If the
+//! connection is gone, the generation in the token says so. So the common case, a deadline that
+//! moves further away, costs nothing. In return the worker must keep at most a few entries for each
+//! token: that bounds the memory, at 24 bytes an entry. A deadline that moves *closer* needs a
+//! second entry.
 //!
 //! **How it works.** Level 0 has a slot for each of the next 64 ticks, level 1 for each of the next
-//! 64 × 64, and so on; seven levels hold every instant there is, so no deadline is too far away. An
-//! entry waits in the slot of the highest digit (in base 64) in which its tick differs from
-//! `elapsed`, and moves to a lower level when that slot's time comes: at most six times.
+//! 64 × 64, and so on. Seven levels hold every possible instant. An entry waits in the slot of the
+//! highest digit (in base 64) in which its tick differs from `elapsed`. It moves to a lower level
+//! when that slot's time comes: at most six times.
 //!
 //! ```text
 //!              digit 6 … digit 2      digit 1           digit 0
@@ -107,10 +107,10 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Has `token` handed out once, by the first [`Wheel::expire`] a tick or more after `deadline`,
-    /// or earlier but not before `deadline`. A deadline in the past is due at once.
+    /// Stores `token`. The first [`Wheel::expire`] a tick or more after `deadline` hands it out,
+    /// once; an earlier one may, but none before `deadline`. A deadline in the past is due at once.
     ///
-    /// [`Instant::MAX`] is never, so nothing is stored.
+    /// [`Instant::MAX`] means never: nothing is stored.
     pub fn insert(&mut self, deadline: Instant, token: u64) {
         if deadline == Instant::MAX {
             return;
@@ -141,7 +141,7 @@ impl Wheel {
         self.elapsed = self.elapsed.max(target);
     }
 
-    /// When to call [`Wheel::expire`] next; `None` if nothing is stored.
+    /// When to call [`Wheel::expire`] next; `None` if the wheel is empty.
     ///
     /// It is never later than the earliest deadline plus one [`TICK`]. It may be earlier than the
     /// deadline (when an entry moves to a lower level), but an `expire` at that instant always makes

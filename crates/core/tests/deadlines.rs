@@ -6,7 +6,8 @@ mod common;
 use common::{Peer, Seen, ms, streamed, whole};
 use core::time::Duration;
 use highwater_core::driver::Then;
-use highwater_core::http1::{Expired, Limits, Payload, Reject};
+use highwater_core::http::{Limits, Payload, Reject};
+use highwater_core::http1::Expired;
 use highwater_core::time::Instant;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -5,7 +5,8 @@ mod common;
 
 use common::DATE;
 use highwater_core::driver::Then;
-use highwater_core::http1::{Body, BodyPlan, Connection, Limits, Next, Payload, Scratch};
+use highwater_core::http::{Body, BodyPlan, Head, Limits, OwnedHead, Payload};
+use highwater_core::http1::{Connection, Next, Scratch};
 use highwater_core::time::Instant;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,6 +27,7 @@ struct Asked {
     target: String,
     fields: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
+    trailers: Vec<(String, Vec<u8>)>,
     complete: bool,
 }
 
@@ -58,6 +60,19 @@ fn run(pieces: &[&[u8]], limits: &Limits) -> Run {
     run
 }
 
+/// A copy of a head must say what the head says.
+fn assert_copies_alike(head: &Head<'_>) {
+    let copy = OwnedHead::copy(head);
+    let copy = copy.head();
+    assert_eq!(format!("{copy:?}"), format!("{head:?}")); // Method, target, version, fields.
+    assert_eq!(copy.method(), head.method());
+    assert_eq!(copy.path_bytes(), head.path_bytes());
+    assert_eq!(copy.query(), head.query());
+    assert_eq!(copy.authority(), head.authority());
+    assert_eq!(copy.names_deadline(), head.names_deadline());
+    assert_eq!(copy.asks_upgrade(), head.asks_upgrade());
+}
+
 /// Serves the next thing; returns whether there was one.
 fn serve(
     connection: &mut Connection,
@@ -77,6 +92,7 @@ fn serve(
         Next::Wait => return false,
         Next::Request(request) => {
             let fields = request.head.headers().iter();
+            assert_copies_alike(&request.head);
             run.requests.push(Asked {
                 method: request.head.method_token().into(),
                 target: request.head.target().into(),
@@ -92,6 +108,12 @@ fn serve(
         Next::Body(piece) => {
             let asked = run.requests.last_mut().expect("a body has its request");
             asked.body.extend_from_slice(piece);
+            return true;
+        }
+        Next::Trailers(fields) => {
+            let asked = run.requests.last_mut().expect("trailers have their request");
+            assert!(asked.trailers.is_empty() && !fields.is_empty());
+            asked.trailers.extend(fields.iter().map(|(name, value)| (name.into(), value.into())));
             return true;
         }
         Next::BodyEnd => {
@@ -163,6 +185,7 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
         "5\r\nhello\r\n",
         "0\r\n\r\n",
         "0\r\nX: y\r\n\r\n",
+        "0\r\nHost: x\r\nX: y\r\n\r\n",
         "5;a=b\r\n",
         "hello",
         "ffffffffffffffff\r\n",

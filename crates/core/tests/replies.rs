@@ -6,7 +6,7 @@ mod common;
 use bytes::Bytes;
 use common::{DATE, Peer, Seen, ms, streamed, whole};
 use highwater_core::driver::Then;
-use highwater_core::http1::{LengthMismatch, Limits, Payload, Reject};
+use highwater_core::http::{FieldWriter, LengthMismatch, Limits, Payload, Reject};
 use highwater_core::time::Instant;
 
 const NOW: Instant = Instant::ZERO;
@@ -240,7 +240,8 @@ fn shared_pieces_keep_their_order() {
 #[test]
 fn upgrade() {
     let mut peer = asked(&format!("{GET}early"));
-    let fields = |fields: &mut highwater_core::http1::Fields<'_>| fields.push("upgrade", b"echo");
+    let fields =
+        |fields: &mut highwater_core::http1::FieldEncoder<'_>| fields.push("upgrade", b"echo");
     assert!(peer.connection.respond(101, DATE, &peer.limits, NOW, fields, Payload::Upgrade));
     let head = "HTTP/1.1 101 Switching Protocols|upgrade: echo|connection: upgrade||";
     assert_eq!(peer.heard(NOW), (head.into(), Then::Keep));
@@ -269,8 +270,8 @@ fn upgrade_pauses() {
     assert_eq!(peer.next(NOW, ""), Seen::Raw(b"abc".into()));
 }
 
-/// Purpose: the end of a stopped body is told all the same. Nothing is left to come that would make
-/// anybody look for it later: its handler would wait until the peer is blamed for it.
+/// Purpose: the end of a stopped body is still reported. No later input would make the worker look
+/// for it: its handler would wait until the deadline blames the peer.
 #[test]
 fn the_end_of_a_stopped_body() {
     for (fields, body, end) in [
@@ -416,7 +417,8 @@ fn no_continue_within_a_reply() {
     assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
 }
 
-/// Purpose: whoever sends content does not wait for the 100: an early answer lets it persist.
+/// Purpose: a client that sends content without waiting for the 100 keeps its connection after an
+/// early answer.
 #[test]
 fn content_came_without_a_100() {
     let mut peer = Peer::new();
@@ -537,7 +539,8 @@ fn requests_max() {
 /// Purpose: the same where the rest is given back without another look at it.
 #[test]
 fn input_given_back_behind_the_last_request_lingers() {
-    use highwater_core::http1::{BodyPlan, Connection, Next, Scratch};
+    use highwater_core::http::BodyPlan;
+    use highwater_core::http1::{Connection, Next, Scratch};
     let (mut connection, limits) = (Connection::new(NOW), Limits::default());
     let wire = format!("GET / HTTP/1.0\r\n\r\n{GET}");
     let mut input = wire.as_bytes();

@@ -8,7 +8,9 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //!
-//! use highwater::{Error, Json, Path, Query, Request, Router, State, StatusCode, blocking, fixed};
+//! use highwater::{
+//!     Error, Json, Path, Query, Request, Router, State, StatusCode, blocking, fixed, layer,
+//! };
 //! use serde::{Deserialize, Serialize};
 //!
 //! type Db = Arc<Mutex<Vec<Todo>>>;
@@ -55,7 +57,7 @@
 //!     }
 //! }
 //!
-//! let admin = Router::new().before(authorize).get("/load", blocking(report));
+//! let admin = Router::new().layer(layer::on_request(authorize)).get("/load", blocking(report));
 //! let app = Router::new()
 //!     .state(Db::default())
 //!     .get("/health", fixed("ok"))
@@ -74,11 +76,15 @@
 pub mod admission;
 pub mod app;
 pub mod cache;
-pub mod log;
+mod escape;
+pub mod layers;
+pub mod logging;
 pub mod machine;
 pub mod metrics;
 pub mod server;
+#[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -88,7 +94,7 @@ pub use bytes::Bytes;
 pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
-pub use server::{Running, Server, ServerConfig, ServerError};
+pub use server::{Limits, Running, Server, ServerConfig, ServerError};
 #[cfg(feature = "tower")]
 pub use tower::serve;
 

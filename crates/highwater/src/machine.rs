@@ -1,22 +1,22 @@
-//! What does this machine let a server do?
+//! What does this machine allow a server to do?
 
 use highwater_sys::{Capabilities, cpu, limits};
 
-/// Fewer descriptors than this are fewer connections than a busy service meets.
+/// A busy service needs more connections than fewer descriptors allow.
 const DESCRIPTORS_MODEST: u64 = 10_000;
 
 /// Descriptors kept for files, clients and metrics, beyond those of connections.
 pub(crate) const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// What was found out about this machine, as far as this process may know and use it.
+/// The capabilities of this machine, as far as this process may know and use them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Machine {
     /// The kernel's release.
     pub kernel: String,
-    /// The transport that `auto` means here.
+    /// The transport that `auto` chooses here.
     pub transport: String,
-    /// Why that one.
+    /// Why it was chosen.
     pub transport_reason: String,
     /// The cores this process may run on.
     pub cores: Vec<usize>,
@@ -32,7 +32,8 @@ pub struct Machine {
     pub somaxconn: Option<u32>,
 }
 
-/// Looks. Raises the process's descriptor limit to its hard limit, as a server would.
+/// Examines the machine. Raises the process's descriptor limit to its hard limit, as a server
+/// would.
 pub fn look() -> Machine {
     let Capabilities { uring, kernel } = highwater_sys::probe();
     let descriptors = limits::raise_descriptors().or_else(|_| limits::descriptors());
@@ -56,20 +57,21 @@ pub fn look() -> Machine {
     }
 }
 
-/// Memory for bodies of requests where nobody said how much: a quarter of what this process may use.
-/// What handlers make of the bodies, and all the rest, has to fit beside it. A guess.
+/// The default share of the memory for request bodies: a quarter of what this process may use. The
+/// handlers' own data and everything else must fit into the rest. A guess.
 const BODY_MEMORY_SHARE: u64 = 4;
 
-/// Memory for bodies where it is not known what there is.
+/// Memory for bodies if the machine's memory is not known.
 const BODY_MEMORY_UNKNOWN: u64 = 256 << 20;
 
-/// How much memory bodies of requests may take up together by default.
+/// How much memory all request bodies together may take by default.
 pub(crate) fn body_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(meminfo_total);
     let groups = read("/proc/self/cgroup").unwrap_or_default();
     let limits = memory_limit_files(&groups).into_iter();
-    // A control group without a limit says `max`, or in the first version a number beyond all memory.
+    // A control group without a limit says `max`; the first version says a number beyond all
+    // memory.
     let limits = limits.filter_map(|path| read(&path)?.trim().parse().ok());
     let least = limits.chain(total).min();
     least.map_or(BODY_MEMORY_UNKNOWN, |bytes: u64| (bytes / BODY_MEMORY_SHARE).max(1 << 20))
@@ -81,8 +83,8 @@ fn meminfo_total(text: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Where the memory limits stand of the control groups that `/proc/self/cgroup` names, and of those above
-/// them: any of them may be the lowest.
+/// The files with the memory limits of the control groups that `/proc/self/cgroup` names, and of
+/// their parents: any of them may have the lowest limit.
 fn memory_limit_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -107,14 +109,14 @@ fn memory_limit_files(groups: &str) -> Vec<String> {
     files
 }
 
-/// Connections that so many descriptors allow.
+/// The number of connections that `descriptors` allow.
 pub(crate) fn connections_max(descriptors: u64) -> u32 {
     let available = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(1);
     u32::try_from(available).unwrap_or(u32::MAX)
 }
 
 impl Machine {
-    /// What to change, most valuable first.
+    /// What to change, the most valuable first.
     pub fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         if self.transport == "epoll" {
@@ -147,7 +149,7 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// Purpose: the lowest limit counts, wherever in the tree of control groups it stands, in both versions.
+    /// Purpose: the lowest limit counts, in any level of the control groups, in both versions.
     #[test]
     fn memory_limits_are_found() {
         assert_eq!(meminfo_total("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));

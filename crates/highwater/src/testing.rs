@@ -17,6 +17,13 @@
 //! assert_eq!(response.text(), "Hello, world!");
 //! ```
 //!
+//! It needs the feature `testing`, which no release build should carry:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! highwater = { version = "0.1", features = ["testing"] }
+//! ```
+//!
 //! **Time** stands still until nothing else can happen, then jumps to the next deadline; a timeout of
 //! an hour takes no time to test ([`Client::advance`]). An application with `async` handlers gets a
 //! Tokio runtime, as it does when served; what it awaits there takes the time it takes. Such a client
@@ -35,11 +42,9 @@ use highwater_core::driver::{Driver, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::runtime::LocalRuntime;
 
-use crate::admission::gate::WorkerGate;
-use crate::app::{Router, set_pool};
-use crate::metrics::WorkerMetrics;
-use crate::server::{Bounds, Full, Inbox, Pool, ServerConfig, THINK_MAX, Worker, WorkerParts};
-use crate::sim::{Heard, Network, Reader, SimDriver, Stage, Trace, Weather};
+use crate::app::{Router, WorkerInfo};
+use crate::server::{self, Inbox, Pool, ServerConfig, Worker, WorkerConfig};
+use crate::sim::{Faults, Heard, Network, Reader, SimDriver, Stage, Trace};
 
 /// How long an answer may take: of the simulated time, and of the real time that a runtime takes.
 const SIMULATED_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -83,26 +88,15 @@ impl Setup {
         let Setup { router, config, seed } = self;
         let app = router.build().unwrap_or_else(|error| panic!("{error}"));
         let runtime = app.needs_runtime().then(runtime);
-        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
         let pool = Pool::deferred(usize::MAX);
-        let jobs = pool.clone();
-        set_pool(std::rc::Rc::new(move |task| jobs.submit(task).map_err(|Full(task)| task)));
-        let parts = WorkerParts {
-            app,
-            limits: config.limits,
-            connections_max: config.connections_max.unwrap_or(u32::MAX),
-            metrics,
-            gate: WorkerGate::open(),
-            patience: config.patience,
-            queue_target: config.queue_target,
-            deadline_max: config.deadline_max,
-            think_max: THINK_MAX,
-            bounds: Bounds::default(),
-        };
-        let network = Network::new(seed, Weather::default(), Trace::default());
+        let context = server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref());
+        let context = context.unwrap_or_else(|error| panic!("{error}"));
+        let config = WorkerConfig::new(app, &config);
+        let network = Network::new(seed, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
         let mut worker =
-            Worker::new(SimDriver { network }, parts, Arc::clone(&inbox), pool.clone());
+            Worker::new(SimDriver { network }, config, Arc::clone(&inbox), pool.clone())
+                .with_context(context);
         worker.set_runtime(runtime.is_some());
         Client { server: RefCell::new(Server { worker, inbox, pool, pool_held: false, runtime }) }
     }
@@ -482,9 +476,7 @@ struct Server {
 }
 
 fn runtime() -> LocalRuntime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build_local(Default::default());
-    runtime.unwrap_or_else(|error| panic!("the Tokio runtime cannot be built: {error}"))
+    server::runtime().unwrap_or_else(|error| panic!("the Tokio runtime cannot be built: {error}"))
 }
 
 /// How long an answer has been waited for.

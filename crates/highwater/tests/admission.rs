@@ -1,9 +1,12 @@
-//! More work than can be done, over real sockets: who is served, who is refused, and what is never
+//! Overload over real sockets: which requests are served, which are refused, and which are never
 //! begun.
 //!
-//! Where a server is to have much to do at once, its only worker is held by a handler until all has been
-//! sent. Where it is to be overloaded, more clients than it can answer within the patience ask again and
-//! again.
+//! To give a server much to do at once, a handler holds its only worker until everything has been
+//! sent. To overload it, more clients than it can answer within the patience send requests again
+//! and again.
+
+mod answers;
+mod transports;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,9 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
 use highwater::testing::Setup;
 use highwater::{Error, Handler, Path, Priority, Router, Running, Server, ServerConfig, blocking};
+use transports::on_both_transports;
 
 /// No step takes this long unless something hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -24,30 +29,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// What one request of `/work` costs, and how many clients ask for it: five times the patience.
 const WORK: Duration = Duration::from_millis(3);
 const CROWD: usize = 80;
-
-macro_rules! on_both_transports {
-    ($($(#[$doc:meta])* fn $name:ident($transport:ident) $body:block)*) => {$(
-        mod $name {
-            #[allow(unused_imports, reason = "not every test needs all")]
-            use super::*;
-            $(#[$doc])*
-            fn test($transport: TransportChoice) $body
-
-            #[test]
-            fn over_uring() {
-                match highwater_sys::probe().uring {
-                    Ok(()) => test(TransportChoice::Uring),
-                    Err(reason) => eprintln!("*** SKIPPED: no io_uring: {reason} ***"),
-                }
-            }
-
-            #[test]
-            fn over_epoll() {
-                test(TransportChoice::Epoll);
-            }
-        }
-    )*};
-}
 
 fn config(transport: TransportChoice) -> ServerConfig {
     ServerConfig {
@@ -104,7 +85,7 @@ impl Hold {
     }
 }
 
-struct Client(TcpStream, Vec<u8>);
+struct Client(TcpStream, Vec<u8>, Answers);
 
 impl Client {
     /// Connected, and known to the server.
@@ -119,7 +100,7 @@ impl Client {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_nodelay(true).expect("a socket has options");
         stream.set_read_timeout(Some(HANG)).expect("a socket has options");
-        Client(stream, Vec::new())
+        Client(stream, Vec::new(), Answers::default())
     }
 
     fn ask(&mut self, path: &str, fields: &str) {
@@ -127,17 +108,11 @@ impl Client {
         self.0.write_all(request.as_bytes()).expect("it takes a request");
     }
 
-    /// The next answer: its head and its content.
-    fn answer(&mut self) -> Option<(String, String)> {
+    /// The next answer.
+    fn answer(&mut self) -> Option<Answer> {
         loop {
-            let text = String::from_utf8_lossy(&self.1).into_owned();
-            if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-                let length = field(head, "content-length").expect("content of known length");
-                let length: usize = length.parse().expect("a number");
-                if rest.len() >= length {
-                    self.1.drain(..head.len() + 4 + length);
-                    return Some((head.to_owned(), rest[..length].to_owned()));
-                }
+            if let Some(answer) = self.2.next(&mut self.1) {
+                return Some(answer);
             }
             let mut bytes = [0; 4096];
             match self.0.read(&mut bytes) {
@@ -149,14 +124,8 @@ impl Client {
     }
 
     fn status(&mut self) -> u16 {
-        let (head, _) = self.answer().expect("an answer");
-        head[9..12].parse().expect("a status")
+        self.answer().expect("an answer").status
     }
-}
-
-fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
-    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
-    lines.find(|(field, _)| *field == name).map(|(_, value)| value)
 }
 
 /// An application that counts what it begins, in an error shape of its own.
@@ -178,8 +147,8 @@ fn router(hold: &Hold, begun: &Arc<AtomicUsize>) -> Router {
 }
 
 on_both_transports! {
-    /// Purpose: a crowd that comes at once is no overload: all of it is served, in the time it takes, though
-    /// that is many times the patience.
+    /// Purpose: a burst is no overload: all of it is served, in the time it takes, even if that is
+    /// many times the patience.
     fn a_crowd_is_served(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());
         let config = ServerConfig { patience: PATIENCE, ..config(transport) };
@@ -198,9 +167,9 @@ on_both_transports! {
         server.stop().expect("it stops");
     }
 
-    /// Purpose: a server that cannot keep up answers some in time and tells the others, in the
-    /// application's own words and when to come back; the health check is answered; nobody is
-    /// forgotten; and when the crowd is gone, all is as before.
+    /// Purpose: a server that cannot keep up answers some requests in time and refuses the others,
+    /// in the application's own words and with a time to come back. The health check is answered,
+    /// no request is forgotten, and when the load has ended, all is as before.
     fn a_standing_crowd_is_thinned(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());
         let config = ServerConfig { patience: PATIENCE, ..config(transport) };
@@ -214,14 +183,14 @@ on_both_transports! {
                 let (mut client, mut told) = (Client::known(address), Vec::new());
                 while refused.load(SeqCst) < CROWD && begin.elapsed() < HANG {
                     client.ask("/counted", "");
-                    let (head, content) = client.answer().expect("everybody is answered");
-                    if head.starts_with("HTTP/1.1 503") {
-                        assert_eq!(content, "<overloaded>");
-                        assert_eq!(field(&head, "connection"), None, "connections are not scarce");
-                        told.push(field(&head, "retry-after").expect("a time").to_owned());
+                    let answer = client.answer().expect("every client is answered");
+                    if answer.status == 503 {
+                        assert_eq!(answer.content, "<overloaded>");
+                        assert_eq!(answer.field("connection"), None, "connections are not scarce");
+                        told.push(answer.field("retry-after").expect("a time").to_owned());
                         refused.fetch_add(1, SeqCst);
                     } else {
-                        assert_eq!((&head[..12], content.as_str()), ("HTTP/1.1 200", "done"));
+                        assert_eq!((answer.status, answer.content.as_str()), (200, "done"));
                         answered.fetch_add(1, SeqCst);
                     }
                 }
@@ -244,8 +213,9 @@ on_both_transports! {
         server.stop().expect("it stops");
     }
 
-    /// Purpose: work whose deadline has passed is not begun, though nothing is refused for load.
-    fn nobody_works_past_a_deadline(transport) {
+    /// Purpose: a request whose deadline has passed is not begun, even if nothing is refused
+    /// because of load.
+    fn no_work_past_a_deadline(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());
         let mut server = start(router(&hold, &begun), config(transport));
         let address = server.address();
@@ -281,15 +251,15 @@ on_both_transports! {
         }
         for client in &mut clients {
             for n in 0..40 {
-                let (_, content) = client.answer().expect("an answer to each");
-                assert_eq!(content, n.to_string());
+                let answer = client.answer().expect("an answer to each");
+                assert_eq!(answer.content, n.to_string());
             }
         }
         server.stop().expect("it stops");
     }
 
-    /// Purpose: a drain answers or refuses everybody who waits for his turn.
-    fn a_drain_forgets_nobody(transport) {
+    /// Purpose: a drain answers or refuses every request that waits for its turn.
+    fn a_drain_forgets_no_request(transport) {
         for shed in [Shed::None, Shed::Accept] {
             let (hold, begun) = (Hold::default(), Arc::default());
             let config = ServerConfig { shed: Some(shed), ..config(transport) };
@@ -310,7 +280,8 @@ on_both_transports! {
         }
     }
 
-    /// Purpose: a shut gate opens with every answer: thousands of clients get through one at a time.
+    /// Purpose: a closed gate admits one connection with every answer: thousands of clients get
+    /// through one at a time.
     fn a_shut_gate_opens(transport) {
         let config = ServerConfig { connection_limit: Some(1), ..config(transport) };
         let mut server = start(Router::new().get("/", || "ok"), config);
@@ -329,7 +300,7 @@ on_both_transports! {
         server.stop().expect("it stops");
     }
 
-    /// Purpose: clients that connect and say nothing do not shut the gate for others.
+    /// Purpose: clients that connect and send nothing do not close the gate for others.
     fn silence_is_no_work(transport) {
         let config = ServerConfig { connection_limit: Some(2), ..config(transport) };
         let mut server = start(Router::new().get("/", || "ok"), config);
@@ -343,8 +314,8 @@ on_both_transports! {
         server.stop().expect("it stops");
     }
 
-    /// Purpose: of a route's limit there is not one too many, over all workers, and what is over gives
-    /// its place back.
+    /// Purpose: a route's limit is never exceeded by one, over all workers, and a finished request
+    /// frees its place.
     fn a_routes_limit_is_exact(transport) {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let counters = (Arc::clone(&now), Arc::clone(&most));
@@ -380,13 +351,14 @@ on_both_transports! {
         server.stop().expect("it stops");
     }
 
-    /// Purpose: while requests wait, the important go first, by their route or by what the client says.
+    /// Purpose: while requests wait, those with a higher priority go first, by their route or by
+    /// the client's field.
     fn the_important_go_first(transport) {
         let order: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |name: &'static str| {
             let order = Arc::clone(&order);
             move || {
-                order.lock().expect("nobody panics").push(name.into());
+                order.lock().expect("no holder panics").push(name.into());
                 spin(WORK);
                 "done"
             }
@@ -399,7 +371,7 @@ on_both_transports! {
             .get("/low", note("low").priority(Priority::Low))
             .get("/normal", note("normal"))
             .get("/high", note("high").priority(Priority::High));
-        // However slow the machine is, nobody is refused here.
+        // However slow the machine is, nothing is refused here.
         let config = ServerConfig { queue_target: HANG, ..config(transport) };
         let mut server = start(router, config);
         let mut holder = Client::known(server.address());
@@ -407,7 +379,7 @@ on_both_transports! {
         holder.ask("/hold", "");
         hold.until_entered();
         let kinds = [
-            ("/normal", ""), // Served as soon as it comes: nobody waits yet.
+            ("/normal", ""), // Served as soon as it comes: no request waits yet.
             ("/low", ""),
             ("/low", "Priority: high\r\n"),
             ("/normal", ""),
@@ -422,15 +394,15 @@ on_both_transports! {
         }
         hold.release();
         assert!(clients.iter_mut().all(|client| client.status() == 200));
-        let order = order.lock().expect("nobody panics");
+        let order = order.lock().expect("no holder panics");
         let expected = ["low", "high", "high", "normal", "normal", "low", "low", "high"];
         assert_eq!(order[1..], expected);
         server.stop().expect("it stops");
     }
 }
 
-/// Purpose: nobody waits for an answer longer than its client does, nor longer than the server lets a
-/// client ask for; and what the client does not mean does not count.
+/// Purpose: no request waits for longer than its client's deadline, nor for longer than the server
+/// allows a client to ask for; invalid deadlines are ignored.
 #[test]
 fn clients_bound_async_handlers() {
     let never = || async { std::future::pending::<&'static str>().await };

@@ -14,7 +14,7 @@ fn a_hit_allocates_nothing() {
     for size in [0, 13, 40_000, 200_000] {
         let ask = |build: bool| {
             let answer = cache.get_or_build(key, size as u64, || {
-                assert!(build, "must be at hand");
+                assert!(build, "must be in the cache");
                 Bytes::from(vec![b'x'; size])
             });
             assert_eq!(answer.len(), size);

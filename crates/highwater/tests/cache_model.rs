@@ -87,7 +87,7 @@ fn a_change_is_never_missed() {
     });
 }
 
-/// Purpose: two that ask for the same at once cost one build, and the one that waits is always woken.
+/// Purpose: two requests for the same key at once cost one build, and the waiting one is always woken.
 #[test]
 fn the_same_answer_is_built_once() {
     loom::model(|| {
@@ -103,7 +103,7 @@ fn the_same_answer_is_built_once() {
     });
 }
 
-/// Purpose: if the builder fails, the one that waits builds instead of waiting for ever.
+/// Purpose: if the builder fails, the waiting request builds instead of waiting for ever.
 #[test]
 fn an_abandoned_build_is_taken_over() {
     loom::model(|| {

@@ -1,42 +1,25 @@
-//! A concurrency limit that is found, over real sockets: who is refused where a back end is slow, and
-//! who is not where it merely takes long.
+//! A concurrency limit that the server finds, over real sockets: requests are refused where a back
+//! end is overloaded, and not where it merely takes long.
 //!
-//! The back end is a semaphore and a sleep in the handler: so many places, and a queue that nobody sees.
+//! The back end is a semaphore and a sleep in the handler: it has places, and a queue that nothing
+//! measures.
+
+mod answers;
+mod transports;
 
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
 use highwater::{Concurrency, Handler, Router, Running, Server, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
-
-macro_rules! on_both_transports {
-    ($($(#[$doc:meta])* fn $name:ident($transport:ident) $body:block)*) => {$(
-        mod $name {
-            use super::*;
-            $(#[$doc])*
-            fn test($transport: TransportChoice) $body
-
-            #[test]
-            fn over_uring() {
-                match highwater_sys::probe().uring {
-                    Ok(()) => test(TransportChoice::Uring),
-                    Err(reason) => eprintln!("*** SKIPPED: no io_uring: {reason} ***"),
-                }
-            }
-
-            #[test]
-            fn over_epoll() {
-                test(TransportChoice::Epoll);
-            }
-        }
-    )*};
-}
+use transports::on_both_transports;
 
 /// A server of two workers that limits nothing by itself.
 fn start(router: Router, transport: TransportChoice) -> Running {
@@ -61,22 +44,16 @@ impl Client {
         Client(stream)
     }
 
-    /// The status of the answer, and all of it.
-    async fn ask(&mut self, path: &str) -> (u16, String) {
+    async fn ask(&mut self, path: &str) -> Answer {
         let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         self.0.write_all(request.as_bytes()).await.expect("it takes a request");
-        let (mut bytes, mut piece) = (Vec::new(), [0; 16 * 1024]);
+        let (mut answers, mut bytes, mut piece) = (Answers::default(), Vec::new(), [0; 16 * 1024]);
         loop {
             let len = self.0.read(&mut piece).await.expect("an answer");
             assert!(len > 0, "an answer before the end");
             bytes.extend_from_slice(&piece[..len]);
-            let text = String::from_utf8_lossy(&bytes);
-            let Some((head, content)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.to_ascii_lowercase();
-            let length = length.split_once("content-length: ").expect("a length").1;
-            let length: usize = length.lines().next().expect("a line").parse().expect("a number");
-            if content.len() >= length {
-                return (head[9..12].parse().expect("a status"), text.into_owned());
+            if let Some(answer) = answers.next(&mut bytes) {
+                return answer;
             }
         }
     }
@@ -103,9 +80,9 @@ async fn crowd(
             tokio::time::sleep(pause * index / count).await;
             while Instant::now() < end {
                 let asked = Instant::now();
-                let (status, text) = client.ask(path).await;
-                assert!(status != 503 || text.to_ascii_lowercase().contains("retry-after: "));
-                seen.lock().await.push((asked, asked.elapsed(), status));
+                let answer = client.ask(path).await;
+                assert!(answer.status != 503 || answer.field("retry-after").is_some());
+                seen.lock().await.push((asked, asked.elapsed(), answer.status));
                 tokio::time::sleep(pause).await;
             }
         });
@@ -131,9 +108,9 @@ const PEAK: f64 = 160.0;
 const MINUTE: Duration = Duration::from_secs(60);
 
 on_both_transports! {
-    /// Purpose: where ten times as much is asked as a back end can do, the routes that ask it go on being answered,
-    /// not late, and refuse the rest; and no other route refuses anything. The two
-    /// routes share one limit, which the metrics show.
+    /// Purpose: at ten times the capacity of a back end, its routes keep answering in time and
+    /// refuse the rest; and no other route refuses anything. The two routes share one limit, which
+    /// the metrics show.
     fn a_back_end_is_protected_where_it_is_asked(transport) {
         let back_end = Arc::new(Semaphore::new(PLACES));
         let ask = move || {
@@ -163,7 +140,7 @@ on_both_transports! {
             let others = crowd(address, "/", 2, Duration::from_millis(20), end);
             let page = async {
                 tokio::time::sleep(Duration::from_secs(8)).await;
-                Client::connect(metrics).await.ask("/metrics").await.1
+                Client::connect(metrics).await.ask("/metrics").await.content
             };
             tokio::join!(usual, rush, others, page)
         });
@@ -181,16 +158,17 @@ on_both_transports! {
         let limit = page.lines().find(|line| line.starts_with("http_concurrency_limit{"));
         eprintln!("{answered:.0}/s of {PEAK}, {refused} refused, 95 % within {late:?}; {limit:?}");
         assert_eq!(others.len(), count(&others, 200, began), "others are served");
-        assert!(refused > 0, "somebody has to be");
-        // How near the peak it comes is the models' business (core/tests/limits): here others share the machine.
+        assert!(refused > 0, "some must be refused");
+        // How near the peak it comes is tested in models (core/tests/limits): here other tests
+        // share the machine.
         assert!(answered > PEAK * 0.25, "{answered} of {PEAK} a second");
         // Unlimited, 400 clients would wait for 2.5 s.
         assert!(late < Duration::from_millis(2000), "{late:?}");
         assert!(limit.is_some_and(|line| line.contains("route=\"/database (group)\"")), "{page}");
     }
 
-    /// Purpose: two thousand clients who wait for half a second each on a machine that has time are let
-    /// in, all of them, at once, under a limit that is found.
+    /// Purpose: two thousand clients that wait for half a second each, on a machine that has time,
+    /// are all admitted at once, under a limit that is found.
     fn what_merely_takes_long_is_not_refused(transport) {
         let wait = || async {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -204,7 +182,7 @@ on_both_transports! {
             let end = Instant::now() + Duration::from_secs(6);
             tokio::time::timeout(MINUTE, crowd(address, "/", 2000, Duration::from_millis(300), end))
                 .await
-                .expect("nobody waits for a minute")
+                .expect("no request waits for a minute")
         });
         server.stop().expect("it stops");
         let (served, refused) = (count(&seen, 200, began), count(&seen, 503, began));

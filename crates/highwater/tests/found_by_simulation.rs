@@ -1,4 +1,4 @@
-//! What the simulator has found, each as the shortest story that shows it.
+//! Failures that the simulator has found, each as the shortest story that shows it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,9 +55,9 @@ fn a_nearer_deadline_after_a_send_is_kept() {
     assert_eq!(client.connections(), 0);
 }
 
-/// Purpose: a client that asked for the close and then does not read is reset like any other. Nothing
-/// looked at a connection again once its last send had been commanded, so it stayed for ever, and
-/// even the end of a drain did not cut it.
+/// Purpose: a client that asked for the close and then does not read is reset like any other. No deadline of
+/// a connection was checked once its last send had been commanded, so it stayed for ever, and even the end of
+/// a drain did not cut it.
 #[test]
 fn a_last_send_that_stalls_is_reset() {
     let client = Client::new(Router::new().get("/", large));
@@ -110,8 +110,8 @@ fn a_late_answer_answers_nothing_else() {
     assert!(connection.heard().ends_with(b"\r\n\r\nsecond"));
 }
 
-/// Purpose: content that has failed is not asked again. Woken twice, a stream was polled once more
-/// after it had broken off, or had panicked.
+/// Purpose: content that has failed is not polled again. Woken twice, a stream was polled once more after it
+/// had broken off, or had panicked.
 #[test]
 fn broken_content_is_left_alone() {
     struct Broken(Arc<AtomicUsize>);

@@ -1,8 +1,7 @@
-//! The hand-over between a worker and other threads, run in every order in which they can be
-//! interleaved.
+//! The hand-over between a worker and other threads, run in every possible interleaving.
 //!
-//! Loom does that, given its own locks and atomics in place of the standard ones. The module under test
-//! takes its from `super::sync`, so it is compiled here once more, against the `sync` below.
+//! Loom does that, with its own locks and atomics in place of the standard ones. The module under
+//! test imports them from `super::sync`, so it is compiled here once more, with the `sync` below.
 #![forbid(unsafe_code)]
 #![allow(dead_code, unreachable_pub)] // the module serves more than this test
 
@@ -10,7 +9,7 @@ mod sync {
     pub(crate) use loom::sync::atomic::AtomicU8;
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
-#[path = "../src/server/handover.rs"]
+#[path = "../src/server/worker/handover.rs"]
 mod handover;
 
 use handover::HandOver;
@@ -31,22 +30,22 @@ impl Place {
     }
 
     fn wake(&self) {
-        *self.is_woken.lock().expect("nobody panics") = true;
+        *self.is_woken.lock().expect("no holder panics") = true;
         self.changed.notify_one();
     }
 
-    /// Returns when it was woken, and not before: loom reports whoever waits for ever.
+    /// Returns when it was woken, and not before: loom reports a thread that waits for ever.
     fn wait(&self) {
-        let mut is_woken = self.is_woken.lock().expect("nobody panics");
+        let mut is_woken = self.is_woken.lock().expect("no holder panics");
         while !*is_woken {
-            is_woken = self.changed.wait(is_woken).expect("nobody panics");
+            is_woken = self.changed.wait(is_woken).expect("no holder panics");
         }
         *is_woken = false;
     }
 
     /// What a wait does that ends for another reason: a byte has come, or a deadline.
     fn look(&self) {
-        *self.is_woken.lock().expect("nobody panics") = false;
+        *self.is_woken.lock().expect("no holder panics") = false;
     }
 }
 
@@ -88,8 +87,8 @@ struct Model {
 impl Model {
     fn new() -> Arc<Self> {
         let (driver, runtime) = (Place::new(), Place::new());
-        let bell = Arc::clone(&driver);
-        let handover = HandOver::new(Box::new(move || bell.wake()));
+        let waker = Arc::clone(&driver);
+        let handover = HandOver::new(Box::new(move || waker.wake()));
         Arc::new(Model { handover, driver, runtime, phase: AtomicBool::new(false) })
     }
 
@@ -192,7 +191,8 @@ fn a_wake_up_is_never_lost() {
     }
 }
 
-/// Purpose: nor is one of several at once: a task's, a result's, and "look up".
+/// Purpose: the same for several wake-ups at once: of a task, of a result, and of the worker
+/// itself.
 #[test]
 fn no_wake_up_hides_another() {
     for steps in [HISTORIES[0], HISTORIES[1], HISTORIES[4]] {
@@ -201,8 +201,9 @@ fn no_wake_up_hides_another() {
     }
 }
 
-/// Purpose: one who wakes may be slow between two steps; the worker may have been woken by another, have
-/// run and have parked elsewhere meanwhile, and is still woken by a third.
+/// Purpose: a waking thread may be slow between two steps. The worker may have been woken by
+/// another thread, have run and have parked in the other place in the meantime, and a third thread
+/// still wakes it.
 #[test]
 fn slow_wakers_take_nothing_away() {
     check(&[InRuntime, InRuntime], &[WakeTask, Deliver, Nudge]);

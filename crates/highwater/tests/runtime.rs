@@ -1,5 +1,7 @@
-//! Where a Tokio runtime is around an application: what may be spawned and awaited where, and what is
-//! said where it may not.
+//! The Tokio runtime around an application: what may be spawned and awaited where, and the errors
+//! where it may not.
+
+mod transports;
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -16,19 +18,10 @@ use highwater::server::{Shed, TransportChoice};
 use highwater::{
     Body, Bytes, Response, Router, Running, Server, ServerConfig, StatusCode, Upgraded,
 };
+use transports::transports;
 
 /// No step takes this long unless something hangs.
 const HANG: Duration = Duration::from_secs(20);
-
-fn transports() -> Vec<TransportChoice> {
-    match highwater_sys::probe().uring {
-        Ok(()) => vec![TransportChoice::Uring, TransportChoice::Epoll],
-        Err(reason) => {
-            eprintln!("*** SKIPPED over io_uring: {reason} ***");
-            vec![TransportChoice::Epoll]
-        }
-    }
-}
 
 fn start(router: Router, transport: TransportChoice) -> Running {
     let config = ServerConfig {
@@ -109,8 +102,8 @@ fn count_later(count: &Arc<AtomicUsize>) {
     });
 }
 
-/// Purpose: in an application of plain handlers, streamed content and upgraded connections have a runtime
-/// all the same: their timers fire, and what they drop may spawn.
+/// Purpose: even in an application of plain handlers, streamed content and upgraded connections
+/// have a runtime: their timers fire, and their destructors may spawn.
 #[test]
 fn streams_and_upgrades_have_a_runtime() {
     for transport in transports() {
@@ -154,7 +147,8 @@ fn streams_and_upgrades_have_a_runtime() {
     }
 }
 
-/// Purpose: whatever a worker still holds when its server ends is dropped inside the runtime.
+/// Purpose: everything that a worker still holds when its server ends is dropped inside the
+/// runtime.
 #[test]
 fn what_is_left_is_dropped_inside() {
     struct Guard(Arc<AtomicUsize>);
@@ -198,8 +192,8 @@ fn what_is_left_is_dropped_inside() {
     }
 }
 
-/// Purpose: a plain handler that spawns is a 500 where nobody asked for a runtime, and works where
-/// somebody did.
+/// Purpose: a plain handler that spawns becomes a 500 in an application without a runtime, and
+/// works in one with a runtime.
 #[test]
 fn plain_handlers_ask_for_a_runtime() {
     thread_local!(static SPAWNED: Cell<u32> = const { Cell::new(0) });
@@ -223,8 +217,8 @@ fn plain_handlers_ask_for_a_runtime() {
     }
 }
 
-/// Purpose: the handle of a worker's runtime works on other threads while the worker has nothing else to
-/// do at all.
+/// Purpose: the handle of a worker's runtime works on other threads even while the worker has
+/// nothing else to do.
 #[test]
 fn handles_work_elsewhere() {
     for transport in transports() {

@@ -44,7 +44,7 @@ fn every_kind_of_handler() {
     assert_eq!(client.connections(), 0, "each request's connection ends with it");
 }
 
-/// Purpose: an hour of simulated time takes none of ours, and timeouts fall due in it.
+/// Purpose: an hour of simulated time takes no real time, and timeouts expire in it.
 #[test]
 fn time_is_simulated() {
     let client = Client::new(Router::new().get("/", || "ok"));
@@ -76,7 +76,7 @@ fn settings() {
     assert_eq!(client.post("/echo", "12345678901").status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
-/// Purpose: a test that waits for what never comes fails, and says so.
+/// Purpose: a test that waits for an event that never comes fails with a message.
 #[test]
 #[should_panic(expected = "GET /: no answer: it waits for something that nothing will bring about")]
 fn an_answer_that_never_comes() {

@@ -1,4 +1,4 @@
-//! What every system call has in common: a negative result means `errno` says why.
+//! Converts the result of a system call: a negative result means that `errno` has the cause.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) fn check_size(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The same error with the name of what failed in front.
+/// The same error, with the name of the failed operation in front.
 pub(crate) fn context(error: io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

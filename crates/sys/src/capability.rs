@@ -1,14 +1,15 @@
-//! What may this process do that others may not, and how does it give that up?
+//! Which privileges does this process have, and how does it give them up?
 //!
-//! As much of `capabilities(7)` as the gates need. Capabilities belong to a thread and are handed on
-//! to the threads it starts: whoever gives one up before starting any, gives it up for all.
+//! Only the parts of `capabilities(7)` that the gates need. Capabilities belong to a thread, and
+//! the threads it starts inherit them. To give one up for the whole process, do it before the first
+//! thread starts.
 
 use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A right that the gates need to be set up, and no longer.
+/// A privilege that a gate needs while it is set up, and not later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
@@ -21,7 +22,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All that a gate may need.
+    /// All capabilities that a gate may need.
     pub const ALL: [Capability; 3] = [Capability::NetAdmin, Capability::SysAdmin, Capability::Bpf];
 
     /// As `setcap(8)` calls it.
@@ -40,14 +41,14 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Whether this thread may make use of `capability`. `false` also if that cannot be found out.
+/// Whether this thread has `capability`. Also `false` if that cannot be found out.
 pub fn has(capability: Capability) -> bool {
     let number = capability as usize;
     get().is_ok_and(|sets| sets[number / 32].effective & 1 << (number % 32) != 0)
 }
 
-/// Gives `capabilities` up, for this thread and those it will start: for good, unless the process
-/// executes a file that grants them. Which of them it had does not matter.
+/// Gives up `capabilities` for this thread and the threads it will start, for good, unless the
+/// process executes a file that grants them. It does not matter which of them the thread had.
 ///
 /// # Errors
 /// Whatever `capget(2)` or `capset(2)` reports; then nothing was given up.
@@ -63,8 +64,8 @@ pub fn give_up(capabilities: &[Capability]) -> io::Result<()> {
     set(&sets)
 }
 
-/// Has the program that `command` starts keep `capability`, if this process has it, and no other that is
-/// ambient here: a program loses what its file does not grant, unless it is handed on as ambient.
+/// Lets the program that `command` starts keep `capability`, if this process has it, and no other
+/// ambient capability. Without this, a program has only what its file grants.
 pub fn hand_on(command: &mut Command, capability: Capability) {
     let hand_on = move || {
         let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
@@ -109,7 +110,7 @@ struct Sets {
 }
 
 fn get() -> io::Result<[Sets; 2]> {
-    // The kernel writes back the version it would like, if it is not this one.
+    // If this is not the kernel's version, it writes back the one it prefers.
     let mut header = Header::OWN;
     let mut sets = [Sets::default(); 2];
     // SAFETY: version 3 writes two elements, and both pointers are valid for the call.
@@ -131,8 +132,8 @@ fn check(result: libc::c_long) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Purpose: what was given up is gone for the thread and for those it starts, and not for the
-    /// others; giving up what is not there is no error.
+    /// Purpose: a capability that was given up is gone for the thread and the threads it starts,
+    /// not for other threads; giving up an absent one is no error.
     #[test]
     fn given_up_is_gone() {
         let before = has(Capability::NetAdmin);
@@ -148,12 +149,12 @@ mod tests {
         assert_eq!(has(Capability::NetAdmin), before);
     }
 
-    /// Purpose: a program that is started gets the one capability that it needs, and none that happens to
+    /// Purpose: a started program gets the one capability that it needs, and none that happens to
     /// be ambient here.
     #[test]
     fn nothing_else_is_handed_on() {
         if !Capability::ALL.iter().all(|&capability| has(capability)) {
-            return; // Nothing could be handed on.
+            return; // This process has nothing to pass on.
         }
         // In this order, as if the first had been ambient before.
         let mut command = Command::new("/bin/cat");

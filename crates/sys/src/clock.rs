@@ -1,4 +1,6 @@
-//! What time is it? The only place that reads a clock; everything else is given the time.
+//! What time is it? The clock of drivers and workers: they read no other, and in the simulator
+//! another [`Clock`] takes its place. Threads that serve no connection (log, thread pool, start-up,
+//! gates) use the clocks of the standard library.
 
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 

@@ -1,15 +1,15 @@
-//! Which cores may this process use, and how many workers is that worth?
+//! Which cores may this process use, and how many workers should it start?
 
 use std::io;
 use std::mem;
 
 use crate::call::check;
 
-/// How many workers to start when nobody said: the cores that the affinity mask allows, or fewer
-/// when a cgroup's CPU quota (v2 or v1) grants less time than that. At least 1.
+/// How many workers to start by default: the cores that the affinity mask allows, or fewer when a
+/// cgroup's CPU quota (v2 or v1) grants less time than that. At least 1.
 ///
-/// A quota is rounded down to whole cores: a worker more than there is CPU for would be throttled
-/// together with all the others.
+/// A quota is rounded down to whole cores: with one worker too many, the kernel would throttle all
+/// of them together.
 pub fn suggested_workers() -> usize {
     // The standard library reads the affinity mask and the cgroup files of every ancestor.
     std::thread::available_parallelism().map_or(1, usize::from)

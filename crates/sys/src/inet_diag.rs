@@ -1,13 +1,13 @@
 //! Which connections does a port have, and which of them wait for their server?
 //!
-//! Asks the kernel as `ss` does (`sock_diag(7)`), for any server of this network namespace, ours or
-//! not. A connection *waits* while bytes have arrived on it that its server has not read: its request
-//! is queued, in the listener's backlog or at its own socket, and since when the kernel knows too. One
+//! Asks the kernel as `ss` does (`sock_diag(7)`), for any server of this network namespace. A
+//! connection *waits* while it has bytes that its server has not read: its request is queued, in
+//! the listener's backlog or at its own socket. The kernel also knows since when. A connection
 //! whose client has given up waits like any other: the server does not know, and will do its work.
 //!
 //! Needs no privilege. Costs about a microsecond per connection of the port, in the calling thread.
 //!
-//! Never here: what the waiting means.
+//! It never interprets the waiting.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +28,7 @@ const TCP_LAST_ACK: u8 = 9;
 const TCP_LISTEN: u8 = 10;
 const TCP_CLOSING: u8 = 11;
 
-/// The states that are asked for.
+/// The states to ask for.
 const STATES: [u8; 8] = [
     TCP_ESTABLISHED,
     TCP_SYN_RECV,
@@ -40,7 +40,7 @@ const STATES: [u8; 8] = [
     TCP_CLOSING,
 ];
 
-/// What `idiag_timer` says of a socket that is over, and only kept to recognise late packets.
+/// `idiag_timer` of a socket that has ended and is kept only to recognize late packets.
 const TIMER_TIME_WAIT: u8 = 3;
 
 /// Sizes of `nlmsghdr`, `inet_diag_req_v2` and `inet_diag_msg`.
@@ -48,55 +48,56 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Where `tcpi_last_data_sent`, `tcpi_last_data_recv` and `tcpi_bytes_acked` stand in `tcp_info`.
+/// Offsets of `tcpi_last_data_sent`, `tcpi_last_data_recv` and `tcpi_bytes_acked` in `tcp_info`.
 const LAST_DATA_SENT: usize = 44;
 const LAST_DATA_RECV: usize = 52;
 const BYTES_ACKED: usize = 120;
 
-/// After how long without a byte in either direction a connection may be idle, in milliseconds.
+/// After this long without a byte in either direction a connection may be idle, in milliseconds.
 const IDLE_MS: u32 = 1000;
 
-/// How coarse those times may be, in milliseconds: the kernel's clock ticks 100 times a second at least.
+/// The resolution of those times, in milliseconds: the kernel's clock ticks at least 100 times a
+/// second.
 const TICK_MS: u32 = 10;
 
 /// The kernel fills at most 32 KiB at a time.
 const BUFFER: usize = 64 << 10;
 
-/// The kernel answers at once; this only keeps a defect from hanging the caller.
+/// The kernel answers at once; this only prevents a defect from blocking the caller.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a port has.
+/// The connections of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
     /// Sockets that listen on it.
     pub listeners: u32,
-    /// Connections that no server has accepted yet; they are among the established.
+    /// Connections that are not accepted yet; they also count as established.
     pub backlog: u32,
     /// Connections that are open in both directions, accepted or not.
     pub established: u32,
-    /// Connections that their client has closed and their server has not.
+    /// Connections that the client has closed and the server has not.
     pub abandoned: u32,
-    /// Handshakes that have begun, but for those whose answer had to be repeated.
+    /// Handshakes in progress, except those whose answer had to be repeated.
     pub opening: u32,
-    /// Connections that their server has closed and that are not over yet.
+    /// Connections that the server has closed and that have not ended yet.
     pub closing: u32,
-    /// Of the established, those that are kept alive: nothing has happened for a second, and the server
-    /// had the last word. A server that is asked again within a tick of the kernel's clock after its
-    /// last answer, and then says nothing for a second, looks the same. Who has never been answered is
-    /// not among them: a rush of clients too busy to ask at once would be.
+    /// Established connections that are kept alive: nothing has happened for a second, and the
+    /// server has sent last. A server that gets a new request within a tick of the kernel's clock
+    /// after its last answer, and then sends nothing for a second, looks the same. Connections that
+    /// were never answered do not count: they may be a burst of clients too busy to ask at once.
     pub idle: u32,
-    /// Of each that has unread bytes, how long ago the last of them arrived, in milliseconds.
+    /// For each connection with unread bytes: how long ago the last byte arrived, in milliseconds.
     pub waiting_ms: Vec<u32>,
 }
 
 impl Connections {
-    /// All that is a connection, or about to become one or to end.
+    /// All connections, including those that are opening or closing.
     pub fn count(&self) -> u32 {
         self.opening + self.established + self.abandoned + self.closing
     }
 }
 
-/// Looks at the connections of one port.
+/// Looks up the connections of one port.
 #[derive(Debug)]
 pub struct InetDiag {
     socket: OwnedFd,
@@ -116,7 +117,7 @@ impl InetDiag {
         // SAFETY: creates a descriptor; no memory is involved.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })
             .map_err(|error| context(error, "sock_diag"))?;
-        // SAFETY: `fd` is open and nobody else has it.
+        // SAFETY: `fd` is open and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let timeout = libc::timeval {
             tv_sec: TIMEOUT.as_secs() as libc::time_t,
@@ -136,13 +137,13 @@ impl InetDiag {
         Ok(InetDiag { socket, port, address, buffer: vec![0; BUFFER].into(), sequence: 0 })
     }
 
-    /// What the port has now.
+    /// The present connections of the port.
     ///
     /// # Errors
-    /// The kernel refused; the next look may succeed.
+    /// The kernel refused; the next call may succeed.
     pub fn look(&mut self) -> io::Result<Connections> {
         let mut found = Connections::default();
-        // A listener for both families has IPv4 connections among those of IPv6.
+        // A listener for both families has its IPv4 connections among those of IPv6.
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.sequence = self.sequence.wrapping_add(1);
             self.ask(family as u8)?;
@@ -172,7 +173,7 @@ impl InetDiag {
         check_size(sent).map(|_| ())
     }
 
-    /// Reads one datagram of the answer. `true`: that was all.
+    /// Reads one datagram of the answer. `true`: that was the last one.
     fn hear(&mut self, found: &mut Connections) -> io::Result<bool> {
         let (fd, buffer) = (self.socket.as_raw_fd(), &mut self.buffer);
         // SAFETY: `buffer` is valid for writes of its length.
@@ -184,7 +185,7 @@ impl InetDiag {
             // Messages begin at multiples of four.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             if u32_at(header, 8) != Some(self.sequence) {
-                continue; // The rest of an answer that was given up.
+                continue; // The rest of an earlier answer.
             }
             match i32::from(u16::from_ne_bytes([header[4], header[5]])) {
                 libc::NLMSG_DONE => return Ok(true),
@@ -243,7 +244,7 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
     Some(())
 }
 
-/// Whether nothing happens on a connection, given that nothing is unread or on its way.
+/// Whether a connection is idle, given that nothing is unread or in transit.
 fn is_idle(information: &[u8]) -> Option<bool> {
     let (sent_ms, received_ms) =
         (u32_at(information, LAST_DATA_SENT)?, u32_at(information, LAST_DATA_RECV)?);
@@ -289,8 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits until `condition` holds for what is seen; loopback delivers at once, but not in this
-    /// thread.
+    /// Looks until `condition` holds; loopback delivers at once, but not in this thread.
     fn await_look(diag: &mut InetDiag, condition: impl Fn(&Connections) -> bool) -> Connections {
         loop {
             let seen = diag.look().expect("sock_diag needs no privilege");
@@ -349,8 +349,8 @@ mod tests {
         bytes
     }
 
-    /// Purpose: idle is who has been answered, and only after a second; who is owed an answer is not,
-    /// however long it takes, nor who has never been answered.
+    /// Purpose: a connection is idle if it has been answered, and only after a second. It is not
+    /// idle while it waits for an answer, however long, nor if it was never answered.
     #[test]
     fn idle_is_who_is_owed_nothing() {
         for (sent_ms, received_ms, acked, idle) in [
@@ -369,8 +369,8 @@ mod tests {
         assert_eq!(is_idle(&[0; 100]), None, "a kernel that tells less");
     }
 
-    /// Purpose: what the kernel says of real connections, of which one was answered, one was never
-    /// asked, and one waits for its answer.
+    /// Purpose: the kernel's report about real connections, of which one was answered, one never
+    /// sent a request, and one waits for its answer.
     #[test]
     fn real_connections_become_idle() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -395,8 +395,8 @@ mod tests {
         await_look(&mut diag, |seen| seen.idle == 1);
     }
 
-    /// Purpose: for each family, and for IPv4 at a listener for both: what waits in the backlog or
-    /// unread is seen, for how long, and no longer once it was read.
+    /// Purpose: for each family, and for IPv4 at a listener for both: bytes that wait in the
+    /// backlog or unread are seen, with their age, and no longer once they were read.
     #[test]
     fn waiting_connections_are_seen() {
         let (v4, v6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);

@@ -1,22 +1,23 @@
 //! How do bytes move on this machine?
 //!
-//! The only crate of Highwater with `unsafe` in it. It answers for what an operating system offers
-//! a server: sockets, descriptors, cores, signals, clocks, and two [`Driver`]s, one over io_uring
-//! and one over epoll, that a worker cannot tell apart.
+//! The only crate of Highwater with `unsafe` code. It provides what an operating system offers a
+//! server: sockets, descriptors, cores, signals, clocks, and two [`Driver`]s, one over io_uring and
+//! one over epoll, that a worker cannot tell apart.
 //!
-//! It never looks inside the bytes it moves, never decides who is served, and starts no thread.
+//! It never looks inside the bytes it moves, never decides which request is served, and starts no
+//! thread.
 //!
 //! Invariants:
 //!
 //! * A driver belongs to the thread that made it, and is not `Send`.
 //! * Memory that the kernel may still read or write is never freed or moved, not even by dropping a
 //!   driver with operations in flight.
-//! * Which driver works is found out by [trying](probe()), never by reading a version number.
+//! * [Trying](probe()) finds out which driver works. No code reads a version number to decide that.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
-    "highwater-sys speaks to the Linux kernel; other systems use the portable transport"
+    "highwater-sys needs Linux: it uses io_uring, epoll and BPF. Build for a Linux target"
 );
 
 pub mod bpf;
@@ -52,9 +53,9 @@ pub struct DriverConfig {
     /// connection, epoll nothing. Default: no.
     pub peer_addresses: bool,
     /// How many connections this driver holds before it stops accepting, as if descriptors had run
-    /// out (`AcceptFailed(Descriptors)`). A backstop for the worker's own limit: connections that
-    /// the kernel had already handed over are still reported, so it can be exceeded by a few dozen.
-    /// Default: 1 048 576.
+    /// out (`AcceptFailed(Descriptors)`). A second line behind the worker's own limit. Connections
+    /// that the kernel had already handed over are still reported, so it can be exceeded by a few
+    /// dozen. Default: 1 048 576.
     pub connections_max: u32,
     /// Bytes of one receive buffer of the io_uring driver. Default: 4096.
     pub buffer_size: u32,
@@ -62,11 +63,11 @@ pub struct DriverConfig {
     /// connections. A power of two, at most 32 768. Their memory is touched as it is used.
     /// Default: 512.
     pub buffer_count: u16,
-    /// How many submissions io_uring's queue takes before they wait in ours; more only cost memory
-    /// and are submitted all the same. Default: 1024.
+    /// Size of io_uring's submission queue. Further submissions wait in a list of the driver and
+    /// are submitted as well; a larger queue only costs memory. Default: 1024.
     pub submission_queue: u32,
-    /// How many completions io_uring's queue takes before the kernel keeps the rest in a slower
-    /// list of its own. Default: 8192.
+    /// Size of io_uring's completion queue. The kernel keeps further completions in a slower list
+    /// of its own. Default: 8192.
     pub completion_queue: u32,
 }
 
@@ -83,7 +84,7 @@ impl Default for DriverConfig {
     }
 }
 
-/// A driver that can be waited for from outside, by whatever multiplexes the worker's thread.
+/// A driver that other code on its thread, such as an async runtime, can wait for.
 ///
 /// To park: [`poll`](Driver::poll) with a timeout of zero until nothing comes, clear the readiness
 /// that was seen last, call [`prepare_wait`](External::prepare_wait), and only if it says `true`
@@ -93,7 +94,7 @@ pub trait External: Driver<Error = io::Error> {
     /// Readable when a [`poll`](Driver::poll) may have something to do.
     fn readiness_fd(&self) -> BorrowedFd<'_>;
 
-    /// Submits what was commanded and says whether nothing can be missed by waiting for
+    /// Submits all commands, and says whether it is safe to wait for
     /// [`readiness_fd`](External::readiness_fd) now. If `false`, there is something to poll for.
     fn prepare_wait(&mut self) -> io::Result<bool>;
 

@@ -7,13 +7,13 @@ use crate::call::check;
 /// `RLIMIT_NOFILE`: one more than the highest descriptor number this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// What holds now.
+    /// The limit in force.
     pub soft: u64,
-    /// Up to where the process may raise it by itself.
+    /// The value up to which the process may raise it by itself.
     pub hard: u64,
 }
 
-/// The limit as it is.
+/// The current limit.
 ///
 /// # Errors
 /// Whatever `getrlimit(2)` reports.
@@ -24,7 +24,7 @@ pub fn descriptors() -> io::Result<DescriptorLimit> {
     Ok(DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
-/// Raises the soft limit to the hard one and says what holds now. For the whole process.
+/// Raises the soft limit to the hard one, for the whole process, and returns the limit in force.
 ///
 /// # Errors
 /// Whatever `setrlimit(2)` reports; the limit is then what it was.

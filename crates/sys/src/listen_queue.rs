@@ -1,4 +1,4 @@
-//! Who waits at a listening socket?
+//! How many connections wait at a listening socket?
 
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,22 +15,22 @@ impl ListenQueue {
         ListenQueue(Arc::downgrade(listener))
     }
 
-    /// How many attempts to connect found no room in it since the listener was made, counted round at
-    /// 2³²: the kernel drops them and tells nobody else. An attempt that is repeated, by default after a
-    /// second, counts again, and so does what a gate's program dropped. `None` once the listener is
-    /// closed, or if the kernel does not say.
+    /// How many attempts to connect found no room since the listener was made, modulo 2³². The
+    /// kernel drops them, and this counter is the only trace. A repeated attempt (by default after
+    /// a second) counts again, and so does an attempt that a gate's program dropped. `None` once
+    /// the listener is closed, or if the kernel does not say.
     pub fn overflows(&self) -> Option<u32> {
-        // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last that there is.
+        // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last word.
         const DROPS: usize = 8;
         let memory: [u32; DROPS + 1] = self.option(libc::SOL_SOCKET, libc::SO_MEMINFO)?;
         Some(memory[DROPS])
     }
 
-    /// How many wait now: their handshake is complete, and nobody has accepted them. `None` as for
+    /// How many wait now: their handshake is complete, but they are not accepted yet. `None` as for
     /// [`overflows`](ListenQueue::overflows).
     pub fn waiting(&self) -> Option<u32> {
-        // `tcpi_unacked` of `linux/tcp.h`, which of a listener says this: the fifth word after the eight
-        // bytes at the beginning. The structure grows with the kernel, at its end.
+        // `tcpi_unacked` of `linux/tcp.h`; a listener reports the queue there. It is the fifth word
+        // after the first eight bytes. The structure grows with the kernel, at its end.
         const UNACKED: usize = 6;
         let info: [u32; UNACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
         Some(info[UNACKED])
@@ -38,13 +38,14 @@ impl ListenQueue {
 
     /// How many may wait. `None` as for [`overflows`](ListenQueue::overflows).
     pub(crate) fn room_max(&self) -> Option<u32> {
-        // `tcpi_sacked` of `linux/tcp.h`, which of a listener says this: the word after `tcpi_unacked`.
+        // `tcpi_sacked` of `linux/tcp.h`; a listener reports the bound there. The word after
+        // `tcpi_unacked`.
         const SACKED: usize = 7;
         let info: [u32; SACKED + 1] = self.option(libc::IPPROTO_TCP, libc::TCP_INFO)?;
         Some(info[SACKED]).filter(|room| *room > 0)
     }
 
-    /// The beginning of an option that is made of words.
+    /// The beginning of an option that consists of words.
     fn option<const N: usize>(&self, level: i32, option: i32) -> Option<[u32; N]> {
         let fd = self.0.upgrade()?;
         let mut words = [0_u32; N];

@@ -1,5 +1,5 @@
-//! Which driver works here, and if not, why not? Found out by doing on a small scale what the driver
-//! does: a version number says nothing about seccomp profiles, sysctls or backports.
+//! Which driver works here, and if one does not, why? The probe does on a small scale what the
+//! driver does: a version number says nothing about seccomp profiles, sysctls or backports.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use crate::uring;
 
-/// A way to move bytes.
+/// The kernel interface that moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// [`uring::Uring`]: one system call per batch.
@@ -29,9 +29,10 @@ impl fmt::Display for Transport {
 /// What [`probe`] found.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
-    /// Whether the io_uring driver works; if not, what was refused and the likely reason.
+    /// Whether the io_uring driver works; if not, the refused operation and the likely cause.
     pub uring: Result<(), String>,
-    /// The kernel's release, as `uname -r` prints it. For people to read, never to decide by.
+    /// The kernel's release, as `uname -r` prints it. For people to read; code must not decide by
+    /// it.
     pub kernel: String,
 }
 

@@ -1,7 +1,7 @@
 //! How does the operator tell this process to stop?
 //!
-//! Signals are never handled in a handler here. They are blocked before the first thread starts, so
-//! that every thread inherits the mask, and then taken one by one by whoever waits for them.
+//! This module uses no signal handlers. Signals are blocked before the first thread starts, so that
+//! every thread inherits the mask; then one thread waits for them and takes them one by one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use crate::Waker;
 use crate::call::check;
 use crate::wake::wait_readable;
 
-/// A signal that a server is told something with.
+/// A signal that tells a server something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM: stop, finishing what was begun.
@@ -22,7 +22,7 @@ pub enum Signal {
     Interrupt,
     /// SIGQUIT: stop at once.
     Quit,
-    /// SIGHUP: the terminal is gone, or: read the configuration again.
+    /// SIGHUP: the terminal has closed, or: read the configuration again.
     HangUp,
 }
 
@@ -52,8 +52,8 @@ pub struct Signals {
 
 impl Signals {
     /// Blocks SIGTERM, SIGINT, SIGQUIT and SIGHUP for this thread and every thread it will start,
-    /// and ignores SIGPIPE for the process. Call it before starting any thread: one that exists
-    /// already would still be killed by them.
+    /// and ignores SIGPIPE for the process. Call it before starting any thread: these signals would
+    /// still kill a process through a thread that exists already.
     ///
     /// # Errors
     /// Whatever `pthread_sigmask(3)` reports.
@@ -96,7 +96,7 @@ impl Signals {
     pub fn wait_or(&self, waker: &Waker, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
         // SAFETY: the set is initialised, and lives until the call returns.
         let fd = check(unsafe { libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC) })?;
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         wait_readable([fd.as_raw_fd(), waker.raw_fd()], timeout)?;
         waker.hear();
@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(signals.wait().unwrap(), signal);
         }
         assert_eq!(signals.wait_timeout(Duration::ZERO).unwrap(), None);
-        // Together with something else to wait for: whichever comes ends the wait.
+        // Together with another event to wait for: the first one ends the wait.
         let (waker, long) = (Waker::standalone().unwrap(), Some(Duration::from_secs(60)));
         waker.wake();
         assert_eq!(signals.wait_or(&waker, long).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Listening sockets, and the few things done to a connected one.
+//! Listening sockets, and the few operations on connected ones.
 
 use std::io;
 use std::mem;
@@ -19,28 +19,29 @@ use crate::listen_queue::ListenQueue;
 /// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Shared with nobody for longer than a system call takes ([`ListenQueue`]).
+    /// Shared only with [`ListenQueue`], and for no longer than a system call takes.
     fd: Arc<OwnedFd>,
     backlog: u32,
     keep_alive: Option<KeepAlive>,
-    /// A gate's program looks at what arrives here, and connections inherit it.
+    /// A gate's program is attached here, and accepted connections inherit it.
     filtered: AtomicBool,
 }
 
 impl Listener {
     /// Listens on `addr`; port 0 lets the kernel choose. An IPv6 wildcard takes IPv4 too.
     ///
-    /// `backlog` is how many accepted-by-nobody connections may wait; the kernel silently caps it
-    /// at the sysctl `net.core.somaxconn`.
+    /// `backlog` is how many connections may wait to be accepted; the kernel silently caps it at
+    /// the sysctl `net.core.somaxconn`.
     ///
     /// # Errors
-    /// Naming the address and what to do about it. `AddrInUse` also when another process shares
-    /// its listeners on this address: two servers must not split their clients by accident.
+    /// The error names the address and what to do. `AddrInUse` also when another process shares its
+    /// listeners on this address: two servers must not split their clients by accident.
     pub fn bind(addr: SocketAddr, backlog: u32) -> io::Result<Listener> {
         let listen = || {
             let fd = socket(addr)?;
             bind(&fd, addr)?;
-            // Only now: the first listener must not join somebody else's, the next ones join it.
+            // Only now: the first listener must not join another process's listeners; the next ones
+            // join it.
             set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
             listen(&fd, backlog)?;
             Ok(Listener::of(fd, backlog))
@@ -53,8 +54,9 @@ impl Listener {
         Listener { fd, backlog, keep_alive: None, filtered }
     }
 
-    /// Has the kernel look after the peers of connections accepted from now on, here and at what
-    /// [`another`](Listener::another) makes of this. They inherit it: it costs no system call each.
+    /// Lets the kernel probe the peers of connections accepted from now on, here and at listeners
+    /// made by [`another`](Listener::another). Connections inherit the setting, so it costs no
+    /// system call each.
     ///
     /// # Errors
     /// Whatever `setsockopt(2)` reports.
@@ -84,15 +86,15 @@ impl Listener {
         listen().map_err(|error| explain(addr, &error))
     }
 
-    /// Takes over a socket that somebody else bound and made listen, so that others may listen beside it
-    /// ([`another`](Listener::another)) with the backlog it has.
+    /// Takes over a socket that other code bound and made listen. Others may then listen beside it
+    /// ([`another`](Listener::another)), with the same backlog.
     ///
     /// # Errors
-    /// Whatever `setsockopt(2)` and `getsockopt(2)` report: it is no TCP socket.
+    /// Whatever `setsockopt(2)` and `getsockopt(2)` report: for example, it is not a TCP socket.
     pub fn adopt(listener: std::net::TcpListener) -> io::Result<Listener> {
         let mut listener = Listener::from(listener);
         set_option(&listener.fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
-        // As for our own: inherited by the connections accepted here.
+        // As for a listener of this module: accepted connections inherit it.
         set_option(&listener.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
         if let Some(backlog) = listener.queue().room_max() {
             listener.backlog = backlog;
@@ -100,11 +102,11 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The same socket once more, for another worker that accepts from the same queue: where
-    /// [`another`](Listener::another) cannot be had.
+    /// The same socket for another worker, which accepts from the same queue. For listeners on
+    /// which [`another`](Listener::another) fails.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub fn share(&self) -> io::Result<Listener> {
         let fd = Arc::new(self.fd.try_clone()?);
         let filtered = AtomicBool::new(self.filtered.load(Relaxed));
@@ -131,7 +133,7 @@ impl Listener {
         let (raw, len) = (addr.as_mut_ptr(), addr.len_mut());
         // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
         let fd = check(unsafe { libc::accept4(self.fd.as_raw_fd(), raw, len, flags) })?;
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok((fd, addr.decode()))
     }
@@ -146,12 +148,12 @@ impl Listener {
         listen(&self.fd, backlog)
     }
 
-    /// What tells who waits here, and who found no room.
+    /// The queue of this listener: how many wait, and how many found no room.
     pub fn queue(&self) -> ListenQueue {
         ListenQueue::of(&self.fd)
     }
 
-    /// Has `program` look at every packet that arrives here, and decide.
+    /// Attaches `program`: it sees every packet that arrives here, and may drop it.
     pub(crate) fn attach_filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd();
         let fd = self.fd.as_raw_fd();
@@ -160,12 +162,12 @@ impl Listener {
         Ok(())
     }
 
-    /// Takes from a connection accepted here what is meant for listeners only: a filter would cost
-    /// each of its packets time.
+    /// Removes the listener's filter from a connection accepted here. It is meant for listeners,
+    /// and would cost time for each packet of the connection.
     #[inline]
     pub(crate) fn unfilter(&self, connection: RawFd) {
         if self.filtered.load(Relaxed) {
-            // Fails only if there is none any more.
+            // Fails only if there is no filter any more.
             let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
         }
     }
@@ -185,18 +187,19 @@ impl AsFd for Listener {
     }
 }
 
-/// How the kernel finds out that a peer is gone without a word: it lost its power, or its network.
+/// How the kernel notices that a peer has disappeared without closing: it lost its power, or its
+/// network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// After so long without a word from the peer it is probed. Whole seconds count, at least one.
+    /// A peer that has sent nothing for this long is probed. Whole seconds, at least one.
     pub idle: Duration,
-    /// Data that the peer does not acknowledge for so long, or does not take, ends the connection;
-    /// never less than twice `idle`, which is how long a silent peer has.
+    /// If the peer does not acknowledge or accept data for this long, the connection ends. Never
+    /// less than twice `idle`, which is the time that a silent peer has.
     pub unacknowledged_max: Duration,
 }
 
 impl KeepAlive {
-    /// Probes before a peer is given up. They take as long as the silence before them.
+    /// Unanswered probes before the connection ends. Together they take as long as `idle`.
     const PROBES: i32 = 6;
 
     fn set(self, fd: &OwnedFd) -> io::Result<()> {
@@ -213,17 +216,17 @@ impl KeepAlive {
     }
 }
 
-/// Adopts a listening socket that somebody else made, for example a service manager.
+/// Takes over a listening socket that other code made, for example a service manager.
 ///
 /// It needs `SO_REUSEPORT` for [`another`](Listener::another) to work.
 impl From<std::net::TcpListener> for Listener {
     fn from(listener: std::net::TcpListener) -> Self {
-        // std listens with 128 at least; `another` can only repeat what a caller would pass.
+        // std listens with at least 128; `another` repeats this value.
         Listener::of(listener.into(), 4096)
     }
 }
 
-/// What failed to listen, and what to do about it.
+/// The address on which listening failed, and what to do about it.
 fn explain(addr: SocketAddr, error: &io::Error) -> io::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EADDRINUSE) => {
@@ -241,14 +244,15 @@ fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: takes no pointers.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // Connections of the last run may still be in TIME_WAIT on this port.
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
-    // Inherited by accepted connections: answers are written whole, so nothing is worth waiting for.
+    // Accepted connections inherit it. Answers are written whole, so waiting for more bytes gains
+    // nothing.
     set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
     if addr.is_ipv6() {
-        // What the wildcard means must not depend on the sysctl net.ipv6.bindv6only.
+        // The meaning of the wildcard must not depend on the sysctl net.ipv6.bindv6only.
         let only = i32::from(!addr.ip().is_unspecified());
         set_socket_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &only)?;
     }
@@ -281,8 +285,8 @@ fn set_socket_option<T>(fd: RawFd, level: i32, option: i32, value: &T) -> io::Re
     Ok(())
 }
 
-/// A socket to connect to `target` with, bound to the address `source` if one is given, on whatever
-/// port is free towards that target when it connects.
+/// A socket to connect to `target` with, bound to the address `source` if one is given. The port is
+/// chosen at connect time: any port that is free towards that target.
 pub(crate) fn client(
     target: SocketAddr,
     source: Option<std::net::IpAddr>,
@@ -292,12 +296,12 @@ pub(crate) fn client(
     let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
     // SAFETY: takes no pointers.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | flags, 0) })?;
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // A request is sent whole: its last segment is not to wait for the acknowledgement of the first.
+    // A request is sent whole: its last segment must not wait for the acknowledgement of the first.
     set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
     if let Some(source) = source {
-        // Without it a bound socket takes a port away from all targets, and there are few.
+        // Without it, a bound socket takes its port for all targets, and ports are few.
         set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
         bind(&fd, SocketAddr::new(source, 0))?;
     }
@@ -313,7 +317,7 @@ pub(crate) fn connect(fd: RawFd, target: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// The error that waits on a socket, as a number; 0 if there is none. It is taken by asking.
+/// The pending error of a socket, as a number; 0 if there is none. Reading it clears it.
 pub(crate) fn take_error(fd: RawFd) -> i32 {
     let mut errno = 0_i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
@@ -330,10 +334,10 @@ pub(crate) fn take_error(fd: RawFd) -> i32 {
     if result < 0 { libc::EBADF } else { errno }
 }
 
-/// Makes the coming close of a connection send a reset and forget the connection at once.
+/// After this, closing the connection sends a reset and frees it at once.
 pub(crate) fn reset_on_close(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // Fails only if the connection is gone already, which is what is wanted.
+    // Fails only if the connection is already gone, which is the wanted result.
     let _ = set_socket_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
 }
 
@@ -352,13 +356,13 @@ pub(crate) fn is_hung_up(fd: RawFd) -> bool {
     answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
-/// Closes a descriptor that `fd`'s owner keeps as a number.
+/// Closes a descriptor that its owner keeps as a number.
 pub(crate) fn close(fd: RawFd) {
     // SAFETY: the caller owns `fd` and forgets it. Linux frees the descriptor whatever it returns.
     unsafe { libc::close(fd) };
 }
 
-/// Who is at the other end; `None` if it is gone already.
+/// The peer's address; `None` if the connection is gone already.
 pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
     let mut addr = RawAddr::empty();
     let (raw, len) = (addr.as_mut_ptr(), addr.len_mut());
@@ -452,7 +456,7 @@ pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
     match errno {
         libc::EMFILE | libc::ENFILE => Some(AcceptError::Descriptors),
         libc::ENOBUFS | libc::ENOMEM => Some(AcceptError::Memory),
-        // Cancelled by us, interrupted, or nobody there any more.
+        // Cancelled by us, interrupted, or the client has gone.
         libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
         // Errors of the new connection that Linux reports here; accept(2) says to try again. EPERM
         // is a firewall's.
@@ -474,7 +478,7 @@ pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
 mod tests {
     use super::*;
 
-    /// Purpose: a socket that is adopted keeps the listen queue it was given, for the others beside it.
+    /// Purpose: an adopted socket keeps its backlog, and listeners made from it have the same.
     #[test]
     fn adopted_backlog() {
         let theirs = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 37).unwrap();

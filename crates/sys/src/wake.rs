@@ -1,7 +1,7 @@
-//! How does another thread get a worker's attention?
+//! How does another thread wake a worker?
 //!
-//! A descriptor that the driver watches, and a flag in front of it, so that of any number of wakes
-//! before the worker looks only the first costs a system call.
+//! With a descriptor that the driver watches, and a flag in front of it. Of any number of wakes
+//! before the worker looks, only the first costs a system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,10 +25,10 @@ pub struct Waker {
 struct Shared {
     /// Written by the wake.
     bell: OwnedFd,
-    /// Watched by the driver, if not the bell itself. Here, so that writing never meets a closed
-    /// end.
+    /// Watched by the driver, if it is not the bell itself. Kept here so that a write never meets a
+    /// closed end.
     ear: Option<OwnedFd>,
-    /// Set by the first wake, cleared by the driver when it has heard it.
+    /// Set by the first wake, cleared by the driver when it has seen the wake.
     pending: AtomicBool,
 }
 
@@ -39,15 +39,15 @@ impl Waker {
     }
 
     /// For io_uring: a pair of sockets. A ring that itself signals an eventfd must not be woken
-    /// through another: the kernel does not nest their signals, it postpones the second by an RCU
-    /// grace period, and Linux 6.18 does even that only once (measured).
+    /// through another eventfd: the kernel does not nest their signals. It delays the second by an
+    /// RCU grace period, and Linux 6.18 does even that only once (measured).
     pub(crate) fn socket_pair() -> io::Result<Waker> {
         let (bell, ear) = UnixStream::pair()?;
         Ok(Waker::new(bell.into(), Some(ear.into())))
     }
 
-    /// One that belongs to no driver: to be waited for by [`wait`](Waker::wait), or together with signals
-    /// ([`Signals::wait_or`](crate::signal::Signals::wait_or)).
+    /// A waker that belongs to no driver. Wait for it with [`wait`](Waker::wait), or together with
+    /// signals ([`Signals::wait_or`](crate::signal::Signals::wait_or)).
     ///
     /// # Errors
     /// Whatever `eventfd(2)` reports.
@@ -55,8 +55,8 @@ impl Waker {
         Waker::eventfd()
     }
 
-    /// Waits until it is used, or has been since the last wait, for at most `timeout`. Only for one that
-    /// belongs to no driver, and by one thread.
+    /// Waits for a wake, for at most `timeout`. A wake since the last wait ends it at once. Only
+    /// for a waker that belongs to no driver, and by one thread.
     ///
     /// # Errors
     /// Whatever `poll(2)` reports, except that it was interrupted.
@@ -66,7 +66,7 @@ impl Waker {
         Ok(())
     }
 
-    /// Takes notice of all wakes so far. The flag comes last: a wake that finds it set writes nothing.
+    /// Takes all wakes so far. The flag is cleared last: a wake that finds it set writes nothing.
     pub(crate) fn hear(&self) {
         reset(&self.shared.bell);
         self.acknowledge();
@@ -86,7 +86,7 @@ impl Waker {
         }
     }
 
-    /// Called by the driver when it has heard a wake, before the worker looks at what it was told.
+    /// The driver calls this when it has seen a wake, before the worker looks at shared data.
     #[inline]
     pub(crate) fn acknowledge(&self) {
         self.shared.pending.swap(false, Ordering::AcqRel);
@@ -102,11 +102,12 @@ impl Waker {
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Waits until one of the descriptors is readable, for at most `timeout`; an interruption ends it, too.
+/// Waits until one of the descriptors is readable, for at most `timeout`. An interruption also ends
+/// it.
 pub(crate) fn wait_readable<const N: usize>(
     descriptors: [RawFd; N],
     timeout: Option<Duration>,
@@ -122,7 +123,7 @@ pub(crate) fn wait_readable<const N: usize>(
     }
 }
 
-/// Takes the count of an eventfd back to zero.
+/// Sets the count of an eventfd back to zero.
 pub(crate) fn reset(fd: &OwnedFd) {
     let mut count = 0_u64;
     // SAFETY: `count` is valid for writes of its eight bytes. A failure means it was zero already.
@@ -130,10 +131,11 @@ pub(crate) fn reset(fd: &OwnedFd) {
 }
 
 fn ring(bell: &OwnedFd) {
-    // What an eventfd adds up. To a socket it is eight bytes, and the flag keeps their number low.
+    // An eventfd adds these up. For a socket it is eight bytes, and the flag keeps their number
+    // low.
     let one = 1_u64;
-    // SAFETY: `one` is valid for reads of its eight bytes. If this fails the bell is full, and then
-    // the driver hears it anyway.
+    // SAFETY: `one` is valid for reads of its eight bytes. If the write fails, the bell is full,
+    // and then the driver sees the wake anyway.
     unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
 }
 
@@ -142,7 +144,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Purpose: a wake is heard whether it comes before the wait or during it, and once.
+    /// Purpose: a wake ends a wait whether it comes before or during it, and it ends only one wait.
     #[test]
     fn waits_end_with_a_wake() {
         let waker = Waker::standalone().expect("a descriptor is left");

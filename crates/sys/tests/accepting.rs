@@ -120,8 +120,8 @@ on_both! {
     }
 }
 
-/// Purpose: a socket that somebody else made listens on, and others listen beside it: each connection
-/// reaches one of them.
+/// Purpose: a socket that other code made listens, and other listeners can be made beside it: each
+/// connection reaches one of them.
 #[test]
 fn adopted_listeners_are_joined() {
     let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -188,14 +188,14 @@ fn ipv6_and_absent_addresses() {
         TcpStream::connect(("::1", port)).unwrap();
         TcpStream::connect(("127.0.0.1", port)).unwrap();
     } else {
-        eprintln!("*** SKIPPED: this machine has no IPv6 ***");
+        highwater_skip::skip("ipv6", "no socket can be had");
     }
     let absent = Listener::bind("192.0.2.1:80".parse().unwrap(), 8).unwrap_err();
     assert!(absent.to_string().contains("no such address"), "{absent}");
 }
 
-/// Purpose: out of descriptors, accepting stops with a reason, and resumes when told after one
-/// was closed. In a process of its own: the limit is one of the process.
+/// Purpose: when descriptors run out, accepting stops with a reason, and resumes on command after
+/// one was closed. In a process of its own, because the limit is one of the process.
 #[test]
 fn out_of_descriptors() {
     const CHILD: &str = "HIGHWATER_TEST_OUT_OF_DESCRIPTORS";

@@ -66,7 +66,7 @@ macro_rules! on_both {
             fn uring() {
                 match probe().uring {
                     Ok(()) => test::<UringDialer>(),
-                    Err(reason) => eprintln!("\n*** SKIPPED: no io_uring here: {reason} ***\n"),
+                    Err(reason) => highwater_skip::skip("io_uring", reason),
                 }
             }
 
@@ -150,7 +150,7 @@ fn read_exactly(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 
 on_both! {
     /// Purpose: bytes pass both ways unchanged, as the message and the length say, and the server's
-    /// end is told once, after its last bytes.
+    /// end is reported once, after its last bytes.
     fn there_and_back<D>() {
         let mut rig = Rig::<D>::new(&[b"first", b"second message"]);
         let (id, mut server) = rig.connect();
@@ -173,8 +173,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: a port where nobody listens is told from every other failure, for many at once, and
-    /// the ids are handed out again.
+    /// Purpose: a port on which no process listens is distinguished from every other failure, for
+    /// many connections at once, and the ids are used again.
     fn refused<D>() {
         let target = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut rig = Rig::<D>::new(&[b"?"]);
@@ -192,7 +192,7 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: a reset is told from an end.
+    /// Purpose: a reset is distinguished from a normal end.
     fn reset<D>() {
         let mut rig = Rig::<D>::new(&[b"unread by the server"]);
         let (id, server) = rig.connect();
@@ -241,7 +241,8 @@ on_both! {
 
 on_both! {
     /// Purpose: after a close no event names the connection, whatever was in flight: a connect, a
-    /// send that blocks, bytes on their way. And its id's next owner hears only its own.
+    /// blocked send, bytes in transit. And the next connection with its id gets only its own
+    /// events.
     fn closed_means_silent<D>() {
         let large = vec![b'x'; 8 << 20];
         let mut rig = Rig::<D>::new(&[&large]);

@@ -1,5 +1,5 @@
-//! Both drivers against the driver contract: accepting a few, a smaller listen queue, and who has
-//! hung up. What admission under overload is built on.
+//! Both drivers against the driver contract: accepting a given number, a smaller listen queue, and
+//! detecting clients that have hung up. Admission under overload depends on these.
 
 mod common;
 
@@ -13,7 +13,7 @@ use highwater_core::prng::Prng;
 use highwater_sys::{DriverConfig, Listener};
 
 on_both! {
-    /// Purpose: exactly as many are accepted as were asked for, whoever waits and whoever comes.
+    /// Purpose: exactly as many are accepted as were asked for, however many wait or arrive.
     fn few_is_few<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
@@ -37,7 +37,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: nobody is accepted before the driver is told to, and from the first a bound holds.
+    /// Purpose: nothing is accepted before the driver is told to, and a bound holds from the first
+    /// connection.
     fn few_from_the_start<D>() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 64).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -69,8 +70,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: whoever says how much room there is, again and again, never gets more than that,
-    /// though the kernel is told to take back what it was told before.
+    /// Purpose: a worker that announces its free room again and again never gets more connections
+    /// than that, although the kernel has to cancel earlier accepts.
     fn room_is_never_overshot<D>() {
         const ROOM: usize = 7;
         let mut rig = Rig::<D>::new();
@@ -131,7 +132,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: the end comes from `Few`, too: what waits is accepted, however few were wanted.
+    /// Purpose: `Closed` also works after `Few`: waiting connections are accepted, however few were
+    /// wanted.
     fn few_then_closed<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
@@ -178,15 +180,16 @@ on_both! {
     }
 }
 
-/// The kernel drops what does not fit into the queue. That a handshake over loopback is not complete
-/// after 200 ms is the only sign of it.
+/// The kernel drops connections that do not fit into the queue. The only sign is that a handshake
+/// over loopback is not complete after 200 ms.
 fn is_turned_away(addr: SocketAddr) -> bool {
     let outcome = TcpStream::connect_timeout(&addr, Duration::from_millis(200));
     outcome.is_err_and(|error| error.kind() == ErrorKind::TimedOut)
 }
 
 on_both! {
-    /// Purpose: it is known who has hung up, even behind bytes nobody has read, and who has not.
+    /// Purpose: clients that have hung up are detected, even behind unread bytes, and others are
+    /// not.
     fn hung_up<D>() {
         let mut rig = Rig::<D>::new();
         let (mut talker, talking) = rig.accepted();

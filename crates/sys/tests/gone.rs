@@ -1,5 +1,6 @@
-//! Both drivers and peers that go: what is noticed while nothing is read (R9), what a second send does
-//! (O1), and what connections inherit for peers that go without a word.
+//! Both drivers, and peers that disappear: what a driver reports while nothing is read (R9), what a
+//! second send does (O1), and what connections inherit to detect peers that disappear without
+//! closing.
 
 mod common;
 
@@ -34,7 +35,7 @@ fn stopped<D: Subject>(rig: &mut Rig<D>, streamed: bool, behind: bool) -> (TcpSt
 const WAYS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 on_both! {
-    /// Purpose: a reset is told while reading is stopped, whatever was unread before it.
+    /// Purpose: a reset is reported while reading is stopped, whatever was unread before it.
     fn reset_while_stopped<D>() {
         for (streamed, behind) in WAYS {
             let mut rig = Rig::<D>::new();
@@ -48,8 +49,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: a FIN is told while reading is stopped, once; the bytes before it are not lost, and a
-    /// reset after it is told, too.
+    /// Purpose: a FIN is reported while reading is stopped, once; the bytes before it are not lost,
+    /// and a reset after it is also reported.
     fn fin_while_stopped<D>() {
         for (streamed, behind) in WAYS {
             let mut rig = Rig::<D>::new();
@@ -74,7 +75,8 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: whoever is watched can still be closed in every way, at once and with its last bytes.
+    /// Purpose: a watched connection can still be closed in every way, at once and with its last
+    /// bytes.
     fn watched_connections_close<D>() {
         for how in [None, Some(Close::Fin), Some(Close::Reset)] {
             let mut rig = Rig::<D>::new();

@@ -88,7 +88,7 @@ on_both! {
     }
 }
 
-/// Waits as an event loop of somebody else's would.
+/// Waits as an event loop outside of the driver would.
 fn park(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives until the call returns.

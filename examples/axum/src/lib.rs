@@ -69,6 +69,7 @@ pub fn app() -> Router {
         .route("/upload", post(upload))
         .route("/length", post(streams::length))
         .route("/echo", post(streams::echo))
+        .route("/signed", post(streams::signed))
         .route("/rows/{count}", get(streams::rows))
         .route("/sized", get(streams::sized))
         .route("/trailers", get(streams::trailers))
@@ -82,6 +83,8 @@ pub fn app() -> Router {
         .layer(PropagateRequestIdLayer::new(request_id.clone()))
         .layer(SetRequestIdLayer::new(request_id, MakeRequestUuid))
         .layer(TraceLayer::new_for_http())
+        // Behind the layers, which do not cover it: probes are many and say nothing.
+        .route("/health", get(|| async { "ok" }))
 }
 
 async fn hello(Path(name): Path<String>) -> Html<String> {

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
-use http_body_util::Channel;
+use http_body_util::{BodyExt, Channel};
 
 /// Content of known length is announced, and still made piece by piece.
 const SIZED: usize = 200_000;
@@ -26,6 +26,15 @@ pub(crate) async fn length(body: Body) -> Result<String, StatusCode> {
 
 pub(crate) async fn echo(body: Body) -> Response {
     Response::new(body)
+}
+
+/// Content with a signature behind it, in the trailers.
+pub(crate) async fn signed(body: Body) -> Result<String, StatusCode> {
+    let content = body.collect().await.map_err(|_| StatusCode::BAD_REQUEST)?;
+    let trailers = content.trailers().cloned().unwrap_or_default();
+    let signature = trailers.get("x-signature").and_then(|value| value.to_str().ok());
+    let signature = signature.unwrap_or("nobody").to_owned();
+    Ok(format!("{} bytes, signed by {signature}", content.to_bytes().len()))
 }
 
 pub(crate) async fn rows(Path(count): Path<u32>) -> impl IntoResponse {

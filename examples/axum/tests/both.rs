@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::{Answer, HIGHWATER, Server, Under};
+use highwater_core::http1::client::Asked;
 
 /// A request, but for `Host` and `Connection`.
 fn request(line: &str, fields: &[&str], content: &[u8]) -> Vec<u8> {
@@ -34,6 +35,7 @@ fn checks() -> Vec<Vec<u8>> {
     vec![
         request("GET /", &[], b""),
         request("HEAD /", &[], b""),
+        request("GET /health", &[], b""),
         request("GET /hello/w%C3%B6rld", &[], b""),
         request("GET /hello/a%FFb", &[], b""),
         request("GET /nowhere", &[], b""),
@@ -89,7 +91,19 @@ fn checks() -> Vec<Vec<u8>> {
             &["transfer-encoding: chunked"],
             b"1\r\na\r\n0\r\nx-trailer: b\r\n\r\n",
         ),
+        request(
+            "POST /signed",
+            &["transfer-encoding: chunked"],
+            b"3\r\nabc\r\n0\r\nX-Signature: me \r\nx-b:\r\n\r\n",
+        ),
+        request("POST /signed", &["transfer-encoding: chunked"], b"3\r\nabc\r\n0\r\n\r\n"),
+        request("POST /signed", &[], b"abc"),
         request("POST /echo", &[], &large),
+        request(
+            "POST /echo",
+            &["transfer-encoding: chunked", "te: trailers"],
+            b"3\r\nabc\r\n0\r\nx-a: b\r\n\r\n",
+        ),
         request("POST /echo", &["transfer-encoding: chunked"], b"3\r\nabc\r\n0\r\n\r\n"),
         request(
             "POST /upload",
@@ -125,12 +139,12 @@ fn answers_are_equal() {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// An answer without what may differ: the interim response that may precede it, and, where the request is
-/// a `HEAD`, the framing of content that does not come (RFC 9112 §6.1 allows both).
+/// An answer without what may differ: where the request is a `HEAD`, the framing of content that does not
+/// come (RFC 9112 §6.1 allows both).
 fn comparable(line: &str, bytes: &[u8]) -> Answer {
-    let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-    let mut answer = Answer::parse(bytes.strip_prefix(interim).unwrap_or(bytes));
-    if line.starts_with("HEAD ") {
+    let is_head = line.starts_with("HEAD ");
+    let mut answer = Answer::parse(bytes, if is_head { Asked::Head } else { Asked::Plain });
+    if is_head {
         answer.fields.retain(|field| field != "transfer-encoding: chunked");
     }
     answer
@@ -183,7 +197,7 @@ fn web_sockets() {
         let mut stream = server.connect();
         // The first frame comes with the handshake, before it is answered.
         stream.write_all(&[UPGRADE, &frame(1, b"early")].concat()).expect("it reads");
-        heads.push((under, Answer::parse(&read_head(&mut stream))));
+        heads.push((under, Answer::parse(&read_head(&mut stream), Asked::Upgrade)));
         assert_eq!(read_frame(&mut stream), (1, b"you said early".to_vec()), "{under:?}");
         let large: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
         stream.write_all(&frame(2, &large)).expect("it reads");
@@ -210,14 +224,14 @@ fn refused_upgrades() {
     let text = String::from_utf8_lossy(UPGRADE);
     let wrong =
         text.replace("version: 13", "version: 12").replace("Upgrade\r\nu", "upgrade, close\r\nu");
-    let wanted = Answer::parse(&Server::start(Under::Axum).ask(wrong.as_bytes()));
+    let wanted = Answer::parse(&Server::start(Under::Axum).ask(wrong.as_bytes()), Asked::Upgrade);
     for under in HIGHWATER {
-        let found = Answer::parse(&Server::start(under).ask(wrong.as_bytes()));
+        let found = Answer::parse(&Server::start(under).ask(wrong.as_bytes()), Asked::Upgrade);
         assert_eq!(found, wanted, "{under:?}");
     }
     let elsewhere = text.replace("/ws", "/").replace("Upgrade\r\nu", "upgrade, close\r\nu");
     for under in HIGHWATER {
-        let found = Answer::parse(&Server::start(under).ask(elsewhere.as_bytes()));
+        let found = Answer::parse(&Server::start(under).ask(elsewhere.as_bytes()), Asked::Upgrade);
         assert_eq!((found.status, found.text()), (200, "Hello, World!"));
     }
 }
@@ -237,7 +251,7 @@ fn drains_end() {
     }
 }
 
-/// Purpose: a client that goes away ends what was made for it: its stream and its WebSocket.
+/// Purpose: a client that disconnects ends its stream and its WebSocket on the server.
 #[test]
 fn clients_that_go() {
     for under in HIGHWATER {
@@ -249,7 +263,7 @@ fn clients_that_go() {
         }
         let begin = Instant::now();
         server.stop().expect("a drain is no error");
-        // With nobody left there is nothing to wait for; the bound only tells it from hanging.
+        // Without clients there is nothing to wait for; the bound only detects a hang.
         assert!(begin.elapsed() < Duration::from_secs(8), "{under:?}: {:?}", begin.elapsed());
     }
 }

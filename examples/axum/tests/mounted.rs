@@ -3,17 +3,26 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 
 use axum::extract::{ConnectInfo, OriginalUri};
 use axum::routing::get;
 use common::{Answer, HIGHWATER, Server, Under};
 use futures_util::{Stream, StreamExt as _, stream};
+use highwater::layer::{self, Layer};
 use highwater::server::TransportChoice;
 use highwater::tower::Body;
-use highwater::{BodyStream, Error, HeaderValue, Json, Response, Router, fixed, header, http};
+use highwater::{
+    BodyStream, Error, HeaderValue, Json, Request, Response, Router, fixed, header, http,
+};
+use highwater_core::http1::client::Asked;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 use tower_http::decompression::RequestDecompressionLayer;
@@ -33,7 +42,7 @@ fn ask(server: &Server, line: &str, fields: &str, content: &[u8]) -> Answer {
     let head = format!(
         "{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}content-length: {length}\r\n\r\n"
     );
-    Answer::parse(&server.ask(&[head.as_bytes(), content].concat()))
+    Answer::parse(&server.ask(&[head.as_bytes(), content].concat()), Asked::Plain)
 }
 
 fn axum_part() -> axum::Router {
@@ -97,8 +106,8 @@ fn broken(how: &'static str) -> impl Stream<Item = io::Result<&'static str>> + S
     })
 }
 
-/// Purpose: content that fails or panics on its way cuts its own connection off and harms nobody else,
-/// whether it is a service's or has come through a layer.
+/// Purpose: content that fails or panics while it is sent cuts off only its own connection, whether
+/// it comes from a service or through a layer.
 #[test]
 fn content_that_breaks() {
     let app = || {
@@ -203,6 +212,44 @@ fn failures_of_services() {
     });
 }
 
+/// Purpose: tower layers and native ones form one list, in the order they are given; a native layer that
+/// covers everything is seen on what the tower ones do not cover.
+#[test]
+fn layers_of_both_kinds() {
+    fn mark(name: &'static str) -> impl Layer {
+        layer::on_response(move |_: &Request<'_>, response: &mut Response| {
+            response.append_header(header::VIA, HeaderValue::from_static(name));
+        })
+    }
+    fn tower(name: &'static str) -> SetResponseHeaderLayer<HeaderValue> {
+        SetResponseHeaderLayer::appending(header::VIA, HeaderValue::from_static(name))
+    }
+    let app = || {
+        Router::new()
+            .layer(mark("4").everywhere())
+            .layer(tower("3"))
+            .layer(mark("2"))
+            .layer(tower("1"))
+            .get("/inline", || "x")
+            .get("/async", async || "x")
+            .get("/fixed", fixed("x"))
+            .nest_service("/service", axum::Router::new().route("/x", get(|| async { "x" })))
+    };
+    on_both(app, |server| {
+        // In the order they were sent, which an `Answer` does not keep.
+        let via = |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            let answer = server.ask(request.as_bytes());
+            let answer = String::from_utf8(answer).expect("the answer is text");
+            answer.lines().filter_map(|line| line.strip_prefix("via: ")).collect::<String>()
+        };
+        for path in ["/inline", "/async", "/service/x", "/missing"] {
+            assert_eq!(via(path), "1234", "{path}");
+        }
+        assert_eq!(via("/fixed"), "4");
+    });
+}
+
 fn with_layers() -> Router {
     async fn length(mut body: BodyStream) -> Result<String, Error> {
         let mut length = 0;
@@ -288,4 +335,182 @@ fn upgrades_pass_layers() {
 fn native_routers_are_served() {
     let server = Server::highwater(TransportChoice::Auto, Router::new().get("/", || "native"));
     assert_eq!(server.get("/").text(), "native");
+}
+
+/// Asks with chunked content and `trailers` behind it.
+fn ask_with_trailers(server: &Server, path: &str, trailers: &str) -> Answer {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
+    let body = format!("transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n{trailers}\r\n");
+    Answer::parse(&server.ask((head + &body).as_bytes()), Asked::Plain)
+}
+
+/// Purpose: trailers of requests reach native streams, services, and what is behind layers that change
+/// content; without those that cannot be trailers. What is taken whole has none, and malformed ones are refused.
+#[test]
+fn trailers_of_requests() {
+    fn said(trailers: &http::HeaderMap) -> String {
+        let line = |(name, value): (&http::HeaderName, &HeaderValue)| format!("{name}={value:?};");
+        trailers.iter().map(line).collect()
+    }
+    async fn native(mut body: BodyStream) -> Result<String, Error> {
+        while let Some(piece) = body.next().await {
+            piece?;
+        }
+        Ok(said(&body.take_trailers()))
+    }
+    async fn service(body: axum::body::Body) -> Result<String, http::StatusCode> {
+        let content = http_body_util::BodyExt::collect(body).await;
+        let content = content.map_err(|_| http::StatusCode::BAD_REQUEST)?;
+        Ok(content.trailers().map(said).unwrap_or_default())
+    }
+    let app = || {
+        let service = axum::Router::new().route("/x", axum::routing::post(service));
+        let layered = Router::new()
+            .layer(CorsLayer::permissive())
+            .layer(RequestDecompressionLayer::new())
+            .post("/native", native)
+            .nest_service("/service", service.clone());
+        let whole = async |content: highwater::Bytes| content;
+        let plain = Router::new().post("/native", native).post("/whole", whole);
+        plain.nest_service("/service", service).nest("/layered", layered)
+    };
+    on_both(app, |server| {
+        let trailers = "X-Sum: 6\r\nContent-Length: 9\r\nHost: evil\r\nx-sum: 7\r\n";
+        for path in ["/native", "/service/x", "/layered/native", "/layered/service/x"] {
+            let answer = ask_with_trailers(server, path, trailers);
+            assert_eq!((answer.status, answer.text()), (200, "x-sum=\"6\";x-sum=\"7\";"), "{path}");
+            assert_eq!(ask_with_trailers(server, path, "").text(), "", "{path}");
+            assert_eq!(ask_with_trailers(server, path, "a b\r\n").status, 400, "{path}");
+        }
+        assert_eq!(ask_with_trailers(server, "/whole", trailers).text(), "abc");
+    });
+}
+
+/// Purpose: an axum handler learns that its client has finished sending.
+#[test]
+fn services_learn_that_clients_go() {
+    use axum::Extension;
+    let wait = |Extension(gone): Extension<highwater::Disconnected>| async {
+        gone.await;
+        "gone"
+    };
+    let app = || Router::new().nest_service("/", axum::Router::new().route("/", get(wait)));
+    on_both(app, |server| {
+        let mut stream = server.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("the server reads");
+        stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it is answered all the same");
+        assert_eq!(Answer::parse(&answer, Asked::Plain).text(), "gone");
+    });
+}
+
+/// Where layered services were made and dropped.
+#[derive(Debug, Default)]
+struct Life {
+    made: Vec<ThreadId>,
+    dropped: Vec<ThreadId>,
+}
+
+/// Counts the requests of each worker. Its services stay on their threads.
+#[derive(Clone, Default)]
+struct CountLayer(Arc<Mutex<Life>>);
+
+impl<S> tower_layer::Layer<S> for CountLayer {
+    type Service = CountService<S>;
+
+    fn layer(&self, inner: S) -> CountService<S> {
+        let runtime = tokio::runtime::Handle::try_current();
+        assert!(runtime.is_ok(), "a layer that spawns tasks can do so");
+        let mut life = self.0.lock().expect("no test panics with it");
+        life.made.push(std::thread::current().id());
+        let number = life.made.len();
+        CountService {
+            inner,
+            counter: Rc::new(Counter { number, count: Cell::new(0), life: self.0.clone() }),
+        }
+    }
+}
+
+struct Counter {
+    number: usize,
+    count: Cell<u64>,
+    life: Arc<Mutex<Life>>,
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.life.lock().expect("no test panics with it").dropped.push(std::thread::current().id());
+    }
+}
+
+#[derive(Clone)]
+struct CountService<S> {
+    inner: S,
+    counter: Rc<Counter>,
+}
+
+impl<S, B> Service<http::Request<B>> for CountService<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<Body>>,
+    S::Future: 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (answer, counter) = (self.inner.call(request), self.counter.clone());
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            counter.count.set(counter.count.get() + 1);
+            let value = format!("{} of {}", counter.count.get(), counter.number);
+            let value = HeaderValue::from_str(&value).expect("digits are a value");
+            answer.headers_mut().insert("x-count", value);
+            Ok(answer)
+        })
+    }
+}
+
+/// Purpose: of each layer there is one instance a worker: made on its thread, within its runtime; not `Send`;
+/// counting the requests of that worker only; and dropped there. Requests of other routes count, too.
+#[test]
+fn layers_have_one_instance_a_worker() {
+    for under in HIGHWATER {
+        let Under::Highwater(transport) = under else { continue };
+        let (outer, inner) = (CountLayer::default(), CountLayer::default());
+        let nested = Router::new().layer(inner.clone()).get("/b", async || "b");
+        let app = Router::new().layer(outer.clone()).get("/a", || "a").nest("/nested", nested);
+        let server = Server::highwater(transport, app);
+        let mut counts = [0_u64; 2];
+        for _ in 0..20 {
+            // Two requests on one connection are on one worker.
+            let two = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n\
+                GET /nested/b HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+            let answers = String::from_utf8(server.ask(two)).expect("it is text");
+            let values = answers.lines().filter_map(|line| line.strip_prefix("x-count: "));
+            let values: Vec<&str> = values.collect();
+            let [(first, of), (second, of_second)] = [values[0], values[1]]
+                .map(|value| value.split_once(" of ").expect("so it is said"));
+            assert_eq!(of, of_second, "one worker has one instance");
+            let count = &mut counts[of.parse::<usize>().expect("a number") - 1];
+            assert_eq!((first.parse(), second.parse()), (Ok(*count + 1), Ok(*count + 2)));
+            *count += 2;
+        }
+        assert_eq!(counts.iter().sum::<u64>(), 40);
+        server.stop().expect("it drains");
+        for layer in [outer, inner] {
+            let mut life = layer.0.lock().expect("no test panics with it");
+            assert_eq!(life.made.len(), 2, "one for each of two workers");
+            assert_ne!(life.made[0], life.made[1]);
+            let Life { made, dropped } = &mut *life;
+            made.sort_by_key(|id| format!("{id:?}"));
+            dropped.sort_by_key(|id| format!("{id:?}"));
+            assert_eq!(made, dropped, "they are dropped where they were made");
+        }
+    }
 }

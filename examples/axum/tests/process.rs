@@ -119,7 +119,7 @@ fn mistakes_in_the_environment() {
 /// Purpose: a second application on one machine starts although the first has the metrics' usual port.
 #[test]
 fn metrics_port_is_taken() {
-    // Whoever has it: this test, or somebody else.
+    // This test may hold it, or another process.
     let _taken = TcpListener::bind("127.0.0.1:9090");
     let listen = free();
     let _example = Example::start(listen, &[]);

@@ -52,7 +52,7 @@ async fn events(Query(Stretch { n, ms }): Query<Stretch>) -> Result<Response, Er
 /// None if no pause is asked for.
 fn pauses(pause: Duration) -> Option<Interval> {
     let mut pauses = (!pause.is_zero()).then(|| interval_at(Instant::now() + pause, pause))?;
-    // A client that reads slowly is not sent at once what it was spared.
+    // A client that has read slowly does not get the missed events all at once.
     pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
     Some(pauses)
 }

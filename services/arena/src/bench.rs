@@ -42,7 +42,7 @@ fn accept(body: Bytes) -> StatusCode {
     StatusCode::ACCEPTED
 }
 
-/// Routes nobody asks for: a router with seven routes would prove nothing.
+/// Routes that no client requests: a router with only seven routes would prove nothing.
 const OTHERS: [&str; 30] = [
     "/users",
     "/users/{id}/posts",

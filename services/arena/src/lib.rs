@@ -1,5 +1,5 @@
-//! The routes that servers are compared by, on Highwater: what benchmarks ask for, what overload
-//! tests need, and what conformance suites expect. `main.rs` serves them.
+//! The routes of benchmarks, overload tests and conformance suites, on Highwater. `main.rs` serves
+//! them.
 #![forbid(unsafe_code)]
 
 pub mod answers;

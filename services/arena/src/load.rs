@@ -30,8 +30,8 @@ pub fn routes(router: Router) -> Router {
 
 /// Burns `us` microseconds of CPU on the worker: the service time of an overload experiment.
 ///
-/// It counts steps and does not watch the clock: a clock goes on while the kernel interrupts the handler to refuse a
-/// connection, so refusing would seem to cost nothing at all.
+/// It counts steps and does not read the clock. A clock goes on while the kernel interrupts the
+/// handler to refuse a connection, so with a clock refusing would seem to cost nothing.
 fn work(Query(Work { us }): Query<Work>) -> Result<&'static str, Error> {
     checked("us", Duration::from_micros(us))?;
     burn(us * steps_per_us());

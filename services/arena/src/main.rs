@@ -1,5 +1,5 @@
-//! Routes to compare servers by: what benchmarks ask for, what overload tests need, and with
-//! `--probe` what conformance suites expect.
+//! Serves the routes of benchmarks and overload tests, and with `--probe` those of conformance
+//! suites.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use highwater::server::args::{self, ServerArgs};
 use highwater::{Router, Server};
 use highwater_arena::{answers, bench, httparena, load, probe};
 
-/// Serves the routes that servers are compared by.
+/// Serves the routes that benchmarks use to compare servers.
 #[derive(Debug, Parser)]
 #[command(
     version,

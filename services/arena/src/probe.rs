@@ -1,10 +1,10 @@
-//! The routes of conformance suites: they ask for these, and look at how the engine answers.
+//! The routes that conformance suites request to check the engine's answers.
 
 use highwater::{
     BodyStream, Bytes, Cookies, Error, FromRequest, Request, Response, Router, StatusCode,
 };
 
-/// Every answer's type: content here is bytes that came in, or a word.
+/// The type of every answer: the content is request bytes or a word.
 const TYPE: &str = "text/plain";
 
 /// Adds the routes of conformance suites, and gives errors the shape they have there: plain text.

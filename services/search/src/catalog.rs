@@ -1,4 +1,4 @@
-//! Joins the store to what is served: durable first, published second.
+//! Joins the store and the served snapshot: durable first, published second.
 //!
 //! Writers (the poller) call [`Catalog::apply`]; readers call [`Catalog::snapshot`], which neither
 //! locks nor waits, whatever a writer, the store or the provider is doing.
@@ -55,7 +55,7 @@ impl Catalog {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Remembers events that were seen online at `seen_at` (seconds since 1970-01-01T00:00:00Z) and
+    /// Stores events that were seen online at `seen_at` (seconds since 1970-01-01T00:00:00Z) and
     /// then serves them. After an error nothing has been published.
     pub fn apply(&self, mut events: Vec<Event>, seen_at: i64) -> Result<Applied, StoreError> {
         // A panic while the lock was held left nothing half done: the store's batch is a transaction.

@@ -1,12 +1,11 @@
-//! What clients meet: two routes, and one shape for everything that can go wrong.
+//! The service's HTTP interface: two routes, and one shape for all errors.
 //!
-//! `GET /search` is answered on the worker that received it. It looks at one snapshot, and at
-//! nothing else:
+//! `GET /search` is answered on the worker that received it, from one snapshot:
 //!
 //! ```text
 //!  query ──Range::parse──▶ Range ──┐
-//!                                  ├─▶ cache ──hit──▶ bytes, encoded once, shared by all who ask
-//!  catalog ──snapshot──▶ version ──┘     └──miss──▶ snapshot.answer(range), one builds, others wait
+//!                                  ├─▶ cache ──hit──▶ bytes, encoded once, shared by all requests
+//!  catalog ──snapshot──▶ version ──┘     └──miss──▶ snapshot.answer(range), one builds, the others wait
 //! ```
 //!
 //! Invariants: an answer is at least as new as the snapshot that was current when its request was
@@ -17,15 +16,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits, CacheStats};
-use highwater::{
-    Body, Error, FromRequest, Handler, Request, Response, Router, StatusCode, fixed, log,
-};
+use highwater::logging::rate_limited;
+use highwater::{Body, Error, FromRequest, Handler, Request, Response, Router, StatusCode, fixed};
 
 use crate::catalog::Catalog;
 use crate::query::Range;
 use crate::wire::{CONTENT_TYPE, ErrorCode, HEALTHY};
 
-/// How many answers are kept encoded, and how many bytes of them; the coldest go first. At 10 000
+/// How many encoded answers are cached, and how many bytes; the least used go first. At 10 000
 /// events of 200 bytes that is every event a hundred times over.
 const CACHE_LIMITS: CacheLimits = CacheLimits { answers_max: 4096, bytes_max: 256 << 20 };
 
@@ -79,11 +77,11 @@ impl FromRequest for Asked {
     }
 }
 
-/// Every error in the contract's shape: ours, the router's, and the protocol engine's refusals.
+/// Every error in the contract's shape: of the service, the router, and the protocol engine.
 fn error(error: &Error) -> Response {
     let code = ErrorCode::of(error);
     if code == ErrorCode::Internal {
-        log::error!("a request could not be answered", error = %error);
+        rate_limited!(ERROR, error = %error, "a request could not be answered");
     }
     json(code.body(error.message())).with_status(error.status())
 }

@@ -1,5 +1,5 @@
-//! The search service: polls a provider's XML feed of events, remembers every event it has ever
-//! seen online, and answers which of them fall into a range of dates.
+//! The search service: polls a provider's XML feed of events, stores every event that was ever
+//! online, and answers which events fall into a range of dates.
 //!
 //! ```text
 //!  provider ──HTTP──▶ poller ─▶ feed ─▶ catalog ─▶ store (durable)
@@ -8,9 +8,9 @@
 //!  client ──▶ http ──query──Range──▶ index::Snapshot ──Bytes──▶ http ──▶ client
 //! ```
 //!
-//! Invariants: a client's answer depends on the last published [`index::Snapshot`] alone, never on
-//! the provider or the store; a snapshot is published only after the store has made it durable; an
-//! event once published is served for ever.
+//! Invariants: a client's answer depends only on the last published [`index::Snapshot`], never on
+//! the provider or the store; a snapshot is published only after the store has made it durable; a
+//! published event is served for ever.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -23,7 +23,6 @@ pub mod index;
 pub mod metrics;
 pub mod money;
 pub mod poller;
-pub mod prng;
 pub mod provider;
 pub mod query;
 pub mod serve;

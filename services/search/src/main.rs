@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a feed to test with, as well or as badly as told
+    /// Serve a test feed, correctly or with the misbehaviour you choose
     Provider(ProviderArgs),
 }
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            highwater::log::flush();
+            highwater::logging::flush();
             eprintln!("highwater-search: {failure}");
             ExitCode::FAILURE
         }

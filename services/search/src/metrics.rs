@@ -1,7 +1,6 @@
-//! What the service tells of itself, beside what every server tells.
+//! The service's own metrics, beside those of every server.
 //!
-//! Read with every scrape from the counters that the parts keep anyway; nothing here is on a
-//! request's way.
+//! Each scrape reads them from counters that the parts keep anyway; requests do not pass here.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::feed::Skip;
 use crate::http::Search;
 use crate::poller::PollStats;
 
-/// Registers what is known of the catalog and of the cache of answers.
+/// Registers the metrics of the catalog and of the cache of answers.
 ///
 /// # Errors
 /// `metrics` has one of the names already.
@@ -26,25 +25,25 @@ pub fn of_search(
         move || count(&search)
     };
     let hits = read(|search| search.cache().hits);
-    metrics.counter_fn("http_cache_hits", "Searches answered with bytes at hand.", &[], hits)?;
+    metrics.counter_fn("http_cache_hits", "Searches answered from the cache.", &[], hits)?;
     let misses = read(|search| search.cache().misses);
     metrics.counter_fn(
         "http_cache_misses",
-        "Searches whose answer was put together.",
+        "Searches whose answer had to be built.",
         &[],
         misses,
     )?;
     let size = read(|search| search.cache().answers as u64);
-    metrics.gauge_fn("http_cache_size", "Answers at hand.", &[], move || size() as f64)?;
+    metrics.gauge_fn("http_cache_size", "Answers in the cache.", &[], move || size() as f64)?;
 
     let of_catalog = |count: fn(&Catalog) -> u64| {
         let catalog = Arc::clone(catalog);
         move || count(&catalog)
     };
     let events = of_catalog(|catalog| catalog.snapshot().len() as u64);
-    metrics.gauge_fn("http_store_size", "Events remembered.", &[], move || events() as f64)?;
+    metrics.gauge_fn("http_store_size", "Stored events.", &[], move || events() as f64)?;
     let version = of_catalog(|catalog| catalog.snapshot().version());
-    let help = "Changes of what is answered since the start, loading included.";
+    let help = "How often the served data changed since the start, loading included.";
     metrics.gauge_fn("search_store_version", help, &[], move || version() as f64)?;
     let refused = of_catalog(Catalog::refused_total);
     let help = "New events beyond the limit on events, neither stored nor served.";
@@ -54,7 +53,7 @@ pub fn of_search(
 /// An outcome, and how many polls had it.
 type Polls = (&'static str, fn(&PollStats) -> u64);
 
-/// Registers what the poller counts.
+/// Registers the poller's counters.
 ///
 /// # Errors
 /// `metrics` has one of the names already.

@@ -1,11 +1,11 @@
-//! What a client asks: the query string of `GET /search`, read into a [`Range`].
+//! Parses the query string of `GET /search` into a [`Range`].
 //!
 //! Both parameters are optional and bound the answer inclusively: an event must start at or after
 //! `starts_at` and end at or before `ends_at`. Their forms, and how an offset compares with an
 //! event's local time, are [`crate::civil::parse_bound`]'s. The decoding is that of HTML forms:
 //! `%XX` escapes, and `+` for a space. Parameters with other names are ignored; a known one that is
-//! empty, repeated or unreadable is an error, because an answer to a question that was not asked
-//! is worse than none. A range that ends before it starts is a fair question with an empty answer.
+//! empty, repeated or unreadable is an error, because an answer to another question is worse than
+//! none. A range that ends before it starts is valid, and its answer is empty.
 
 use std::borrow::Cow;
 use std::fmt;

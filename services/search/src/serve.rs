@@ -1,9 +1,9 @@
-//! Puts the parts together: the search service, and the provider to test it with.
+//! Starts and stops the search service, and the provider to test it with.
 //!
-//! Order matters at both ends. Signals are held back before the first thread starts, so that none
-//! of them can be killed by one. The store is loaded before the port opens, so that a service that
-//! can be reached is ready; the provider has no part in that. At the end clients get what they are
-//! owed first; then the poller is stopped, whatever it is waiting for.
+//! The order matters. Signals are blocked before the first thread starts, so that they cannot kill
+//! the process through a thread. The store is loaded before the port opens, so that a service that
+//! can be reached is ready; this does not depend on the provider. At the end the clients get their
+//! answers first; then the poller is stopped, even if it is waiting.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use highwater::ServerArgs;
-use highwater::log::LogFormat;
+use highwater::logging::{self, LogFormat};
 use highwater::metrics::Metrics;
 use highwater::server::{Running, Server, ServerConfig, ServerError, Signals};
 
@@ -24,7 +24,6 @@ use crate::catalog::{Catalog, EVENTS_MAX};
 use crate::http::{self, Search};
 use crate::metrics;
 use crate::poller::{Poller, Report};
-use crate::prng::Prng;
 use crate::provider::{self, Behaviour, Provider, generate};
 
 /// What the demonstration's feed is made up from.
@@ -33,14 +32,14 @@ const DEMO_SEED: u64 = 1;
 /// How long the demonstration waits for its own feed before it prints its URLs regardless.
 const DEMO_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves searches until it is told to stop.
+/// Serves searches until a signal stops it.
 ///
 /// # Errors
 /// What failed, and what to do about it.
 pub fn search(args: &SearchArgs, server: &ServerArgs) -> Result<(), Failure> {
-    highwater::log::set_format(server.log);
+    logging::install(server.log);
     let signals = Signals::block()?;
-    let feed = args.demo.then(|| start_demo_feed(server.log)).transpose()?;
+    let feed = args.demo.then(start_demo_feed).transpose()?;
     let url = match (&feed, &args.provider_url) {
         (Some(feed), _) => format!("http://{}/", feed.address()),
         (None, Some(url)) => url.clone(),
@@ -56,7 +55,7 @@ pub fn search(args: &SearchArgs, server: &ServerArgs) -> Result<(), Failure> {
     let (polled, first_poll) = mpsc::sync_channel(1);
     let listener = Box::new(move |report: &Report<'_>| {
         report.log();
-        // Full, or nobody waits: one poll is all that is waited for.
+        // If the channel is full or closed, that is fine: only the first poll is awaited.
         let _ = polled.try_send(());
     });
     let running = Server::new(http::router(search)).config(server).metrics(&counted).start()?;
@@ -77,7 +76,7 @@ pub const PROVIDER_MISSING: &str = "--provider-url is missing; give the feed's U
     --provider-url http://127.0.0.1:8091/ or PROVIDER_URL=http://127.0.0.1:8091/, \
     or use --demo to try the service with a feed of made-up events";
 
-/// Serves the feed to test with until it is told to stop.
+/// Serves the test feed until a signal stops it.
 ///
 /// # Errors
 /// What failed, and what to do about it.
@@ -88,35 +87,30 @@ pub fn provider(args: &ProviderArgs) -> Result<(), Failure> {
         })?,
         None => generate(args.events as usize, args.seed).into(),
     };
+    logging::install(LogFormat::Text);
     let signals = Signals::block()?;
     let provider = Provider::new(feed, args.behaviour());
-    let running = start_provider(provider, args.seed, args.listen, LogFormat::Text)?;
+    let running = start_provider(provider, args.seed, args.listen)?;
     Ok(running.until_signal(&signals)?)
 }
 
-fn start_demo_feed(log: LogFormat) -> Result<Running, ServerError> {
+fn start_demo_feed() -> Result<Running, ServerError> {
     let honest = Behaviour { gzip: true, etag: true, ..Behaviour::default() };
     let provider = Provider::new(generate(EVENTS as usize, DEMO_SEED), honest);
-    start_provider(provider, DEMO_SEED, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), log)
+    start_provider(provider, DEMO_SEED, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
 fn start_provider(
     provider: Provider,
     seed: u64,
     listen: SocketAddr,
-    log: LogFormat,
 ) -> Result<Running, ServerError> {
-    let config = ServerConfig {
-        listen,
-        log,
-        metrics: None,
-        workers: NonZeroUsize::new(1),
-        ..Default::default()
-    };
-    Server::new(provider::router(provider, Prng::seeded(seed))).config(config).start()
+    let config =
+        ServerConfig { listen, metrics: None, workers: NonZeroUsize::new(1), ..Default::default() };
+    Server::new(provider::router(provider, fastrand::Rng::with_seed(seed))).config(config).start()
 }
 
-/// Tells whoever tries the service out where everything is.
+/// Prints the URLs for a user who tries the service.
 fn print_urls(running: &Running, feed: &Running) {
     let search = running.address();
     let metrics = match running.metrics_address() {
@@ -132,7 +126,7 @@ fn print_urls(running: &Running, feed: &Running) {
          Ctrl-C stops it.\n",
         feed.address()
     );
-    // Where nobody reads it, nobody misses it.
+    // Standard output may be closed; the service runs without it.
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }

@@ -21,8 +21,7 @@ pub const EVENTS_TAIL: &[u8] = br#"]},"error":null}"#;
 pub enum ErrorCode {
     /// 400: a query parameter cannot be read. The message names it.
     InvalidParameter,
-    /// 400, 408, 413, 414, 417, 431, 501, 505: what was sent is no request that is served here,
-    /// whatever it asks for.
+    /// 400, 408, 413, 414, 417, 431, 501, 505: the request itself is malformed or not supported.
     InvalidRequest,
     /// 404: no such path.
     NotFound,
@@ -47,7 +46,7 @@ impl ErrorCode {
         }
     }
 
-    /// What a client is told of an error of the service, of its routes, or of the server itself.
+    /// The code of an error of the service, of its routes, or of the server itself.
     pub fn of(error: &Error) -> ErrorCode {
         match error.status() {
             _ if error.code() == ErrorCode::InvalidParameter.name() => ErrorCode::InvalidParameter,
@@ -83,7 +82,7 @@ mod tests {
     }
 
     /// Purpose: each status a server can answer with has its published code, and a broken parameter
-    /// is told apart from other bad requests.
+    /// has another code than other bad requests.
     #[test]
     fn codes() {
         let cases = [

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use highwater_search::event::Event;
-use highwater_search::prng::Prng;
 use highwater_search::store::{Embedded, Store as _};
 
 const KILLS: usize = 20;
@@ -70,7 +69,7 @@ fn start_writer(directory: &Path) -> Child {
 #[test]
 fn acknowledged_batches_survive_kill_9() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut prng = Prng::unseeded();
+    let mut rng = fastrand::Rng::new();
     let mut last_acknowledged = 0;
     for _ in 0..KILLS {
         let mut child = start_writer(directory.path());
@@ -79,10 +78,10 @@ fn acknowledged_batches_survive_kill_9() {
             |line: String| line.strip_prefix("ack ").and_then(|n| n.parse::<u64>().ok());
         let mut acknowledged = lines.by_ref().map_while(Result::ok).filter_map(acknowledgement);
         // The point: some batches on, and then somewhere within the next.
-        for n in acknowledged.by_ref().take(1 + prng.below(5) as usize) {
+        for n in acknowledged.by_ref().take(rng.usize(1..=5)) {
             last_acknowledged = n;
         }
-        for _ in 0..prng.below(2_000_000) {
+        for _ in 0..rng.u32(..2_000_000) {
             std::hint::spin_loop();
         }
         child.kill().expect("SIGKILL");

@@ -1,4 +1,4 @@
-//! From start to end and over again: what survives, and what nobody notices.
+//! From start to end and over again: what survives, and what clients do not notice.
 
 mod service;
 mod stub;

@@ -128,7 +128,7 @@ fn failures_change_nothing() {
     }
 }
 
-/// Purpose: nobody listening is a failure like any other.
+/// Purpose: a refused connection is a failure like any other.
 #[test]
 fn connection_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -307,7 +307,7 @@ fn redirects() {
     assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
 }
 
-/// Purpose: whoever answers in the provider's place cannot have us ask another server.
+/// Purpose: an attacker in the provider's place cannot make the service ask another server.
 #[test]
 fn redirects_to_other_servers() {
     let (elsewhere, heads) = stub(vec![ok(generate(3, 1))]);
@@ -318,7 +318,7 @@ fn redirects_to_other_servers() {
         let (outcome, _) = poll(send(moved));
         assert_eq!(reason(&outcome), "redirects", "{location}: {outcome:?}");
     }
-    assert!(heads.try_iter().next().is_none(), "nobody was asked");
+    assert!(heads.try_iter().next().is_none(), "no server was asked");
 }
 
 /// Purpose: `Retry-After` reaches the schedule, and nonsense in it does not.

@@ -161,7 +161,7 @@ fn unreachable() {
     let config: Config =
         format!("postgres://u:hunter2@127.0.0.1:{free}/db").parse().expect("a URL");
     let timeouts = Timeouts { connect: Duration::from_millis(300), ..Timeouts::default() };
-    let message = Postgres::connect(&config, timeouts).expect_err("nobody listens").to_string();
+    let message = Postgres::connect(&config, timeouts).expect_err("no server listens").to_string();
     assert!(
         message.contains(&format!("127.0.0.1:{free}/db")) && message.contains("--store"),
         "{message}"
@@ -173,7 +173,8 @@ fn unreachable() {
     assert!(message.contains("nowhere") && message.contains("does not exist"), "{message}");
 }
 
-/// Purpose: tables of the future and values that nobody wrote are refused, not guessed at.
+/// Purpose: tables of a later version and values that no version writes are refused, not guessed
+/// at.
 #[test]
 fn refuses_what_it_cannot_trust() {
     let config = schema("test_refuses");

@@ -1,4 +1,4 @@
-//! What is wrong with the settings or the machine is said at start, once, with the remedy.
+//! Errors of the settings or the machine are reported at start, once, with the remedy.
 
 mod service;
 

@@ -1,4 +1,4 @@
-//! A stale answer is impossible: shown by asking while the store changes.
+//! A stale answer is impossible: tested with requests while the store changes.
 
 mod service;
 

@@ -1,7 +1,7 @@
-//! What can be asked of a guard, and what cannot?
+//! Which settings does a guard accept?
 //!
-//! Everything an operator types is checked here, before anything is opened: each refusal names the
-//! setting, the value and the remedy, and exits 2 as everywhere else.
+//! All input of an operator is checked here, before anything is opened. Each refusal names the
+//! setting, the value and the remedy, and exits 2 like all other commands.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -19,15 +19,16 @@ use super::text::Selector;
 
 /// Connections at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
-/// Oftener, and asking would be a load of its own; more seldom, and the limit lags behind any surge.
+/// Shorter intervals make the questions a load of their own; longer ones make the limit lag behind
+/// a surge.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
-/// Hold any server's peak: refuse, in the kernel, the connections it could not serve in time.
+/// Keep any server's peak: refuse, in the kernel, the connections it could not serve in time.
 ///
-/// Needs no change to the server and no restart. Run it where the server listens: on its machine, or in
-/// its container's network namespace. The limit is found from what the kernel counts, or from the
-/// server's metrics if it is told where they are.
+/// Needs no change to the server and no restart. Run it where the server listens: on its machine,
+/// or in its container's network namespace. The guard finds the limit from what the kernel counts,
+/// or from the server's metrics if you give it their URL.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     highwater guard --port 80\n  \
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", value_parser = url, requires = "query")]
     prometheus: Option<Uri>,
 
-    /// What to ask it: one number, completed requests a second
+    /// The query: its result must be one number, completed requests a second
     #[arg(long, value_name = "PROMQL", requires = "prometheus")]
     query: Option<String>,
 
@@ -68,11 +69,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = mechanism())]
     pub(crate) mechanism: GateChoice,
 
-    /// Most connections at once; auto lets --limiter find it
+    /// Largest number of connections at once; auto lets --limiter find it
     #[arg(long, value_name = "auto|N", default_value = "auto", allow_negative_numbers = true, value_parser = limit_or_auto)]
     limit: Limited,
 
-    /// What finds the limit [default: knee, or fixed with a --limit]
+    /// How to find the limit [default: knee, or fixed with a --limit]
     #[arg(long, value_name = "fixed|hill-climb|knee|aimd", value_parser = limiter())]
     limiter: Option<LimiterChoice>,
 
@@ -80,11 +81,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "256", allow_negative_numbers = true, value_parser = number(LIMIT))]
     limit_start: u32,
 
-    /// The limit is never found to be less
+    /// The lowest limit that may be found
     #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, value_parser = number(LIMIT))]
     limit_min: u32,
 
-    /// The limit is never found to be more
+    /// The highest limit that may be found
     #[arg(long, value_name = "N", default_value = "16384", allow_negative_numbers = true, value_parser = number(LIMIT))]
     limit_max: u32,
 
@@ -100,19 +101,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Measure and say what the limit would be, and refuse nobody
+    /// Measure and report what the limit would be, but refuse nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Print a JSON object a second instead of a line for people
+    /// Print a JSON object every second instead of a line for people
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// `--limiter`: what finds the limit.
+/// `--limiter`: how to find the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimiterChoice {
-    /// The operator does, with a number.
+    /// The operator gives the number.
     Fixed,
     /// Steps of a hundred along the request rate.
     HillClimb,
@@ -133,14 +134,14 @@ impl LimiterChoice {
     }
 }
 
-/// `--limit`: a number, or found.
+/// `--limit`: a number, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limited {
     Auto,
     To(u32),
 }
 
-/// How the limit is come by.
+/// Where the limit comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
     /// The operator knows it.
@@ -150,7 +151,7 @@ pub(crate) enum Limits {
 }
 
 impl Limits {
-    /// The limit before anything has been measured.
+    /// The limit before the first measurement.
     pub(crate) fn start(self) -> u32 {
         match self {
             Limits::Fixed(limit) | Limits::Found { start: limit, .. } => limit,
@@ -159,12 +160,12 @@ impl Limits {
 }
 
 impl Args {
-    /// What is guarded; the IPv6 wildcard means every address, of IPv4 too.
+    /// The guarded address; the IPv6 wildcard means every address, including IPv4.
     pub(crate) fn guarded(&self) -> SocketAddr {
         (self.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), self.port).into()
     }
 
-    /// How the limit is come by.
+    /// Where the limit comes from.
     ///
     /// # Errors
     /// The settings contradict each other.
@@ -189,10 +190,10 @@ impl Args {
         }
     }
 
-    /// What tells how many requests are completed, if anything but the kernel does.
+    /// The source of completed requests, if it is not the kernel.
     ///
     /// # Errors
-    /// The query makes no URL, or there is nothing to measure by.
+    /// The query makes no URL, or there is no way to measure.
     pub(crate) fn source(&self) -> Result<Option<Source>, clap::Error> {
         if let (Some(base), Some(query)) = (&self.prometheus, &self.query) {
             return Source::query(base, query).map(Some).map_err(contradiction);
@@ -200,7 +201,7 @@ impl Args {
         match &self.metrics {
             Some(url) => Ok(Some(Source::Page { url: url.clone(), metric: self.metric.clone() })),
             None if self.dry_run => Err(contradiction(
-                "--dry-run: without a gate nobody counts what is completed; add --metrics URL, or \
+                "--dry-run: without a gate, completed requests are not counted; add --metrics URL, or \
                  --prometheus URL and --query PROMQL"
                     .to_owned(),
             )),
@@ -278,8 +279,8 @@ mod tests {
         parse(flags)?.limits()
     }
 
-    /// Purpose: without a word the limit is found between sane bounds, and with a number nothing is
-    /// found.
+    /// Purpose: without settings, the limit is found between sensible bounds; with a number, it is
+    /// not searched for.
     #[test]
     fn limits_are_given_or_found() {
         let by = LimiterChoice::Knee;
@@ -326,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Purpose: the source that is asked is the one that was named.
+    /// Purpose: the guard asks the source that was named.
     #[test]
     fn sources_are_what_was_named() {
         let source = |flags| parse(flags).expect("sane").source().expect("sane");

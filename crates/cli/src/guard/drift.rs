@@ -1,10 +1,11 @@
 //! Does the gate's count agree with the kernel's list of connections?
 //!
-//! The gate counts by events, and misses some: it is not told when a connection ends that began before
-//! it did, and a predecessor's may end in its time; a handshake that is never finished has taken a place
-//! as well. The list knows, but is a moment older or younger than the count, and under load the two
-//! never quite agree. So what they have differed by *throughout* the last second, in one direction, is
-//! an error, and is corrected; all else is a difference in time.
+//! The gate counts events, and misses some: it does not see the end of a connection that began
+//! before the gate, it may see the end of one that an earlier gate counted, and a handshake that
+//! never completes also takes a place. The list is right, but a moment older or younger than the
+//! count, and under load the two never quite agree. So a difference that lasted *throughout* the
+//! last second, in one direction, is an error and is corrected; all other differences are
+//! differences in time.
 //!
 //! Pure: differences and time in, a correction out.
 
@@ -12,14 +13,14 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-/// How long a difference must last. A handshake takes no longer, nor does the end of a connection,
-/// unless packets are lost.
+/// How long a difference must last. Without lost packets, neither a handshake nor the end of a
+/// connection takes longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Fewer looks in that time may all have come at the wrong moment.
+/// Fewer observations in that time may all have come at a wrong moment.
 const LOOKS_MIN: u32 = 3;
 
-/// What the count and the list have differed by lately.
+/// The recent differences between the count and the list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Drift {
     since: Option<Instant>,
@@ -29,8 +30,8 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// Takes in that at `now` the count was by so much greater than the list; answers what is to be
-    /// added to the count.
+    /// Takes in that at `now` the count was greater than the list by `difference`; answers the
+    /// correction to add to the count.
     pub(crate) fn observe(&mut self, now: Instant, difference: i64) -> i64 {
         let since = *self.since.get_or_insert(now);
         let is_first = self.looks == 0;
@@ -50,8 +51,8 @@ impl Drift {
 mod tests {
     use super::*;
 
-    /// Has `difference` observed every tenth of a second, as it is when corrected by what was answered;
-    /// returns all corrections.
+    /// Observes `difference`, corrected by the earlier answers, every tenth of a second; returns
+    /// all corrections.
     fn run(seconds: u64, mut difference: impl FnMut(u64) -> i64) -> Vec<i64> {
         let (mut drift, mut corrected, mut made) = (Drift::default(), 0, Vec::new());
         for step in 0..seconds * 10 {
@@ -74,7 +75,8 @@ mod tests {
         assert_eq!(run(10, |step| if step < 50 { 0 } else { 7 + (step % 3) as i64 }), [-7]);
     }
 
-    /// Purpose: under load the two are seen at different moments; that is no error, however large.
+    /// Purpose: under load the two are read at different moments; that difference is no error,
+    /// however large.
     #[test]
     fn differences_in_time_are_none() {
         assert!(run(600, |step| [300, -200, 0, 50][step as usize % 4]).is_empty());

@@ -1,19 +1,20 @@
-//! What stands in front of the port, and what does it see?
+//! What protects the port, and what does the guard see of its connections?
 //!
 //! Two things: the kernel's gate, which refuses and counts, and the kernel's list of connections,
 //! which tells how many there are and which of them wait to be read (`queue.rs`).
 //!
-//! Looking at the list costs about a microsecond per connection. It is done every [`LOOK`], and less
-//! often, but at least every [`LOOK_MAX`], where it would take more than one part in [`LOOK_SHARE`] of
-//! the time.
+//! Reading the list costs about a microsecond per connection. The guard reads it every [`LOOK`]. If
+//! that would take more than one part in [`LOOK_SHARE`] of the time, it reads it less often, but at
+//! least every [`LOOK_MAX`].
 //!
-//! The kernel's gate counts every connection, as it cannot tell which are idle. The list can, so a
-//! limit that is found for those with work is raised by as many as are idle, with every look.
+//! The kernel's gate counts every connection, because it cannot tell which are idle. The list can.
+//! So with each look, a limit that was found for connections with work is raised by the number of
+//! idle ones.
 
 use std::path::Path;
 use std::time::Duration;
 
-use highwater::log;
+use highwater::logging::rate_limited;
 use highwater::server::{Ceiling, GateChoice};
 use highwater_core::time::Instant;
 use highwater_sys::bpf::{self, PortGate};
@@ -24,13 +25,13 @@ use super::drift::Drift;
 use super::queue;
 use super::window::Counted;
 
-/// How often the list of connections is looked at, at most.
+/// How often the list of connections is read, at most.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// And at least: a look that took long may only have waited for a core.
 const LOOK_MAX: Duration = Duration::from_millis(400);
 
-/// Of how much time looking may take one.
+/// Looking may take one part in this many of the time.
 const LOOK_SHARE: u32 = 100;
 
 /// The gate of one port.
@@ -39,31 +40,31 @@ pub(crate) struct Gate {
     list: List,
     mechanism: &'static str,
     reason: String,
-    /// In force, for those who are not idle.
+    /// The limit in force, for connections that are not idle.
     limit: u32,
-    /// How many idle ones have room beside them: all of them if the limit is found; but who names a
-    /// number means it.
+    /// How many idle connections are allowed beside them: all of them if the limit is found, none
+    /// if the operator gave a number.
     idle: u32,
     is_found: bool,
 }
 
-/// What refuses.
+/// The mechanism that refuses.
 enum Kernel {
-    /// Nobody: a dry run.
+    /// None: a dry run.
     Nothing,
-    /// A BPF program that is told when connections begin and end.
+    /// A BPF program that is notified when connections begin and end.
     Counting { gate: PortGate, drift: Drift },
-    /// A BPF program that is told by us how many connections there are.
+    /// A BPF program; the guard tells it how many connections there are.
     Told { gate: PortGate, closed: u64, open_at_start: u32 },
-    /// A rule of the firewall, which cannot change.
+    /// A firewall rule, whose limit cannot change.
     Ceiling { gate: Ceiling, refused: u64 },
 }
 
 impl Gate {
-    /// Opens the gate that `args` ask for, or the best there is, with `limit` in force.
+    /// Opens the gate that `args` ask for, or the best one available, with `limit` in force.
     ///
     /// # Errors
-    /// What was asked for cannot be had: why, and what to do about it.
+    /// The requested gate cannot be opened: why, and what to do about it.
     pub(crate) fn open(args: &Args, limit: u32) -> Result<Gate, String> {
         let mut list = List::open(args)?;
         list.look(clock::monotonic());
@@ -75,20 +76,20 @@ impl Gate {
         Ok(Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false })
     }
 
-    /// What was chosen, and why.
+    /// The chosen mechanism, and why.
     pub(crate) fn chosen(&self) -> (&'static str, &str) {
         (self.mechanism, &self.reason)
     }
 
-    /// How the limit is to be come by, given what this gate is capable of.
+    /// Where the limit comes from, given what this gate can do.
     pub(crate) fn grant(&mut self, limits: Limits) -> Limits {
         let granted = match (&self.kernel, limits) {
             (Kernel::Ceiling { .. }, Limits::Found { .. }) => {
-                log::warn!(
-                    "the limit stays, as this mechanism would lose count",
+                tracing::warn!(
                     mechanism = self.mechanism,
                     limit = self.limit,
                     remedy = "grant CAP_BPF, or name the right --limit",
+                    "the limit stays, as this mechanism would lose count",
                 );
                 Limits::Fixed(self.limit)
             }
@@ -113,7 +114,7 @@ impl Gate {
         }
     }
 
-    /// What there is to be known at `now`.
+    /// The counts at `now`.
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
         let waited = self.list.look(now);
         let (open, is_fresh) = (self.list.open, waited.is_some());
@@ -152,7 +153,7 @@ impl Gate {
             Kernel::Ceiling { gate, refused } => {
                 match gate.refused() {
                     Ok(count) => *refused = count,
-                    Err(error) => log::warn!("refusals cannot be counted", error = %error),
+                    Err(error) => rate_limited!(WARN, error = %error, "refusals cannot be counted"),
                 }
                 Counted { refused: *refused, ..listed }
             }
@@ -160,7 +161,7 @@ impl Gate {
     }
 }
 
-/// The gate that `args` ask for, or the best there is: what it is called, and why it.
+/// The gate that `args` ask for, or the best one available: its name, and why it was chosen.
 fn open_kernel(
     args: &Args,
     limit: u32,
@@ -173,7 +174,7 @@ fn open_kernel(
         let reason = format!("--mechanism {name} was asked for");
         Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
     };
-    let cannot = |name| move |why| format!("--mechanism {name} cannot be had: {why}");
+    let cannot = |name| move |why| format!("--mechanism {name} does not work here: {why}");
     match args.mechanism {
         GateChoice::Ebpf => bpf().map_err(cannot("ebpf")),
         GateChoice::Nft => ceiling(GateChoice::Nft, "nft").map_err(cannot("nft")),
@@ -182,14 +183,14 @@ fn open_kernel(
         }
         GateChoice::Auto => bpf().or_else(|not_bpf| {
             let (kernel, name, _) = ceiling(GateChoice::Nft, "nft").map_err(|not_nft| {
-                format!("no gate can be had.\n  ebpf: {not_bpf}\n  nft: {not_nft}")
+                format!("no gate works here.\n  ebpf: {not_bpf}\n  nft: {not_nft}")
             })?;
             Ok((kernel, name, format!("not ebpf: {not_bpf}")))
         }),
     }
 }
 
-/// A BPF program before the port, and why it counts in the way it does.
+/// A BPF program before the port, and the reason for its way of counting.
 fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, String), String> {
     let attach = |cgroup: Option<&Path>| PortGate::attach(args.guarded(), cgroup, limit);
     let cgroup = args.cgroup.clone().or_else(bpf::cgroup_root);
@@ -199,11 +200,11 @@ fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, Stri
             Ok(gate) => {
                 let reason =
                     format!("a BPF program refuses, another in {} counts", cgroup.display());
-                // Those that were there before count as much as those that come.
+                // Connections that existed before count like later ones.
                 gate.words().set_taken(open_at_start);
                 return Ok((Kernel::Counting { gate, drift: Drift::default() }, reason));
             }
-            // Who names a group means it.
+            // A group that the operator named must work.
             Err(error) if args.cgroup.is_some() => return Err(error.to_string()),
             Err(error) => error.to_string(),
         },
@@ -217,7 +218,7 @@ fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, Stri
 struct List {
     diag: InetDiag,
     due: Instant,
-    /// Connections when it was last looked at.
+    /// The number of connections at the last look.
     open: u32,
     backlog: u32,
     abandoned: u32,
@@ -248,7 +249,7 @@ impl List {
                 Some(queue::delay(&seen))
             }
             Err(error) => {
-                log::warn!("connections cannot be looked at", error = %error);
+                rate_limited!(WARN, error = %error, "connections cannot be looked at");
                 None
             }
         }

@@ -1,9 +1,9 @@
 //! What is the guard doing, in one line?
 //!
-//! For people on a terminal a line that moves; into a file or a journal one every ten seconds; with
-//! `--json` an object a second, for machines.
+//! On a terminal: one line that is redrawn. Into a file or a journal: one line every ten seconds.
+//! With `--json`: one object a second, for programs.
 //!
-//! Nobody listening is no reason to stop guarding: what cannot be written is left out.
+//! If the output cannot be written, the guard keeps guarding and drops the line.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use serde_json::json;
 
 use super::report::Report;
 
-/// How often, for whom.
+/// How often, for each kind of output.
 const TERMINAL: Duration = Duration::from_millis(250);
 const JOURNAL: Duration = Duration::from_secs(10);
 const MACHINE: Duration = Duration::from_secs(1);
 
-/// The longest line that is drawn over itself; a longer one would scroll. In characters.
+/// The longest line that is redrawn in place; a longer one would scroll. In characters.
 const COLUMNS: usize = 79;
 
-/// Writes a line now and then.
+/// Writes a line from time to time.
 #[derive(Debug)]
 pub(crate) struct Line {
     form: Form,
@@ -60,7 +60,7 @@ impl Line {
         let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
     }
 
-    /// Makes room for something else: the line that moves is begun anew below it.
+    /// Makes room for other output: the next line is drawn below it.
     pub(crate) fn make_room(&mut self) {
         if self.form == Form::Terminal {
             let _ = io::stdout().lock().write_all(b"\r\x1b[K");
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// A quantity, or that it is not known.
+/// A quantity, or `?` if it is not known.
 fn known(value: Option<impl std::fmt::Display>) -> String {
     value.map_or_else(|| "?".to_owned(), |value| value.to_string())
 }

@@ -1,6 +1,6 @@
-//! How fast is it going, over the last second?
+//! What were the rates over the last second?
 //!
-//! Pure: running totals in, rates out. Bounded: what is older than a second is forgotten, and so is
+//! Pure: running totals in, rates out. Bounded: totals older than a second are dropped, and so is
 //! the oldest of more than [`LOOKS_MAX`].
 
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use highwater_core::time::Instant;
 
 use super::window::Counted;
 
-/// What the rates look back on.
+/// The span of the rates.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Four times what the guard's pace needs.
+/// Four times what the guard's turns need.
 const LOOKS_MAX: usize = 160;
 
 /// Connections a second.
@@ -25,14 +25,14 @@ pub(crate) struct Rates {
     pub(crate) completed: Option<f64>,
 }
 
-/// Remembers a second of totals.
+/// Keeps a second of totals.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     looks: VecDeque<(Instant, Counted)>,
 }
 
 impl Meter {
-    /// Takes in what was counted until `now`; answers the rates since a second ago.
+    /// Takes in the counts until `now`; answers the rates of the last second.
     pub(crate) fn add(&mut self, now: Instant, counted: Counted) -> Rates {
         self.looks.push_back((now, counted));
         let is_old = |look: Option<&(Instant, Counted)>| {
@@ -62,8 +62,8 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Purpose: a rate is that of the last second, whatever the pace of looking, from the first look
-    /// on; and looking often costs no memory.
+    /// Purpose: a rate covers the last second, however often the totals come, from the first one
+    /// on; and frequent totals cost no memory.
     #[test]
     fn rates_are_of_the_last_second() {
         for turn_ms in [1, 25, 100, 400] {

@@ -1,8 +1,9 @@
-//! `highwater guard`: how does a server that is not ours hold its peak?
+//! `highwater guard`: how does a server that is not Highwater keep its peak?
 //!
-//! A sidecar. It attaches a gate in the kernel in front of a port (`gate.rs`), finds the limit from
-//! what the kernel counts and what the server's metrics say (`policy.rs`), and tells what it does
-//! (`line.rs`, `page.rs`). The server is not changed, not restarted, and does not know.
+//! The guard is a sidecar. It attaches a gate in the kernel in front of a port (`gate.rs`), finds
+//! the limit from the kernel's counts and the server's metrics (`policy/`), and reports what it
+//! does (`line.rs`, `page.rs`). The server is not changed and not restarted, and does not know of
+//! the guard.
 //!
 //! ```text
 //!  args ─▶ source ─(thread)─▶ reading ─┐
@@ -10,8 +11,8 @@
 //!                                      └─▶ report ─▶ line, page
 //! ```
 //!
-//! Invariants: one turn of the loop every [`TURN`], whatever the source does; the gate is gone when
-//! the process is, however it ends; nothing else in the system is changed.
+//! Invariants: one turn of the loop every [`TURN`], whatever the source does; the gate ends with
+//! the process, however the process ends; nothing else in the system is changed.
 
 mod args;
 mod drift;
@@ -33,7 +34,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use highwater::log;
+use highwater::logging::{self, LogFormat, rate_limited};
 use highwater::server::{Running, Signals};
 use highwater_core::limit::{Aimd, Fixed, HillClimb, Knee, Limit};
 use highwater_sys::clock;
@@ -46,36 +47,37 @@ use self::policy::{Policy, State};
 use self::report::Reporter;
 use self::source::Answer;
 
-/// How often the guard counts, and moves the limit if it is to be moved. Ten times what moves it needs,
-/// for an even mean of what is in flight.
+/// How often the guard counts, and moves the limit if necessary. Ten times as often as the limiters
+/// need, for an accurate mean of the number in flight.
 const TURN: Duration = Duration::from_millis(25);
 
 /// Guards until a signal says to stop.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let checked = args.limits().and_then(|limits| Ok((limits, args.source()?)));
     let (limits, source) = checked.unwrap_or_else(|error| error.exit());
-    // Before any thread starts, so that all of them inherit the mask.
+    // Before any thread starts, so that all threads inherit the mask.
     let signals = match Signals::block() {
         Ok(signals) => signals,
         Err(error) => return fail(&format!("signals cannot be blocked: {error}")),
     };
+    logging::install(LogFormat::Text);
     let guard = match Guard::start(args, limits, source) {
         Ok(guard) => guard,
         Err(error) => return fail(&error),
     };
     let ended = guard.until_signal(&signals);
-    log::flush();
+    logging::flush();
     ended.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
 }
 
 #[expect(clippy::print_stderr, reason = "this is how a command says why it ends")]
 fn fail(error: &str) -> ExitCode {
-    log::flush();
+    logging::flush();
     eprintln!("highwater guard: {error}");
     ExitCode::FAILURE
 }
 
-/// A guard at work.
+/// A running guard.
 struct Guard {
     gate: Gate,
     policy: Policy,
@@ -103,20 +105,20 @@ impl Guard {
             }
             None => None,
         };
-        log::info!(
-            "guarding",
+        tracing::info!(
             port = args.port,
             mechanism = mechanism,
             reason = reason,
             limit = policy.limit(),
             limiter = policy.limiter(),
-            metrics = page.as_ref().map(|(_, running)| running.address()),
+            metrics = page.as_ref().map(|(_, running)| tracing::field::display(running.address())),
+            "guarding",
         );
         if source.as_ref().is_some_and(|source| source.port() == Some(args.port)) {
-            log::warn!(
-                "the source is behind the gate, and will be refused when it matters",
+            tracing::warn!(
                 port = args.port,
                 remedy = "serve metrics on a port of their own",
+                "the source is behind the gate, and will be refused when it matters",
             );
         }
         let answers = source.map(|source| source::watch(source, args.interval));
@@ -131,7 +133,7 @@ impl Guard {
             self.turn();
             if let Some(signal) = signal {
                 self.line.make_room();
-                log::info!("the gate is removed", signal = %signal);
+                tracing::info!(signal = %signal, "the gate is removed");
                 return Ok(());
             }
         }
@@ -154,16 +156,16 @@ impl Guard {
     }
 }
 
-/// Says once what has become of the source.
+/// Logs a change of the source's state, once.
 fn tell(state: &State, limit: u32) {
     if let State::Bad(trouble) = state {
-        log::warn!("the source is in trouble, the limit stays", trouble = %trouble, limit = limit);
+        rate_limited!(WARN, trouble = %trouble, limit, "the source is in trouble, the limit stays");
     } else {
-        log::info!("the source answers", state = %state, limit = limit);
+        tracing::info!(state = %state, limit, "the source answers");
     }
 }
 
-/// Start, least and most of a limit.
+/// Start, minimum and maximum of a limit.
 fn bounds(limits: Limits) -> (u32, u32, u32) {
     match limits {
         Limits::Fixed(limit) => (limit, limit, limit),

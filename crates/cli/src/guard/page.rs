@@ -1,19 +1,18 @@
-//! What does the guard's own metrics page say?
+//! The guard's own metrics page.
 //!
-//! The names are those that a server of ours has, so that dashboards, alerts and autoscalers need not
-//! know which of the two they look at; what only a guard has begins with `highwater_guard_`. A family
-//! whose value is not known is left out, rather than made up.
+//! It uses the names of a Highwater server's metrics, so that dashboards, alerts and autoscalers
+//! work with both. Metrics that only a guard has begin with `highwater_guard_`. A family whose
+//! value is not known is left out.
 
-use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use highwater::metrics::CONTENT_TYPE;
+use highwater::metrics::exposition::{CONTENT_TYPE, Kind, Page};
 use highwater::server::{ServerConfig, Shed};
 use highwater::{Response, Router, Running, Server, ServerError};
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 
 use super::policy::State;
 use super::report::Report;
@@ -21,7 +20,7 @@ use super::report::Report;
 /// How long a client of the page may take to send its request, or to take some of its answer.
 const SLOW_MAX: Duration = Duration::from_secs(2);
 
-/// The latest report, for whoever asks.
+/// The latest report.
 pub(crate) type Shared = Arc<Mutex<Report>>;
 
 /// Serves `/metrics`, `/scaling` and `/livez` at `listen`, until the answer is dropped.
@@ -45,7 +44,7 @@ pub(crate) fn serve(listen: SocketAddr, shared: &Shared) -> Result<Running, Serv
         metrics: None,
         workers: NonZeroUsize::new(1),
         shed: Some(Shed::None),
-        // Whoever asks here sends little and at once; a probe must not have to wait for those who do not.
+        // Clients of this page send little, and at once. Slow ones must not delay a probe.
         limits: Limits {
             header_timeout: SLOW_MAX,
             body_timeout: SLOW_MAX,
@@ -63,40 +62,6 @@ fn latest(shared: &Shared) -> Report {
     shared.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A page in the Prometheus text format.
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: Option<impl Display>) {
-        self.single(name, "gauge", help, value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: Option<impl Display>) {
-        self.single(name, "counter", help, value);
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: Option<impl Display>) {
-        if let Some(value) = value {
-            self.family(name, kind, help);
-            self.put(format_args!("{name} {value}\n"));
-        }
-    }
-
-    fn put(&mut self, text: fmt::Arguments<'_>) {
-        self.0.write_fmt(text).expect("a String takes everything");
-    }
-}
-
-/// A label's value, escaped as the format demands.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 fn text(report: &Report) -> String {
     let mut page = Page::default();
     scaling(&mut page, report);
@@ -112,57 +77,60 @@ fn text(report: &Report) -> String {
     info(
         &mut page,
         "highwater_guard_source_info",
-        "How it stands with the source; always 1.",
+        "State of the metrics source; always 1.",
         &labels,
     );
-    let is_up = u8::from(matches!(report.source, State::Good(_) | State::Kernel));
-    let help = "Whether what moves the limit is known; while it is not, the limit stays.";
-    page.gauge("highwater_guard_source_up", help, Some(is_up));
+    let is_up = matches!(report.source, State::Good(_) | State::Kernel);
+    let help = "Whether the guard can measure; if it cannot, the limit stays.";
+    page.single("highwater_guard_source_up", help, Kind::Gauge, is_up);
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("limiter", report.limiter)];
     info(&mut page, "highwater_guard_info", "Which guard this is; always 1.", &labels);
-    page.0
+    page.into_text()
 }
 
 fn scaling(page: &mut Page, report: &Report) {
     let signals = &report.signals;
     let help = "Most connections at once.";
-    page.gauge("http_scaling_connection_limit", help, Some(report.limit));
+    page.single("http_scaling_connection_limit", help, Kind::Gauge, report.limit);
     let help = "Connections refused per second, over the last second.";
-    page.gauge("http_scaling_rejection_rate", help, Some(report.rates.refused));
+    page.single("http_scaling_rejection_rate", help, Kind::Gauge, report.rates.refused);
     let help = "Connections refused.";
-    // A counter by meaning; its established name lacks the suffix that a declared one needs.
-    page.single("http_scaling_total_rejections", "untyped", help, Some(report.counted.refused));
+    // A counter, but its established name lacks the suffix that the declaration needs.
+    page.single("http_scaling_total_rejections", help, Kind::Untyped, report.counted.refused);
     let help = "Connections over the limit, 0 to 1.";
-    page.gauge("http_scaling_saturation_ratio", help, Some(signals.saturation_ratio));
+    page.single("http_scaling_saturation_ratio", help, Kind::Gauge, signals.saturation_ratio);
     let help = "Whether another instance is needed: 1 if so.";
-    page.gauge("http_scaling_needs_scaleout", help, Some(u8::from(signals.needs_scaleout)));
+    page.single("http_scaling_needs_scaleout", help, Kind::Gauge, signals.needs_scaleout);
     let help = "How many more connections the limit leaves room for.";
-    page.gauge("http_scaling_connection_headroom", help, Some(signals.headroom));
+    page.single("http_scaling_connection_headroom", help, Kind::Gauge, signals.headroom);
     let help = "Work offered over work that can be done; not capped at 1.";
-    page.gauge("http_scaling_demand_ratio", help, Some(signals.demand_ratio));
+    page.single("http_scaling_demand_ratio", help, Kind::Gauge, signals.demand_ratio);
 }
 
 fn connections(page: &mut Page, report: &Report) {
-    let help = "Connections at this moment, but for idle ones if the limit is found.";
-    page.gauge("http_connections_active", help, report.in_flight);
-    let help = "Connections at this moment for which the limit makes room besides.";
-    page.gauge("highwater_guard_connections_idle", help, Some(report.counted.idle));
-    let help = "Connections let in.";
-    page.counter("http_connections_total", help, Some(report.counted.admitted));
-    let name = "http_rejections_total";
-    page.family(name, "counter", "Requests and connections turned away.");
-    let refused = report.counted.refused;
-    page.put(format_args!("{name}{{layer=\"kernel\",reason=\"limit\"}} {refused}\n"));
-    let help = "How long requests wait to be read by the server, now.";
-    let waited = report.waited.map(|waited| waited.as_secs_f64());
-    page.gauge("highwater_guard_queue_delay_seconds", help, waited);
+    let help = "Connections at this moment, without idle ones if the limit is found.";
+    if let Some(in_flight) = report.in_flight {
+        page.single("http_connections_active", help, Kind::Gauge, in_flight);
+    }
+    let help = "Idle connections at this moment, which are allowed beyond the limit.";
+    page.single("highwater_guard_connections_idle", help, Kind::Gauge, report.counted.idle);
+    let help = "Connections admitted.";
+    page.single("http_connections_total", help, Kind::Counter, report.counted.admitted);
+    let help = "Requests and connections refused.";
+    page.family("http_rejections_total", help, Kind::Counter)
+        .sample(&[("layer", "kernel"), ("reason", "limit")], report.counted.refused);
+    let help = "How long requests wait now until the server reads them.";
+    if let Some(waited) = report.waited {
+        let seconds = waited.as_secs_f64();
+        page.single("highwater_guard_queue_delay_seconds", help, Kind::Gauge, seconds);
+    }
     let help = "Connections closed.";
-    page.counter("highwater_guard_connections_closed_total", help, report.counted.completed);
+    if let Some(completed) = report.counted.completed {
+        let name = "highwater_guard_connections_closed_total";
+        page.single(name, help, Kind::Counter, completed);
+    }
 }
 
 fn info(page: &mut Page, name: &str, help: &str, labels: &[(&str, &str)]) {
-    page.family(name, "gauge", help);
-    let labels: Vec<String> =
-        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    page.put(format_args!("{name}{{{}}} 1\n", labels.join(",")));
+    page.family(name, help, Kind::Gauge).sample(labels, 1_u64);
 }

@@ -1,12 +1,13 @@
-//! How long do requests wait before a server that is not ours reads them?
+//! How long do requests wait before another server reads them?
 //!
-//! From outside, a request that waits is a connection with bytes that its server has not read, in the
-//! listener's backlog or at its own socket, and the kernel knows since when ([`InetDiag`]). Those that
-//! wait at one moment have waited for half of what they will have, on the whole; so twice their median
-//! is the delay. It holds for servers that read when they begin with a request, as event loops, thread
-//! pools and processes do; a queue within a server, behind its reading, is not seen here.
+//! From outside, a waiting request is a connection with bytes that its server has not read, in the
+//! listener's backlog or at its own socket. The kernel knows since when ([`InetDiag`]). Requests
+//! that wait at one moment have waited, on average, for half of their whole wait; so twice their
+//! median is the delay. This holds for servers that read a request when they begin with it, as
+//! event loops, thread pools and processes do. A queue inside a server, after it has read, is not
+//! visible here.
 //!
-//! Pure: what was seen in, a duration out.
+//! Pure: what was seen comes in, a duration comes out.
 //!
 //! [`InetDiag`]: highwater_sys::InetDiag
 
@@ -14,18 +15,18 @@ use std::time::Duration;
 
 use highwater_sys::Connections;
 
-/// Fewer waiting at once are no queue: every request waits for a moment.
+/// Fewer waiting requests are no queue: every request waits for a moment.
 const WAITING_MIN: usize = 4;
 
-/// Who waits longer is usually not queued but left unread on purpose, as an upload that is held back;
-/// unless nearly everybody does.
+/// A longer wait usually means that the server leaves the bytes unread on purpose, as with a
+/// throttled upload; unless nearly all connections wait that long.
 const WAIT_MAX_MS: u32 = 1000;
 
 /// How long requests wait now.
 pub(crate) fn delay(seen: &Connections) -> Duration {
     let mut waiting = seen.waiting_ms.clone();
-    let is_everybody = waiting.len() * 2 >= (seen.established + seen.abandoned) as usize;
-    if !is_everybody {
+    let is_majority = waiting.len() * 2 >= (seen.established + seen.abandoned) as usize;
+    if !is_majority {
         waiting.retain(|&wait_ms| wait_ms <= WAIT_MAX_MS);
     }
     if waiting.len() < WAITING_MIN {
@@ -45,7 +46,8 @@ mod tests {
         delay(&Connections { established, waiting_ms, ..Connections::default() }).as_millis()
     }
 
-    /// Purpose: a queue that is served in order, one request a millisecond, is as long as its delay.
+    /// Purpose: a queue that is served in order, one request a millisecond, is as long as its
+    /// delay.
     #[test]
     fn a_queue_has_its_length() {
         for length in [10, 100, 500] {
@@ -54,8 +56,8 @@ mod tests {
         }
     }
 
-    /// Purpose: what is no queue refuses nobody: a few at once, many idle connections, uploads that
-    /// somebody holds back. But a server that is hopelessly behind is.
+    /// Purpose: no queue is reported for a few requests at once, many idle connections, or
+    /// throttled uploads. But one is reported for a server that is hopelessly behind.
     #[test]
     fn what_is_no_queue_is_none() {
         assert_eq!(delay_ms(3, [900; 3]), 0);

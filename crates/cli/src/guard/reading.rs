@@ -1,10 +1,11 @@
-//! What does a source say about the server, and may it be believed?
+//! What does a source report about the server, and is the report plausible?
 //!
 //! Turns a page of metrics or the answer to a Prometheus query into a [`Reading`], or into the
-//! [`Trouble`] with it. It judges one answer by itself; what only several of them can show (a counter
-//! that was reset, or stands still) is `policy.rs`'s to find.
+//! [`Trouble`] with it. It judges one answer by itself. `policy/` finds what only several answers
+//! can show (a counter that was reset or stands still).
 //!
-//! Pure: text in, a value out. A number that is negative, infinite or none at all never gets through.
+//! Pure: text in, a value out. A number that is negative, infinite or not a number is never passed
+//! on.
 
 use std::fmt;
 
@@ -12,12 +13,12 @@ use serde_json::Value;
 
 use super::text::{self, Selector, Sum};
 
-/// What one answer of a source says.
+/// One answer of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reading {
-    /// Counters, since whenever the server began.
+    /// Counters, since the server began.
     Totals(Totals),
-    /// Answers a second, as somebody's query defines them.
+    /// Answers a second, as the operator's query defines them.
     Rate(f64),
 }
 
@@ -27,17 +28,17 @@ pub(crate) struct Totals {
     /// The metric that counts what was completed.
     pub(crate) counter: String,
     pub(crate) completed: f64,
-    /// Of those, the ones within their deadline, if the server tells.
+    /// Of those, the ones within their deadline, if the server reports it.
     pub(crate) good: Option<f64>,
     /// Time from receiving a request to answering it, as the server sees it.
     pub(crate) latency: Option<Timed>,
-    /// Time that requests waited within the server before anything was done for them.
+    /// Time that requests waited inside the server before it started them.
     pub(crate) queue_delay: Option<Timed>,
-    /// When the oldest of these was taken, in milliseconds since 1970, if the page says so.
+    /// When the oldest of these was sampled, in milliseconds since 1970, if the page says so.
     pub(crate) taken_ms: Option<i64>,
 }
 
-/// A sum of durations, and of how many.
+/// A sum of durations, and their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Timed {
     pub(crate) seconds: f64,
@@ -47,22 +48,22 @@ pub(crate) struct Timed {
 /// What is wrong with a source. The texts are for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It did not answer, or answered that it will not.
+    /// It did not answer, or refused to.
     Silent(String),
-    /// What it answered is no metrics, or no number.
+    /// Its answer is not a metrics page, or not a number.
     Wrong(String),
-    /// The page is fine, but what is looked for is not on it.
+    /// The page is valid, but the wanted metric is not on it.
     Missing(String),
     /// A counter went back: the server was restarted.
     Reset(String),
-    /// It says what it said before, though much happened since.
+    /// It repeats its last values, although much has happened since.
     Stale(String),
     /// A number that no server reaches.
     Absurd(String),
 }
 
 impl Trouble {
-    /// The word for it in metrics and JSON.
+    /// Its name in metrics and JSON.
     pub(crate) fn name(&self) -> &'static str {
         self.parts().0
     }
@@ -86,8 +87,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Counters of completed requests, the most telling first; the first that is on the page is taken.
-/// What exporters and frameworks call them, by their documentation.
+/// Counters of completed requests, the best first; the first one on the page is used. The names are
+/// those that exporters and frameworks document.
 pub(crate) const COUNTERS: &[&str] = &[
     "http_requests_total",                        // ours, and the convention
     "http_request_duration_seconds_count",        // client libraries' middleware
@@ -103,15 +104,15 @@ pub(crate) const COUNTERS: &[&str] = &[
     "promhttp_metric_handler_requests_total",
 ];
 
-/// What only a Highwater server has: answers within their deadline, and how long requests waited.
+/// Only a Highwater server has these: answers within their deadline, and how long requests waited.
 const GOODPUT: &str = "http_goodput_total";
 const QUEUE_DELAY: &str = "http_queue_delay_seconds";
 
-/// The histogram or summary of latencies that goes with a counter without one of its own.
+/// The histogram or summary of latencies that is used with a counter that has none of its own.
 const LATENCY: &str = "http_request_duration_seconds";
 
 /// Reads a page of metrics. `wanted` is the counter of completed requests; without it, the first of
-/// [`COUNTERS`] that is there.
+/// [`COUNTERS`] on the page is used.
 pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, Trouble> {
     let candidates: Vec<Selector> = match wanted {
         Some(selector) => vec![selector.clone()],
@@ -164,7 +165,7 @@ fn timed(seconds: Option<f64>, count: Option<f64>) -> Option<Timed> {
     Some(Timed { seconds: seconds?, count: count? })
 }
 
-/// A number that counts something.
+/// A valid value of a counter.
 fn counted(name: &str, value: f64) -> Result<f64, Trouble> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
@@ -173,7 +174,7 @@ fn counted(name: &str, value: f64) -> Result<f64, Trouble> {
     }
 }
 
-/// Reads what Prometheus answers to an instant query: one number, a rate.
+/// Reads Prometheus's answer to an instant query: one number, a rate.
 pub(crate) fn query(text: &str) -> Result<Reading, Trouble> {
     let answer: Value = serde_json::from_str(text)
         .map_err(|error| Trouble::Wrong(format!("not the JSON of Prometheus's API: {error}")))?;
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a server of ours tells more than a counter, and all of it is used.
+    /// Purpose: everything that a Highwater server reports is used, not only a counter.
     #[test]
     fn our_own_page_is_used_whole() {
         let text = "http_scaling_connection_limit 64\nhttp_requests_total 1000\n\
@@ -232,8 +233,8 @@ mod tests {
         assert_eq!(totals(text, None), Ok(expected));
     }
 
-    /// Purpose: the counter of whoever exports is found without being named; a named one is preferred,
-    /// and only its labels count.
+    /// Purpose: the counter of a known exporter is found without being named; a named one is
+    /// preferred, and only series with its labels count.
     #[test]
     fn the_counter_is_found() {
         let nginx = "nginx_connections_active 3\nnginx_connections_handled 7 5\nnginx_http_requests_total 9 4\n";
@@ -249,7 +250,8 @@ mod tests {
         assert_eq!(found.latency, Some(Timed { seconds: 2.0, count: 5.0 }));
     }
 
-    /// Purpose: what is no count never becomes one, and the operator learns which and what to do.
+    /// Purpose: a value that is no count is never used as one, and the operator learns which it is
+    /// and what to do.
     #[test]
     fn wrong_pages_are_told_apart() {
         for (text, metric, name) in [
@@ -271,8 +273,8 @@ mod tests {
         }
     }
 
-    /// Purpose: Prometheus's answers, as its API's documentation shows them, and everything else that
-    /// may stand there.
+    /// Purpose: Prometheus's answers, as its API's documentation shows them, and everything else
+    /// that may come instead.
     #[test]
     fn queries_yield_one_number() {
         let vector = |result: &str| {

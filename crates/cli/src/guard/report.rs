@@ -1,7 +1,8 @@
-//! What is known at this moment, for whoever wants to read it?
+//! What is known at this moment?
 //!
-//! Everything that the line (`line.rs`) and the metrics (`page.rs`) show comes from here, so that they
-//! cannot disagree. The signals are of the kernel's counts alone: a source in trouble silences none.
+//! The line (`line.rs`) and the metrics (`page.rs`) show only values from here, so they cannot
+//! disagree. The scaling signals use only the kernel's counts, so a source in trouble does not
+//! silence them.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::meter::{Meter, Rates};
 use super::policy::{Policy, State};
 use super::window::{Counted, Window};
 
-/// How often the signals look.
+/// How often the signals are updated.
 const PACE: Duration = Duration::from_millis(100);
 
 /// All that is known about a guarded server.
@@ -22,7 +23,7 @@ pub(crate) struct Report {
     pub(crate) limit: u32,
     pub(crate) limiter: &'static str,
     pub(crate) mechanism: &'static str,
-    /// Why this mechanism.
+    /// Why this mechanism was chosen.
     pub(crate) reason: String,
     pub(crate) counted: Counted,
     pub(crate) in_flight: Option<u32>,
@@ -64,16 +65,16 @@ impl Reporter {
         Reporter { meter: Meter::default(), window: Window::new(now), signal, report }
     }
 
-    /// What was known at the last turn.
+    /// The report of the last turn.
     pub(crate) fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Takes in what was counted until `now`, and what the policy made of it.
+    /// Takes in the counts until `now`, and what the policy decided from them.
     pub(crate) fn on_turn(&mut self, now: Instant, counted: Counted, policy: &Policy) -> &Report {
         self.window.add(now, counted);
         if now.saturating_since(self.window.began) >= PACE {
-            // What cannot be seen to end, ended as often as something began, on the whole.
+            // Ends that the mechanism cannot see are assumed to be as frequent as beginnings.
             let ended = counted
                 .completed
                 .map_or_else(|| self.window.admitted(), |_| self.window.completed());

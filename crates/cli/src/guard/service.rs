@@ -1,109 +1,113 @@
-//! How much of a connection's time is service, and how much is waiting within the server?
+//! Which part of a connection's time is service, and which part is waiting inside the server?
 //!
-//! A server that reads ahead (io_uring, a proxy, handlers that await) has its queue where the kernel
-//! sees nothing wait (`queue.rs`). But by Little's law connections stay for as long as there are many of
-//! them for their rate; what they stay when nobody waits is learnt from the least lately, and what they
-//! stay beyond that, and beyond a tolerance for the service being uneven, they wait.
+//! Some servers read ahead (io_uring, proxies, handlers that await). Their queue is inside, where
+//! the kernel sees no request wait (`queue.rs`). But Little's law gives the mean *stay* of a
+//! connection: the number of connections divided by their rate. The lowest recent stay is the
+//! service time. A longer stay, beyond a tolerance for uneven service, is waiting.
 //!
-//! Three things keep the least from being wrong for ever. It is smoothed before it is compared, so that
-//! it is no lucky moment's. While nothing is refused it is forgotten slowly, so that a server that became
-//! slower is believed. And when the limit has been at its least for a while, no waiting is left that a
-//! lower limit could shorten: what remains is called service. Without the last rule a server that became
-//! ten times slower under full load would be held at the least limit for good.
+//! Three rules keep a wrong lowest stay from lasting for ever:
 //!
-//! Connections that are kept alive stay for as long as their clients like, which says nothing; so where
-//! the least is above [`STAY_MAX`] nothing is concluded.
+//! * The stay is smoothed before it is compared, so that one lucky moment does not count.
+//! * While nothing is refused, the lowest stay rises slowly, so that a server that became slower is
+//!   accepted.
+//! * When the limit has been at its minimum for a while, a lower limit could not shorten any
+//!   waiting: the remaining stay counts as service. Without this rule, a server that became ten
+//!   times slower under full load would stay at the minimum for ever.
 //!
-//! Whoever begins in the middle of an overload has never seen the least, so it must ask. And so it must
-//! if clients give up although nothing seems to wait: then what it has seen is wrong, and since most of
-//! the work is for nobody, little is lost by asking.
+//! Kept-alive connections stay as long as their clients like, which says nothing. So where the
+//! lowest stay is above [`STAY_MAX`], this module concludes nothing.
+//!
+//! A guard that starts in the middle of an overload has never seen the lowest stay, so it must
+//! probe. It must also probe if clients give up although nothing seems to wait: then its value is
+//! wrong. Most of the work is wasted in that case, so probing loses little.
 //!
 //! ```text
-//!              others are refused, nothing seems to wait, and
-//!              the least is unknown, or clients give up
+//!              requests are refused, nothing seems to wait, and
+//!              the lowest stay is unknown, or clients give up
 //!   watching ──────────────────────────────────────────────────▶ probing
 //!      ▲                                                            │
-//!      └─────── the least limit held for [`PROBE_LOOKS`] samples, ──┘
+//!      └─────── the minimum limit held for [`PROBE_LOOKS`] samples, ┘
 //!               or [`PROBE_MAX`] is over, [`PROBE_LONG`] if clients give up
 //! ```
 //!
-//! While it probes, the limit is to be the least there is, and all of a stay counts as waiting. What
-//! they stay then is service. It asks again after [`PROBE_AGAIN`] at the soonest, and twice as late each
-//! time that it got no answer: who has many connections that stay is not to be kept out for that again
-//! and again.
+//! While it probes, the limit should be the minimum, and the whole stay counts as waiting. The stay
+//! at that limit is service. The next probe comes after [`PROBE_AGAIN`] at the earliest, and twice
+//! as late each time that a probe had no result: a server with many long connections must not
+//! refuse them for a probe again and again.
 
 use std::time::Duration;
 
 use highwater_core::limit::Sample;
 use highwater_core::time::Instant;
 
-/// Over how many seconds stays are averaged before the lowest is looked for.
+/// Over how many seconds stays are averaged before the lowest is taken.
 const SMOOTHED_OVER: f64 = 1.0;
 
-/// By what share a second the lowest stay is forgotten while nothing is refused.
+/// By which share the lowest stay rises per second while nothing is refused.
 const FORGOTTEN: f64 = 0.02;
 
-/// How much above the lowest stay still counts as service; Netflix's Gradient2 tolerates as much.
+/// By which factor above the lowest stay a stay still counts as service; Netflix's Gradient2
+/// tolerates as much.
 const TOLERANCE: f64 = 1.5;
 
-/// How long the limit must be at its least before the stay there is called service.
+/// How long the limit must be at its minimum before the stay there counts as service.
 const AT_LEAST: Duration = Duration::from_secs(5);
 
-/// Whoever stays longer than this when nobody waits is kept alive, not served. In seconds.
+/// A lowest stay above this means that connections are kept alive, not served. In seconds.
 const STAY_MAX: f64 = 1.0;
 
-/// The share of connections given up by their clients that contradicts that nothing waits. If answers
-/// come in order, nearly all are late by the time that so many of those under way have been given up.
+/// The share of abandoned connections that contradicts an empty queue. If answers come in order,
+/// nearly all are late by the time that this share of the connections in flight was abandoned.
 const ABANDONED: f64 = 0.1;
 
-/// The part of a stay that is known to be waiting from which on there is no contradiction.
+/// If at least this part of a stay is known to be waiting, there is no contradiction.
 const WAIT_KNOWN: f64 = 0.5;
 
-/// Samples at the least limit that show what service is.
+/// Samples at the minimum limit that show the service time.
 const PROBE_LOOKS: u32 = 2;
 
-/// How long the server may take to finish what it had let in before, in case all is well and they are
-/// many because they stay long.
+/// How long the server may take to finish what was admitted before, in case all is well and the
+/// connections simply stay long.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
-/// The same if clients give up, and so nothing is lost. A backlog of 4096 at a millisecond each takes
-/// half of it.
+/// The same if clients give up, when probing loses nothing. A backlog of 4096 at a millisecond each
+/// takes half of it.
 const PROBE_LONG: Duration = Duration::from_secs(10);
 
-/// How soon after one it may be necessary to ask again: something else is wrong.
+/// How long after one probe the next may begin. If it is needed sooner, something else is wrong.
 const PROBE_AGAIN: Duration = Duration::from_secs(60);
 
-/// How often that is doubled, at most: to about an hour.
+/// How often that is doubled at most: to about an hour.
 const DOUBLED_MAX: u32 = 6;
 
-/// What is known of the time of a sample besides.
+/// What else is known about a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances {
     /// Nothing was refused.
     pub(crate) is_free: bool,
-    /// The limit can get no lower.
+    /// The limit is at its minimum.
     pub(crate) is_least: bool,
-    /// No more were under way than the limit allows.
+    /// No more connections were in flight than the limit allows.
     pub(crate) has_room: bool,
-    /// The share of connections whose clients had given up, 0 to 1.
+    /// The share of connections that their clients had abandoned, 0 to 1.
     pub(crate) abandoned: f64,
 }
 
-/// What is known about how long a server's connections stay. All in seconds.
+/// How long a server's connections stay. All values in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Service {
     smoothed: Option<f64>,
     lowest: Option<f64>,
-    /// Since when the limit has been at its least.
+    /// Since when the limit has been at its minimum.
     at_least: Option<Instant>,
     probe: Option<Probe>,
     /// When the last probe ended.
     probed: Option<Instant>,
-    /// How many of the last ones got no answer.
+    /// How many probes in a row had no result.
     unanswered: u32,
 }
 
-/// A search for what service is.
+/// A probe for the service time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Probe {
     began: Instant,
@@ -118,13 +122,13 @@ impl Probe {
 }
 
 impl Service {
-    /// Whether the limit is to be the least there is, so that service can be seen.
+    /// Whether the limit should be the minimum, so that the service time can be measured.
     pub(crate) fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Ends a probe that takes too long, as one of a server that completes nothing does, or that nobody
-    /// will tell the outcome of (`is_hopeless`); whether it did.
+    /// Ends a probe that takes too long, because the server completes nothing, or that cannot get a
+    /// result (`is_hopeless`). Answers whether it ended one.
     pub(crate) fn gives_up(&mut self, now: Instant, is_hopeless: bool) -> bool {
         let is_over = self.probe.is_some_and(|probe| is_hopeless || now >= probe.until);
         if is_over {
@@ -134,7 +138,7 @@ impl Service {
         is_over
     }
 
-    /// How long requests waited in the time of `sample`.
+    /// How long requests waited during `sample`.
     pub(crate) fn waited(
         &mut self,
         now: Instant,
@@ -169,7 +173,7 @@ impl Service {
         let Some(probe) = &mut self.probe else { return };
         if circumstances.is_least && circumstances.has_room {
             probe.looks += 1;
-            // The first may have begun before the others had gone.
+            // The first sample may have begun before earlier connections had left.
             (self.smoothed, self.lowest) = (Some(stay), Some(stay));
         }
         if circumstances.abandoned >= ABANDONED {
@@ -180,7 +184,7 @@ impl Service {
         }
     }
 
-    /// How much of `stay` is more than service, as far as that is known.
+    /// Which part of `stay` is more than service, as far as that is known.
     fn compare(
         &mut self,
         now: Instant,
@@ -192,7 +196,7 @@ impl Service {
         let smoothed = self.smoothed.map_or(stay, |before| before + weight * (stay - before));
         self.smoothed = Some(smoothed);
         let forgotten = if is_free { 1.0 + FORGOTTEN * span } else { 1.0 };
-        // Those who were let in under a higher limit stay for longer.
+        // Connections admitted under a higher limit stay for longer.
         self.at_least = (is_least && has_room).then(|| self.at_least.unwrap_or(now));
         if self.at_least.is_some_and(|since| now.saturating_since(since) >= AT_LEAST) {
             self.lowest = Some(smoothed);
@@ -201,7 +205,7 @@ impl Service {
         } else if is_free {
             self.lowest = Some(smoothed);
         }
-        // Whoever has only seen a server overloaded knows nothing of its service.
+        // The service time of a server that was never seen without overload is unknown.
         let Some(lowest) = self.lowest else { return Duration::ZERO };
         if lowest > STAY_MAX {
             return Duration::ZERO;
@@ -250,7 +254,7 @@ mod tests {
         service.waited(*now, &sample, circumstances)
     }
 
-    /// Purpose: a server whose requests all take long, but wait for nothing, is not called overloaded.
+    /// Purpose: a server whose requests all take long, but do not wait, is not called overloaded.
     #[test]
     fn slow_is_not_queueing() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
@@ -258,8 +262,8 @@ mod tests {
         assert_eq!(run(&mut service, &mut now, 10, 400, FREE), Duration::ZERO);
     }
 
-    /// Purpose: what requests take beyond the service is waiting, at once, and for as long as it lasts
-    /// while others are refused.
+    /// Purpose: time beyond the service time counts as waiting at once, and for as long as it lasts
+    /// while requests are refused.
     #[test]
     fn waiting_is_seen() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
@@ -268,8 +272,8 @@ mod tests {
         assert_eq!(hour, Duration::from_millis(47));
     }
 
-    /// Purpose: a server that became slower for good is believed: by and by if nobody is refused for
-    /// it, and after some seconds at the least limit if somebody is.
+    /// Purpose: a server that became slower for good is accepted: gradually if nothing is refused
+    /// because of it, and after some seconds at the minimum limit otherwise.
     #[test]
     fn a_slower_server_is_believed() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
@@ -283,8 +287,8 @@ mod tests {
         assert_eq!(run(&mut service, &mut now, 10, 100, LEAST), Duration::ZERO);
     }
 
-    /// Purpose: how long connections stay in an overload that was there from the beginning is not what
-    /// they stay when nobody waits: that is asked, and seen once those from before have gone.
+    /// Purpose: in an overload that was there from the beginning, the stay is not taken for the
+    /// service time: the guard probes, and measures it once the earlier connections have left.
     #[test]
     fn an_overload_from_the_beginning_is_asked_about() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);
@@ -303,8 +307,8 @@ mod tests {
         assert_eq!(look(&mut service, &mut now, 400, REFUSING), Duration::from_millis(388));
     }
 
-    /// Purpose: nobody is kept out for long by a question that finds no answer, the longer the surer it
-    /// is that somebody waits; and it is not put again at once.
+    /// Purpose: a probe without a result does not refuse connections for long, and for less time if
+    /// the overload is uncertain; and the next one does not follow at once.
     #[test]
     fn a_question_without_an_answer_is_given_up() {
         let crowded = Circumstances { has_room: false, ..LEAST };
@@ -324,7 +328,7 @@ mod tests {
             look(&mut service, &mut now, 400, REFUSING);
             assert!(service.is_probing());
         }
-        // In a day of it, hardly ever.
+        // In a day of it, probes are rare.
         let (mut service, mut now, mut asking) = (Service::default(), Instant::ZERO, 0);
         for _ in 0..24 * 3600 * 10 {
             let circumstances = if service.is_probing() { crowded } else { REFUSING };
@@ -334,8 +338,8 @@ mod tests {
         assert!((200..700).contains(&asking), "{asking} tenths of a second");
     }
 
-    /// Purpose: clients that give up although nothing is known to wait contradict what was seen; so
-    /// does nobody who knows that they wait, and nobody who refuses nobody.
+    /// Purpose: clients that give up although nothing seems to wait start a probe; not if the
+    /// waiting is known, and not while nothing is refused.
     #[test]
     fn clients_that_give_up_are_a_question() {
         let giving_up = Circumstances { abandoned: ABANDONED, ..REFUSING };
@@ -352,7 +356,7 @@ mod tests {
         }
     }
 
-    /// Purpose: clients that keep connections for minutes, and more of them by and by, are no overload.
+    /// Purpose: clients that keep connections for minutes, gradually more of them, are no overload.
     #[test]
     fn kept_alive_is_not_waiting() {
         let (mut service, mut now) = (Service::default(), Instant::ZERO);

@@ -1,10 +1,10 @@
-//! How is a source asked?
+//! Asks the source for its metrics.
 //!
-//! A thread asks it, one question at a time, and hands on what it says or what is wrong with it. The
-//! guard never waits for a source: its own turns go on while one is slow.
+//! A thread asks, one question at a time, and passes on the answer or what is wrong with it. The
+//! guard never waits for a source: its own turns continue while a source is slow.
 //!
-//! Bounded: [`TIMEOUT`] for the whole of an exchange, [`BODY_BYTES_MAX`] for an answer, no redirect
-//! followed, nothing remembered. A proxy is not used: a source is the guarded server's neighbour.
+//! Bounded: [`TIMEOUT`] for a whole exchange, [`BODY_BYTES_MAX`] for an answer, no redirects, no
+//! stored state. It uses no proxy: a source runs beside the guarded server.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,17 +18,17 @@ use ureq::http::{StatusCode, Uri};
 use super::reading::{self, Reading, Trouble};
 use super::text::Selector;
 
-/// How long a source may take, from connecting to the last byte. Longer, and the answer would be
-/// about a past that no longer helps.
+/// How long a source may take, from connecting to the last byte. A later answer would be about a
+/// past that no longer helps.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The longest answer that is read; a large Kubernetes exporter's page is about 1 MiB.
 pub(crate) const BODY_BYTES_MAX: u64 = 4 << 20;
 
-/// A sample that its page says is older than this says nothing about the present.
+/// A sample whose timestamp is older than this says nothing about the present.
 const AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Where to ask, and for what.
+/// The URL to ask, and the metric to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A page in the Prometheus text format, and the counter of completed requests on it.
@@ -38,7 +38,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// A question to the Prometheus server at `base`.
+    /// A query to the Prometheus server at `base`.
     pub(crate) fn query(base: &Uri, query: &str) -> Result<Source, String> {
         let base = base.to_string();
         let url = format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), encoded(query));
@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-/// A URL as logs and metrics may show it: without what it may hold of secrets, which are the user, the
+/// A URL as logs and metrics may show it: without possible secrets, which are the user, the
 /// password, and the values of its query.
 struct Shown<'a>(&'a Uri);
 
@@ -79,7 +79,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A query, for a URL's query string: everything but letters and digits as `%` and two digits.
+/// Encodes a query for a URL: everything but letters and digits as `%` and two digits.
 fn encoded(query: &str) -> String {
     let mut text = String::with_capacity(query.len() * 3);
     for byte in query.bytes() {
@@ -92,17 +92,17 @@ fn encoded(query: &str) -> String {
     text
 }
 
-/// What a source said, and when it had said it.
+/// An answer of a source, and when it was complete.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) at: Instant,
     pub(crate) said: Result<Reading, Trouble>,
 }
 
-/// Asks `source` every `interval`, the first time at once, for as long as anybody listens.
+/// Asks `source` every `interval`, the first time at once, until the receiver is dropped.
 ///
 /// # Errors
-/// The system starts no further thread.
+/// The system cannot start another thread.
 pub(crate) fn watch(source: Source, interval: Duration) -> io::Result<Receiver<Answer>> {
     // One answer waits at most; the guard's turns are far shorter than any interval.
     let (tell, told) = mpsc::sync_channel(1);
@@ -169,7 +169,7 @@ fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Trouble> {
     Ok((status, text))
 }
 
-/// Refuses what its page dates into the past.
+/// Refuses samples whose page says that they are old.
 fn check_age(reading: &Reading, now_ms: i64) -> Result<(), Trouble> {
     let Reading::Totals(totals) = reading else { return Ok(()) };
     let age_ms = totals.taken_ms.map_or(0, |taken_ms| now_ms.saturating_sub(taken_ms));
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(source.url().to_string(), expected);
     }
 
-    /// Purpose: an exporter that repeats an old answer with its date is not taken for the present, one
-    /// whose clock is ahead is.
+    /// Purpose: an old answer that an exporter repeats with its date is not used, one whose clock
+    /// is ahead is.
     #[test]
     fn old_samples_are_refused() {
         let read = |taken: &str| reading::page(&format!("http_requests_total 5{taken}"), None);
@@ -217,14 +217,14 @@ mod tests {
         }
     }
 
-    /// Purpose: what a URL holds of secrets stays out of logs and metrics, whatever goes wrong.
+    /// Purpose: secrets in a URL do not appear in logs and metrics, whatever goes wrong.
     #[test]
     fn secrets_are_not_shown() {
         let secret: Uri = "http://anna:s3cret@[::1]:1/metrics?token=s3cret".parse().expect("a URL");
         assert_eq!(Shown(&secret).to_string(), "http://[::1]:1/metrics?…");
-        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
         let page = serve(answer("500 Oops", b""));
-        for place in [nobody.to_string(), page.authority().expect("a host").to_string()] {
+        for place in [closed.to_string(), page.authority().expect("a host").to_string()] {
             let url = format!("http://anna:s3cret@{place}/metrics?token=s3cret");
             let source = Source::Page { url: url.parse().expect("a URL"), metric: None };
             let trouble = ask(&agent(), &source).expect_err("it fails").to_string();
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Answers one connection with `answer` and closes it; says where.
+    /// Answers one connection with `answer` and closes it; returns the URL.
     fn serve(answer: Vec<u8>) -> Uri {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -251,14 +251,14 @@ mod tests {
         [head.as_bytes(), body].concat()
     }
 
-    /// Purpose: everything a source can do instead of answering is told by its name, over a real
-    /// connection, and a good answer is read.
+    /// Purpose: every failure of a source is reported by its name, over a real connection, and a
+    /// good answer is read.
     #[test]
     fn sources_are_asked_over_http() {
-        let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
         let huge = vec![b'#'; usize::try_from(BODY_BYTES_MAX).expect("small") + 1];
         for (url, name) in [
-            (format!("http://{nobody}/").parse().expect("a URL"), "silent"),
+            (format!("http://{closed}/").parse().expect("a URL"), "silent"),
             (serve(Vec::new()), "silent"),
             (serve(answer("500 Oops", b"http_requests_total 5\n")), "silent"),
             (serve(answer("302 Found", b"")), "silent"),

@@ -1,4 +1,4 @@
-//! What happened since a sample was last made, and what is a sample of it?
+//! Collects the kernel's counts, and makes samples of them.
 //!
 //! Pure: the kernel's counts in, turn by turn, a [`Sample`] out.
 
@@ -7,39 +7,39 @@ use std::time::Duration;
 use highwater_core::limit::Sample;
 use highwater_core::time::Instant;
 
-/// A sample without a source covers at least this, so that a burst is not taken for a rate.
+/// Without a source, a sample covers at least this time, so that a burst is not taken for a rate.
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 
-/// And at least so many completions, unless that takes [`WINDOW_MAX`]: fewer say little.
+/// And at least this many completions, unless that takes [`WINDOW_MAX`]: fewer say little.
 const WINDOW_COMPLETED_MIN: u64 = 20;
 
 pub(crate) const WINDOW_MAX: Duration = Duration::from_secs(1);
 
-/// A shorter backlog is no queue: a server that accepts in batches has one all the time.
+/// A shorter backlog is no queue: a server that accepts in batches always has one.
 const BACKLOG_MIN: f64 = 4.0;
 
 /// What the kernel has counted since the guard began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Connections that were let in.
+    /// Connections admitted.
     pub(crate) admitted: u64,
     /// Connections that were refused.
     pub(crate) refused: u64,
     /// Connections that were closed; `None` if this mechanism cannot tell.
     pub(crate) completed: Option<u64>,
-    /// Connections at this moment, but for idle ones; `None` if that is not known.
+    /// Connections at this moment, without idle ones; `None` if that is not known.
     pub(crate) in_flight: Option<u32>,
-    /// How long requests waited when last looked at; `None` if nobody looked since the last turn.
+    /// How long requests waited at the last look; `None` if there was no look since the last turn.
     pub(crate) waited: Option<Duration>,
-    /// Connections that the server had not accepted when last looked at.
+    /// Connections that the server had not accepted at the last look.
     pub(crate) backlog: u32,
-    /// Connections that their clients had given up when last looked at, and their server had not.
+    /// Connections that the client had closed and the server had not, at the last look.
     pub(crate) abandoned: u32,
     /// Idle connections, which are not among those in flight.
     pub(crate) idle: u32,
 }
 
-/// What the kernel counted since a sample was last made.
+/// The kernel's counts since the last sample.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) began: Instant,
@@ -51,14 +51,14 @@ pub(crate) struct Window {
     occupied: f64,
     in_flight_max: u32,
     waits: Waits,
-    /// At the looks of this window: connections given up, and all.
+    /// Summed over the looks of this window: abandoned connections, and all connections.
     abandoned: (u64, u64),
 }
 
-/// What was seen of waiting.
+/// The observed waiting.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
-    /// At the last look of the window before: what there is to go by until the next.
+    /// At the last look of the previous window; used until the next look.
     before: Duration,
     last: Duration,
     least: Option<Duration>,
@@ -105,7 +105,7 @@ impl Window {
     pub(crate) fn add(&mut self, now: Instant, counted: Counted) {
         let turn = now.saturating_since(self.turned).as_secs_f64();
         let (before, after) = (self.last.in_flight.unwrap_or(0), counted.in_flight.unwrap_or(0));
-        // Between two turns it is taken to have changed evenly.
+        // Between two turns the number is assumed to have changed evenly.
         self.occupied += turn * (f64::from(before) + f64::from(after)) / 2.0;
         self.in_flight_max = self.in_flight_max.max(after);
         self.first.get_or_insert(counted);
@@ -118,7 +118,7 @@ impl Window {
         (self.turned, self.last) = (now, counted);
     }
 
-    /// Begins anew where the last turn ended.
+    /// Starts a new window at the last turn.
     pub(crate) fn restart(&mut self, now: Instant) {
         let last = self.last;
         let in_flight_max = last.in_flight.unwrap_or(0);
@@ -132,7 +132,7 @@ impl Window {
         self.last.completed.unwrap_or(0).saturating_sub(first)
     }
 
-    /// Connections let in.
+    /// Connections admitted.
     pub(crate) fn admitted(&self) -> u64 {
         self.last.admitted.saturating_sub(self.first.map_or(0, |first| first.admitted))
     }
@@ -142,27 +142,28 @@ impl Window {
         self.last.refused.saturating_sub(self.first.map_or(0, |first| first.refused))
     }
 
-    /// Whether nobody came or went.
+    /// Whether no connection began or ended.
     pub(crate) fn is_quiet(&self) -> bool {
         self.completed() == 0 && self.refused() == 0
     }
 
-    /// Whether it says enough to make a sample of, by itself.
+    /// Whether it covers enough for a sample, without a source.
     pub(crate) fn is_ripe(&self, now: Instant) -> bool {
         let span = now.saturating_since(self.began);
         let is_full = span >= WINDOW_MIN && self.completed() >= WINDOW_COMPLETED_MIN;
         self.last.completed.is_some() && (is_full || span >= WINDOW_MAX)
     }
 
-    /// The share of the connections whose clients had given them up, 0 to 1.
+    /// The share of connections that their clients had abandoned, 0 to 1.
     pub(crate) fn abandoned_share(&self) -> f64 {
         let (abandoned, all) = self.abandoned;
         // The count and the list are not of quite the same moment.
         (abandoned as f64 / all.max(1) as f64).min(1.0)
     }
 
-    /// The least and the mean time that connections waited to be accepted, by Little's law: as many come
-    /// out of the backlog as are closed, on the whole. It holds for those too that have sent nothing.
+    /// The shortest and the mean time that connections waited to be accepted, by Little's law: on
+    /// average, as many leave the backlog as are closed. This includes connections that have sent
+    /// nothing.
     fn accepting(&self, span: Duration) -> (Duration, Duration) {
         let (completed, looks) = (self.completed(), self.waits.looks);
         if completed == 0 || looks == 0 {
@@ -177,7 +178,7 @@ impl Window {
         (wait(self.waits.backlog_least.into()), wait(mean))
     }
 
-    /// A sample of what happened, in which `completed` requests were.
+    /// A sample of the window, with `completed` requests.
     pub(crate) fn sample(&self, now: Instant, completed: f64) -> Sample {
         let span = now.saturating_since(self.began);
         let (accepting_least, accepting) = self.accepting(span);

@@ -1,4 +1,4 @@
-//! The flags of `highwater load`, and what they must not be.
+//! The flags of `highwater load`, and their bounds.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -153,7 +153,7 @@ impl Args {
         self.connections.unwrap_or(usual)
     }
 
-    /// What clap cannot check by itself.
+    /// Checks that clap cannot make.
     pub(crate) fn check(&self) -> Result<(), String> {
         let least = |name, value: Duration, least: Duration| {
             if value >= least {

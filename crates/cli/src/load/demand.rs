@@ -1,8 +1,8 @@
-//! Who wants to send a request, and since when? The two kinds of loop, without any connection.
+//! Which requests are due, and since when? The two kinds of loop, without connections.
 //!
 //! ```text
 //!  open:   schedule ──▶ line ──▶ (a connection)          waits in line with its clock running
-//!  closed: ready users ▶ line ─▶ (a connection) ─▶ answered: ready │ turned away: pausing ─▶ ready
+//!  closed: ready users ▶ line ─▶ (a connection) ─▶ answered: ready │ refused: pausing     ─▶ ready
 //! ```
 //!
 //! Invariants: the line is in the order of the intended instants; in a closed loop, each user is in
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-use super::schedule::Schedule;
+use super::schedule::{Due, Schedule};
 use super::tally::Tally;
 
 /// How many arrivals one turn takes from the schedule, before it looks at answers again.
@@ -21,27 +21,18 @@ const ARRIVALS_MAX: usize = 256;
 /// How many requests may wait for a connection; beyond that they are dropped and counted as unsent.
 const LINE_MAX: usize = 1 << 20;
 
-/// A request, or in a closed loop the batch of one user, that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
-    /// When it was meant to be sent. Latency runs from here.
-    pub(crate) intended: Instant,
-    /// When the client could first have sent it.
-    pub(crate) seen: Instant,
-}
-
 enum Source {
     Open(Schedule),
     Users {
-        /// Those who have had their answers.
+        /// Users that have their answers.
         ready: usize,
-        /// Those who were turned away, and until when they pause, in order.
+        /// Users that were refused, and until when they pause, in order.
         pausing: VecDeque<Instant>,
         backoff: Duration,
     },
 }
 
-/// What is to be sent.
+/// The requests to send.
 pub(crate) struct Demand {
     source: Source,
     line: VecDeque<Due>,
@@ -53,7 +44,7 @@ impl Demand {
         Demand { source: Source::Open(schedule), line: VecDeque::new() }
     }
 
-    /// Users who send again when they have been answered, or `backoff` after they were not.
+    /// Users that send again when they are answered, or `backoff` after a refusal or failure.
     pub(crate) fn closed(users: usize, backoff: Duration) -> Demand {
         let source = Source::Users { ready: users, pausing: VecDeque::new(), backoff };
         Demand { source, line: VecDeque::new() }
@@ -64,7 +55,7 @@ impl Demand {
         matches!(self.source, Source::Open(_))
     }
 
-    /// Brings everything into line that is due by `now`, and gives up what has waited for
+    /// Puts all requests that are due by `now` into the line, and gives up requests that have waited for
     /// `give_up`.
     pub(crate) fn advance(&mut self, now: Instant, give_up: Duration, tally: &mut Tally) {
         match &mut self.source {
@@ -99,17 +90,17 @@ impl Demand {
         }
     }
 
-    /// Whether anything waits for a connection.
+    /// Whether a request waits for a connection.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.line.is_empty()
     }
 
-    /// Takes what has waited longest.
+    /// Takes the request that has waited longest.
     pub(crate) fn take(&mut self) -> Option<Due> {
         self.line.pop_front()
     }
 
-    /// A user has its answers, and goes on.
+    /// A user has its answers, and continues.
     #[inline]
     pub(crate) fn answered(&mut self) {
         if let Source::Users { ready, .. } = &mut self.source {
@@ -117,7 +108,7 @@ impl Demand {
         }
     }
 
-    /// A user was turned away, and pauses.
+    /// A user was refused, and pauses.
     pub(crate) fn turned_away(&mut self, now: Instant) {
         if let Source::Users { pausing, backoff, .. } = &mut self.source {
             pausing.push_back(now + *backoff);
@@ -133,7 +124,7 @@ impl Demand {
         }
     }
 
-    /// Whether everything that is due before `end` has been seen.
+    /// Whether all requests that are due before `end` are in the line.
     pub(crate) fn is_past(&self, end: Instant) -> bool {
         match &self.source {
             Source::Open(schedule) => schedule.peek() >= end,

@@ -1,19 +1,18 @@
-//! `highwater load`: requests in a closed or an open loop, and what came of them.
+//! `highwater load`: requests in a closed or an open loop, and their results.
 //!
 //! ```text
 //!  args ─▶ target (address, request bytes) ─▶ run: threads of client ⇄ sys::dial
-//!                                                   demand  response  tally
+//!                                                   demand  tally
 //!                                              └─▶ report (text | JSON)
 //! ```
 //!
-//! Pure, given the time: `schedule`, `demand`, `response`, `tally`, and `client` but for its dialer.
-//! Clocks, threads and files are `run`'s.
+//! Pure, given the time: `schedule`, `demand`, `tally`, and `client` but for its dialer. Answers are
+//! read by `core::http1::client`. Clocks, threads and files are `run`'s.
 
 mod args;
 mod client;
 mod demand;
 mod report;
-mod response;
 mod run;
 mod schedule;
 mod tally;
@@ -25,7 +24,7 @@ pub(crate) use args::Args;
 
 /// Exit status for a wrong flag, as clap has it.
 const WRONG_FLAG: u8 = 2;
-/// Exit status for figures that are about the client, under `--strict`.
+/// Exit status under `--strict` if the figures measure the client.
 const BOTTLENECK: u8 = 3;
 
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]

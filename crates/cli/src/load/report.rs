@@ -1,4 +1,4 @@
-//! Tells what a run found: a summary for people, or one JSON object.
+//! Prints the result of a run: a summary for people, or one JSON object.
 
 use std::io::{Write, stdout};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn print(args: &Args, target: &Target, outcome: &Outcome) {
         true => format!("{}\n", json(args, target, outcome)),
         false => text(args, target, outcome),
     };
-    // A reader that is gone, as `head` may be, is no failure of ours.
+    // A reader that has exited, as `head` may, is not an error.
     let _ = stdout().write_all(out.as_bytes());
 }
 
@@ -33,7 +33,7 @@ fn tenth(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// One flat object: what was asked, what came of it, how long it took, what it cost here.
+/// One flat object: the flags, the results, the latencies, the cost on this machine.
 fn json(args: &Args, target: &Target, outcome: &Outcome) -> Value {
     let parts =
         [settings(args, target, outcome), ends(outcome), times(outcome), own(args, outcome)];

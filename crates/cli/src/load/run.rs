@@ -1,4 +1,4 @@
-//! Runs the clients: threads, clocks, signals, and what the run cost this machine.
+//! Runs the clients: threads, clocks, signals, and the cost on this machine.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use highwater_core::http1::client::Asked;
 use highwater_core::time::Instant;
 use highwater_sys::clock::monotonic;
 use highwater_sys::dial::{Dial, DialConfig, EpollDialer, UringDialer};
@@ -19,20 +20,20 @@ use super::schedule::Schedule;
 use super::tally::{Span, Tally};
 use super::target::Target;
 
-/// How often a client that waits looks up, and the live line moves.
+/// How often a waiting client wakes up, and the live line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
 /// For threads to start before the first request is due.
 const HEAD_START: Duration = Duration::from_millis(20);
 /// For a time-out to be noticed (a tick of the timing wheel) and tallied.
 const GRACE: Duration = Duration::from_millis(500);
-/// Client CPU from which on the figures are about the client.
+/// Client CPU from which on the figures measure the client.
 const CPU_MAX: f64 = 0.9;
 /// Schedule lag (p99) from which on they are.
 const LAG_MAX: Duration = Duration::from_millis(5);
-/// Sent over asked, below which the load was not what was asked for.
+/// Sent over requested, below which the load was not the requested one.
 const RATE_RATIO_MIN: f64 = 0.99;
 
-/// What a run found.
+/// The result of a run.
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     /// The measured span, shorter than asked for if the run was interrupted.
@@ -46,13 +47,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether not one request got past the connection attempt.
+    /// Whether no request got past the connection attempt.
     pub(crate) fn nothing_listens(&self) -> bool {
         let counts = &self.tally.counts;
         counts.sent > 0 && counts.refused + counts.no_port + counts.failed == counts.sent
     }
 
-    /// Sent over asked; 1 in a closed loop.
+    /// Sent over requested; 1 in a closed loop.
     pub(crate) fn rate_ratio(&self) -> f64 {
         match self.tally.asked {
             0 => 1.0,
@@ -60,7 +61,7 @@ impl Outcome {
         }
     }
 
-    /// Why the figures are about the client and not about the server, with what to do about it.
+    /// Why the figures measure the client and not the server, with the remedy.
     pub(crate) fn bottlenecks(&self, args: &Args) -> Vec<String> {
         let mut found = Vec::new();
         let counts = &self.tally.counts;
@@ -111,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// What a running client shows.
+/// The live figures of a client.
 #[derive(Default)]
 struct Shown {
     sent: AtomicU64,
@@ -163,9 +164,9 @@ pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Sees to it that there are descriptors enough.
+/// Makes sure that there are enough descriptors.
 fn prepare(args: &Args) -> Result<(), String> {
-    /// For everything that is no connection.
+    /// Descriptors for everything except connections.
     const RESERVE: u64 = 64;
     let limit = limits::raise_descriptors().map_err(|error| format!("descriptors: {error}"))?;
     let lingering = u64::from(args.threads) * LINGERING_MAX as u64;
@@ -242,11 +243,15 @@ fn plan(args: &Args, target: &Target, number: u32) -> Plan {
         },
         give_up: args.deadline.map_or(args.timeout, |deadline| deadline.min(args.timeout)),
         request_sizes: target.requests.iter().map(Vec::len).collect(),
-        bodiless: args.method == "HEAD",
+        asked: match args.method.as_str() {
+            "HEAD" => Asked::Head,
+            "CONNECT" => Asked::Connect,
+            _ => Asked::Plain,
+        },
     }
 }
 
-/// A thread's share of what is to be sent.
+/// A thread's share of the requests.
 fn demand(args: &Args, span: Span, number: u32, connections: usize) -> Demand {
     let Some(rate) = args.rate else {
         return Demand::closed(connections, args.backoff);
@@ -301,7 +306,7 @@ fn show(tally: &Tally, shown: &Shown) {
     shown.failed.store(total.errors() + total.timeouts + total.non_2xx, Ordering::Relaxed);
 }
 
-/// On-CPU time of the calling thread, to the nanosecond; zero if this kernel does not keep it.
+/// On-CPU time of the calling thread, to the nanosecond; zero if this kernel does not report it.
 fn on_cpu() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().next().and_then(|field| field.parse().ok());
@@ -329,7 +334,7 @@ fn watch(
         }
     }
     if visible {
-        // A terminal that is gone is no reason to stop.
+        // A closed terminal does not stop the run.
         let _ = stderr().write_all(b"\r\x1b[K");
     }
     interrupted
@@ -354,6 +359,6 @@ fn draw(args: &Args, span: Span, shared: &Shared, last: &mut (Instant, u64, u64)
         sum(|shown| &shown.failed),
     );
     *last = (now, sent, good);
-    // A terminal that is gone is no reason to stop.
+    // A closed terminal does not stop the run.
     let _ = stderr().write_all(line.as_bytes());
 }

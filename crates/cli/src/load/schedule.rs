@@ -1,5 +1,4 @@
-//! When is a request meant to be sent? Pure: the time is what the schedule says, never what a clock
-//! says.
+//! When is a request meant to be sent? Pure: times come from the schedule, never from a clock.
 //!
 //! An open loop sends by schedule whether or not earlier requests were answered, and latency runs
 //! from the scheduled instant. A server that stalls is charged for everything that should have been
@@ -73,6 +72,15 @@ impl Schedule {
             None => (self.count as f64 + self.phase) / self.rate,
         }
     }
+}
+
+/// A request, or in a closed loop the batch of one user, that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// When it was meant to be sent. Latency runs from here.
+    pub(crate) intended: Instant,
+    /// When the client could first have sent it.
+    pub(crate) seen: Instant,
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What came of the requests? Counters, distributions, and a series over time; no clock, no I/O.
+//! The results of requests: counters, distributions, and a series over time; no clock, no I/O.
 //!
-//! A request is *measured* if it was meant to be sent within the measured span; what comes of it
-//! counts whenever it comes. Every measured request that was sent ends as exactly one of: answered
-//! (2xx or not), refused, timed out, failed. The series counts everything when it happens, the
-//! warm-up and the end too, since it is there to show change.
+//! A request is *measured* if it was meant to be sent within the measured span; its result counts whenever it
+//! comes. Every measured request that was sent ends as exactly one of: answered (2xx or not), refused, timed
+//! out, failed. The series counts everything when it happens, the warm-up and the end too, since it is there
+//! to show change.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 use highwater_sys::dial::Failure;
 
-use super::demand::Due;
+use super::schedule::Due;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(crate) enum Outcome {
     Answered(u16),
     /// The connection was refused.
     Refused,
-    /// Given up by us at the deadline or time-out, or by the kernel.
+    /// Given up by this client at the deadline or time-out, or by the kernel.
     TimedOut,
     /// The connection was reset.
     Reset,
     /// The connection ended before the answer did.
     Truncated,
-    /// What came was no HTTP answer.
+    /// The received bytes were not an HTTP answer.
     Malformed(&'static str),
-    /// This machine had no port left to connect from.
+    /// This machine had no local port left.
     NoPort,
     /// This machine failed to connect or send in another way, by the error's number.
     Failed(i32),
@@ -67,7 +67,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Everything that went wrong apart from refusals, time-outs and other statuses.
+    /// All failures except refusals, time-outs and other statuses.
     pub(crate) fn errors(&self) -> u64 {
         self.resets + self.truncated + self.malformed + self.no_port + self.failed
     }
@@ -124,7 +124,7 @@ impl Span {
     }
 }
 
-/// What one client saw.
+/// The results of one client.
 pub(crate) struct Tally {
     span: Span,
     deadline: Option<Duration>,
@@ -140,14 +140,14 @@ pub(crate) struct Tally {
     pub(crate) statuses: Vec<u64>,
     /// Nanoseconds from the intended send to the end of the answer, of 2xx.
     pub(crate) latency: Histogram,
-    /// The same of other answers and of refusals and resets: how quickly one is turned away.
+    /// The same of other answers and of refusals and resets: how quickly a request is refused.
     pub(crate) rejection: Histogram,
     /// Nanoseconds from the intended to the actual send.
     pub(crate) lag: Histogram,
     pub(crate) series: Vec<Counts>,
     /// Measured requests whose end is still open.
     pub(crate) open: u64,
-    /// What was wrong with the first malformed answer.
+    /// The error in the first malformed answer.
     pub(crate) malformation: Option<&'static str>,
     /// The first error number that has no counter of its own.
     pub(crate) errno: Option<i32>,
@@ -232,7 +232,7 @@ impl Tally {
         }
     }
 
-    /// Bytes came.
+    /// Bytes arrived.
     #[inline]
     pub(crate) fn received(&mut self, now: Instant, bytes: usize) {
         if self.span.measures(now) {
@@ -250,14 +250,14 @@ impl Tally {
         &mut self.series[index]
     }
 
-    /// Everything, the warm-up with it.
+    /// Everything, including the warm-up.
     pub(crate) fn total(&self) -> Counts {
         let mut total = Counts::default();
         self.series.iter().for_each(|point| total.add(point));
         total
     }
 
-    /// Adds what another client saw in the same span.
+    /// Adds the results of another client in the same span.
     pub(crate) fn merge(&mut self, other: &Tally) {
         self.counts.add(&other.counts);
         self.asked += other.asked;

@@ -1,7 +1,7 @@
-//! Does `highwater guard` hold the peak of servers that are not ours, and leave nothing behind?
+//! Does `highwater guard` keep the peak of other servers, and leave nothing behind?
 //!
 //! Everything here runs the real command against real servers, each test in a network namespace of its
-//! own. Where that needs a privilege or a program that is missing, the test says so and passes.
+//! own. Where that needs a privilege or a program that is missing, the test says that it is skipped.
 #![forbid(unsafe_code)]
 
 mod scene;
@@ -18,18 +18,18 @@ use scene::{Guard, Load, eventually, in_namespace, skip_without};
 /// Where the guarded server of each test listens; the namespace is the test's own.
 const PORT: u16 = 8080;
 
-/// Where it tells about itself: not behind the gate, or it could not when it matters.
+/// The port of its metrics: not behind the gate, so that they are reachable during an overload.
 const METRICS: u16 = 8081;
 
 /// A gate with a limit, which is the only thing about the overload tests that needs a privilege.
-const GATE_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
+const GATE_NEEDS: &str = "root";
 
 fn highwater() -> Command {
     Command::new(env!("CARGO_BIN_EXE_highwater"))
 }
 
-/// Purpose: what cannot be is refused before anything is opened: with exit 2, the setting, the value
-/// and the range.
+/// Purpose: an impossible setting is refused before anything is opened: with exit 2, the setting,
+/// the value and the range.
 #[test]
 fn absurd_settings_are_refused() {
     for (flags, said) in [
@@ -48,8 +48,8 @@ fn absurd_settings_are_refused() {
     }
 }
 
-/// Purpose: without any privilege there is no gate, and the operator learns which are needed and how
-/// to grant them; a mechanism that was asked for by name is named.
+/// Purpose: without any privilege there is no gate, and the message says which are needed and how
+/// to grant them; it names a mechanism that was asked for by name.
 #[test]
 fn without_privilege_it_says_what_it_needs() {
     in_namespace("without_privilege_it_says_what_it_needs", || {
@@ -87,7 +87,8 @@ fn each_privilege_suffices_for_a_gate() {
             assert_eq!(line["mechanism"], mechanism, "{capabilities}: {}", guard.said());
             assert!(guard.said().contains(reason), "{capabilities}: {}", guard.said());
 
-            let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+            let listener =
+                TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
             let connect = || TcpStream::connect(("127.0.0.1", PORT));
             let held = [connect().expect("room"), connect().expect("room")];
             connect().expect_err("it is over the limit");
@@ -115,8 +116,8 @@ fn exporter(says: mpsc::Receiver<String>) -> u16 {
     port
 }
 
-/// Purpose: whatever a source says in its life, the command keeps running and keeps the limit, and
-/// tells each change once. Refuses nobody, so it needs no privilege.
+/// Purpose: whatever a source answers, the command keeps running and keeps the limit, and reports
+/// each change once. The test refuses no connection, so it needs no privilege.
 #[test]
 fn a_source_in_trouble_moves_nothing() {
     let (say, says) = mpsc::channel();
@@ -141,12 +142,13 @@ fn a_source_in_trouble_moves_nothing() {
     assert_eq!(guard.stop(), Some(0));
 }
 
-/// Purpose: the gate is there from the first moment, admits the limit and not one more, lets the next
-/// in when one goes, and is gone when the guard is, in whatever way it ends.
+/// Purpose: the gate works from the first moment, admits exactly the limit, admits the next
+/// connection when one ends, and ends with the guard, however the guard ends.
 #[test]
 fn the_gate_opens_and_vanishes() {
     in_namespace("the_gate_opens_and_vanishes", || {
-        let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
         let connect = || TcpStream::connect(("127.0.0.1", PORT));
         for signal in ["TERM", "INT", "KILL"] {
             let Some(mut guard) = Guard::try_start(PORT, &["--limit", "3"], GATE_NEEDS) else {
@@ -171,12 +173,13 @@ fn the_gate_opens_and_vanishes() {
     });
 }
 
-/// Purpose: connections on which nothing happens take no place of a limit that is found, and keep
-/// theirs in one that is given.
+/// Purpose: idle connections take no place of a limit that was found, and take one of a limit that
+/// the operator gave.
 #[test]
 fn idle_connections_take_no_place() {
     in_namespace("idle_connections_take_no_place", || {
-        let listener = TcpListener::bind(("127.0.0.1", PORT)).expect("nobody else is here");
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
         let connect = || TcpStream::connect(("127.0.0.1", PORT));
         let two = ["--limit-min", "2", "--limit-start", "2", "--limit-max", "2"];
         let Some(mut guard) = Guard::try_start(PORT, &two, GATE_NEEDS) else { return };
@@ -205,7 +208,8 @@ fn idle_connections_take_no_place() {
     });
 }
 
-/// Purpose: a gate before one address leaves the port of others alone, whatever refuses.
+/// Purpose: a gate before one address does not affect the same port of other addresses, with any
+/// mechanism.
 #[test]
 fn one_address_is_guarded() {
     in_namespace("one_address_is_guarded", || {
@@ -214,10 +218,11 @@ fn one_address_is_guarded() {
             if skip_without(tool) {
                 continue;
             }
-            let listener = TcpListener::bind(("0.0.0.0", PORT)).expect("nobody else is here");
+            let listener =
+                TcpListener::bind(("0.0.0.0", PORT)).expect("the port is free in this namespace");
             let flags = ["--address", "127.0.0.2", "--limit", "1", "--mechanism", mechanism];
-            let needs = "CAP_BPF and CAP_NET_ADMIN, and the tool";
-            let Some(guard) = Guard::try_start(PORT, &flags, needs) else { continue };
+            let need = if mechanism == "ebpf" { GATE_NEEDS } else { mechanism };
+            let Some(guard) = Guard::try_start(PORT, &flags, need) else { continue };
             let held = TcpStream::connect(("127.0.0.2", PORT)).expect("room");
             TcpStream::connect(("127.0.0.2", PORT)).expect_err("it is over the limit");
             let others: Vec<TcpStream> = (0..3)
@@ -237,8 +242,8 @@ fn listener_is_busy(listener: &TcpListener) -> bool {
     is_busy
 }
 
-/// Purpose: a server that knows nothing of us, far beyond its capacity, keeps answering in time,
-/// with a limit that nobody chose, found from what the kernel sees alone.
+/// Purpose: a server without Highwater, loaded far beyond its capacity, keeps answering in time,
+/// with a limit that the guard finds from the kernel's counts alone.
 #[test]
 fn a_python_server_holds_its_peak() {
     in_namespace("a_python_server_holds_its_peak", || {

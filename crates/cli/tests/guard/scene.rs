@@ -1,8 +1,8 @@
-//! Servers that are not ours, the guard in front of them, and a namespace for each test.
+//! Other servers, the guard in front of them, and a namespace for each test.
 //!
-//! Whatever a test starts ends with it, children included, even if the test is killed: its namespace of
-//! processes goes with the test, which is the first process in it. And no server has the test's standard
-//! output, so that nobody who reads that waits for a server.
+//! All processes of a test end with it, children included, even if the test is killed: its
+//! namespace of processes ends with the test, which is the first process in it. No server inherits
+//! the test's standard output, so that a reader of that output does not wait for a server.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use highwater_skip::skip;
 use serde_json::Value;
 
 /// How long anything may take before it counts as never; a loaded machine is slow.
@@ -28,8 +29,7 @@ pub(crate) fn in_namespace(name: &str, body: fn()) {
     }
     let can = unshare().args(["ip", "link", "set", "lo", "up"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped {name}: it needs root, unshare and ip for a namespace of its own");
-        return;
+        return skip("root", "no namespace of its own by setpriv, unshare and ip");
     }
     let status = unshare()
         .args(["/bin/sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
@@ -55,7 +55,7 @@ pub(crate) fn skip_without(program: &str) -> bool {
         std::env::split_paths(&path).any(|folder| folder.join(program).exists())
     });
     if !found {
-        eprintln!("skipped: there is no {program} here");
+        skip(program, "it is not in the path");
     }
     !found
 }
@@ -145,7 +145,7 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 /// connections it has had at `/metrics` of another port.
 pub(crate) fn nginx(port: u16, metrics: u16) -> Process {
     let folder = folder("nginx");
-    let words = "the peak is held by whoever refuses the rest at the cheapest layer there is ";
+    let words = "the peak is kept by refusing the rest at the cheapest layer of the machine ";
     let text: String = (0..400).map(|line| format!("{line} {words}\n")).collect();
     std::fs::write(folder.join("text"), text).expect("the folder can be written");
     let shown = folder.display();
@@ -247,22 +247,22 @@ impl Guard {
         Guard::try_start(port, flags, "nothing").expect("it needs nothing")
     }
 
-    /// The same; `None`, and why, if there is no gate to be had here.
-    pub(crate) fn try_start(port: u16, flags: &[&str], needs: &str) -> Option<Guard> {
-        Guard::run(Command::new(env!("CARGO_BIN_EXE_highwater")), port, flags, needs)
+    /// The same; `None`, having said so, if there is no gate to be had here for want of `need`.
+    pub(crate) fn try_start(port: u16, flags: &[&str], need: &str) -> Option<Guard> {
+        Guard::run(Command::new(env!("CARGO_BIN_EXE_highwater")), port, flags, need)
     }
 
-    /// The same as somebody who has no privilege but `capabilities`.
+    /// The same with no privilege but `capabilities`.
     pub(crate) fn try_start_as(capabilities: &str, port: u16, flags: &[&str]) -> Option<Guard> {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.arg(format!("--inh-caps=-all,{capabilities}"));
         command.arg(format!("--ambient-caps=-all,{capabilities}"));
         command.arg("--").arg(env!("CARGO_BIN_EXE_highwater"));
-        Guard::run(command, port, flags, capabilities)
+        Guard::run(command, port, flags, "root")
     }
 
-    fn run(mut command: Command, port: u16, flags: &[&str], needs: &str) -> Option<Guard> {
+    fn run(mut command: Command, port: u16, flags: &[&str], need: &str) -> Option<Guard> {
         let mut child = command
             .args(["guard", "--json", "--port", &port.to_string()])
             .args(flags)
@@ -299,7 +299,7 @@ impl Guard {
         if guard.child.try_wait().expect("ours").is_none() {
             return Some(guard);
         }
-        eprintln!("skipped: no gate can be had, it needs {needs}: {}", guard.said());
+        skip(need, format!("no gate works here: {}", guard.said()));
         None
     }
 

@@ -1,9 +1,8 @@
-//! One connection whose next request has to wait for its turn: what it is, before it is begun.
+//! One connection whose next request is queued: a view of its head before it is begun.
 
-use super::connection::{Connection, Input, Reply, Scratch};
-use super::head::Head;
-use super::limits::Limits;
 use super::parse;
+use super::state::{Connection, Input, Reply, Scratch};
+use crate::http::{Head, Limits};
 use crate::time::Instant;
 
 impl Connection {
@@ -15,9 +14,8 @@ impl Connection {
             && self.tail.is_empty()
     }
 
-    /// The head of the request that `input`, with what was taken before, is a part of. `None` if it is
-    /// not complete, or not valid: then [`Connection::next`] will not hand out a request. Takes
-    /// nothing and changes nothing.
+    /// The head of the request in `input`, together with input taken before. `None` if it is incomplete or
+    /// invalid: then [`Connection::next`] will not hand out a request. Takes nothing and changes nothing.
     pub fn peek<'r>(
         &'r self,
         input: &'r [u8],
@@ -34,8 +32,7 @@ impl Connection {
         Some(parsed.head(head, &scratch.spans))
     }
 
-    /// Holds the next request back, or no longer. While it is held, the peer is not blamed for the
-    /// time that passes.
+    /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines rest.
     pub fn hold(&mut self, held: bool, now: Instant) {
         if self.held && !held {
             self.since = now;

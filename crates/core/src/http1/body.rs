@@ -6,20 +6,33 @@
 //!                     └────────▶ EndLf ─▶ Done
 //! ```
 
-use super::error::Reject;
-use super::parse::{Framing, is_token_byte, is_value_byte};
+use alloc::vec::Vec;
+
+use super::syntax::{is_token_byte, is_value_byte};
+use crate::http::{Limits, Reject};
 
 /// Most bytes of chunk extensions in one body. They carry nothing anyone uses, and cost a pass.
 const EXTENSIONS_MAX: u32 = 16 * 1024;
 
-/// Undoes one body's framing. The content is never copied or kept.
+/// How the body that follows a head is delimited (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// Undoes one body's framing. The content is never copied or kept; trailer fields are kept on demand.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     state: State,
     /// Bytes of content left in the body (`Length`) or in the chunk at hand.
     left: u64,
     extensions: u32,
+    /// Bytes of the trailer section so far, and fields.
     trailer: u32,
+    trailer_count: u32,
+    /// The trailer section's lines, if they are to be kept.
+    kept: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +72,28 @@ impl Decoder {
             Framing::Length(length) => (State::Length, length),
             Framing::Chunked => (State::Size(0), 0),
         };
-        Decoder { state, left, extensions: 0, trailer: 0 }
+        Decoder { state, left, extensions: 0, trailer: 0, trailer_count: 0, kept: None }
+    }
+
+    /// The decoder, which keeps the trailer section: see [`Decoder::take_trailers`].
+    pub(super) fn keeping_trailers(mut self) -> Self {
+        self.kept = Some(Vec::new());
+        self
+    }
+
+    /// Nobody asks for the trailer section any more.
+    pub(super) fn drop_trailers(&mut self) {
+        self.kept = None;
+    }
+
+    /// The lines of the trailer section, once; each is a field and valid. `None` if there are none.
+    pub(super) fn take_trailers(&mut self) -> Option<Vec<u8>> {
+        self.kept.take().filter(|lines| !lines.is_empty())
+    }
+
+    /// Bytes of memory it holds besides itself.
+    pub(super) fn allocated(&self) -> usize {
+        self.kept.as_ref().map_or(0, Vec::capacity)
     }
 
     /// Whether the body is complete.
@@ -85,7 +119,7 @@ impl Decoder {
     pub fn next<'i>(
         &mut self,
         input: &mut &'i [u8],
-        trailer_max: usize,
+        limits: &Limits,
     ) -> Result<Option<&'i [u8]>, Reject> {
         loop {
             if matches!(self.state, State::Length | State::Data) {
@@ -101,8 +135,25 @@ impl Decoder {
                 return Ok(None);
             };
             *input = rest;
-            self.state = self.step(byte, trailer_max)?;
+            self.state = self.step(byte, limits)?;
         }
+    }
+
+    /// Takes all that `input` has of the content onto `body`, which must not exceed `max` bytes.
+    pub(super) fn append(
+        &mut self,
+        input: &mut &[u8],
+        body: &mut Vec<u8>,
+        max: u64,
+        limits: &Limits,
+    ) -> Result<(), Reject> {
+        while let Some(piece) = self.next(input, limits)? {
+            if (body.len() + piece.len()) as u64 > max {
+                return Err(Reject::BodyTooLarge);
+            }
+            body.extend_from_slice(piece);
+        }
+        Ok(())
     }
 
     fn content<'i>(&mut self, input: &mut &'i [u8]) -> &'i [u8] {
@@ -117,7 +168,7 @@ impl Decoder {
     }
 
     /// One byte of framing.
-    fn step(&mut self, byte: u8, trailer_max: usize) -> Result<State, Reject> {
+    fn step(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
         match self.state {
             State::Size(digits) => self.size(digits, byte),
             State::ExtensionName { .. }
@@ -138,7 +189,7 @@ impl Decoder {
             | State::TrailerName
             | State::TrailerValue
             | State::TrailerLf
-            | State::EndLf => self.trailer(byte, trailer_max),
+            | State::EndLf => self.trailer(byte, limits),
             State::Length | State::Data | State::Done => unreachable!("no framing in this state"),
         }
     }
@@ -217,21 +268,32 @@ impl Decoder {
         Ok(next)
     }
 
-    /// Trailer fields are checked like header fields and dropped: merging them into the header
-    /// section would let a peer smuggle in fields that were already acted upon (RFC 9110 §6.5.1).
-    fn trailer(&mut self, byte: u8, trailer_max: usize) -> Result<State, Reject> {
+    /// Trailer fields are checked like header fields, and kept apart from them or dropped: merging them
+    /// into the header section would let a peer smuggle in fields that were already acted upon (RFC 9110
+    /// §6.5.1).
+    fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
         self.trailer += 1;
         // The empty line that ends the section is not part of it.
         let in_end = matches!((self.state, byte), (State::TrailerStart, b'\r') | (State::EndLf, _));
-        if self.trailer as usize > trailer_max && !in_end {
+        if self.trailer as usize > limits.header_max && !in_end {
             return Err(Reject::HeaderTooLarge);
+        }
+        if let Some(lines) = &mut self.kept
+            && !in_end
+        {
+            lines.push(byte);
         }
         match (self.state, byte) {
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::TrailerStart, b' ' | b'\t') => Err(Reject::LineFolding),
-            (State::TrailerStart | State::TrailerName, b) if is_token_byte(b) => {
+            (State::TrailerStart, b) if is_token_byte(b) => {
+                if self.trailer_count as usize == limits.header_count_max {
+                    return Err(Reject::HeaderTooLarge);
+                }
+                self.trailer_count += 1;
                 Ok(State::TrailerName)
             }
+            (State::TrailerName, b) if is_token_byte(b) => Ok(State::TrailerName),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
             (State::TrailerValue, b) if is_value_byte(b) => Ok(State::TrailerValue),
@@ -247,15 +309,15 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     /// Decodes `wire` in pieces of `step` bytes: (content, bytes left over), or the refusal.
     fn decode(wire: &[u8], step: usize) -> Result<(Vec<u8>, usize, bool), Reject> {
+        let limits = Limits { header_max: 64, header_count_max: 3, ..Limits::default() };
         let mut decoder = Decoder::new(Framing::Chunked);
         let (mut content, mut used) = (Vec::new(), 0);
         for piece in wire.chunks(step) {
             let mut input = piece;
-            while let Some(slice) = decoder.next(&mut input, 64)? {
+            while let Some(slice) = decoder.next(&mut input, &limits)? {
                 content.extend_from_slice(slice);
             }
             used += piece.len() - input.len();
@@ -313,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Purpose: the trailer limit is exact, and the size 2^64 - 1 does not overflow.
+    /// Purpose: the trailer limits are exact, and the size 2^64 - 1 does not overflow.
     #[test]
     fn limits() {
         let trailer = |n: usize| {
@@ -323,6 +385,11 @@ mod tests {
             decode(&wire, 7).map(|(_, _, done)| done)
         };
         assert_eq!((trailer(64), trailer(65)), (Ok(true), Err(Reject::HeaderTooLarge)));
+        let fields = |count: usize| {
+            let wire = [&b"0\r\n"[..], &b"X:y\r\n".repeat(count), b"\r\n"].concat();
+            decode(&wire, 7).map(|(_, _, done)| done)
+        };
+        assert_eq!((fields(3), fields(4)), (Ok(true), Err(Reject::HeaderTooLarge)));
         assert_eq!(decode(b"ffffffffffffffff\r\nab", 99), Ok((b"ab".to_vec(), 0, false)));
     }
 }

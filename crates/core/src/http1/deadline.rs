@@ -1,13 +1,12 @@
-//! One connection and time: when something must have happened, and what follows if it has not.
+//! The deadlines of one connection: until when something must happen, and what follows otherwise.
 //!
-//! Deadlines are data. The worker keeps them in a timer wheel and asks again when one fires; a
-//! deadline that has moved in the meantime costs nothing.
+//! Deadlines are data. The worker keeps them in a timer wheel and reads the deadline again when one fires; a
+//! deadline that moved meanwhile costs nothing.
 
 use core::time::Duration;
 
-use super::connection::{Connection, Ending, Expired, Input, Reply};
-use super::error::Reject;
-use super::limits::Limits;
+use super::state::{Connection, Ending, Expired, Input, Reply};
+use crate::http::{Limits, Reject};
 use crate::time::Instant;
 
 /// How long an idle connection stays readable once draining has begun. A request already on its way
@@ -27,15 +26,15 @@ impl Connection {
     }
 
     fn read_deadline(&self, limits: &Limits) -> Instant {
-        // While a reply is on its way, or about to be, only the write timeout may end the connection: closing for
-        // the peer's silence would cut off what it has not finished reading.
+        // While a reply is in flight, or ready, only the write timeout may end the connection: closing it
+        // because the peer is silent would cut off a reply that it is still reading.
         let sending =
             self.writing_since != Instant::MAX || !self.output.is_empty() || !self.tail.is_empty();
         match (&self.input, self.ending) {
             (_, Ending::Lingering) if sending => Instant::MAX,
             (_, Ending::Lingering) => self.since + limits.linger_timeout,
             (_, Ending::Close | Ending::Linger) => Instant::MAX,
-            // It is ours to go on; the peer has done its part.
+            // The server must continue; the peer has done its part.
             _ if self.held => Instant::MAX,
             (Input::Head, _) if self.reply != Reply::None => Instant::MAX,
             (Input::Head, _) if self.head_begun => self.since + limits.header_timeout,
@@ -43,7 +42,7 @@ impl Connection {
             (Input::Head, _) if self.draining => self.since + DRAIN_QUIET,
             (Input::Head, _) if self.requests == 0 => self.since + limits.header_timeout,
             (Input::Head, _) => self.since + limits.idle_timeout,
-            // The handler has not asked for the body yet; the peer cannot be blamed for its absence.
+            // The handler has not asked for the body yet; its absence is not the peer's fault.
             (Input::Streaming(_), _) if self.body_paused || self.continue_owed => Instant::MAX,
             (Input::Collecting | Input::Streaming(_) | Input::Discarding(_), _) => {
                 (self.progress + limits.body_timeout).min(self.rate_deadline(limits))
@@ -52,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// When the bytes received so far will no longer make the least rate.
+    /// When the bytes received so far fall below the minimum rate.
     fn rate_deadline(&self, limits: &Limits) -> Instant {
         if limits.body_rate_min == 0 {
             return Instant::MAX;
@@ -62,7 +61,7 @@ impl Connection {
         self.since + limits.body_grace + earned
     }
 
-    /// What follows from the time `now`. After [`Expired::Reject`] a reply is owed.
+    /// What the time `now` requires. After [`Expired::Reject`] a reply is owed.
     pub fn on_deadline(&mut self, now: Instant, limits: &Limits) -> Expired {
         if now < self.deadline(limits) {
             return Expired::Early;
@@ -86,7 +85,7 @@ impl Connection {
                 self.fail_body(Reject::BodyTimeout);
                 Expired::BodyFailed(Reject::BodyTimeout)
             }
-            // The reply is under way or given already: no status can tell the peer any more.
+            // The reply has begun or is complete: no status can be sent any more.
             Input::Streaming(_) => Expired::Reset,
             Input::Discarding(_) if self.reply != Reply::None => {
                 self.give_up_input();
@@ -96,9 +95,8 @@ impl Connection {
         }
     }
 
-    /// How the peer gets on with a streamed body that its handler waits for: since when that has been so
-    /// without a pause, and how many bytes the route would still take. `None` while it is not the peer who
-    /// is waited for.
+    /// The progress of a streamed body that its handler waits for: since when it waits without a pause, and
+    /// how many bytes the route still accepts. `None` while the handler does not wait for the peer.
     pub fn upload(&self) -> Option<(Instant, u64)> {
         let waits = matches!(self.input, Input::Streaming(_))
             && self.reply == Reply::Owed
@@ -107,13 +105,13 @@ impl Connection {
         waits.then_some((self.since, self.body_max))
     }
 
-    /// Ends a streamed body as one that came too slowly. The reply is still owed, and will be the last.
+    /// Ends a streamed body that came too slowly. The reply is still owed, and will be the last.
     pub fn end_upload(&mut self) {
         debug_assert!(self.upload().is_some(), "the peer is what is waited for");
         self.fail_body(Reject::BodyTimeout);
     }
 
-    /// Whether a lingering close has read all it is willing to.
+    /// Whether a lingering close has read as much as it may.
     pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
         self.ending == Ending::Lingering && self.body_bytes > limits.discard_max
     }
@@ -121,11 +119,12 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BodyPlan, Head, Next, Payload, Scratch};
+    use super::super::{Next, Scratch};
     use super::*;
+    use crate::http::{BodyPlan, Head, Payload};
 
-    /// Purpose: an answer that is ready is sent, though a deadline has passed at the same moment. The
-    /// simulator found one lost: its machine stood still while an unwanted body was on its way.
+    /// Purpose: an answer that is ready is sent, although a deadline passes at the same moment. The simulator
+    /// found one lost: its machine was paused while an unread body was in flight.
     #[test]
     fn a_deadline_does_not_swallow_an_answer() {
         let (limits, start) = (Limits::default(), Instant::from_nanos(1));

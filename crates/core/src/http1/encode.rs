@@ -1,24 +1,26 @@
 //! Writes status lines, fields and chunk framing into an output buffer.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::http::{FieldWriter, Fields};
+
 /// The header fields of a response being written. Only [`super::Connection`] makes one.
-pub struct Fields<'a> {
+pub struct FieldEncoder<'a> {
     pub(super) out: &'a mut Vec<u8>,
 }
 
-impl Fields<'_> {
-    /// Appends whole field lines, each with its line end, that were prepared under the rules of
-    /// [`Fields::push`].
+impl FieldEncoder<'_> {
+    /// Appends lines that were prepared.
     #[inline]
-    pub fn push_lines(&mut self, lines: &[u8]) {
-        self.out.extend_from_slice(lines);
+    pub fn push_lines(&mut self, lines: &FieldLines) {
+        self.out.extend_from_slice(&lines.0);
     }
+}
 
-    /// Appends a field. The caller vouches for the grammar: a token as `name`, and a `value` without
-    /// CR, LF and NUL. Framing, `Date` and `Connection` fields are the connection's own to write.
+impl FieldWriter for FieldEncoder<'_> {
     #[inline]
-    pub fn push(&mut self, name: &str, value: &[u8]) {
+    fn push(&mut self, name: &str, value: &[u8]) {
         // One reservation for the four parts; each append would check for itself otherwise.
         self.out.reserve(name.len() + value.len() + 4);
         self.out.extend_from_slice(name.as_bytes());
@@ -28,12 +30,30 @@ impl Fields<'_> {
     }
 }
 
+/// Fields prepared for [`FieldEncoder::push_lines`], so that writing them is one copy: for answers that
+/// are the same for many requests. The rules of [`FieldWriter::push`] hold for them.
+#[derive(Clone, Debug, Default)]
+pub struct FieldLines(Box<[u8]>);
+
+impl FieldLines {
+    /// The lines of `fields`, each with its line end.
+    pub fn new(fields: Fields<'_>) -> Self {
+        let mut lines = Vec::new();
+        let mut encoder = FieldEncoder { out: &mut lines };
+        fields.iter().for_each(|(name, value)| encoder.push(name, value));
+        FieldLines(lines.into_boxed_slice())
+    }
+}
+
 /// The status line and the `Date` field.
 #[inline]
 pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
     out.reserve(160);
     if status == 200 {
-        out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ");
+        // In one piece: each append checks for room.
+        let mut line = *b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n";
+        line[23..52].copy_from_slice(date);
+        return out.extend_from_slice(&line);
     } else {
         out.extend_from_slice(b"HTTP/1.1 ");
         decimal(out, u64::from(status));
@@ -48,9 +68,33 @@ pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
 /// `content-length: N` and its line end.
 #[inline]
 pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
-    out.extend_from_slice(b"content-length: ");
-    decimal(out, length);
-    out.extend_from_slice(b"\r\n");
+    let digit = |place: u64| (length / place % 10) as u8;
+    match length {
+        // Short content is what most answers have: its line is written in one piece.
+        0..10 => {
+            let mut line = *b"content-length: 0\r\n";
+            line[16] += digit(1);
+            out.extend_from_slice(&line);
+        }
+        10..100 => {
+            let mut line = *b"content-length: 00\r\n";
+            line[16] += digit(10);
+            line[17] += digit(1);
+            out.extend_from_slice(&line);
+        }
+        100..1000 => {
+            let mut line = *b"content-length: 000\r\n";
+            line[16] += digit(100);
+            line[17] += digit(10);
+            line[18] += digit(1);
+            out.extend_from_slice(&line);
+        }
+        _ => {
+            out.extend_from_slice(b"content-length: ");
+            decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// Appends `number` in decimal.
@@ -140,7 +184,41 @@ pub(super) const fn reason(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::OwnedFields;
     use alloc::format;
+
+    /// Purpose: fields that were prepared are written as those that were not.
+    #[test]
+    fn prepared_lines() {
+        let mut fields = OwnedFields::default();
+        let (mut prepared, mut pushed) = (Vec::new(), Vec::new());
+        for (name, value) in [("x-one", &b"1"[..]), ("x-empty", b"")] {
+            fields.push(name, value);
+            FieldEncoder { out: &mut pushed }.push(name, value);
+        }
+        let lines = FieldLines::new(fields.fields());
+        FieldEncoder { out: &mut prepared }.push_lines(&lines);
+        assert_eq!(prepared, b"x-one: 1\r\nx-empty: \r\n");
+        assert_eq!(prepared, pushed);
+    }
+
+    /// Purpose: a status line with its date, and the length of content, are the same however they are written.
+    #[test]
+    fn lines_in_one_piece() {
+        const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
+        for (status, reason) in [(200, "OK"), (201, "Created"), (299, "")] {
+            let mut out = Vec::new();
+            status_and_date(&mut out, status, DATE);
+            let line =
+                format!("HTTP/1.1 {status} {reason}\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
+            assert_eq!(out, line.into_bytes());
+        }
+        for length in (0..1100).chain([99_999, u64::MAX]) {
+            let mut out = Vec::new();
+            content_length(&mut out, length);
+            assert_eq!(out, format!("content-length: {length}\r\n").into_bytes());
+        }
+    }
 
     /// Purpose: numbers are written as `format!` writes them, at every edge.
     #[test]

@@ -1,14 +1,12 @@
-//! What the fields of a head decide about it: framing, persistence, and what the peer expects.
+//! The facts in the fields of a head: framing, persistence, and the peer's expectation.
 //!
-//! Fields are told apart by the length of their names first, so that one that means nothing here costs a
-//! comparison of numbers.
+//! Fields are distinguished by the length of their names first, so that an irrelevant one costs a comparison
+//! of numbers.
 
-use super::deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
-use super::error::Reject;
-use super::head::{Span, Version};
-use super::parse::is_host;
+use super::syntax::is_host;
+use crate::http::{REQUEST_DEADLINE, REQUEST_TIMEOUT, Reject, Span, Version};
 
-/// What the fields said so far that framing and persistence depend on.
+/// The facts so far that framing and persistence depend on.
 pub(super) struct Facts {
     pub(super) version: Version,
     pub(super) content_length: Option<u64>,
@@ -19,7 +17,7 @@ pub(super) struct Facts {
     pub(super) expect_continue: bool,
     pub(super) expect_other: bool,
     pub(super) names_deadline: bool,
-    /// `Upgrade` is there, and `Connection` speaks of it.
+    /// `Upgrade` is present, and `Connection` names it.
     pub(super) upgrade: bool,
     pub(super) upgrade_option: bool,
 }
@@ -45,8 +43,7 @@ impl Default for Facts {
 impl Facts {
     #[inline]
     pub(super) fn note(&mut self, bytes: &[u8], span: &Span) -> Result<(), Reject> {
-        let name = &bytes[span.name as usize..][..span.name_len as usize];
-        let value = &bytes[span.value as usize..][..span.value_len as usize];
+        let (name, value) = (span.name_in(bytes), span.value_in(bytes));
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
@@ -116,13 +113,13 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether the peer offers other protocols in a way that counts (RFC 9110 §7.8).
+    /// Whether the peer validly offers other protocols (RFC 9110 §7.8).
     #[inline]
     pub(super) fn asks_upgrade(&self) -> bool {
         self.upgrade && self.upgrade_option && self.version == Version::Http11
     }
 
-    /// What only the whole section can tell.
+    /// Checks that need the whole section.
     #[inline]
     pub(super) fn finish(&self) -> Result<(), Reject> {
         if self.chunked && self.content_length.is_some() {

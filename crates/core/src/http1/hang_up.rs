@@ -1,16 +1,16 @@
-//! One connection whose peer has finished sending: what still moves, and for how long that is enough.
+//! One connection whose peer has finished sending: its progress, and how long it may make none.
 //!
-//! A FIN says that the peer will send no more. It may be waiting for its answer (`nc`, scripts), or it
-//! may be gone (a closed tab): nobody can tell before something is sent. So it is still answered, and
-//! [`Limits::half_closed_timeout`] bounds how long the answer may stand still.
+//! A FIN means that the peer will send no more. It may wait for its answer (`nc`, scripts), or it may have
+//! disconnected (a closed tab): the server cannot tell before it sends. So it still answers, and
+//! [`Limits::half_closed_timeout`] bounds how long the answer may make no progress.
 
-use super::connection::{Connection, Ending, Reply};
-use super::limits::Limits;
+use super::state::{Connection, Ending, Reply};
+use crate::http::Limits;
 use crate::time::Instant;
 
 impl Connection {
-    /// The peer has finished sending. Call [`Connection::next`] afterwards: what is incomplete now
-    /// stays so.
+    /// The peer has finished sending. Call [`Connection::next`] afterwards: incomplete input stays
+    /// incomplete.
     pub fn on_eof(&mut self) {
         self.eof = true;
     }
@@ -35,7 +35,7 @@ impl Connection {
         self.reply == Reply::Raw
     }
 
-    /// Something of a request or its answer has moved: a half-closed connection is no dead one.
+    /// A request or its answer has made progress: a half-closed connection is not a dead one.
     #[inline]
     pub(super) fn note_movement(&mut self, now: Instant) {
         if self.gone_since != Instant::MAX {
@@ -43,16 +43,16 @@ impl Connection {
         }
     }
 
-    /// Gives up the reply under way, which nobody wants any more: what is encoded of it is sent, and
-    /// the connection closed without the reply's end.
+    /// Abandons the reply in progress, which the peer no longer reads: its encoded part is sent, and the
+    /// connection is closed without the reply's end.
     pub fn cut_short(&mut self) {
         self.reply = Reply::None;
         self.last = true;
         self.end(Ending::Linger);
     }
 
-    /// Until when an answer is worth waiting for to a peer that has finished sending. While bytes are
-    /// being sent, the write timeout counts; while the request waits for its turn, it is ours to go on.
+    /// The deadline of an answer to a peer that has finished sending. While bytes are being sent, the write
+    /// timeout applies; while the request is queued, the server must continue.
     pub(super) fn half_closed_deadline(&self, limits: &Limits) -> Instant {
         let waits = self.reply != Reply::None
             && self.ending == Ending::No
@@ -67,8 +67,9 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BodyPlan, Expired, Head, Next, Payload, Scratch};
+    use super::super::{Expired, Next, Scratch};
     use super::*;
+    use crate::http::{BodyPlan, Head, Payload};
     use core::time::Duration;
 
     const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
@@ -83,8 +84,8 @@ mod tests {
         connection
     }
 
-    /// Purpose: a peer that has finished sending gets its answer for as long as the bound says, and
-    /// anything of the answer that moves begins the bound anew.
+    /// Purpose: a peer that has finished sending gets its answer for as long as the bound says, and any
+    /// progress of the answer restarts the bound.
     #[test]
     fn half_closed_is_bounded() {
         let (limits, start) = (Limits::default(), Instant::from_nanos(1));

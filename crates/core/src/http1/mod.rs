@@ -1,32 +1,31 @@
 //! HTTP/1.1 as a value (RFC 9110, RFC 9112): bytes in, requests out, responses in, bytes out.
 //!
-//! [`Connection`] is the server's side of one connection. It owns no socket and reads no clock; the
-//! worker that does feeds it with what arrived and takes from it what is to be sent. TLS slides in
-//! beneath it the same way: its plaintext is this input, and this output its plaintext.
+//! [`Connection`] is the server's side of one connection. It owns no socket and reads no clock; the worker
+//! does, gives it the received bytes and takes its output. TLS fits below it: the decrypted bytes are its
+//! input, and its output is encrypted.
 //!
-//! It is strict where request smuggling lives (framing, line ends, field names, `Host`) and lenient
-//! nowhere: what the grammar does not allow is answered with a status the client can see, and the
-//! connection is closed.
+//! The content of a message is described by the types of [`http`](crate::http); this module decides how it is
+//! framed, and when the connection ends. The client's side is [`client`].
+//!
+//! It is strict everywhere, above all where request smuggling happens (framing, line ends, field names,
+//! `Host`): input that the grammar does not allow is answered with an error status, and the connection is
+//! closed.
 
 mod admission;
 mod body;
+pub mod client;
 mod connection;
 mod deadline;
-mod deadline_field;
 mod encode;
-mod error;
 mod facts;
 mod hang_up;
-mod head;
-mod limits;
 mod parse;
 mod reply;
 mod request_body;
+mod state;
+mod syntax;
+mod trailers;
 
 pub use body::Decoder;
-pub use connection::{Body, BodyPlan, Connection, Expired, Next, Payload, Request, Scratch};
-pub use encode::Fields;
-pub use error::Reject;
-pub use head::{Head, Headers, Method, Version};
-pub use limits::Limits;
-pub use reply::LengthMismatch;
+pub use encode::{FieldEncoder, FieldLines};
+pub use state::{Connection, Expired, Next, Request, Scratch};

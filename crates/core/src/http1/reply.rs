@@ -3,19 +3,18 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::connection::{Connection, Ending, Input, Payload, Reply};
-use super::encode::{self, Fields};
-use super::head::Version;
-use super::limits::Limits;
+use super::encode::{self, FieldEncoder};
+use super::state::{Connection, Ending, Input, Reply};
 use crate::driver::{Output, Then};
+use crate::http::{LengthMismatch, Limits, Payload, Version};
 use crate::time::Instant;
 
-/// Shared content up to this size is copied behind its head: for so little, a second buffer for the
-/// kernel costs more than the copy, and pipelined replies would no longer fit one send.
+/// Shared content up to this size is copied behind its head: below it, a second buffer for the kernel costs
+/// more than the copy, and pipelined replies would not fit one send.
 const COPY_MAX: usize = 8 * 1024;
 
-/// A shared piece of chunked content is copied below this size. From it on it is sent as it is, in a
-/// send of its own: bytes of framing have to follow it.
+/// A shared piece of chunked content is copied below this size. A larger piece is sent without a copy, in its
+/// own send: bytes of framing must follow it.
 const SHARED_CHUNK_MIN: usize = 64 * 1024;
 
 impl Connection {
@@ -33,7 +32,7 @@ impl Connection {
         date: &[u8; 29],
         limits: &Limits,
         now: Instant,
-        fields: impl FnOnce(&mut Fields<'_>),
+        fields: impl FnOnce(&mut FieldEncoder<'_>),
         payload: Payload<'_>,
     ) -> bool {
         assert!(self.reply == Reply::Owed, "a reply is owed");
@@ -42,7 +41,7 @@ impl Connection {
         let (length, content) = self.framing(status, &payload);
         let upgrade = matches!(payload, Payload::Upgrade);
         if upgrade {
-            // What is left of the content would be taken for the other protocol's first bytes.
+            // The rest of the content would be read as the other protocol's first bytes.
             assert!(self.is_request_complete(), "an upgrade follows a complete request");
             self.body_paused = false;
         } else if !(content && matches!(payload, Payload::Stream(_))) {
@@ -53,7 +52,7 @@ impl Connection {
         self.last = !persistent;
         let out = &mut self.output;
         encode::status_and_date(out, status, date);
-        fields(&mut Fields { out });
+        fields(&mut FieldEncoder { out });
         match length {
             Length::Known(length) => encode::content_length(out, length),
             Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
@@ -118,29 +117,32 @@ impl Connection {
         }
     }
 
-    /// Whether the request at hand is a `HEAD`, so that its reply has no content.
+    /// Whether the current request is a `HEAD`, so that its reply has no content.
     #[inline]
     pub fn is_head(&self) -> bool {
         self.head_only
     }
 
-    /// Whether the content of the request at hand has come, so that an upgrade may follow.
+    /// Whether the content of the current request is complete, so that an upgrade may follow.
     #[inline]
     pub fn is_request_complete(&self) -> bool {
         matches!(self.input, Input::Head)
     }
 
-    /// Nobody will read the rest of a streamed body: it is dropped as it comes if that is
-    /// affordable; else the reply at hand is the last.
+    /// The handler will not read the rest of a streamed body: it is dropped as it arrives if it is small
+    /// enough; else the current reply is the last.
     pub fn drop_body(&mut self, limits: &Limits, now: Instant) {
         self.body_paused = false;
         let Input::Streaming(decoder) = &self.input else {
             return;
         };
         let affordable = decoder.remaining().is_none_or(|left| left <= limits.discard_max);
-        // A peer that still waits for its 100 may send the body or not: nothing can be found behind.
+        // A peer that still waits for its 100 may send the body or not: the next request cannot be found
+        // behind it.
         if affordable && !self.continue_owed {
-            self.input = Input::Discarding(decoder.clone());
+            let mut decoder = decoder.clone();
+            decoder.drop_trailers();
+            self.input = Input::Discarding(decoder);
             self.body_bytes = 0;
             self.since = now;
             self.progress = now;
@@ -150,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection persists after the reply at hand (RFC 9112 §9.3).
+    /// Whether the connection persists after the current reply (RFC 9112 §9.3).
     #[inline]
     fn persists(&self, limits: &Limits) -> bool {
         let next_findable = match self.input {
@@ -162,18 +164,17 @@ impl Connection {
         self.persistent && next_findable && !self.draining && self.requests < limits.requests_max
     }
 
-    /// The last reply is encoded. Where the peer asked for the close and all it sent was used,
-    /// closing at once is safe; else unread input may be on its way, and a close would answer it
-    /// with a reset that could overtake the reply.
+    /// The last reply is encoded. If the peer asked for the close and all its input was used, closing at once
+    /// is safe; else unread input may be in flight, and a close would answer it with a reset that could
+    /// overtake the reply.
     fn finish_last(&mut self) {
         let clean = matches!(self.input, Input::Head) && !self.persistent;
         self.end(if clean { Ending::Close } else { Ending::Linger });
     }
 
-    /// Sends the interim response the peer waits for before it sends its body, if it does
-    /// (RFC 9110 §10.1.1). For a streamed body: call it when the handler first asks for some; the
-    /// body's deadlines count from then. Once the reply has begun it is too late, and nothing
-    /// happens.
+    /// Sends the interim response if the peer waits for it before it sends its body (RFC 9110 §10.1.1). For a
+    /// streamed body: call it when the handler first reads; the body's deadlines count from then. It has no
+    /// effect once the reply has begun.
     pub fn send_continue(&mut self, now: Instant) {
         let in_time = match self.input {
             Input::Collecting => true,
@@ -198,8 +199,8 @@ impl Connection {
         self.body_paused = paused;
     }
 
-    /// How many bytes of content [`Connection::push_body`] would take now without what is encoded, and
-    /// what the kernel has not taken yet, growing beyond their bound.
+    /// How many bytes of content [`Connection::push_body`] would take now before encoded and unsent bytes
+    /// exceed their bound.
     pub fn body_room(&self, limits: &Limits) -> usize {
         if !self.tail.is_empty() {
             return 0;
@@ -233,8 +234,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Shared content goes last. Where more is pushed on all the same, it has to be copied to stay in
-    /// order.
+    /// Shared content goes last. If more is pushed nevertheless, it must be copied to stay in order.
     fn copy_tail(&mut self) {
         if !self.tail.is_empty() {
             self.output.extend_from_slice(&core::mem::take(&mut self.tail));
@@ -249,8 +249,8 @@ impl Connection {
         }
     }
 
-    /// Like [`Connection::push_body`], without the copy where that pays: a chunk, which needs bytes behind
-    /// the shared ones, has to be larger for that.
+    /// Like [`Connection::push_body`], but without the copy for large pieces: the bound is higher for a
+    /// chunk, which needs bytes behind the shared ones.
     ///
     /// # Errors
     /// As [`Connection::push_body`].
@@ -290,7 +290,7 @@ impl Connection {
         &mut self,
         limits: &Limits,
         now: Instant,
-        trailers: impl FnOnce(&mut Fields<'_>),
+        trailers: impl FnOnce(&mut FieldEncoder<'_>),
     ) -> Result<(), LengthMismatch> {
         match core::mem::replace(&mut self.reply, Reply::None) {
             Reply::Length(0) | Reply::UntilClose => {}
@@ -298,7 +298,7 @@ impl Connection {
             Reply::Chunked => {
                 self.copy_tail();
                 self.output.extend_from_slice(b"0\r\n");
-                trailers(&mut Fields { out: &mut self.output });
+                trailers(&mut FieldEncoder { out: &mut self.output });
                 self.output.extend_from_slice(b"\r\n");
             }
             Reply::Raw => {
@@ -315,7 +315,7 @@ impl Connection {
         Ok(())
     }
 
-    // ---- what is to be sent
+    // ---- output
 
     /// Whether the connection has no buffer to encode into; give it one with
     /// [`Connection::lend_buffer`], or it will allocate its own.
@@ -331,18 +331,18 @@ impl Connection {
         self.output = buffer;
     }
 
-    /// Gives back the buffer that was lent, if nothing is in it.
+    /// Gives back the lent buffer, if it is empty.
     pub fn reclaim_buffer(&mut self) -> Vec<u8> {
         if self.output.is_empty() { core::mem::take(&mut self.output) } else { Vec::new() }
     }
 
-    /// Takes what is to be sent, and what follows once it is sent. To be called when no send is in
-    /// flight; `None` if there is nothing to do.
+    /// Takes the output, with the step that follows once it is sent. Call it when no send is in flight;
+    /// `None` if there is nothing to do.
     #[inline]
     pub fn take_output(&mut self, now: Instant) -> Option<(Output, Then)> {
         let then = match self.ending {
             Ending::Close if self.reply == Reply::None => Then::Close,
-            // The peer has finished in the meantime: nothing unread can turn up any more.
+            // The peer has finished meanwhile: no unread input can arrive any more.
             Ending::Linger if self.reply == Reply::None && self.is_eof() => Then::Close,
             Ending::Linger if self.reply == Reply::None => {
                 self.ending = Ending::Lingering;
@@ -382,7 +382,7 @@ impl Connection {
         matches!(self.input, Input::Head) && self.reply == Reply::None && !self.head_begun
     }
 
-    /// Answers what is in hand and no more: every further reply carries `Connection: close`.
+    /// Answers the current request and no more: every further reply carries `Connection: close`.
     pub fn drain(&mut self, now: Instant) {
         if !self.draining {
             self.draining = true;
@@ -408,15 +408,3 @@ enum Length {
     Chunked,
     None,
 }
-
-/// A streamed reply's content does not have the length its head announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LengthMismatch;
-
-impl core::fmt::Display for LengthMismatch {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the content does not have the length announced")
-    }
-}
-
-impl core::error::Error for LengthMismatch {}

@@ -1,23 +1,15 @@
 //! One connection, its request bodies: collected, streamed, discarded, or another protocol's bytes.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use super::body::Decoder;
-use super::connection::{Body, Connection, Ending, Input, Next, Partial, Reply, Request, Scratch};
-use super::error::Reject;
-use super::limits::Limits;
 use super::parse;
+use super::state::{Connection, Ending, Input, Next, Partial, Reply, Request, Scratch};
+use super::trailers;
+use crate::http::{Body, Limits, Reject};
 use crate::time::Instant;
 
 impl Connection {
-    /// A body's deadlines count from now.
-    pub(super) fn begin_body(&mut self, now: Instant) {
-        self.since = now;
-        self.progress = now;
-        self.body_bytes = 0;
-    }
-
     /// Keeps the head of a request until its body, so far `body`, is complete.
     pub(super) fn collect(
         &mut self,
@@ -27,7 +19,8 @@ impl Connection {
         max: u64,
         now: Instant,
     ) {
-        // Copied, lest this connection keep the capacity that another's body gave the scratch.
+        // Copied, so that this connection does not keep the capacity that another body gave the scratch
+        // buffer.
         let (head, body) = (head.to_vec(), body.to_vec());
         let partial_len = body.len() as u64;
         self.partial = Some(Box::new(Partial { head, body, decoder }));
@@ -35,11 +28,11 @@ impl Connection {
         self.body_max = max;
         self.begin_body(now);
         self.send_continue(now);
-        // What came with the head has come all the same.
+        // Bytes that came with the head have already arrived.
         self.body_bytes = partial_len;
     }
 
-    /// Bytes of memory that the body has which is being collected; 0 if none is.
+    /// Bytes of memory of the body that is being collected; 0 if none is.
     #[inline]
     pub fn collected(&self) -> usize {
         match (&self.input, &self.partial) {
@@ -48,18 +41,18 @@ impl Connection {
         }
     }
 
-    /// Whether the body of the request at hand is being collected.
+    /// Whether the body of the current request is being collected.
     pub fn is_collecting(&self) -> bool {
         matches!(self.input, Input::Collecting)
     }
 
-    /// Lets go of a collected request that its handler has taken what it wants of.
+    /// Drops a collected request after its handler has read it.
     pub fn forget_request(&mut self) {
         debug_assert!(!self.is_collecting(), "its handler has not seen it yet");
         self.partial = None;
     }
 
-    /// The body being collected cannot be held: a last reply, which says so, is owed.
+    /// There is no memory for the body being collected: a last reply with an error is owed.
     pub fn refuse_body(&mut self) {
         debug_assert!(self.is_collecting(), "only a body that is collected is held");
         self.refuse(Reject::BodyTooLarge);
@@ -70,7 +63,11 @@ impl Connection {
         let partial = self.partial.as_ref().map_or(0, |partial| {
             core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
         });
-        self.carry.capacity() + self.output.capacity() + partial
+        let trailers = match &self.input {
+            Input::Streaming(decoder) => decoder.allocated(),
+            _ => 0,
+        };
+        self.carry.capacity() + self.output.capacity() + partial + trailers
     }
 
     /// [`Connection::next`] where no head is expected.
@@ -84,7 +81,7 @@ impl Connection {
         match self.input {
             Input::Head | Input::Discarding(_) => Next::Wait,
             Input::Collecting => self.next_collected(input, scratch, limits, now),
-            Input::Streaming(_) => self.next_streamed(input, limits, now),
+            Input::Streaming(_) => self.next_streamed(input, scratch, limits, now),
             Input::Raw if self.body_paused => Next::Wait,
             Input::Raw => match core::mem::take(input) {
                 [] if self.eof => {
@@ -118,7 +115,7 @@ impl Connection {
         let partial = self.partial.as_mut().expect("Collecting has a partial request");
         let had = partial.body.len();
         let Partial { body, decoder, .. } = &mut **partial;
-        if let Err(reject) = append(decoder, input, body, self.body_max, limits.header_max) {
+        if let Err(reject) = decoder.append(input, body, self.body_max, limits) {
             return self.refuse(reject);
         }
         if body.len() > had {
@@ -137,22 +134,23 @@ impl Connection {
         Next::Request(Request { head, body: Body::Whole(&partial.body) })
     }
 
-    fn next_streamed<'i>(
+    fn next_streamed<'r, 'i: 'r>(
         &mut self,
         input: &mut &'i [u8],
+        scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'i> {
+    ) -> Next<'r> {
         let Input::Streaming(decoder) = &mut self.input else {
             return Next::Wait;
         };
-        // The end needs no room. Held back, it would wait for input that never comes: all is here.
+        // The end needs no room. If it were held back, it would wait for input that never comes.
         if self.body_paused && !decoder.is_done() {
             return Next::Wait;
         }
-        let failure = match decoder.next(input, limits.header_max) {
+        let failure = match decoder.next(input, limits) {
             Ok(Some(piece)) => {
-                // Who sends content does not wait for leave to send it.
+                // A peer that sends content does not wait for the 100.
                 self.continue_owed = false;
                 self.progress = now;
                 if self.gone_since != Instant::MAX {
@@ -166,6 +164,11 @@ impl Connection {
                 return Next::Body(piece);
             }
             Ok(None) if decoder.is_done() => {
+                if let Some(lines) = decoder.take_trailers()
+                    && let Some(fields) = trailers::read(&lines, scratch)
+                {
+                    return Next::Trailers(fields); // And the end, when asked again.
+                }
                 self.input = Input::Head;
                 self.body_paused = false;
                 return Next::BodyEnd;
@@ -177,7 +180,7 @@ impl Connection {
         self.fail_body(failure)
     }
 
-    /// A streamed body will not be completed: the reply, owed or under way, is the last.
+    /// A streamed body will not be completed: the reply, owed or in progress, is the last.
     pub(super) fn fail_body<'i>(&mut self, reject: Reject) -> Next<'i> {
         self.input = Input::Closed;
         self.persistent = false;
@@ -186,13 +189,13 @@ impl Connection {
         Next::BodyFailed(reject)
     }
 
-    /// Drops what is left of a body nobody wanted, so that the next request can be found behind it.
+    /// Drops the rest of an unread body, so that the next request can be found behind it.
     pub(super) fn discard(&mut self, input: &mut &[u8], limits: &Limits, now: Instant) {
         let Input::Discarding(decoder) = &mut self.input else {
             return;
         };
         loop {
-            match decoder.next(input, limits.header_max) {
+            match decoder.next(input, limits) {
                 Ok(Some(piece)) => {
                     self.progress = now;
                     self.body_bytes += piece.len() as u64;
@@ -213,8 +216,8 @@ impl Connection {
         self.give_up_input();
     }
 
-    /// What follows a body that cannot be discarded is lost: the last reply given, or else the one
-    /// owed or under way, ends the connection.
+    /// Input behind a body that cannot be discarded is lost: the last reply given, or else the one owed or in
+    /// progress, ends the connection.
     pub(super) fn give_up_input(&mut self) {
         if self.reply == Reply::None {
             self.end(Ending::Linger);
@@ -223,21 +226,4 @@ impl Connection {
             self.last = true;
         }
     }
-}
-
-/// Decodes all that `input` has of a body onto `body`, which must not exceed `max` bytes.
-pub(super) fn append(
-    decoder: &mut Decoder,
-    input: &mut &[u8],
-    body: &mut Vec<u8>,
-    max: u64,
-    trailer_max: usize,
-) -> Result<(), Reject> {
-    while let Some(piece) = decoder.next(input, trailer_max)? {
-        if (body.len() + piece.len()) as u64 > max {
-            return Err(Reject::BodyTooLarge);
-        }
-        body.extend_from_slice(piece);
-    }
-    Ok(())
 }

@@ -1,31 +1,31 @@
-//! One more while all is well, a tenth less when it is not.
+//! Adds one while all is well, and takes off a tenth when it is not.
 //!
-//! The classic of congestion control (D. Chiu and R. Jain, "Analysis of the increase and decrease
-//! algorithms for congestion avoidance in computer networks", 1989), with the constants of Netflix's
-//! `AIMDLimit`: it needs nothing but a verdict, and pays with a saw-tooth of a tenth and with slow
-//! starts. Here for comparison, and for servers of which nothing else is known.
+//! This is the classic of congestion control (D. Chiu and R. Jain, "Analysis of the increase and
+//! decrease algorithms for congestion avoidance in computer networks", 1989), with the constants of
+//! Netflix's `AIMDLimit`. It needs only a verdict per sample. It pays with a saw-tooth of a tenth
+//! and with slow starts. It is here for comparison, and for servers of which nothing else is known.
 //!
-//! Two things differ from that model. Requests that waited too long and were dropped count as much
-//! as late answers, and the limit grows in proportion to the time that passed, not once per sample:
-//! otherwise who samples more often would climb faster.
+//! Two things differ from Netflix's version. Requests that waited too long and were dropped count
+//! like late answers. The limit grows in proportion to the time that passed, not once per sample:
+//! otherwise more frequent samples would make it climb faster.
 
 use core::time::Duration;
 
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
-/// Where it starts, and the least it falls to; as Netflix's default.
+/// The first limit, and the lowest; Netflix's defaults.
 const START: f64 = 20.0;
 const FLOOR: f64 = 1.0;
 
-/// What is left of the limit after a bad sample; as Netflix's default.
+/// What is left of the limit after a bad sample; Netflix's default.
 const DECREASE: f64 = 0.9;
 
-/// What is added per second while all is well: one for each tenth of a second, the usual span of a
+/// What is added per second while all is well: 1 for each tenth of a second, the usual span of a
 /// sample.
 const INCREASE_PER_SECOND: f64 = 10.0;
 
-/// The share of answers that may be late or dropped. Below it lies the noise of any network.
+/// The share of answers that may be late or dropped. Smaller shares are the noise of any network.
 const BAD_MAX: f64 = 0.05;
 
 /// Additive increase, multiplicative decrease.
@@ -37,8 +37,8 @@ pub struct Aimd {
 }
 
 impl Aimd {
-    /// A limit of at most `limit_max` (brought into 1 to [`LIMIT_MAX`]) that falls while requests
-    /// wait for longer than `target` on average, and when more than one in twenty is late.
+    /// A limit of at most `limit_max` (clamped to 1 to [`LIMIT_MAX`]). It falls while requests wait
+    /// for longer than `target` on average, and when more than one in twenty is late.
     pub fn new(limit_max: u32, target: Duration) -> Self {
         let limit_max = f64::from(limit_max.clamp(1, LIMIT_MAX));
         Aimd { limit: START.min(limit_max), limit_max, target }
@@ -56,7 +56,7 @@ impl Limit for Aimd {
         if self.is_bad(sample) {
             self.limit = (self.limit * DECREASE).max(FLOOR);
         } else if sample.is_felt(self.limit()) {
-            // Growth without demand would end anywhere, and mean nothing.
+            // Without demand, the limit would grow without evidence.
             let grown = self.limit + INCREASE_PER_SECOND * sample.span.as_secs_f64();
             self.limit = grown.min(self.limit_max);
         }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(limit.on_sample(now, &dropped), 15, "what was dropped was late");
     }
 
-    /// Purpose: growth is per time, so that a slow sampler is no slow climber.
+    /// Purpose: growth is per time, so that a slow sampler does not make a slow climber.
     #[test]
     fn growth_does_not_depend_on_the_pace_of_samples() {
         let limit = Aimd::new(1000, Duration::from_millis(10));

@@ -1,14 +1,14 @@
-//! A limit that somebody chose.
+//! A limit that the operator chose.
 
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
-/// Always the same limit, whatever happens.
+/// The same limit for every sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed(u32);
 
 impl Fixed {
-    /// The limit `limit`, brought into 1 to [`LIMIT_MAX`].
+    /// The limit `limit`, clamped to 1 to [`LIMIT_MAX`].
     pub fn new(limit: u32) -> Self {
         Fixed(limit.clamp(1, LIMIT_MAX))
     }
@@ -32,7 +32,8 @@ impl Limit for Fixed {
 mod tests {
     use super::*;
 
-    /// Purpose: a limit of nothing would serve nobody, for ever; and nothing moves a fixed limit.
+    /// Purpose: a limit of 0 would refuse every request for ever, and no sample moves a fixed
+    /// limit.
     #[test]
     fn it_stays_where_it_was_put() {
         for (asked, given) in [(0, 1), (1, 1), (64, 64), (u32::MAX, LIMIT_MAX)] {

@@ -1,29 +1,29 @@
-//! Steps of a hundred along the request rate.
+//! Moves the limit in steps of a hundred, following the request rate.
 //!
-//! Every five seconds the rate is held against its peak:
+//! Every five seconds it compares the rate with its peak:
 //!
 //! ```text
-//!   a new peak               remember it, start counting anew
-//!   more than 10 % below     100 less; what there is now is the new peak     (so the peak decays)
-//!   less than 5 % below      the third time in a row: 100 more
-//!   in between               start counting anew
+//!   a new peak               store it, restart the count
+//!   more than 10 % below     limit − 100; the present rate is the new peak   (so the peak decays)
+//!   less than 5 % below      the third time in a row: limit + 100
+//!   in between               restart the count
 //! ```
 //!
-//! and what each limit achieved is remembered, so that a step is not taken to where it was worse
-//! lately. Below 1000 requests a second nothing is concluded.
+//! It stores what each limit achieved, and does not step to a limit that was worse lately. Below
+//! 1000 requests a second it concludes nothing.
 //!
-//! It is here for comparison. In the limit, the rate of answers has no maximum: it is as high with a
-//! thousand requests waiting as with ten, though all of the thousand come too late. So this walks
-//! over the edge that `queue_delay.rs` stops at, and remembering does not help it. What it is good for
-//! is a server of which nothing but the request rate is known, and whose rate does fall when there is
-//! too much to do.
+//! It is here for comparison. The rate of answers has no maximum over the limit: it is as high with
+//! a thousand requests waiting as with ten, although all of the thousand are answered too late. So
+//! this algorithm passes the point at which `queue_delay.rs` stops, and its memory does not prevent
+//! that. It is useful for a server of which only the request rate is known, and whose rate does
+//! fall when there is too much to do.
 
 use core::time::Duration;
 
 use super::{Limit, Sample};
 use crate::time::Instant;
 
-/// Where it starts, its bounds, and its step.
+/// The first limit, the bounds, and the step.
 const START: u32 = 800;
 const MIN: u32 = 100;
 const MAX: u32 = 2000;
@@ -33,18 +33,19 @@ const RUNGS: usize = ((MAX - MIN) / STEP) as usize + 1;
 /// How often it decides.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Requests a second below which a change of the rate says more about the clients than about us.
+/// Below this many requests a second, a change of the rate says more about the clients than about
+/// the server.
 const RATE_MIN: f64 = 1000.0;
 
-/// How far below its peak a rate has dropped, and how far it is still stable.
+/// How far below its peak a rate counts as dropped, and how far it still counts as stable.
 const DROP: f64 = 0.10;
 const STABLE: f64 = 0.05;
 
-/// Stable periods in a row that earn a step up.
+/// Stable periods in a row before a step up.
 const STABLE_PERIODS: u32 = 3;
 
-/// How long it is believed what a limit achieved. A guess: long enough to climb twenty rungs at
-/// three periods each, which is how long the way back to a limit can take.
+/// How long the result of a limit stays valid. A guess: the time to climb twenty steps at three
+/// periods each, which the way back to a limit can take.
 const MEMORY: Duration = Duration::from_secs(300);
 
 /// The hill climber.
@@ -54,7 +55,7 @@ pub struct HillClimb {
     limit_max: u32,
     peak: f64,
     stable: u32,
-    /// Of the period that has begun.
+    /// In the current period.
     completed: u64,
     span: Duration,
     memory: [Option<Achieved>; RUNGS],
@@ -68,7 +69,8 @@ struct Achieved {
 }
 
 impl HillClimb {
-    /// A climber from 800, or from `limit_max` if that is less, in 100 to 2000 and to `limit_max`.
+    /// A climber that starts at 800, or at `limit_max` if that is less, and stays within 100 to
+    /// 2000 and `limit_max`.
     pub fn new(limit_max: u32) -> Self {
         let limit_max = limit_max.clamp(1, MAX);
         HillClimb {
@@ -105,7 +107,7 @@ impl HillClimb {
         }
     }
 
-    /// A step up, unless that was tried lately and came out worse.
+    /// Steps up, unless that was tried lately and was worse.
     fn step_up(&mut self, now: Instant, rate: f64) {
         let higher = (self.limit + STEP).min(self.limit_max);
         let was_worse = self.memory[rung(higher)]
@@ -116,7 +118,7 @@ impl HillClimb {
     }
 }
 
-/// Where `limit` stands in the memory; limits between two rungs share the lower one's place.
+/// The index of `limit` in the memory; limits between two steps share the lower one's entry.
 fn rung(limit: u32) -> usize {
     ((limit.saturating_sub(MIN) / STEP) as usize).min(RUNGS - 1)
 }

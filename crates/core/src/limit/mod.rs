@@ -1,50 +1,56 @@
-//! How much work may be under way at once?
+//! How much work may be in progress at once?
 //!
-//! A [`Limit`] is given a [`Sample`] of what happened since the last one, and answers with how many
-//! connections may have work. It computes a number and nothing else: who enforces it, what it costs
-//! to refuse the rest, and where the samples come from are other modules' business.
+//! A [`Limit`] receives a [`Sample`] of what happened since the last one. It answers how many
+//! connections may have work. It computes a number and does nothing else: other modules enforce the
+//! limit, pay for refusals and take the samples.
 //!
-//! Never here: a clock, a thread, I/O, randomness. The same samples give the same limits, always.
+//! It never reads a clock, starts a thread, does I/O or uses randomness. The same samples always
+//! give the same limits.
 //!
-//! Invariants, of every implementation: a limit is at least 1 (at 0 nothing would ever be served
-//! again, so nothing could ever be learnt), and never above the bound it was made with.
+//! Invariants of every implementation: a limit is at least 1 (with a limit of 0 no request would be
+//! served, so the limiter could learn nothing), and it never exceeds the bound given to the
+//! constructor.
 //!
-//! # Which limit is for what
+//! # Which limit to use
 //!
-//! | limit | for | by |
+//! | limit | use it for | method |
 //! |---|---|---|
-//! | [`QueueDelay`], told by [`Standing`] | this server's own cores: the default | arithmetic: how many may wait follows from what a request costs |
-//! | [`Knee`] | a back end behind handlers, a server that is not ours | Little's law, and which of rate and latency follows the concurrency |
-//! | [`HillClimb`] | comparison; a server of which only the rate is known | steps along the rate |
+//! | [`QueueDelay`], with [`Standing`] | this server's own cores; the default | arithmetic: the cost of a request says how many may wait |
+//! | [`Knee`] | a back end behind handlers, or a server that is not Highwater | Little's law: does the rate or the latency change with the concurrency? |
+//! | [`HillClimb`] | comparison; a server of which only the rate is known | fixed steps along the rate |
 //! | [`Aimd`] | comparison | one more while all is well, a tenth less when not |
-//! | [`Fixed`] | operators who know the number | nothing |
+//! | [`Fixed`] | operators who know the number | none |
 //!
 //! # Every tuned constant
 //!
-//! What each trades stands beside it. "Specified" and "published" mean that the algorithm is here as
-//! others wrote it, for comparison, and is not to be tuned.
+//! "Trades" says what a smaller value costs, then what a larger value costs. Origins: *derived*
+//! from another value, *rule* (follows from how the algorithm works), *arithmetic*, *measured* in
+//! the model, *guess*, or *published* or *specified* (the algorithm is here as others wrote it, for
+//! comparison, and must not be tuned). The last column names the tests that fail when the value is
+//! wrong. They are in `tests/overload` for the first two limits, in `tests/limits` for `Knee`, and
+//! in the module itself for the last two.
 //!
-//! | limit | constant | value | meaning | origin | what notices |
-//! |---|---|---|---|---|---|
-//! | `Standing` | `WINDOW_SHARE` | 1/32 | part of the patience that a window lasts | derived from CoDel's 100 ms | `an_overload_is_seen_in_time`, `chance_is_no_overload` |
-//! | `Standing`, `short_target` | `REQUESTS` | 4 | a window lasts so many of its longest turn, the short target so many requests | guess | `chance_is_no_overload` |
-//! | `Standing` | `CROWD` | 16 | so few waiting are no overload | guess: two browsers | `a_page_is_no_overload` |
-//! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue stand | rule | `chance_is_no_overload` |
-//! | `Standing` | `INFLOW_PERCENT` | 150 | what comes in, of what goes out, in a window of growth | rule | `an_overload_is_seen_in_time` |
-//! | `Standing` | `STAND` | 4 | patiences in a row beyond the patience that make a queue stand | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
-//! | `Standing` | `EMPTY_PERCENT` | 50 | so much time without a queue ends it at once | guess | `it_ends_with_the_load` |
-//! | `QueueDelay` | `AIM_PERCENT` | 75 | the part of the target that the limit aims at | measured in the model | `the_overload_table` |
-//! | `QueueDelay` | `EMPTY_MAX` | 0.05 | with so little waiting, places are held by the silent | guess | `silent_clients_hold_no_places` |
-//! | `Knee` | `STEP` | 2 | a search halves; an answer may take twice its service time | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
-//! | `Knee` | `ANSWERS` | 20 | answers in a window; four times as many while people are kept out, eight to end a search | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
-//! | `Knee` | `WEIGHT` | 0.3 | weight of what is new | guess | `it_does_not_oscillate_for_an_hour` |
-//! | `Knee` | `FLOOR` | 4 | the lowest limit that is found | guess | `small_back_ends_are_kept_busy` |
-//! | `Knee` | `PATIENCE` | 5 s | a limit is given up, a window ends, a doubt begins | rule: `Retry-After` | `a_limit_is_given_up_when_nobody_needs_it` |
-//! | `Knee` | `SAME` | 1.1 | two concurrencies are the same | guess | `a_slower_back_end_is_believed` |
-//! | `Knee` | `BELIEVED` | 2 | what was found is asked again after `PATIENCE` doubled so often, while half is refused | guess | `what_was_learnt_wrongly_is_unlearnt`, `asking_again_refuses_nobody_who_had_room` |
-//! | `Knee` | `DOUBLED_MAX` | 6 | and every five minutes at most rarely | guess | `it_does_not_oscillate_for_an_hour` |
-//! | `Aimd` | `START`, `FLOOR`, `DECREASE`, `INCREASE_PER_SECOND`, `BAD_MAX` | 20, 1, 0.9, 10, 0.05 | see `aimd.rs` | published (Netflix) | its unit tests |
-//! | `HillClimb` | `START` to `MEMORY`: ten | see `hill_climb.rs` | the ladder, its period and its thresholds | specified | its unit tests |
+//! | limit | constant | value | meaning | trades | origin | test |
+//! |---|---|---|---|---|---|---|
+//! | `Standing` | `WINDOW_SHARE` | 1/32 | length of a window, as a share of the patience | longer: an overload is seen later; shorter: random variation counts more | derived from CoDel's 100 ms | `an_overload_is_seen_in_time`, `chance_is_no_overload` |
+//! | `Standing`, `short_target` | `REQUESTS` | 4 | a window lasts at least 4 of its longest turns, the short target at least 4 requests | less: one slow request looks like growth; more: later decisions, longer waits | guess | `chance_is_no_overload` |
+//! | `Standing` | `CROWD` | 16 | a queue of up to 16 requests is no overload | less: page loads are refused; more: slow requests wait longer | guess: two browsers | `a_page_is_no_overload` |
+//! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue standing | less: false alarms; more: an overload is seen later | rule | `chance_is_no_overload` |
+//! | `Standing` | `INFLOW_PERCENT` | 150 | arrivals as a percentage of starts, in a window of growth | less: false alarms; more: small overloads are seen only by `STAND` | rule | `an_overload_is_seen_in_time` |
+//! | `Standing` | `STAND` | 4 | patiences in a row with a queue too long that make it standing | less: a burst is refused; more: a closed loop waits in vain for longer | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
+//! | `Standing` | `EMPTY_PERCENT` | 50 | share of time with an empty queue that ends standing at once | less: it ends in a pause of the overload; more: it lasts longer than the load | guess | `it_ends_with_the_load` |
+//! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
+//! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
+//! | `Knee` | `STEP` | 2 | a search halves the concurrency; an answer may take twice its service time | less: changes hide in random variation; more: a wrong step costs more answers | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
+//! | `Knee` | `ANSWERS` | 20 | answers in a window: 4 times as many while requests are refused, 8 times to end a search | less: random errors; more: changes are seen later | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `WEIGHT` | 0.3 | weight of a new window | less: small changes are followed late; more: the limit swings | guess | `it_does_not_oscillate_for_an_hour` |
+//! | `Knee` | `FLOOR` | 4 | the lowest limit that is found | less: idle places in a small back end; more: a queue in front of it | guess | `small_back_ends_are_kept_busy` |
+//! | `Knee` | `PATIENCE` | 5 s | a limit is dropped, a window ends, a doubt begins after this | less: a limit has to be found again; more: an old limit refuses needlessly | rule: `Retry-After` | `a_limit_is_dropped_when_it_is_not_needed` |
+//! | `Knee` | `SAME` | 1.1 | two concurrencies count as equal within this factor | less: comparisons without meaning; more: small steps are never compared | guess | `a_slower_back_end_is_believed` |
+//! | `Knee` | `BELIEVED` | 2 | while half is refused, measure again after `PATIENCE` doubled this often | less: answers lost to measuring; more: a wrong service time is kept for longer | guess | `what_was_learnt_wrongly_is_unlearnt`, `measuring_again_refuses_nothing_that_had_room` |
+//! | `Knee` | `DOUBLED_MAX` | 6 | doublings at most, so every five minutes at the least | as `BELIEVED` | guess | `it_does_not_oscillate_for_an_hour` |
+//! | `Aimd` | `START`, `FLOOR`, `DECREASE`, `INCREASE_PER_SECOND`, `BAD_MAX` | 20, 1, 0.9, 10, 0.05 | see `aimd.rs` | – | published (Netflix) | its unit tests |
+//! | `HillClimb` | `START` to `MEMORY`: ten | see `hill_climb.rs` | steps, period, thresholds | – | specified; `MEMORY` is a guess | its unit tests |
 
 mod aimd;
 mod fixed;
@@ -64,53 +70,55 @@ pub use self::knee::Knee;
 pub use self::queue_delay::{QueueDelay, short_target};
 pub use self::standing::{Standing, Turn};
 
-/// The largest limit there is: a million connections with work at once.
+/// The largest possible limit: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;
 
-/// What happened since the last sample, in a whole server: ours, or one that is not.
+/// What happened in a whole server since the last sample.
 ///
-/// Whatever is not known is zero.
+/// A field whose value is not known is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// The time that this covers.
+    /// The time covered.
     pub span: Duration,
-    /// Answers to work that was begun. Refusals are not among them.
+    /// Answers to requests that were started. Refusals do not count.
     pub completed: u64,
-    /// Of those, the ones within their deadline.
+    /// Of those, the answers within their deadline.
     pub good: u64,
-    /// Requests and connections turned away, by any layer.
+    /// Requests and connections refused, by any layer.
     pub refused: u64,
-    /// Of those, the ones that had been let in before and then waited too long.
+    /// Of those, the requests that were admitted first and then waited too long.
     pub dropped: u64,
-    /// Requests that were begun.
+    /// Requests that were started.
     pub started: u64,
-    /// Workers.
+    /// How many workers there are.
     pub workers: u32,
     /// Workers whose queue stands.
     pub standing: u32,
-    /// What a request costs a worker, the mean over those whose queue stands, or over all if none does.
+    /// What a request costs a worker: the mean over the workers whose queue stands, or over all
+    /// workers if none stands.
     pub cost: Duration,
-    /// Requests that wait for their turn now.
+    /// Requests that wait to be started now.
     pub queued: u32,
-    /// The part of the time in which none did, 0 to 1: the mean over the workers whose queue stands.
+    /// The share of the time with an empty queue, 0 to 1: the mean over the workers whose queue
+    /// stands.
     pub empty: f32,
     /// Connections with work: the mean over the span, rounded.
     pub in_flight: u32,
-    /// The most of them at once. The limit was felt if this reached it.
+    /// The largest number of them at once. The limit took effect if this reached it.
     pub in_flight_max: u32,
-    /// The least time that a request waited between being ready and being started.
+    /// The shortest time that a request waited between being ready and being started.
     pub queue_delay_min: Duration,
     /// The mean of that time.
     pub queue_delay_mean: Duration,
-    /// From being ready to being answered, the mean over `completed`. If zero, Little's law has to
-    /// do: `in_flight` over the rate.
+    /// The mean time from ready to answered, over `completed`. If it is zero, use Little's law:
+    /// `in_flight` divided by the rate.
     pub latency_mean: Duration,
     /// How busy the cores were, 0 to 1.
     pub busy: f32,
 }
 
 impl Sample {
-    /// This sample and `next`, which follows it, as one.
+    /// Merges this sample and `next`, which follows it, into one.
     pub fn and(&self, next: &Sample) -> Sample {
         let all = self.completed + next.completed;
         let by_count = |a: Duration, b: Duration| match all {
@@ -154,21 +162,21 @@ impl Sample {
         }
     }
 
-    /// Whether `limit` kept anybody out, or nearly did.
+    /// Whether `limit` refused connections, or nearly did.
     pub fn is_felt(&self, limit: u32) -> bool {
         self.refused > self.dropped || u64::from(self.in_flight_max) * 10 >= u64::from(limit) * 9
     }
 }
 
-/// An algorithm that finds how much work may be under way at once.
+/// An algorithm that finds how much work may be in progress at once.
 pub trait Limit: Send {
-    /// Takes in a sample, and answers the limit from now on. `now` never goes back; samples come
-    /// every tenth of a second or so, later if nothing happens.
+    /// Takes in a sample and answers the limit from now on. `now` never goes back. Samples come
+    /// about every tenth of a second, or later if nothing happens.
     fn on_sample(&mut self, now: Instant, sample: &Sample) -> u32;
 
-    /// The limit as the last sample left it.
+    /// The limit after the last sample.
     fn limit(&self) -> u32;
 
-    /// What it is called in settings and metrics.
+    /// Its name in settings and metrics.
     fn name(&self) -> &'static str;
 }

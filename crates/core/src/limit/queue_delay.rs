@@ -1,21 +1,22 @@
 //! The limit that protects the workers' time, and nothing else.
 //!
 //! ```text
-//!   no queue stands      no limit: whoever comes waits its turn
-//!   queues stand         limit = Σ over workers (target ÷ cost) + those that hold a place and ask nothing
+//!   no queue stands      no limit: every request waits its turn
+//!   queues stand         limit = Σ over workers (target ÷ cost) + silent connections with a place
 //! ```
 //!
-//! What is limited are connections that want a worker's time: just accepted, or with a request that waits
-//! to be started. A handler that waits for something else does not count, so there is no knee to find and
-//! nothing to search: how many may wait follows from what a request costs and how long it may wait.
+//! It limits the connections that want a worker's time: those just accepted, and those whose
+//! request waits to be started. A handler that waits for something else does not count. So there is
+//! no knee to find and no search: the cost of a request and the time it may wait say how many may
+//! wait.
 //!
-//! A worker whose queue does not stand, beside one whose queue does, may have as many waiting as it can
-//! finish within the patience.
+//! If the queue of one worker stands and that of another does not, the other may have as many
+//! requests waiting as it can finish within the patience.
 //!
-//! Never here: whether a queue stands ([`Standing`](super::Standing) says so), a search.
+//! It never decides whether a queue stands ([`Standing`](super::Standing) does).
 //!
-//! Invariants: 1 ≤ limit ≤ the bound given; without a standing queue it is that bound; the same samples give
-//! the same limits.
+//! Invariants: 1 ≤ limit ≤ the bound given; without a standing queue the limit is that bound; the
+//! same samples give the same limits.
 
 use core::time::Duration;
 
@@ -23,17 +24,19 @@ use super::standing::REQUESTS;
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
-/// The limit aims at this part of the target, in percent. What waited for the whole of it is refused by the
-/// queue, at a higher price than at the gate: a limit that aimed at the same wait would let in many only to
-/// refuse them. Measured at 2, 5 and 10 times the capacity; noticed by `the_overload_table`.
+/// The limit aims at this part of the target, in percent. The queue refuses requests that waited
+/// for the whole target, and that costs more than a refusal at the gate. A limit that aimed at the
+/// whole target would admit many requests only to refuse them later. Measured at 2, 5 and 10 times
+/// the capacity; `the_overload_table` notices a wrong value.
 const AIM_PERCENT: u32 = 75;
 
-/// If nothing waited for more than this part of the time although somebody was refused, the places are held
-/// by connections that ask nothing. Noticed by `silent_clients_hold_no_places`.
+/// If the queue was empty for more than this share of the time although connections were refused,
+/// silent connections hold the places. A guess; `silent_clients_hold_no_places` notices a wrong
+/// value.
 const EMPTY_MAX: f32 = 0.05;
 
-/// How long a request may wait while queues stand: the `target` that was set, but for at least four
-/// requests of what one costs, up to the `patience`.
+/// How long a request may wait while queues stand: `target`, but at least the cost of four
+/// requests, and at most `patience` if that is larger than `target`.
 pub fn short_target(target: Duration, patience: Duration, cost: Duration) -> Duration {
     target.max(cost.saturating_mul(REQUESTS).min(patience))
 }
@@ -45,19 +48,20 @@ pub struct QueueDelay {
     patience: Duration,
     limit_max: u32,
     limit: u32,
-    /// Connections that hold a place and ask nothing.
+    /// Connections that hold a place but send nothing.
     silent: u32,
 }
 
 impl QueueDelay {
-    /// A limit of at most `limit_max` for clients that wait for `patience`, and that wait no longer than
-    /// `target` for their turn while more is asked than can be done.
+    /// A limit of at most `limit_max`. Clients wait for `patience`; while demand exceeds capacity,
+    /// a request waits no longer than `target` for its turn.
     pub fn new(target: Duration, patience: Duration, limit_max: u32) -> Self {
         let limit_max = limit_max.clamp(1, LIMIT_MAX);
         QueueDelay { target, patience, limit_max, limit: limit_max, silent: 0 }
     }
 
-    /// How many may wait for a worker that serves one every `cost`, if each may wait for so long.
+    /// How many requests may wait for a worker that serves one every `cost`, if each may wait for
+    /// `wait`.
     fn places(wait: Duration, cost: Duration) -> u32 {
         let places = wait.as_nanos() / cost.as_nanos().max(1);
         u32::try_from(places).unwrap_or(u32::MAX).saturating_add(1)
@@ -93,7 +97,7 @@ impl Limit for QueueDelay {
     }
 
     fn name(&self) -> &'static str {
-        // As the settings have always called the default: it follows the gradient of delay.
+        // The settings have always called the default so: it follows the gradient of delay.
         "gradient"
     }
 }

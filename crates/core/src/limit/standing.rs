@@ -1,86 +1,94 @@
-//! Does a worker's queue stand, because more comes in than goes out?
+//! Does a worker's queue stand: does more work arrive than the worker can do?
 //!
 //! ```text
-//!                 what waits does not fit into the patience, and more comes in than goes out
+//!                 the queue takes longer than the patience, and more arrives than is started
 //!       ┌─ calm ───────────────────────────────────────────────────────────────▶ standing ─┐
-//!       │  everything waits its turn, in order         short target, newest first          │
-//!       └◀──────────── what was refused would have fit into the time without work ◀────────┘
+//!       │  every request waits its turn, in order      short target, newest first          │
+//!       └◀──────────── the refused requests would have fitted into the idle time ◀─────────┘
 //! ```
 //!
-//! A burst is no overload: whoever comes at once can be served one after the other, and a client that is
-//! patient gets its answer. Only when work goes on coming faster than it is done, and what waits already
-//! exceeds what clients wait for, must somebody be refused. Then it is better to refuse early.
+//! A burst is no overload: the worker serves the requests one after the other, and a patient client
+//! gets its answer. The server must refuse requests only when they keep arriving faster than it
+//! serves them, and when the queue already takes longer than clients wait. Then it is better to
+//! refuse early.
 //!
-//! **Standing begins** when what waits, times what a request costs, exceeds the patience, and either
+//! **Standing begins** when the number of waiting requests, times the cost of a request, exceeds
+//! the patience, and one of these holds:
 //!
-//! * in each of [`WINDOWS`] windows in a row at least [`INFLOW`] times as much came in as went out, or
-//! * the queue has exceeded it for [`STAND`] patiences in a row, and shrunk in none of them.
+//! * In each of [`WINDOWS`] windows in a row, arrivals were at least [`INFLOW_PERCENT`] of starts.
+//! * The queue has exceeded the patience for [`STAND`] patiences in a row, and shrank in none of
+//!   them.
 //!
-//! The first sees an overload within a fraction of the patience. The second sees what the first does not:
-//! many clients that each wait for their answer before they ask again, and loads just beyond the
-//! capacity. A crowd that came at once fulfils neither: after its arrival nothing comes in.
+//! The first rule sees an overload within a fraction of the patience. The second sees what the
+//! first misses: many clients that each wait for their answer before they ask again, and loads just
+//! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
 //!
-//! **Standing ends** when, over a patience, the time in which the queue was empty would have been enough
-//! to serve what was refused: then capacity suffices. And at once when nothing has come for most of a
-//! few windows.
+//! **Standing ends** when, over one patience, the time with an empty queue would have been enough
+//! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
+//! was empty for most of a few windows.
 //!
-//! **The cost** of a request is the time the worker spent divided by the requests it started. While
-//! something waits, all time counts, the kernel's included; so it is what a request costs on this
-//! machine now, whatever else runs on it.
+//! **The cost** of a request is the time that the worker spent, divided by the requests it started.
+//! While requests wait, all time counts, including the kernel's. So it is what a request costs on
+//! this machine now, whatever else runs on it.
 //!
-//! Never here: a clock, what a request is, whom to refuse.
+//! It never reads a clock, never looks at requests, and never decides which request to refuse.
 //!
-//! Invariants: without waiting requests nothing stands for longer than a patience; a single burst, of
-//! whatever size, never makes a queue stand; neither do so few that they are no crowd.
+//! Invariants: without waiting requests, a queue stands for no longer than a patience. A single
+//! burst of any size never makes a queue stand. Neither does a queue of at most [`CROWD`] requests.
 
 use core::time::Duration;
 
 use crate::time::Instant;
 
-/// A window is this part of the patience: 31 ms of one second. Shorter ones see an overload sooner;
-/// in longer ones chance weighs less. Derived from 100 ms, CoDel's interval for the same decision.
-/// Noticed by `tests/overload`: `an_overload_is_seen_in_time`, `chance_is_no_overload`.
+/// A window lasts for this part of the patience: 31 ms of one second. Shorter windows see an
+/// overload sooner; in longer ones random variation weighs less. Derived from 100 ms, CoDel's
+/// interval for the same decision. `an_overload_is_seen_in_time` and `chance_is_no_overload` in
+/// `tests/overload` notice a wrong value.
 const WINDOW_SHARE: u32 = 32;
 
-/// A window lasts for at least so many times its longest turn, and the short target for so many requests:
-/// what came during one slow request is no growth yet, and a queue of one or two of them is none. A guess;
-/// noticed by `chance_is_no_overload` with requests of 300 ms.
+/// A window lasts at least this many times its longest turn, and the short target at least this
+/// many requests: what arrives during one slow request is not yet growth, and a queue of one or two
+/// requests is no overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
+/// of 300 ms.
 pub(super) const REQUESTS: u32 = 4;
 
-/// A queue of no more than so many requests fits, whatever they cost: two browsers that load pages with six
-/// connections each are no overload, even where each request takes a core for longer than anybody likes to
-/// wait. A guess; noticed by `a_page_is_no_overload`.
+/// A queue of at most this many requests always fits, whatever they cost. Two browsers that load
+/// pages with six connections each are no overload, even if each request takes a core for longer
+/// than users like to wait. A guess; `a_page_is_no_overload` notices a wrong value.
 const CROWD: u32 = 16;
 
-/// Windows in a row in which more must come in than goes out. Five: one slow request makes one window
-/// of growth, and requests of heavy-tailed cost make two in a row every now and then.
-/// Noticed by `chance_is_no_overload`.
+/// Windows in a row in which more must arrive than is started. Five: one slow request makes one
+/// window of growth, and requests of heavy-tailed cost make two in a row now and then.
+/// `chance_is_no_overload` notices a wrong value.
 const WINDOWS: u32 = 5;
 
-/// So many times what went out must have come in, in percent. At twice the capacity it is 200; at less
-/// than 150 nothing is lost by the slower way. Noticed by `an_overload_is_seen_in_time`.
+/// Arrivals as a percentage of starts, in a window of growth. At twice the capacity it is 200.
+/// Below 150 the slower rule ([`STAND`]) loses nothing. `an_overload_is_seen_in_time` notices a
+/// wrong value.
 const INFLOW_PERCENT: u64 = 150;
 
-/// For so many patiences in a row must a queue exceed the patience, and shrink in none, to stand. Four, as a
-/// crowd that comes makes the first one of growth. Noticed by `a_closed_loop_stands`, `a_page_is_no_overload`.
+/// A queue stands after it has exceeded the patience for this many patiences in a row and shrank in
+/// none of them. Four, because the arrival of a burst makes the first one look like growth.
+/// `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
 const STAND: u32 = 4;
 
-/// A standing queue ends at once if it was empty for this part, in percent, of so many windows.
-/// Noticed by `it_ends_with_the_load`.
+/// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
+/// guess; `it_ends_with_the_load` notices a wrong value.
 const EMPTY_PERCENT: u32 = 50;
 
 /// What happened in one turn of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// When its first event was seen, and when it ended.
+    /// When its first event was seen.
     pub began: Instant,
     /// When it ended.
     pub ended: Instant,
-    /// Requests that wait at its end.
+    /// Requests that wait when it ends.
     pub waiting: u32,
     /// Requests started in it.
     pub started: u32,
-    /// Requests and connections that were refused for load since the turn before, here or at the gate.
+    /// Requests and connections refused because of load since the previous turn, here or at the
+    /// gate.
     pub refused: u32,
 }
 
@@ -89,28 +97,28 @@ pub struct Turn {
 pub struct Standing {
     patience: Duration,
     stands: bool,
-    /// The end of the turn before, and what waited then.
+    /// The end of the previous turn, and how many requests waited then.
     before: Instant,
     waiting: u32,
-    /// Time spent and requests started lately; see [`Standing::cost`].
+    /// Recent time spent and requests started; see [`Standing::cost`].
     spent: Duration,
     started: u64,
-    /// The window of growth at hand, the longest turn in it, and how many in a row have shown some.
+    /// The current window, the longest turn in it, and how many windows in a row have shown growth.
     window: Window,
     longest: Duration,
     growing: u32,
-    /// The patience at hand in which the queue has always exceeded it, and how many in a row have not
-    /// shrunk it.
+    /// The current patience in which the queue has always been too long, and how many in a row have
+    /// not shrunk it.
     excess: Option<Window>,
     stood: u32,
-    /// The windows over which the end of standing is decided.
+    /// The two spans that decide when standing ends.
     brief: Relief,
     long: Relief,
-    /// Time in which nothing waited, in all.
+    /// Total time with an empty queue.
     empty: Duration,
 }
 
-/// A span of time, what waited at its begin and what was started since.
+/// A span of time, how many requests waited at its beginning, and how many were started since.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     began: Instant,
@@ -118,7 +126,7 @@ struct Window {
     started: u64,
 }
 
-/// A span of time, how much of it nothing waited, and what was refused in it.
+/// A span of time, how long the queue was empty in it, and how many requests were refused in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Relief {
     began: Instant,
@@ -155,24 +163,24 @@ impl Standing {
         self.stands
     }
 
-    /// What a request costs the worker, lately; `None` before there was one.
+    /// What a request has cost the worker lately; `None` before the first request.
     pub fn cost(&self) -> Option<Duration> {
         let started = u32::try_from(self.started).unwrap_or(u32::MAX);
         self.spent.checked_div(started)
     }
 
-    /// Time in which nothing waited, since the beginning.
+    /// Total time with an empty queue.
     pub fn empty(&self) -> Duration {
         self.empty
     }
 
-    /// Takes in what happened in a turn. Answers whether the queue stands from now on.
+    /// Takes in one turn. Answers whether the queue stands from now on.
     #[inline]
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
         let waited = self.waiting > 0;
         let idle = if waited { Duration::ZERO } else { turn.began - self.before };
         let span = turn.ended - self.before;
-        // Of a turn that started nothing while nothing waited, streams and tasks had all the time.
+        // If nothing waited and the turn started nothing, streams and tasks used its time.
         if waited || turn.started > 0 {
             self.learn(span - idle, turn.started);
         }
@@ -193,20 +201,20 @@ impl Standing {
         self.stands
     }
 
-    /// Takes in that `started` requests took so long. Half of what is known is forgotten with every half
-    /// patience that was spent: one slow request says little about those behind it.
+    /// Adds `started` requests that took `spent`. Half of the history is forgotten with every half
+    /// patience spent: one slow request says little about those behind it.
     #[inline]
     fn learn(&mut self, spent: Duration, started: u32) {
         self.spent += spent;
         self.started += u64::from(started);
-        // Not before there is a request to learn from: time without one says nothing of what one costs.
+        // Wait for a request first: time without one says nothing about what a request costs.
         if self.spent > self.patience && self.started > 1 {
             self.spent /= 2;
             self.started = self.started.div_ceil(2);
         }
     }
 
-    /// Whether all that waits can be served within the patience, or is no crowd.
+    /// Whether the queue can be served within the patience, or is too short to matter.
     fn fits(&self, waiting: u32) -> bool {
         waiting <= CROWD
             || self.cost().is_none_or(|cost| cost.saturating_mul(waiting) <= self.patience)
@@ -234,7 +242,7 @@ impl Standing {
         let excess = self.excess.get_or_insert(begin);
         excess.started += started;
         if turn.ended - excess.began >= self.patience {
-            // A tenth less may be chance.
+            // A tenth less may be random variation.
             let shrank = excess.came(turn.waiting) * 10 < excess.started * 9;
             self.stood = if shrank { 0 } else { self.stood + 1 };
             self.excess = Some(begin);
@@ -278,14 +286,14 @@ impl Standing {
 }
 
 impl Window {
-    /// How many came since it began, if so many wait now.
+    /// How many requests arrived since it began, if `waiting` requests wait now.
     fn came(&self, waiting: u32) -> u64 {
         (self.started + u64::from(waiting)).saturating_sub(u64::from(self.waiting))
     }
 }
 
 impl Relief {
-    /// Whether what was refused could have been served in the time in which nothing waited.
+    /// Whether the refused requests could have been served in the time with an empty queue.
     fn suffices(&self, cost: Duration) -> bool {
         let refused = u32::try_from(self.refused).unwrap_or(u32::MAX);
         !self.empty.is_zero() && cost.saturating_mul(refused) <= self.empty

@@ -1,5 +1,5 @@
-//! What a router must do, said as plainly as possible: try every pattern, segment by segment, and
-//! keep the best. It shares nothing with the tree; the fuzz target uses it too.
+//! A router as simple as possible: it tries every pattern, segment by segment, and keeps the best.
+//! It shares nothing with the tree. The fuzz target uses it too.
 
 use std::string::String;
 use std::vec::Vec;

@@ -1,4 +1,4 @@
-//! What does a pattern say? From text to pieces, or to an error that teaches.
+//! What does a pattern mean? Parses text to pieces, or to an error that says what to write instead.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;

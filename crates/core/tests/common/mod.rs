@@ -5,9 +5,8 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use highwater_core::driver::Then;
-use highwater_core::http1::{
-    Body, BodyPlan, Connection, Expired, Limits, Next, Payload, Reject, Scratch,
-};
+use highwater_core::http::{Body, BodyPlan, Limits, Payload, Reject};
+use highwater_core::http1::{Connection, Expired, Next, Scratch};
 use highwater_core::time::Instant;
 
 pub const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
@@ -29,6 +28,8 @@ pub enum Seen {
     /// The target, and the body if it is whole.
     Request(String, Option<Vec<u8>>),
     Body(Vec<u8>),
+    /// Names and values, one field a line.
+    Trailers(String),
     BodyEnd,
     BodyFailed(Reject),
     Reject(Reject),
@@ -88,6 +89,12 @@ impl Peer {
                 },
             ),
             Next::Body(piece) => Seen::Body(piece.to_vec()),
+            Next::Trailers(fields) => Seen::Trailers(
+                fields
+                    .iter()
+                    .map(|(name, value)| format!("{name}: {}\n", value.escape_ascii()))
+                    .collect(),
+            ),
             Next::BodyEnd => Seen::BodyEnd,
             Next::BodyFailed(reject) => Seen::BodyFailed(reject),
             Next::Reject(reject) => Seen::Reject(reject),

@@ -1,4 +1,4 @@
-//! [`Knee`] before models of back ends: of places and a queue that nobody sees.
+//! [`Knee`] in front of modelled back ends, which have places and a queue that nothing measures.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::{LOADS, SEEDS, SWEPT, mean};
 
 const WAIT: Duration = Duration::from_millis(10);
 
-/// What a route has.
+/// The limit of a route.
 fn open() -> Knee {
     Knee::new(LIMIT_MAX, LIMIT_MAX, WAIT)
 }
 
-/// What a guard has.
+/// The limit of a guard.
 fn guarded() -> Knee {
     Knee::new(256, 16_384, WAIT)
 }
@@ -49,8 +49,8 @@ fn after_onset(scene: Scene, load: f64, limit: &dyn Fn() -> Box<dyn Limit>) -> f
     mean(&(1..=SEEDS).map(of_seed).collect::<Vec<_>>())
 }
 
-/// Purpose: six seconds after the onset of an overload, whatever the back end, the knee yields what the
-/// best fixed limit does, less 5 %.
+/// Purpose: six seconds after the onset of an overload, whatever the back end, the knee yields at
+/// least 95 % of the best fixed limit.
 #[test]
 fn it_finds_the_knee() {
     let scenes = [
@@ -85,7 +85,7 @@ fn it_finds_the_knee() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Purpose: a back end with few places is kept busy, and those who wait for it do not wait long.
+/// Purpose: a back end with few places is kept busy, and requests do not wait for it for long.
 #[test]
 fn small_back_ends_are_kept_busy() {
     for places in [1, 2, 4, 8] {
@@ -102,7 +102,7 @@ fn small_back_ends_are_kept_busy() {
     }
 }
 
-/// Purpose: from every start there is a way to the knee, in an overload that was there before.
+/// Purpose: the limit reaches the knee from every start, in an overload that was there before.
 #[test]
 fn it_recovers_from_any_start() {
     let scene = back_end(FIFTY, 64);
@@ -117,8 +117,8 @@ fn it_recovers_from_any_start() {
     }
 }
 
-/// Purpose: a back end whose answers take longer, for its own reasons, is not strangled for it; one that
-/// is quicker again is used again; and the latency stays bounded.
+/// Purpose: a back end that becomes slower for its own reasons is not starved; one that becomes
+/// quicker again is used again; and the latency stays bounded.
 #[test]
 fn a_slower_back_end_is_believed() {
     for load in [0.8, 3.0] {
@@ -149,10 +149,10 @@ fn a_slower_back_end_is_believed() {
     }
 }
 
-/// Purpose: nobody is refused while there is room: not by a rush, not by answers that take longer for a
-/// while, not in five minutes.
+/// Purpose: no request is refused while there is room: not in a burst, not while answers take
+/// longer for a while, not in five minutes.
 #[test]
-fn nobody_is_refused_while_there_is_room() {
+fn nothing_is_refused_while_there_is_room() {
     let scenes = [
         (back_end(FIFTY, 1 << 20), 0.2),
         (back_end(FIFTY, 64), 0.7),
@@ -168,8 +168,8 @@ fn nobody_is_refused_while_there_is_room() {
     }
 }
 
-/// Purpose: two thousand who come at once and wait for half a second are let in by a route's limit, and
-/// soon by a guard's.
+/// Purpose: two thousand requests that arrive at once and wait for half a second are admitted by a
+/// route's limit, and soon by a guard's.
 #[test]
 fn a_rush_that_awaits_is_let_in() {
     let scene = Scene { deadline: 5.0, ..back_end(Service::Constant(0.5), 1 << 20) };
@@ -217,7 +217,7 @@ fn it_does_not_oscillate_for_an_hour() {
     }
 }
 
-/// Purpose: a service time that is far too long, because nothing else was ever seen, does not keep the
+/// Purpose: a service time that is far too long, because no other was ever seen, does not keep the
 /// limit too high for ever.
 #[test]
 fn what_was_learnt_wrongly_is_unlearnt() {
@@ -234,10 +234,11 @@ fn what_was_learnt_wrongly_is_unlearnt() {
     assert!(found > 0.93 * scene.capacity(), "{found}, limit {}", limit.limit());
 }
 
-/// Purpose: to ask again how long service takes refuses nobody while the back end can serve all who come,
-/// with the limit that a rush before has left: no more than that limit, if it were fixed.
+/// Purpose: measuring the service time again refuses no request while the back end can serve all of
+/// them, with the limit that an earlier burst has left: no more than a fixed limit of that size
+/// would refuse.
 #[test]
-fn asking_again_refuses_nobody_who_had_room() {
+fn measuring_again_refuses_nothing_that_had_room() {
     let seconds = if cfg!(debug_assertions) { 120.0 } else { 600.0 };
     for service in [FIFTY, UNEVEN] {
         for load in [0.9, 1.0] {
@@ -258,7 +259,7 @@ fn asking_again_refuses_nobody_who_had_room() {
     }
 }
 
-/// Purpose: places that come and go are followed.
+/// Purpose: the limit follows a back end whose number of places changes.
 #[test]
 fn capacity_is_followed() {
     // A step of the places, as the model has none of its own: samples by arithmetic.
@@ -294,9 +295,9 @@ fn capacity_is_followed() {
     }
 }
 
-/// Purpose: when nobody has been kept out for a while, the limit is given up; and it is found again.
+/// Purpose: when nothing has been refused for a while, the limit is dropped; and it is found again.
 #[test]
-fn a_limit_is_given_up_when_nobody_needs_it() {
+fn a_limit_is_dropped_when_it_is_not_needed() {
     let scene = back_end(FIFTY, 64);
     let mut limit = open();
     let mut world = World::new(scene, &mut limit);

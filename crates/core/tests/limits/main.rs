@@ -1,9 +1,8 @@
-//! Limits against modelled servers: an experiment that can be repeated, number by number.
+//! Limits against modelled servers: experiments that give the same numbers every time.
 //!
-//! `cargo test --profile fast -p highwater-core --test limits -- --nocapture --test-threads 1` prints the
-//! tables.
-//! What is compared is goodput by the clients' clocks, against the best fixed limit, found by a sweep
-//! in the same model with the same arrivals.
+//! `cargo test --profile fast -p highwater-core --test limits -- --nocapture --test-threads 1`
+//! prints the tables. They compare goodput by the clients' clocks with the best fixed limit, which
+//! a sweep finds in the same model with the same arrivals.
 // Millions of steps of arithmetic: Miri would take days, and find nothing of its kind.
 #![cfg(not(miri))]
 #![forbid(unsafe_code)]
@@ -20,7 +19,7 @@ use self::model::{Scene, World, rate};
 /// Limits that are swept.
 const SWEPT: [u32; 14] = [1, 2, 4, 8, 12, 16, 32, 64, 128, 160, 180, 256, 512, 1024];
 
-/// Loads, in times of what can be served; without optimization, no more than take a minute.
+/// Loads, as multiples of the capacity; without optimization, only as many as take a minute.
 const LOADS: &[f64] =
     if cfg!(debug_assertions) { &[1.2, 5.0] } else { &[0.8, 1.2, 2.0, 5.0, 10.0] };
 
@@ -31,8 +30,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Purpose: throughput hides the cliff that goodput falls off; a limiter that climbs on throughput
-/// stands behind it for ever. That is why `HillClimb` is the default of nothing.
+/// Purpose: throughput does not show that goodput has dropped to zero; a limiter that climbs on
+/// throughput stays in that region for ever. That is why `HillClimb` is never a default.
 #[test]
 fn it_does_not_settle_where_goodput_is_zero() {
     let (scene, load) = (Scene::plain(), 5.0);

@@ -1,8 +1,7 @@
 //! A server, its clients and the gate between them, in events and without a wall clock.
 //!
-//! It is a model and nothing of Highwater: it knows the limits only through their trait, and its
-//! expectations follow from queueing theory. What it leaves out: the network (a connection is there
-//! at once), and memory.
+//! It is a model: it knows the limits only through their trait, and its expectations follow from
+//! queueing theory. It leaves out the network (a connection arrives at once) and memory.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,8 +20,8 @@ pub(crate) enum Service {
     Constant(f64),
     /// Most are quick, some are slow: the two times, and the share of the slow ones.
     Bimodal(f64, f64, f64),
-    /// Mean and shape. A shape of 1.5 has no variance: now and then one request holds the core for
-    /// as long as a thousand others.
+    /// Mean and shape. A shape of 1.5 has no variance: now and then one request takes as long as a
+    /// thousand others.
     Pareto(f64, f64),
 }
 
@@ -62,13 +61,13 @@ pub(crate) struct Scene {
     /// Time on a core, with no waiting in it.
     pub(crate) service: Service,
     pub(crate) cores: usize,
-    /// Time spent waiting for something else after that, and how many of those may go on at once;
-    /// the others queue there, unseen.
+    /// Time spent waiting for a back end after that, and how many requests the back end serves at
+    /// once; the others queue there, unmeasured.
     pub(crate) backend: Option<(Service, usize)>,
     pub(crate) deadline: f64,
-    /// Attempts that a client makes in all, while it is being refused.
+    /// How many attempts a refused client makes in all.
     pub(crate) tries: u32,
-    /// Whether queue delay, latency and lateness are known to the limit; if not, only counts are.
+    /// Whether the limit knows queue delay, latency and lateness; if not, it knows only counts.
     pub(crate) sighted: bool,
 }
 
@@ -86,7 +85,7 @@ impl Scene {
         }
     }
 
-    /// Requests a second that the cores and the back end could serve if nobody had to be refused.
+    /// Requests a second that the cores and the back end could serve if none had to be refused.
     pub(crate) fn capacity(&self) -> f64 {
         let cores = self.cores as f64 / self.service.mean();
         match self.backend {
@@ -129,7 +128,7 @@ pub(crate) struct World<'a> {
     in_flight: u32,
     waiting: VecDeque<Request>,
     cores: Vec<Option<(f64, Request)>>,
-    /// Core time that refusing took and that no running request has been charged for yet.
+    /// Core time spent on refusals that no running request has been charged for yet.
     stolen: f64,
     in_backend: BinaryHeap<Key>,
     backend_requests: Vec<Request>,
@@ -180,7 +179,7 @@ impl Default for Counters {
 /// What is recorded.
 const TICK: f64 = 0.1;
 
-/// How soon a client that is told so tries again.
+/// How long a refused client waits before it tries again.
 const PAUSE: f64 = 0.020;
 
 /// How often the limit gets a sample.
@@ -296,7 +295,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes core time from whoever is running, or from whoever runs next.
+    /// Takes core time from the running request, or from the next one.
     fn steal(&mut self, time: f64) {
         match self.cores.iter_mut().flatten().next() {
             Some((at, _)) => *at += time,
@@ -356,7 +355,7 @@ impl<'a> World<'a> {
         self.in_flight -= 1;
         self.look.completed += 1;
         self.tenth.completed += 1;
-        // The server cannot know when its client first tried; whoever judges it does.
+        // The server cannot know when its client first tried, so this measures from `ready`.
         self.look.good += u64::from(self.now - request.ready <= self.scene.deadline);
         self.tenth.good += u64::from(self.now - request.sent <= self.scene.deadline);
         self.look.latency_sum += self.now - request.ready;

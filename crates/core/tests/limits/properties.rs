@@ -1,4 +1,4 @@
-//! What holds for every limit, whatever it is told.
+//! What holds for every limit, with any samples.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn all(limit_max: u32) -> Vec<Box<dyn Limit>> {
     ]
 }
 
-/// Anything: also what contradicts itself.
+/// Any sample, even one that contradicts itself.
 fn sample() -> impl Strategy<Value = Sample> {
     let count = || prop_oneof![Just(0), 0..200_u64, any::<u32>().prop_map(u64::from)];
     let time = || prop_oneof![Just(0), 0..50_000_000_u64, 0..u64::from(u32::MAX) * 100];
@@ -52,8 +52,8 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 proptest! {
-    /// Purpose: no sample, however absurd, closes a server for good or lifts its bound; and what was
-    /// decided can be decided again from the same samples.
+    /// Purpose: no sample, however absurd, closes a server for good or exceeds its bound; and the
+    /// same samples always give the same decisions.
     #[test]
     fn limits_keep_their_bounds(
         samples in prop::collection::vec(sample(), 1..80),

@@ -1,8 +1,8 @@
-//! When a queue stands, and how many may wait then: against a modelled worker.
+//! When a queue stands, and how many requests may wait then: tested against a modelled worker.
 //!
-//! Two laws are held against each other. *Nothing is refused that could have been answered within the
-//! client's patience*: bursts, pages and chance are no overload. *What is refused is refused early and
-//! cheaply*: a real overload is seen within a fraction of the patience.
+//! There are two requirements. *No request is refused that could have been answered within the
+//! client's patience*: bursts, page loads and random variation are no overload. *Refusals are early
+//! and cheap*: a real overload is seen within a fraction of the patience.
 //!
 //! `cargo test --profile fast -p highwater-core --test overload -- --nocapture` prints the tables.
 #![cfg(not(miri))] // Millions of steps of arithmetic.
@@ -30,8 +30,8 @@ fn seen_after(seed: u64, service: Service, load: f64) -> Option<f64> {
     None
 }
 
-/// Purpose: ten times what can be done is seen before clients with a deadline of 200 ms are answered in
-/// vain; smaller overloads as soon as what waits exceeds the patience and a little more.
+/// Purpose: at ten times the capacity, an overload is seen before clients with a deadline of 200 ms
+/// get answers too late; smaller overloads are seen soon after the queue exceeds the patience.
 #[test]
 fn an_overload_is_seen_in_time() {
     for (load, most) in [(10.0, 0.4), (5.0, 0.5), (2.0, 3.0), (1.5, 7.0), (1.2, 12.0)] {
@@ -47,8 +47,8 @@ fn an_overload_is_seen_in_time() {
     }
 }
 
-/// Purpose: whoever comes at once is served in order, however much it is, and nobody is refused; nor if
-/// the same happens again and again, or if what came was spread a little by a slow client.
+/// Purpose: requests that arrive at once are served in order, however many they are, and none is
+/// refused; the same holds for repeated bursts, and for bursts that a slow client spreads a little.
 #[test]
 fn a_page_is_no_overload() {
     for count in [6, 10, 30, 50, 100, 300] {
@@ -82,8 +82,8 @@ fn a_few_clients_are_no_overload() {
     }
 }
 
-/// Purpose: clients that each wait for their answer before they ask again are too many when there are so
-/// many that none is answered within its patience.
+/// Purpose: clients that each wait for their answer before they ask again are an overload when they
+/// are so many that none is answered within its patience.
 #[test]
 fn a_closed_loop_stands() {
     for (clients, cost) in [(2000, 1_100 * US), (100, 50 * MS)] {
@@ -94,8 +94,8 @@ fn a_closed_loop_stands() {
     }
 }
 
-/// Purpose: hours at 70 % of the capacity in which requests come at random and some take a thousand times
-/// as long as others: a queue now and then, of seconds even, and nobody is refused.
+/// Purpose: hours at 70 % of the capacity, with random arrivals and some requests a thousand times
+/// as slow as others, cause queues now and then, even of seconds, but no refusal.
 #[test]
 fn chance_is_no_overload() {
     let services = [
@@ -119,7 +119,7 @@ fn chance_is_no_overload() {
     }
 }
 
-/// Purpose: when the load is gone, or back to what can be done, nobody is refused any more.
+/// Purpose: when the load is gone, or back below the capacity, nothing is refused any more.
 #[test]
 fn it_ends_with_the_load() {
     for (load, most) in [(0.0, 0.4), (0.3, 0.5), (0.7, 2.0), (0.9, 5.0)] {
@@ -149,8 +149,8 @@ fn it_ends_with_the_load() {
     assert_eq!(world.total(|tenth| tenth.refused), before);
 }
 
-/// Purpose: in a standing overload the goodput is what the price of refusing leaves, and whoever is
-/// answered is answered soon; at the onset little is lost.
+/// Purpose: in a standing overload the goodput is the capacity less the cost of refusing, and an
+/// answer comes soon; at the onset little is lost.
 #[test]
 fn the_overload_table() {
     println!(
@@ -187,7 +187,8 @@ fn the_overload_table() {
     }
 }
 
-/// Purpose: a thousand clients that connect and say nothing must not take the places of those who ask.
+/// Purpose: a thousand clients that connect and send nothing must not take the places of those that
+/// send requests.
 #[test]
 fn silent_clients_hold_no_places() {
     let mut world = World::new(1, PLAIN);

@@ -1,8 +1,9 @@
 //! One worker, its queue, the gate before it and its clients, turn by turn and without a wall clock.
 //!
-//! It is a model and nothing of Highwater but for the two parts under test: [`Standing`], which looks at
-//! every turn, and [`QueueDelay`], which gets a sample ten times a second and as soon as the queue stands.
-//! What it leaves out: the network (a connection and its request are there at once), memory, other workers.
+//! It is a model. From Highwater it uses only the two parts under test: [`Standing`], which looks
+//! at every turn, and [`QueueDelay`], which gets a sample ten times a second and as soon as the
+//! queue stands. It leaves out the network (a connection and its request arrive at once), memory,
+//! and other workers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
 
-/// How long a client rests that was refused.
+/// How long a refused client waits before it tries again.
 const BACK_OFF: u64 = 50 * MS;
 
 /// How many requests a worker refuses in a row, and how long it thinks in a turn.
@@ -74,7 +75,7 @@ impl Service {
     }
 }
 
-/// A request: when it was sent, and whether its client sends another when it is answered.
+/// A request: when it was sent, and whether its client sends another one after the answer.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     sent: u64,
@@ -103,7 +104,7 @@ pub(crate) struct World {
     gap: f64,
     pub(crate) standing: Standing,
     pub(crate) limit: QueueDelay,
-    /// Places held by connections that say nothing.
+    /// Places held by connections that send nothing.
     pub(crate) silent: u32,
     sampled_at: u64,
     look: Look,
@@ -144,21 +145,21 @@ impl World {
         }
     }
 
-    /// `count` requests come at once, or rather within `spread`.
+    /// Adds `count` requests that arrive within `spread`.
     pub(crate) fn burst(&mut self, count: u64, spread: u64) {
         for n in 0..count {
             self.due.push_back(Request { sent: self.now + spread * n / count, comes_again: false });
         }
     }
 
-    /// So many clients ask, and ask again as soon as they are answered.
+    /// Adds `count` clients that ask, and ask again as soon as they are answered.
     pub(crate) fn clients(&mut self, count: u64) {
         for _ in 0..count {
             self.due.push_back(Request { sent: self.now, comes_again: true });
         }
     }
 
-    /// Requests come at random from now on, so many times as fast as they can be served.
+    /// From now on requests arrive at random, `times` as fast as they can be served.
     pub(crate) fn load(&mut self, times: f64) {
         self.gap = self.service.mean() / times;
         self.next_arrival = if times > 0.0 { self.now + self.draw_gap() } else { u64::MAX };
@@ -176,7 +177,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until nobody waits. Answers how much.
+    /// Runs until no request waits. Returns how long that took.
     pub(crate) fn settle(&mut self) -> u64 {
         let begin = self.now;
         while !self.queue.is_empty() || !self.due.is_empty() {

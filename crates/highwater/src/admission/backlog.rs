@@ -1,8 +1,8 @@
-//! How many connections did not even get into a listener's backlog?
+//! How many connections found a listener's backlog full?
 //!
-//! A server that stops accepting at its limit refuses nobody itself: the backlog fills, and what finds
-//! it full the kernel drops. It counts them per listener, and this is where they are added up. Without
-//! them a server that is asked for ten times what it can do would look as if it were merely busy.
+//! A server that stops accepting at its limit refuses no connection itself: the backlog fills, and the kernel
+//! drops further attempts. The kernel counts drops per listener; this module adds them up. Without them a
+//! server at ten times its capacity would only look busy.
 //!
 //! Invariant: the total never falls, not even when a listener is closed.
 
@@ -11,13 +11,13 @@ use highwater_sys::{ListenQueue, Listener};
 /// The backlogs of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Backlogs {
-    /// Each listener, with its count at the last look.
+    /// Each listener, with its count when last read.
     listeners: Vec<(ListenQueue, u32)>,
     total: u64,
 }
 
 impl Backlogs {
-    /// Those of `listeners`, which stay their owners'.
+    /// The backlogs of `listeners`, which are not kept open.
     pub(crate) fn of(listeners: &[Listener]) -> Self {
         let watch = |listener: &Listener| {
             let queue = listener.queue();
@@ -27,11 +27,11 @@ impl Backlogs {
         Backlogs { listeners: listeners.iter().map(watch).collect(), total: 0 }
     }
 
-    /// Attempts to connect that found no room, since this began to look.
+    /// Attempts to connect that found no room, since this value was made.
     pub(crate) fn overflowed(&mut self) -> u64 {
         for (queue, before) in &mut self.listeners {
             if let Some(count) = queue.overflows() {
-                // The kernel's counter goes round.
+                // The kernel's counter wraps around.
                 self.total += u64::from(count.wrapping_sub(*before));
                 *before = count;
             }
@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// Purpose: what does not fit is counted, what does fit is not, over several listeners, and no
+    /// Purpose: dropped connections are counted and accepted ones are not, over several listeners, and no
     /// count is lost when one is closed.
     #[test]
     fn what_finds_no_room_is_counted() {
@@ -55,7 +55,7 @@ mod tests {
         let address = first.local_addr().expect("it is bound");
         let mut backlogs = Backlogs::of(std::slice::from_ref(&first));
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
-        // A backlog of one takes two, as Linux compares; nobody accepts.
+        // A backlog of one holds two, as Linux compares; the test accepts none.
         let waiting = [connect(), connect()];
         assert!(waiting.iter().all(Result::is_ok), "{waiting:?}");
         assert_eq!(backlogs.overflowed(), 0);
@@ -69,6 +69,9 @@ mod tests {
         assert!((5..20).contains(&counted), "{counted} of five, each sent again if that took long");
         drop((first, waiting));
         assert_eq!(backlogs.overflowed(), counted);
-        assert!(TcpStream::connect(address).is_err(), "looking must not keep a listener open");
+        assert!(
+            TcpStream::connect(address).is_err(),
+            "reading the counts must not keep a listener open"
+        );
     }
 }

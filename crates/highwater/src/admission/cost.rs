@@ -1,10 +1,14 @@
-//! What does turning one away cost?
+//! What does one refusal cost?
 //!
-//! Processor time of the serving core per refused connection or request, its part of the kernel's
-//! receive path included. Measured on Linux 6.18 over a veth pair whose receive side was steered to
-//! the serving core: everything was refused at 6 000 and 12 000 a second, and what a low-priority
-//! loop on that core lost was counted. Serving one connection completely cost 75 µs there. A network
-//! card of its own will make all of them cheaper, and their order will stay.
+//! Processor time of the serving core per refused connection or request, its part of the kernel's receive
+//! path included. Measured on Linux 6.18 over a veth pair whose receive side was steered to the serving core:
+//! everything was refused at 6 000 and 12 000 a second, and the cost is the time that a low-priority loop on
+//! that core lost. Serving one connection completely cost 75 µs there. A dedicated network card makes all of
+//! them cheaper, in the same order.
+//!
+//! So values computed from these constants are estimates, and `http_shed_cpu_seconds_total` says so in its
+//! HELP. The constants are defined only here. They are not measured at start: that would flood the machine
+//! for seconds, and needs a client.
 
 use std::time::Duration;
 

@@ -1,22 +1,21 @@
-//! How many more may come in?
+//! How many more connections may be admitted?
 //!
-//! One number bounds the whole server: how many connections may have work. It stands in [`Bound`],
-//! where whoever computes it writes and every worker reads. Each worker has a [`WorkerGate`], which
-//! knows the worker's share and what the worker has in flight, and tells the rest of the world once
-//! a turn.
+//! One number bounds the whole server: how many connections may have work. It is in [`Bound`]: the controller
+//! writes it and every worker reads it. Each worker has a [`WorkerGate`], which knows the worker's share of
+//! the limit and its load, and publishes the load once a turn.
 //!
-//! What counts as load depends on who finds the limit. The default protects the workers' time: a connection
-//! *wants time* from being accepted until its request is started, and from the moment its next request
-//! waits for its turn. A handler that waits for something else is no load, however many there are. A limit
-//! that was set by hand, and those that climb along the rate, count connections *with work*: until their
-//! request is answered. A connection that is merely kept alive is never load.
+//! What counts as load depends on the limiter. The default protects the workers' time: a connection *wants
+//! time* from being accepted until its request is started, and from the moment its next request waits for its
+//! turn. A handler that waits for something else is no load, however many there are. A limit that is set by
+//! hand, and limits that follow the request rate, count connections *with work*: until their request is
+//! answered. An idle connection is never load.
 //!
-//! Never here: a lock, anything per request, a system call but one: when a worker's queue begins to stand,
-//! or no longer does, whoever computes the limit is woken.
+//! Never here: a lock, work per request, or a system call, except one: when a worker's queue begins or ceases
+//! to stand, the controller is woken.
 //!
-//! Invariants: shares add up to the limit, or to the number of workers if that is more, since a
-//! worker that accepts nobody would leave its listener's connections waiting for ever; what a worker
-//! has in flight is published at most once a turn, and only when it changed.
+//! Invariants: shares add up to the limit, or to the number of workers if that is more, since a worker that
+//! accepts no connection would leave those of its listener waiting for ever; a worker's load is published at
+//! most once a turn, and only when it changed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -26,8 +25,8 @@ use super::Shed;
 use super::kernel::Occupancy;
 use crate::metrics::WorkerMetrics;
 
-/// The limit of a whole server, and when to look at it again, alone in a pair of cache lines: written
-/// a few times a second, read by every worker every turn.
+/// The limit of a whole server and its alarm, alone in a pair of cache lines: written a few times a second,
+/// read by every worker every turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Bound {
@@ -36,7 +35,7 @@ pub(crate) struct Bound {
     raised: AtomicBool,
     /// Connections that were refused before a worker saw them, so far.
     refused: AtomicU64,
-    /// Who hears the alarm.
+    /// The thread that the alarm wakes.
     hearer: OnceLock<Thread>,
 }
 
@@ -50,7 +49,7 @@ impl Bound {
         })
     }
 
-    /// How much load there may be, in the whole server.
+    /// The most load of the whole server.
     pub(crate) fn limit(&self) -> u32 {
         self.limit.load(Relaxed)
     }
@@ -60,18 +59,18 @@ impl Bound {
         self.limit.store(limit.max(1), Relaxed);
     }
 
-    /// Says how many connections were refused so far before a worker saw them.
+    /// Publishes how many connections were refused so far before a worker saw them.
     pub(crate) fn set_refused(&self, refused: u64) {
         self.refused.store(refused, Relaxed);
     }
 
-    /// Has the calling thread unparked when the alarm is raised.
+    /// Unparks the calling thread whenever the alarm is raised.
     pub(crate) fn hear(&self) {
-        // A second hearer would mean two controllers; the first stays.
+        // A second thread would mean two controllers; the first stays.
         let _ = self.hearer.set(std::thread::current());
     }
 
-    /// Has the limit looked at again at once.
+    /// Raises the alarm: the limit is computed again at once.
     #[cold]
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Relaxed)
@@ -81,7 +80,7 @@ impl Bound {
         }
     }
 
-    /// Lowers the alarm: it has been heard.
+    /// Clears the alarm, which is being handled.
     pub(crate) fn lower(&self) {
         self.raised.store(false, Relaxed);
     }
@@ -92,14 +91,14 @@ impl Bound {
 pub(crate) enum Counts {
     /// Connections that want a worker's time.
     Time,
-    /// Connections with work, answered by whatever.
+    /// Connections with work, however it is answered.
     Work,
 }
 
-/// How many connections of a worker want what.
+/// How many connections of a worker have each kind of want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Its time.
+    /// The worker's time.
     pub(crate) time: u32,
     /// An answer that is being made.
     pub(crate) answers: u32,
@@ -110,25 +109,25 @@ pub(crate) struct Load {
 pub(crate) struct WorkerGate {
     shed: Shed,
     bound: Arc<Bound>,
-    /// Which of how many workers this is.
+    /// The worker's index, and the number of workers.
     index: u32,
     workers: u32,
-    /// Where the gauge goes; `None` where nobody watches.
+    /// The worker's metrics; `None` if there are none.
     metrics: Option<Arc<WorkerMetrics>>,
-    /// The word that the kernel's gate counts in; `None` if there is no such gate.
+    /// The counter of the kernel's gate; `None` if there is no such gate.
     occupancy: Option<Occupancy>,
     counts: Counts,
-    /// What there was at the end of the last turn, and how much of it counts.
+    /// The counts at the end of the last turn, and the load among them.
     settled: Load,
     load: u32,
-    /// Connections accepted since.
+    /// Connections accepted since then.
     arrived: u32,
-    /// Refusals before the workers that were taken into account.
+    /// Refusals before the workers that are already taken into account.
     refused: u64,
 }
 
 impl WorkerGate {
-    /// A gate that bounds nothing and tells nobody: for tests, the metrics port and the simulator.
+    /// A gate without limit and metrics: for tests, the metrics port and the simulator.
     pub(crate) fn open() -> WorkerGate {
         WorkerGate {
             shed: Shed::None,
@@ -164,7 +163,7 @@ impl WorkerGate {
         WorkerGate { counts, ..self }
     }
 
-    /// Says at the end of a turn how many connections want what.
+    /// Reports at the end of a turn how many connections have each want.
     #[inline]
     pub(crate) fn settle(&mut self, now: Load) {
         let arrived = std::mem::take(&mut self.arrived);
@@ -176,7 +175,7 @@ impl WorkerGate {
             Counts::Work => now.time + now.answers,
         };
         if let Some(occupancy) = &self.occupancy {
-            // The gate counted what arrived before we knew of it.
+            // The kernel's gate counted arrivals that the worker did not know of yet.
             let known = i64::from(self.load) + i64::from(arrived);
             let delta = i64::from(load) - known;
             if delta != 0 {
@@ -197,36 +196,35 @@ impl WorkerGate {
         self.bound.raise();
     }
 
-    /// This worker's part of what was refused before any worker saw it, since this was last asked.
+    /// This worker's part of the refusals before any worker, since the last call.
     pub(crate) fn take_refused(&mut self) -> u32 {
         let refused = self.bound.refused.load(Relaxed);
         let since = (refused - self.refused) / u64::from(self.workers);
-        // What is left over by the division is taken into account the next time.
+        // The remainder of the division is taken into account the next time.
         self.refused += since * u64::from(self.workers);
         u32::try_from(since).unwrap_or(u32::MAX)
     }
 
-    /// The accept gate: how many more connections may be accepted now. `None` where accepting is
-    /// not what bounds them.
+    /// The accept gate: how many more connections may be accepted now. `None` if accepting is not the gate.
     #[inline]
     pub(crate) fn room(&self) -> Option<u32> {
         self.share_of_accepting().map(|share| share.saturating_sub(self.held()))
     }
 
-    /// This worker's part of the limit, where accepting is what bounds it.
+    /// This worker's part of the limit, if accepting is the gate.
     #[inline]
     pub(crate) fn share_of_accepting(&self) -> Option<u32> {
         (self.shed == Shed::Accept).then(|| self.share())
     }
 
-    /// Whether a request that has been parsed is to be answered with 503 because there are more than
-    /// the limit allows. The request's own connection counts.
+    /// Whether to answer a parsed request with 503 because the load exceeds the limit. The request's own
+    /// connection counts.
     #[inline]
     pub(crate) fn over(&self) -> bool {
         self.shed == Shed::App && self.held() > self.share()
     }
 
-    /// Whether the queue of requests may refuse any.
+    /// Whether the queue may refuse requests.
     #[inline]
     pub(crate) fn sheds(&self) -> bool {
         matches!(self.shed, Shed::Accept | Shed::Kernel)
@@ -238,7 +236,7 @@ impl WorkerGate {
         self.arrived += 1;
     }
 
-    /// The load, as far as it is known in the middle of a turn.
+    /// The load, as known in the middle of a turn.
     fn held(&self) -> u32 {
         self.load.saturating_add(self.arrived)
     }
@@ -300,7 +298,7 @@ mod tests {
         assert_eq!(gate.room(), Some(1));
     }
 
-    /// Purpose: only the mode that answers 503 says "over", and only beyond the limit.
+    /// Purpose: only the mode that answers 503 reports "over", and only beyond the limit.
     #[test]
     fn each_mode_bounds_its_own_way() {
         let bound = Bound::new(2);
@@ -319,14 +317,14 @@ mod tests {
         assert!(!open.over() && !open.sheds() && open.room().is_none());
     }
 
-    /// Purpose: the alarm wakes its hearer once, however often it is raised before it is heard.
+    /// Purpose: the alarm wakes the controller once, however often it is raised before it is handled.
     #[test]
     fn the_alarm_is_raised_once() {
         let bound = Bound::new(1000);
         let gate = gates(Shed::Kernel, &bound, 1).remove(0);
         bound.hear();
         gate.alarm();
-        // The token is there, so this returns; were it not, the test would never end.
+        // The token is set, so this returns; otherwise the test would never end.
         std::thread::park();
         gate.alarm();
         bound.lower();
@@ -358,7 +356,7 @@ mod tests {
         assert_eq!((gates[0].take_refused(), gates[0].take_refused()), (1, 0));
     }
 
-    /// Purpose: what a controller reads is what the worker last had, and its most since last asked.
+    /// Purpose: a controller reads the worker's last load, and its maximum since the last reading.
     #[test]
     fn the_gauge_follows() {
         let metrics = Arc::new(WorkerMetrics::new(0));
@@ -369,7 +367,7 @@ mod tests {
         }
         assert_eq!((metrics.load.get(), metrics.in_flight.get()), (2, 2));
         assert_eq!(metrics.take_load_max(), 7);
-        assert_eq!(metrics.take_load_max(), 2, "it never was less than what is held now");
+        assert_eq!(metrics.take_load_max(), 2, "the maximum is at least the current load");
         gate.settle(work(0));
         assert_eq!((metrics.load.get(), metrics.take_load_max()), (0, 2));
         assert_eq!(metrics.take_load_max(), 0);

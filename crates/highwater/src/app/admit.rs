@@ -1,22 +1,22 @@
-//! What a worker asks about a request before it is served: how important is it, may it be served at
-//! all, and what is it told if not?
+//! What admission needs from the application: a request's priority, its route's rules, and the response of a
+//! refusal.
 
-use highwater_core::http1::Head;
+use highwater_core::http::Head;
 use highwater_core::time::Instant;
 
-use super::concurrency::Permit;
 use super::dispatch::{App, Target};
 use super::fixed::FixedResponse;
-use super::priority::Priority;
+use crate::admission::priority::Priority;
+use crate::admission::worker::Rules;
 
 impl App {
-    /// Whether the target is served whatever happens.
+    /// Whether the target is always served.
     #[inline]
-    pub(crate) fn is_vital(&self, target: Target) -> bool {
-        self.shared.endpoint(target).is_some_and(|endpoint| endpoint.is_vital)
+    pub(crate) fn is_never_shed(&self, target: Target) -> bool {
+        self.shared.endpoint(target).is_some_and(|endpoint| endpoint.is_never_shed)
     }
 
-    /// How important the request is.
+    /// The request's priority.
     pub(crate) fn priority(&self, target: Target, head: &Head<'_>) -> Priority {
         let field = self.shared.priority_field.as_deref();
         let said = field.and_then(|field| Priority::of_field(head, field));
@@ -31,28 +31,24 @@ impl App {
             && self.shared.endpoint(target).is_some_and(|endpoint| endpoint.concurrency.is_some())
     }
 
-    /// A permit for one more request to the target; `None` if it is at its limit. Only for targets that
-    /// have one.
-    pub(crate) fn enter(&self, target: Target, now: Instant) -> Option<Permit> {
-        let limited =
-            self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
-        limited.expect("it was asked whether there is a limit").enter(now)
+    /// The admission rules of the target's route.
+    pub(crate) fn rules(&self, target: Target) -> Rules<'_> {
+        match self.shared.endpoint(target) {
+            Some(endpoint) => {
+                let (is_never_shed, limit) =
+                    (endpoint.is_never_shed, endpoint.concurrency.as_ref());
+                Rules { is_never_shed, limit }
+            }
+            None => Rules { is_never_shed: false, limit: None },
+        }
     }
 
-    /// A worker's turn ends: limits that are found may move.
+    /// A worker's turn ends: automatic limits may change.
     #[inline]
     pub(crate) fn on_turn(&self, now: Instant) {
         for (_, limit) in &self.shared.found_limits {
             limit.on_turn(now);
         }
-    }
-
-    /// How much faster than at other times an upload to the target must be to keep its place there; 0 if
-    /// nobody else wants it.
-    pub(crate) fn scarcity(&self, target: Target, now: Instant) -> u32 {
-        let limited =
-            self.shared.endpoint(target).and_then(|endpoint| endpoint.concurrency.as_ref());
-        limited.map_or(0, |limit| limit.scarcity(now))
     }
 
     /// Refusal number `n`, in the shape of the target's errors.

@@ -1,12 +1,11 @@
-//! A request on its way through middleware, taken apart for code that knows the types of `http` only,
-//! and put together again.
+//! A request inside layers, converted to the types of the `http` crate and back.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use highwater_core::http1::Limits;
+use highwater_core::http::{Limits, OwnedHead};
 use highwater_core::route::Params;
 use http::{Extensions, HeaderMap, Method, Uri, Version, request};
 
@@ -15,12 +14,11 @@ use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::extract::FromRequest;
-use super::head::{HeadRef, OwnedHead};
 use super::middleware::{MiddlewareRequest, OwnedBody};
 use super::request::{Content, Request};
 
-/// What a request needs besides `http`'s parts to go on to its handler. The route was chosen already:
-/// of the parts, the header fields and the extensions count from here on; method and target stay.
+/// The data that a request needs besides `http`'s parts to reach its handler. The route is already chosen:
+/// changes of the header fields and extensions take effect, changes of method and target do not.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
     head: Arc<OwnedHead>,
@@ -45,7 +43,7 @@ impl Resume {
             request;
         let mut parts = {
             let request = Request {
-                head: HeadRef::Owned(&head),
+                head: &head.head(),
                 params: &params,
                 body: Content::Whole(&[]),
                 peer,
@@ -53,7 +51,7 @@ impl Resume {
                 extensions: Extensions::new().into(),
                 app: &app,
                 target,
-                is_inner: true,
+                depth: 0,
             };
             to_parts(&request)?
         };
@@ -74,12 +72,12 @@ impl Resume {
         self.is_whole.then(|| own.unwrap_or(Limits::default().body_max))
     }
 
-    /// Puts a request together again, with its content as it comes.
+    /// Converts a request back, with its content as a stream.
     pub(crate) fn with_stream(self, parts: request::Parts, body: BodyStream) -> MiddlewareRequest {
         self.put_together(parts, OwnedBody::Stream(body))
     }
 
-    /// Puts a request together again, with all of its content.
+    /// Converts a request back, with all of its content.
     pub(crate) fn with_whole(self, parts: request::Parts, body: Bytes) -> MiddlewareRequest {
         self.put_together(parts, OwnedBody::Whole(body))
     }
@@ -88,7 +86,8 @@ impl Resume {
         let Resume { head, params, peer, disconnected, app, target, .. } = self;
         let disconnected = disconnected.map_or_else(OnceCell::new, OnceCell::from);
         let mut head = Arc::unwrap_or_clone(head);
-        head.set_fields(&parts.headers);
+        let fields = parts.headers.iter();
+        head.set_fields(fields.map(|(name, value)| (name.as_str(), value.as_bytes())));
         let extensions = parts.extensions;
         MiddlewareRequest { head, params, body, peer, disconnected, extensions, app, target }
     }

@@ -1,22 +1,27 @@
-//! From a description to an application: nested routers become one table, what covers them is spelled
-//! out for each, and everything that cannot work is found.
+//! Builds an application from its description: nested routers become one table, with the layers of each, and
+//! every error is found.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use highwater_core::http1;
+use highwater_core::http::Method as CoreMethod;
 use highwater_core::route;
 use http::{HeaderValue, Method};
 
-use super::concurrency::{Concurrency, RouteLimit};
-use super::dispatch::{Allowed, App, Endpoint, Methods, PathId, Scope, ScopeId, Shared};
+use super::dispatch::{App, Endpoint, PathId, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
+use super::find::{Allowed, Methods};
+use super::fixed::Covered;
 use super::handler::Kind;
 use super::refusal::Refusals;
 use super::router::{Route, Router};
+use super::scope::Scope;
+use super::stack::Effect;
+use super::worker_local::GivenLocal;
+use crate::admission::route_limit::{Concurrency, RouteLimit};
 
 /// How many endpoints, paths and nested routers an application can have, each: what fits in 16 bits,
 /// so that a target is small.
@@ -44,11 +49,18 @@ impl fmt::Display for BuildError {
 
 impl StdError for BuildError {}
 
-pub(super) fn build(router: Router) -> Result<App, BuildError> {
-    let priority_field = router.priority_field.as_deref().map(Box::from);
-    let mut build = Build { priority_field, ..Build::default() };
-    build.add_router(router, "", &Scope::default());
-    build.finish()
+impl Router {
+    /// Makes an application of it.
+    ///
+    /// # Errors
+    /// Everything that is wrong: malformed and conflicting paths, methods routed twice, states that handlers
+    /// need and no router provides, bodies taken twice, layers that were set up wrongly.
+    pub fn build(self) -> Result<App, BuildError> {
+        let priority_field = self.priority_field.as_deref().map(Box::from);
+        let mut build = Build { priority_field, ..Build::default() };
+        build.add_router(self, "", &Scope::default());
+        build.finish()
+    }
 }
 
 #[derive(Default)]
@@ -63,6 +75,7 @@ struct Build {
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
     found_limits: Vec<(String, Arc<RouteLimit>)>,
+    worker_locals: Vec<GivenLocal>,
     problems: Vec<String>,
 }
 
@@ -79,11 +92,12 @@ impl Build {
     fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
-        let Router { routes, nested, states, before, after, middleware, fallbacks, .. } = router;
+        self.add_worker_locals(router.worker_locals);
+        let Router { routes, nested, states, layers, fallbacks, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
         let mut scope = outer.clone();
+        let place = if prefix.is_empty() { "/" } else { prefix };
         if let Some(concurrency) = concurrency {
-            let place = if prefix.is_empty() { "/" } else { prefix };
             self.check_concurrency(place, concurrency);
             let name = format!("{place} (group)");
             scope.concurrency = Some(self.limit(name, concurrency, outer.concurrency.clone()));
@@ -100,9 +114,10 @@ impl Build {
             scope.states.retain(|(id, _)| *id != state.id);
             scope.states.push((state.id, state.value));
         }
-        scope.before.extend(before);
-        scope.after.extend(after);
-        scope.middleware.extend(middleware);
+        for problem in layers.iter().flat_map(|layer| layer.problems()) {
+            self.problems.push(format!("{place}: {problem}"));
+        }
+        scope.stack = outer.stack.with(layers);
         scope.renderer = renderer.or(scope.renderer);
         let id = self.scopes.len().min(COUNT_MAX) as ScopeId;
         self.scopes.push(scope.clone());
@@ -129,8 +144,38 @@ impl Build {
         }
     }
 
-    /// Makes a scope responsible for what is not found below `prefix`. Where two share a prefix, the
-    /// first is; errors in a prefix show up in the routes below it.
+    /// Each worker has one value of a type, whichever router gives it.
+    fn add_worker_locals(&mut self, given: Vec<GivenLocal>) {
+        for local in given {
+            self.wants_runtime |= local.is_async;
+            if self.worker_locals.iter().any(|other| other.id == local.id) {
+                self.problems.push(format!(
+                    "there are two values per worker of type `{}`; wrap one of them in a type of its own",
+                    local.name
+                ));
+            }
+            self.worker_locals.push(local);
+        }
+    }
+
+    /// Checks that the values per worker that handlers take are provided.
+    fn check_worker_locals(&mut self) {
+        for (route, _) in &self.endpoints {
+            for (id, name) in &route.description.requirements.worker_locals {
+                if !self.worker_locals.iter().any(|given| given.id == *id) {
+                    self.problems.push(format!(
+                        "{} {}: its handler takes a value per worker of type `{name}`, and there is none; \
+                         add `.per_worker(…)` with one to a router",
+                        route.methods_text(),
+                        route.path
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Makes a scope responsible for 404s below `prefix`. If two share a prefix, the first one is; errors in
+    /// a prefix are found in the routes below it.
     fn claim_prefix(&mut self, prefix: &str, scope: ScopeId) {
         if !prefix.is_empty() {
             for pattern in [prefix, &format!("{prefix}/"), &format!("{prefix}/{{*below}}")] {
@@ -172,7 +217,7 @@ impl Build {
         self.endpoints.push((route, scope));
     }
 
-    /// What a handler needs has to be there.
+    /// Checks that everything a handler needs is provided.
     fn check_route(&mut self, route: &Route, scope: ScopeId) {
         let place = format!("{} {}", route.methods_text(), route.path);
         let description = &route.description;
@@ -209,7 +254,7 @@ impl Build {
         }
     }
 
-    /// A limit within `outer`, known by `name` if it is to be found.
+    /// A limit within `outer`; an automatic one appears in metrics as `name`.
     fn limit(
         &mut self,
         name: String,
@@ -223,10 +268,10 @@ impl Build {
         limit
     }
 
-    /// The limit that covers a route: its own, within that of its group, or that.
+    /// The limit that covers a route: its own, within that of its group, or the group's.
     fn limit_of(&mut self, route: &Route, scope: ScopeId) -> Option<Arc<RouteLimit>> {
         let options = &route.description.options;
-        let is_counted = route.description.kind != Kind::Fixed && !options.is_vital;
+        let is_counted = route.description.kind != Kind::Fixed && !options.is_never_shed;
         let group = self.scopes[usize::from(scope)].concurrency.clone().filter(|_| is_counted);
         match options.concurrency {
             None => group,
@@ -235,6 +280,49 @@ impl Build {
                 Some(self.limit(name, own, group))
             }
         }
+    }
+
+    /// Applies the layers to the fixed answers that they cover.
+    fn cover_fixed(&mut self) -> Vec<Covered> {
+        let Build { endpoints, scopes, problems, .. } = self;
+        let cover = |(route, scope): &(Route, ScopeId)| {
+            let scope = &scopes[usize::from(*scope)];
+            let Some(template) = &route.description.fixed else { return Covered::Not };
+            match scope.stack.effect_on_fixed() {
+                Effect::None => Covered::Not,
+                Effect::OfRequest => Covered::PerRequest(template.clone()),
+                Effect::Constant => {
+                    let place = format!("{} {}", route.methods_text(), route.path);
+                    let mut tell = |problem: &dyn fmt::Display| {
+                        problems.push(format!("{place}: behind its layers, {problem}"));
+                        Covered::Not
+                    };
+                    let mut response = match scope.stack.amend_once(template.make()) {
+                        Ok(response) => response,
+                        Err(panic) => return tell(&panic),
+                    };
+                    match response.problem(false) {
+                        Some(problem) => tell(&problem),
+                        None => Covered::Prepared(template.prepare(response)),
+                    }
+                }
+            }
+        };
+        endpoints.iter().map(cover).collect()
+    }
+
+    /// The refusals of each scope under overload.
+    fn make_refusals(&mut self) -> Vec<Refusals> {
+        let mut refusals = Vec::new();
+        for scope in &self.scopes {
+            match Refusals::new(scope) {
+                Ok(made) => refusals.push(made),
+                // Routers within a router have its layers, and their problems.
+                Err(problem) if self.problems.contains(&problem) => {}
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        refusals
     }
 
     fn finish(mut self) -> Result<App, BuildError> {
@@ -259,6 +347,9 @@ impl Build {
                 Err(error) => self.problems.push(error.to_string()),
             }
         }
+        self.check_worker_locals();
+        let covered = self.cover_fixed();
+        let refusals = self.make_refusals();
         if !self.problems.is_empty() {
             return Err(BuildError { problems: self.problems });
         }
@@ -269,14 +360,17 @@ impl Build {
         let limits: Vec<_> =
             endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
         let has_limits = limits.iter().any(Option::is_some);
-        let endpoints = endpoints.into_iter().zip(limits).map(|((route, scope), limit)| Endpoint {
+        let made = endpoints.into_iter().zip(limits).zip(covered);
+        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
+            covered,
+            path: route_of[&route.path].index() as PathId,
             route: route_of[&route.path],
             scope,
             kind: route.description.kind,
             body: body_use(&route),
             body_max: route.description.options.body_max,
             priority: route.description.options.priority,
-            is_vital: route.description.options.is_vital,
+            is_never_shed: route.description.options.is_never_shed,
             concurrency: limit,
             handler: route.handler,
         });
@@ -287,7 +381,8 @@ impl Build {
             infos,
             allowed,
             allowed_anywhere: allow(&anywhere),
-            refusals: self.scopes.iter().map(Refusals::new).collect(),
+            refusals,
+            wants_known: self.scopes.iter().any(Scope::wants_known),
             panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
@@ -296,6 +391,7 @@ impl Build {
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,
+            worker_locals: self.worker_locals,
         }))
     }
 }
@@ -307,9 +403,9 @@ impl PathRoutes {
             let own = self.by_method.iter().find(|(existing, _)| existing.as_str() == method);
             own.map(|(_, endpoint)| *endpoint)
         };
-        let mut named = [self.any; http1::Method::NAMED.len() + 1];
-        for method in http1::Method::NAMED {
-            let fallback = if method == http1::Method::Head { of("GET") } else { None };
+        let mut named = [self.any; CoreMethod::NAMED.len() + 1];
+        for method in CoreMethod::NAMED {
+            let fallback = if method == CoreMethod::Head { of("GET") } else { None };
             named[method as usize] = of(method.as_str()).or(fallback).or(self.any);
         }
         let others = self.by_method.iter().filter(|(method, _)| !has_name(method));
@@ -317,11 +413,11 @@ impl PathRoutes {
         Methods { named, others: others.collect(), path }
     }
 
-    /// What `Allow` has to say (RFC 9110 §10.2.1), in the order of registration.
+    /// The methods of `Allow` (RFC 9110 §10.2.1), in the order of registration.
     fn allowed_methods(&self) -> Vec<String> {
         if self.any.is_some() {
-            // Any method at all cannot be said; these are the ones a peer may know.
-            let all = http1::Method::NAMED.iter().map(|method| method.as_str());
+            // `Allow` cannot express "any method"; these are the methods that a peer may know.
+            let all = CoreMethod::NAMED.iter().map(|method| method.as_str());
             return all.filter(|method| *method != "CONNECT").map(String::from).collect();
         }
         let mut methods = Vec::new();
@@ -343,7 +439,7 @@ fn full_path(prefix: &str, path: &str) -> String {
 
 /// Whether the core has a name for a method.
 fn has_name(method: &Method) -> bool {
-    http1::Method::from_token(method.as_str().as_bytes()) != http1::Method::Other
+    CoreMethod::from_token(method.as_str().as_bytes()) != CoreMethod::Other
 }
 
 /// The value of `Allow`: each method once.
@@ -373,6 +469,6 @@ fn info(route: &Route) -> EndpointInfo {
         body: body_use(route),
         priority: options.priority,
         concurrency: options.concurrency,
-        is_vital: options.is_vital,
+        is_never_shed: options.is_never_shed,
     }
 }

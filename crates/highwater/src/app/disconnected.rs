@@ -1,4 +1,4 @@
-//! How does a handler learn that its client has gone?
+//! How does a handler learn that its client has disconnected?
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Resolves when the client has finished sending, or its connection is gone: an extractor, and a future
+/// Resolves when the client has finished sending, or its connection has ended: an extractor, and a future
 /// that can be cloned and sent anywhere.
 ///
-/// A handler whose client resets the connection is dropped by itself. One whose client only finishes
-/// sending (closes its end) goes on for `--half-closed-timeout` while nothing of its answer moves, since
-/// a script may be waiting for it; a handler that does expensive work can stop earlier. A client that
-/// sends its last request and closes its end at once has finished sending before its answer begins: what
-/// is cheap should be answered all the same.
+/// A handler whose client resets the connection is dropped by itself. One whose client only finishes sending
+/// (closes its end) goes on for `--half-closed-timeout` while nothing of its answer moves, since a script may
+/// be waiting for it; a handler that does expensive work can stop earlier. A client that sends its last
+/// request and closes its end at once has finished sending before its answer begins: a cheap handler should
+/// answer it nevertheless.
 ///
 /// ```
 /// use highwater::{Disconnected, Router};
@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 ///     let mut report = String::new();
 ///     for number in 0..100 {
 ///         if disconnected.is_disconnected() {
-///             break; // Nobody reads this.
+///             break; // No client reads this.
 ///         }
 ///         report += &chapter(number).await;
 ///     }
@@ -36,9 +36,11 @@ use std::task::{Context, Poll, Waker};
 /// ```
 ///
 /// Awaited beside something else (`tokio::select!`), it ends the waiting at once.
+///
+/// Mounted services have it in the extensions of their requests: `axum::Extension<highwater::Disconnected>`.
 pub struct Disconnected {
     shared: Arc<Shared>,
-    /// Under which number this one's waker is kept, once it has one.
+    /// The key of this one's waker, once it has one.
     number: Option<u64>,
 }
 
@@ -64,12 +66,12 @@ impl Disconnected {
         Disconnected { shared: Arc::default(), number: None }
     }
 
-    /// Whether the client has finished sending, or is gone.
+    /// Whether the client has finished sending, or has disconnected.
     pub fn is_disconnected(&self) -> bool {
         self.shared.lock().is_told
     }
 
-    /// The client has finished sending, or is gone.
+    /// The client has finished sending, or has disconnected.
     pub(crate) fn tell(&self) {
         let wakers = {
             let mut state = self.shared.lock();
@@ -108,7 +110,7 @@ impl Drop for Disconnected {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let waker = self.shared.lock().wakers.remove(&number);
-            drop(waker); // Outside of the lock: it may be the last of a task of the application.
+            drop(waker); // Outside of the lock: dropping it may drop a task of the application.
         }
     }
 }
@@ -134,8 +136,8 @@ mod tests {
         }
     }
 
-    /// Purpose: every clone that waits is woken once, one that was dropped is not, and one that asks
-    /// later is told at once.
+    /// Purpose: every clone that waits is woken once, one that was dropped is not, and one that is polled
+    /// later is ready at once.
     #[test]
     fn all_who_wait_are_told() {
         let count = Arc::new(Count::default());

@@ -1,17 +1,17 @@
-//! A handler with options, and what is known of an endpoint before any request comes.
+//! A handler with options, and the description of an endpoint.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::concurrency::Concurrency;
 use super::dispatch::Outcome;
 use super::extract::BodyUse;
 use super::handler::{Description, Handler, Kind};
-use super::priority::Priority;
 use super::request::Request;
+use crate::admission::priority::Priority;
+use crate::admission::route_limit::Concurrency;
 
-/// What may be set for one endpoint.
+/// The options of one endpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub(super) body_max: Option<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Options {
     pub(super) detached: bool,
     pub(super) priority: Priority,
     pub(super) concurrency: Option<Concurrency>,
-    pub(super) is_vital: bool,
+    pub(super) is_never_shed: bool,
 }
 
 /// A handler with options, made by the methods of [`Handler`].
@@ -80,7 +80,7 @@ impl<H, M> Endpoint<H, M> {
     /// As [`Handler::never_shed`].
     #[must_use]
     pub fn never_shed(mut self) -> Self {
-        self.options.is_vital = true;
+        self.options.is_never_shed = true;
         self
     }
 }
@@ -108,7 +108,7 @@ impl<H, M> fmt::Debug for Endpoint<H, M> {
     }
 }
 
-/// What is known of an endpoint before any request comes.
+/// The description of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointInfo {
     pub(super) methods: Box<str>,
@@ -120,7 +120,7 @@ pub struct EndpointInfo {
     pub(super) body: BodyUse,
     pub(super) priority: Priority,
     pub(super) concurrency: Option<Concurrency>,
-    pub(super) is_vital: bool,
+    pub(super) is_never_shed: bool,
 }
 
 impl EndpointInfo {
@@ -164,13 +164,13 @@ impl EndpointInfo {
         self.priority
     }
 
-    /// Its own concurrency limit; `None` if it has none. Limits of the routers around it are not told.
+    /// Its own concurrency limit; `None` if it has none. Limits of the routers around it are not included.
     pub fn concurrency(&self) -> Option<Concurrency> {
         self.concurrency
     }
 
-    /// How many of its requests are answered at once, at most; `None` for any number, and where that
-    /// number is found while the server runs.
+    /// How many of its requests are answered at once, at most; `None` if there is no limit, or the limit is
+    /// automatic.
     pub fn concurrency_max(&self) -> Option<u32> {
         match self.concurrency {
             Some(Concurrency::Fixed(max)) => Some(max),
@@ -178,8 +178,8 @@ impl EndpointInfo {
         }
     }
 
-    /// Whether its requests are served however much work there is.
+    /// Whether its requests are never shed.
     pub fn is_never_shed(&self) -> bool {
-        self.is_vital
+        self.is_never_shed
     }
 }

@@ -1,28 +1,23 @@
-//! What went wrong with a request, as a value: who is at fault (the status), what it is called (the
-//! code), what the peer is told (the message), and what only the operator sees (the source).
+//! The error of a request, as a value: who is at fault (the status), a name for programs (the code), a
+//! message for the peer, and a source that only the operator sees.
 //!
 //! An error is not a response yet. It becomes one in a single place, the renderer given to
 //! [`Router::errors`](super::Router::errors), so that a service's errors all have one shape: those
 //! of its handlers, of extractors, of routing, of panics, and those of the protocol engine.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use highwater_core::http1::Reject;
+use highwater_core::http::Reject;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::BodyError;
-use super::response::{IntoResponse, Response};
-use crate::log;
+pub use super::body::BoxError;
 
-/// Any error that can cross threads.
-pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
-
-/// A request that cannot be answered as asked.
+/// Why a request cannot be answered as asked.
 ///
-/// What the peer is meant to read is said explicitly:
+/// The message for the peer is written explicitly:
 ///
 /// ```
 /// use highwater::{Error, Path};
@@ -35,10 +30,9 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 /// }
 /// ```
 ///
-/// `?` converts errors that say what the peer is told ([`IntoError`]), and no others: an error without a
-/// status does not become a 500 unnoticed. [`Error::internal`] makes one of it on purpose:
-/// `.map_err(Error::internal)?`. Its message says nothing about the cause, which stays with the error
-/// as [`Error::source`] for the operator.
+/// `?` converts only errors that implement [`IntoError`]: an error without a status does not become a 500
+/// unnoticed. [`Error::internal`] makes one on purpose: `.map_err(Error::internal)?`. Its message does not
+/// contain the cause, which the operator finds in [`Error::source`].
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -72,18 +66,18 @@ impl Error {
         }))
     }
 
-    /// 400 `bad_request`: the request makes no sense as it is.
+    /// 400 `bad_request`: the request is malformed.
     pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// 401 `unauthorized`: it is not known who asks. Should carry `WWW-Authenticate`
-    /// (RFC 9110 §15.5.2); see [`Error::with_header`].
+    /// 401 `unauthorized`: the client is not authenticated. Should carry `WWW-Authenticate` (RFC 9110
+    /// §15.5.2); see [`Error::with_header`].
     pub fn unauthorized(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 
-    /// 403 `forbidden`: it is known who asks, and they may not.
+    /// 403 `forbidden`: the client is not permitted to do this.
     pub fn forbidden(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
@@ -108,8 +102,8 @@ impl Error {
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
     }
 
-    /// 503 `timeout`: the handler did not answer within the time that its route or its client allows.
-    /// (504 would blame a server behind us, RFC 9110 §15.6.5; there need not be one.)
+    /// 503 `timeout`: the handler did not answer within the time that its route or its client allows. (504
+    /// would blame an upstream server, RFC 9110 §15.6.5; there may be none.)
     pub(crate) fn timed_out() -> Self {
         let message = "the answer took longer than this route, or its client, allows";
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message)
@@ -141,8 +135,8 @@ impl Error {
         self
     }
 
-    /// The error with more for programs to read: which fields are wrong, say. In the shape that errors
-    /// have by default it is the member `details`. What cannot be serialized makes it a 500.
+    /// The error with more data for programs, for example which fields are wrong. In the default shape of
+    /// errors it is the member `details`. If serialization fails, the error becomes a 500.
     ///
     /// ```
     /// use highwater::Error;
@@ -167,7 +161,7 @@ impl Error {
         }
     }
 
-    /// What programs can read besides the code, as JSON.
+    /// Data for programs besides the code, as JSON.
     #[cfg(feature = "json")]
     pub fn details(&self) -> Option<&str> {
         self.0.details.as_deref()
@@ -183,7 +177,7 @@ impl Error {
         self.0.code
     }
 
-    /// What the peer is told.
+    /// The message for the peer.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -193,12 +187,12 @@ impl Error {
         &self.0.headers
     }
 
-    /// What caused it; for the operator's eyes.
+    /// Its cause, for the operator only.
     pub fn source(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.0.source.as_deref()
     }
 
-    /// An error that says what its status says.
+    /// An error whose message is the reason phrase of its status.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         let code = match status.as_u16() {
             400 => "bad_request",
@@ -232,45 +226,9 @@ impl Error {
         let status = StatusCode::from_u16(reject.status()).expect("refusals have valid statuses");
         Error::new(status, reject.code(), reject.reason())
     }
-
-    /// The shape errors have unless the application gives them another:
-    /// `{"error":{"code":…,"message":…}}`, and `details` if there are some.
-    pub(crate) fn render(&self) -> Response {
-        let mut body = String::with_capacity(40 + self.0.code.len() + self.0.message.len());
-        body.push_str("{\"error\":{\"code\":\"");
-        escape_json(self.0.code, &mut body);
-        body.push_str("\",\"message\":\"");
-        escape_json(&self.0.message, &mut body);
-        body.push('"');
-        #[cfg(feature = "json")]
-        if let Some(details) = &self.0.details {
-            body.push_str(",\"details\":");
-            body.push_str(details);
-        }
-        body.push_str("}}");
-        let mut response = body.into_response().with_content_type("application/json");
-        response.set_status(self.0.status);
-        response
-    }
 }
 
-/// Appends `text` as the inside of a JSON string (RFC 8259 §7).
-fn escape_json(text: &str, out: &mut String) {
-    use std::fmt::Write;
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\0'..='\x1f' => {
-                write!(out, "\\u{:04x}", character as u32).expect("a String takes everything");
-            }
-            _ => out.push(character),
-        }
-    }
-}
-
-/// What turns into an [`Error`] with `?`: it says itself what the peer is told.
+/// A type that `?` converts into an [`Error`]: it defines the message for the peer.
 ///
 /// ```
 /// use highwater::{Error, IntoError};
@@ -300,8 +258,8 @@ fn escape_json(text: &str, out: &mut String) {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`?` does not know what a peer is to be told of `{Self}`",
-    // The compiler shows no note where `?` is used, so the remedy stands in the label.
+    message = "`?` cannot convert `{Self}`: it defines no message for the peer",
+    // The compiler shows no note where `?` is used, so the remedy is in the label.
     label = "write `.map_err(Error::internal)?` if it is our fault, or implement `IntoError`",
     note = "write `.map_err(Error::internal)?` if it is our fault: a 500 that keeps its cause for the \
             operator; or `.map_err(|error| Error::bad_request(error.to_string()))?` if it is the peer's",
@@ -309,14 +267,17 @@ fn escape_json(text: &str, out: &mut String) {
             `impl IntoResponse for YourError`"
 )]
 pub trait IntoError {
-    /// What the peer is told.
+    /// The message for the peer.
     fn into_error(self) -> Error;
 }
 
-/// A failure of the request's own body is the peer's doing and has its status.
+/// The peer causes a failure of the request's own body, which has its own status.
 impl IntoError for BodyError {
     fn into_error(self) -> Error {
-        self.to_error()
+        match self.reject() {
+            Some(reject) => Error::of_reject(reject),
+            None => Error::new(StatusCode::BAD_REQUEST, "body_incomplete", self.to_string()),
+        }
     }
 }
 
@@ -354,38 +315,7 @@ impl fmt::Debug for Error {
 mod tests {
     use super::*;
 
-    /// Purpose: whatever a message holds, the default rendering is valid JSON that says it
-    /// (RFC 8259 §7).
-    #[test]
-    fn default_rendering_is_json() {
-        let error = Error::bad_request("a \"quoted\" \\ back\nslash \u{1} é");
-        let response = error.render();
-        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
-        assert_eq!(response.header("content-type"), Some(&b"application/json"[..]));
-        assert_eq!(
-            response.body().as_bytes(),
-            Some(
-                r#"{"error":{"code":"bad_request","message":"a \"quoted\" \\ back\nslash \u0001 é"}}"#
-                    .as_bytes()
-            )
-        );
-    }
-
-    /// Purpose: details stand in the default rendering as they are, and what cannot be serialized is
-    /// our own fault.
-    #[cfg(feature = "json")]
-    #[test]
-    fn details_are_rendered() {
-        let error = Error::unprocessable("no").with_details(&[1, 2]);
-        assert_eq!(
-            error.render().body().as_bytes(),
-            Some(&br#"{"error":{"code":"unprocessable","message":"no","details":[1,2]}}"#[..])
-        );
-        let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
-        assert_eq!(Error::unprocessable("no").with_details(&keys).status().as_u16(), 500);
-    }
-
-    /// Purpose: what is made internal tells the peer nothing and the operator everything.
+    /// Purpose: an internal error shows the peer no cause, and the operator the whole cause.
     #[test]
     fn internal_errors_keep_their_secret() {
         let failed = || -> Result<u8, Error> {

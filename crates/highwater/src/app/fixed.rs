@@ -1,18 +1,24 @@
 //! A response that is the same for everyone, encoded when the application starts.
 
 use bytes::Bytes;
+use highwater_core::http::OwnedFields;
+// The only place where the application knows a protocol: responses prepared at start-up.
+use highwater_core::http1::FieldLines;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::Repr;
 use super::dispatch::Outcome;
 use super::guard::Guarded;
 use super::handler::{Description, Handler, Kind};
+use super::into_response::IntoResponse;
 use super::request::Request;
-use super::response::{IntoResponse, Response};
+use super::response::Response;
 
 /// An endpoint that always gives the same response; see [`fixed`].
 #[derive(Clone, Debug)]
 pub struct Fixed {
     response: FixedResponse,
+    template: Template,
     problem: Option<String>,
 }
 
@@ -20,31 +26,22 @@ pub struct Fixed {
 #[derive(Clone, Debug)]
 pub struct FixedResponse {
     status: u16,
-    fields: Box<[u8]>,
+    /// The response from which each protocol prepares its own form.
+    #[cfg_attr(not(test), expect(dead_code, reason = "HTTP/2 will prepare its own form from it"))]
+    fields: OwnedFields,
+    http1: FieldLines,
     body: Bytes,
 }
 
 impl FixedResponse {
-    /// Encodes `response`, which has its final shape. Content that is not there yet is left out.
+    /// Prepares `response`, which has its final shape. Content that is not ready is left out.
     pub(super) fn new(mut response: Response) -> Self {
-        let mut fields = Vec::new();
         response.remove_framing();
-        for (name, value) in response.headers() {
-            fields.extend_from_slice(name.as_bytes());
-            fields.extend_from_slice(b": ");
-            fields.extend_from_slice(value);
-            fields.extend_from_slice(b"\r\n");
-        }
-        let body = match response.take_body().into_repr() {
-            Repr::Empty | Repr::Stream(..) | Repr::Upgrade(_) => Bytes::new(),
-            Repr::Static(bytes) => Bytes::from_static(bytes),
-            Repr::Owned(bytes) => Bytes::from(bytes),
-            Repr::Pooled(bytes) => Bytes::copy_from_slice(&bytes),
-            // Clones of it are sent, and somebody drops the last of them.
-            Repr::Shared(bytes) => Bytes::from_owner(Guarded::new(bytes)),
-        };
+        let mut fields = OwnedFields::default();
+        response.write_fields(&mut fields);
+        let http1 = FieldLines::new(fields.fields());
         let status = response.status().as_u16();
-        FixedResponse { status, fields: fields.into_boxed_slice(), body }
+        FixedResponse { status, fields, http1, body: content(response) }
     }
 
     /// The status code.
@@ -52,9 +49,15 @@ impl FixedResponse {
         self.status
     }
 
-    /// The header fields, each with its line end, but for those the connection writes itself.
-    pub(crate) fn fields(&self) -> &[u8] {
-        &self.fields
+    /// The header fields, but for those the connection writes itself.
+    #[cfg(test)]
+    pub(crate) fn fields(&self) -> highwater_core::http::Fields<'_> {
+        self.fields.fields()
+    }
+
+    /// The same fields, ready for a connection of HTTP/1.
+    pub(crate) fn http1_fields(&self) -> &FieldLines {
+        &self.http1
     }
 
     /// The content.
@@ -63,9 +66,76 @@ impl FixedResponse {
     }
 }
 
+/// A response that can be made any number of times.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    status: StatusCode,
+    fields: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
+impl Template {
+    /// Keeps content that is complete, and no other.
+    pub(super) fn of(response: Response) -> Self {
+        let field = |(name, value): (&str, &[u8])| {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("it was one");
+            (name, HeaderValue::from_bytes(value).expect("it was one"))
+        };
+        let (status, fields) = (response.status(), response.headers().map(field).collect());
+        Template { status, fields, body: content(response) }
+    }
+
+    /// The response. Its content is shared by all of them.
+    pub(super) fn make(&self) -> Response {
+        let mut response = Response::new(self.status);
+        for (name, value) in &self.fields {
+            response.append_header(name.clone(), value.clone());
+        }
+        if !self.body.is_empty() {
+            response.set_body(self.body.clone());
+        }
+        response
+    }
+
+    /// Prepares `response`, which layers made from this one.
+    pub(super) fn prepare(&self, response: Response) -> FixedResponse {
+        let mut prepared = FixedResponse::new(response);
+        if prepared.body.as_ptr_range() == self.body.as_ptr_range() {
+            // Without another owner around it: clones of bytes of the program cost nothing.
+            prepared.body = self.body.clone();
+        }
+        prepared
+    }
+}
+
+/// The content, if it is complete.
+fn content(mut response: Response) -> Bytes {
+    match response.take_body().into_repr() {
+        Repr::Empty | Repr::Stream(..) | Repr::Upgrade(_) => Bytes::new(),
+        Repr::Static(bytes) => Bytes::from_static(bytes),
+        Repr::Owned(bytes) => Bytes::from(bytes),
+        Repr::Pooled(bytes) => Bytes::copy_from_slice(&bytes),
+        // Clones of it are sent; any thread may drop the last one.
+        Repr::Shared(bytes) => Bytes::from_owner(Guarded::new(bytes)),
+    }
+}
+
+/// A fixed answer of a route that layers cover.
+#[derive(Debug)]
+pub(super) enum Covered {
+    /// By no layer that covers fixed answers.
+    Not,
+    /// By layers that do the same each time: they are applied already.
+    Prepared(FixedResponse),
+    /// By layers that read the request.
+    PerRequest(Template),
+}
+
 /// The same response for every request, encoded once: the cheapest endpoint there is, for health
-/// checks and other constants. It bypasses everything: no hook, no middleware and no error renderer
-/// sees its requests.
+/// checks and other constants. No error renderer sees it, and no layer but those that cover
+/// [everything](super::layer::Layer::everywhere): what such a layer does to every response alike
+/// ([`amend`](super::layer::Layer::amend)) is done when the application is built, and costs nothing; with
+/// one that looks at requests, the response is made for each.
 ///
 /// ```
 /// use highwater::{Router, StatusCode, fixed};
@@ -76,8 +146,8 @@ impl FixedResponse {
 /// # app.build().unwrap();
 /// ```
 ///
-/// Its content cannot be a stream, and it has to be what any handler may answer (see
-/// [`Response`](super::Response)); [`Router::build`](super::Router::build) refuses what is not.
+/// Its content cannot be a stream, and it must be a valid answer of a handler (see
+/// [`Response`](super::Response)); otherwise [`Router::build`](super::Router::build) returns an error.
 pub fn fixed(response: impl IntoResponse) -> Fixed {
     let response = response.into_response().render(|error| error.render());
     let mut response = response;
@@ -88,7 +158,8 @@ pub fn fixed(response: impl IntoResponse) -> Fixed {
         )),
         _ => response.problem(false),
     };
-    Fixed { response: FixedResponse::new(response), problem }
+    let template = Template::of(response);
+    Fixed { response: template.prepare(template.make()), template, problem }
 }
 
 /// Marks [`Fixed`] as a handler.
@@ -100,6 +171,7 @@ impl Handler<ViaFixed> for Fixed {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Fixed;
         description.problems.extend(self.problem.clone());
+        description.fixed = Some(self.template.clone());
     }
 
     #[inline]

@@ -1,17 +1,16 @@
 //! Where does a panic end?
 //!
-//! Here: this is the only place that catches. What comes from the application and is run, polled or
-//! dropped outside of a handler's own call is behind one of the types of this module, so that new code
-//! gets it right by type: a [`Guarded`] value is dropped guarded wherever it is dropped, a
-//! [`GuardedFuture`] is polled guarded, a [`Job`] is run guarded.
+//! In this module: no other code catches panics. Application values that are run, polled or dropped outside
+//! of a handler's own call are wrapped in a type of this module, so that the type makes new code correct: a
+//! [`Guarded`] value is dropped guarded wherever it is dropped, a [`GuardedFuture`] is polled guarded, a
+//! [`Job`](super::job::Job) is run guarded.
 //!
-//! Invariants: a panic that is caught here is noted on its thread, and told and counted once by
-//! `App::report_panics`; dropping the payload of a panic does not panic, whatever the payload does.
+//! Invariants: a panic that is caught here is noted on its thread, and `App::report_panics` logs and counts
+//! it once; dropping the payload of a panic does not panic, whatever the payload does.
 //!
-//! One panic cannot be caught by anybody: that of a destructor which runs because another panic
-//! unwinds through its owner. Rust ends the process then. A value behind [`Guarded`] is safe even so,
-//! but the local variables of a handler are not: their `Drop` must not panic while
-//! [`std::thread::panicking`].
+//! One panic cannot be caught: that of a destructor which runs because another panic unwinds through its
+//! owner. Rust ends the process then. A value behind [`Guarded`] is safe even so, but the local variables of
+//! a handler are not: their `Drop` must not panic while [`std::thread::panicking`].
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,15 +21,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::response::Response;
-
-/// How many payloads are dropped of which each panics with the next; the one after these is leaked.
+/// How many payloads in a chain are dropped, if dropping each one panics with another; the next one is
+/// leaked.
 const PAYLOAD_DROPS_MAX: usize = 8;
 
-/// How many panics a thread remembers until they are reported; of more, only the count is told.
+/// How many panics a thread remembers until they are reported; further ones are only counted.
 const NOTES_MAX: usize = 16;
 
-/// What a panic said. It is for the operator.
+/// The message of a panic, for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Panic(pub(crate) String);
 
@@ -42,7 +40,7 @@ impl fmt::Display for Panic {
 
 impl std::error::Error for Panic {}
 
-/// The panics of a thread that nobody has told of yet.
+/// The panics of a thread that are not reported yet.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) panics: Vec<Panic>,
@@ -73,7 +71,7 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
 /// Drops `value`; a panic in its `Drop` ends here.
 pub(crate) fn drop_guarded<T>(value: T) {
     if std::mem::needs_drop::<T>() {
-        // It is noted; there is nobody to return it to.
+        // It is noted; there is no caller to return it to.
         let _ = guarded(|| drop(value));
     }
 }
@@ -90,7 +88,7 @@ fn note(payload: Box<dyn Any + Send>) -> Panic {
         }
     };
     let panic = Panic(message);
-    // A thread that is about to end has nobody who would report.
+    // A thread that is about to end no longer reports.
     let _ = NOTES.try_with(|notes| {
         let mut notes = notes.borrow_mut();
         match notes.panics.len() < NOTES_MAX {
@@ -101,7 +99,7 @@ fn note(payload: Box<dyn Any + Send>) -> Panic {
     panic
 }
 
-/// Drops what a panic carried, and what that panics with, and so on.
+/// Drops the payload of a panic, then the payload of a panic in that drop, and so on.
 fn discard_payload(mut payload: Box<dyn Any + Send>) {
     for _ in 0..PAYLOAD_DROPS_MAX {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -109,7 +107,7 @@ fn discard_payload(mut payload: Box<dyn Any + Send>) {
             Err(next) => payload = next,
         }
     }
-    // It may go on for ever, and a leak is the lesser evil.
+    // The chain may be endless, and a leak is the lesser harm.
     std::mem::forget(payload);
 }
 
@@ -153,7 +151,7 @@ impl<T> DerefMut for Guarded<T> {
     }
 }
 
-/// Lets others share bytes whose owner is dropped guarded, whoever drops the last of them.
+/// Bytes that can be shared; their owner is dropped guarded, on whichever thread that happens.
 impl AsRef<[u8]> for Guarded<bytes::Bytes> {
     fn as_ref(&self) -> &[u8] {
         self
@@ -172,11 +170,6 @@ impl<T> GuardedFuture<T> {
         GuardedFuture(Guarded::new(future))
     }
 
-    /// The future, which is no longer guarded.
-    pub(crate) fn into_inner(self) -> Pin<Box<dyn Future<Output = T>>> {
-        self.0.into_inner()
-    }
-
     /// Polls it. After it panicked, it must not be polled again.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Panic>> {
         match guarded(|| self.0.as_mut().poll(context)) {
@@ -191,25 +184,6 @@ impl<T> Future for GuardedFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         GuardedFuture::poll(&mut self, context)
-    }
-}
-
-/// What runs on the pool.
-pub struct Job(Guarded<Box<dyn FnOnce() -> Response + Send>>);
-
-impl Job {
-    pub(crate) fn new(job: impl FnOnce() -> Response + Send + 'static) -> Self {
-        Job(Guarded::new(Box::new(job)))
-    }
-
-    /// The job, which is no longer guarded.
-    pub(crate) fn into_inner(self) -> Box<dyn FnOnce() -> Response + Send> {
-        self.0.into_inner()
-    }
-
-    /// Runs it.
-    pub(crate) fn run(self) -> Result<Response, Panic> {
-        guarded(self.0.into_inner())
     }
 }
 
@@ -264,7 +238,7 @@ mod tests {
         assert!(!has_notes());
     }
 
-    /// Purpose: what is noted is bounded, and the rest is counted.
+    /// Purpose: the number of notes is bounded, and further panics are counted.
     #[test]
     fn notes_are_bounded() {
         for _ in 0..NOTES_MAX + 3 {

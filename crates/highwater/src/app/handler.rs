@@ -1,4 +1,4 @@
-//! What can answer a request: a plain function, whose shape chooses how it is run.
+//! Handlers: plain functions, whose form decides how they are run.
 //!
 //! The work is divided so that the compiler can say precisely what is wrong with a function: it is a
 //! [`Callable`] of some number of arguments; each of them is an extractor ([`Arguments`]); what it
@@ -11,16 +11,18 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::concurrency::Concurrency;
 use super::dispatch::Outcome;
 use super::endpoint::{Endpoint, Options};
 use super::error::Error;
-use super::exit::{Exit, guarded, guarded_future};
 use super::extract::{BodyUse, FromRequest, Requirements};
-use super::guard::{GuardedFuture, Job};
-use super::priority::Priority;
+use super::finisher::{ResponseFinisher, guarded, guarded_future};
+use super::fixed::Template;
+use super::guard::GuardedFuture;
+use super::into_response::IntoResponse;
+use super::job::Job;
 use super::request::Request;
-use super::response::IntoResponse;
+use crate::admission::priority::Priority;
+use crate::admission::route_limit::Concurrency;
 
 /// How a handler is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,7 +100,7 @@ impl fmt::Display for Kind {
             combine extractors in one of your own (`FromRequest`) to have more than eight"
 )]
 pub trait Handler<M>: Sized + Send + Sync + 'static {
-    /// Says what the handler needs.
+    /// Declares what the handler needs.
     #[doc(hidden)]
     fn describe(&self, description: &mut Description);
 
@@ -130,21 +132,21 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
         Endpoint::new(self).detached()
     }
 
-    /// Says how important the endpoint's requests are while requests wait for their turn. The client
-    /// may say otherwise where [`Router::priority_field`](super::Router::priority_field) lets it.
+    /// Sets the priority of the endpoint's requests while requests wait in the queue. The client may override
+    /// it where [`Router::priority_field`](super::Router::priority_field) lets it.
     fn priority(self, priority: Priority) -> Endpoint<Self, M> {
         Endpoint::new(self).priority(priority)
     }
 
-    /// Answers at most so many requests of the endpoint at once, over all workers; a further one is
-    /// answered 503, with `Retry-After`. A request counts until its response's head is made (streamed
-    /// content does not), or until the work on it is over: a blocking handler whose request has timed
-    /// out still counts. With [`Concurrency::Auto`] the number is found: see there.
+    /// Answers at most this many requests of the endpoint at once, over all workers; a further one is
+    /// answered 503, with `Retry-After`. A request counts until its response's head is made (streamed content
+    /// does not), or until the work on it is over: a blocking handler whose request has timed out still
+    /// counts. With [`Concurrency::Auto`] the number is found: see there.
     ///
     /// A request whose body is collected counts from when it is complete. One whose body is streamed counts
     /// from its head; but while others are refused here, what its client must send to keep its place rises
-    /// from twice [`Limits::body_rate_min`](highwater_core::http1::Limits::body_rate_min) to 64 times that within
-    /// three seconds, and whoever is slower gets 408: so slow clients hold places only while nobody else wants
+    /// from twice [`Limits::body_rate_min`](crate::Limits::body_rate_min) to 64 times that within three
+    /// seconds, and slower clients get 408: so slow clients hold places only while no other request needs
     /// them.
     ///
     /// [`Router::concurrency_limit`](super::Router::concurrency_limit) does so for a group of routes.
@@ -152,14 +154,14 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
         Endpoint::new(self).concurrency_limit(limit)
     }
 
-    /// Serves the endpoint's requests before all others, and however much work there is: for health
-    /// checks, which must say how a server is that has no time for anything else. It must be quick.
+    /// Serves the endpoint's requests before all others and under any overload: for health checks, which must
+    /// report the state of an overloaded server. The handler must be quick.
     fn never_shed(self) -> Endpoint<Self, M> {
         Endpoint::new(self).never_shed()
     }
 }
 
-/// What the application has to know of a handler before it is called.
+/// The properties of a handler that the application checks when it is built.
 #[derive(Debug)]
 pub struct Description {
     pub(super) kind: Kind,
@@ -169,6 +171,8 @@ pub struct Description {
     pub(super) requirements: Requirements,
     pub(super) options: Options,
     pub(super) problems: Vec<String>,
+    /// The response of a fixed answer.
+    pub(super) fixed: Option<Template>,
 }
 
 impl Description {
@@ -180,19 +184,19 @@ impl Description {
             requirements: Requirements::default(),
             options: Options::default(),
             problems: Vec::new(),
+            fixed: None,
         };
         handler.describe(&mut description);
         description
     }
 }
 
-/// A handler whose type is forgotten.
+/// A type-erased handler.
 pub(super) trait Dispatch: Send + Sync {
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
 }
 
-/// Forgets the type of a handler, so that an application's size does not grow with the number of its
-/// types.
+/// Erases the type of a handler, so that an application's size does not grow with the number of its types.
 pub(super) fn erase<M: 'static>(handler: impl Handler<M>) -> Box<dyn Dispatch> {
     Box::new(Erased(handler, PhantomData))
 }
@@ -235,7 +239,7 @@ pub trait Callable<Args>: Send + Sync + 'static {
     fn call(&self, args: Args) -> Self::Output;
 }
 
-/// What a function returns, and thereby how it is run.
+/// The return type of a function, which decides how it is run.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     label = "this handler returns something that is not a response",
@@ -278,8 +282,10 @@ where
 
     #[inline]
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
-        let exit = Exit::of(request);
-        Outcome::Later(GuardedFuture::new(async move { exit.leave(guarded_future(self).await) }))
+        let finisher = ResponseFinisher::of(request);
+        Outcome::Later(GuardedFuture::new(
+            async move { finisher.finish(guarded_future(self).await) },
+        ))
     }
 }
 
@@ -301,16 +307,16 @@ pub trait SendArguments: Arguments + Send + 'static {}
 /// A function that is run on the pool; see [`blocking`].
 pub struct Blocking {
     handler: Box<dyn Dispatch>,
-    /// Says what the handler needs.
+    /// Declares what the handler needs.
     describe: fn(&mut Description),
 }
 
-/// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve
-/// others meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for
-/// clients that are not async. They wait for a thread in order, and are not begun if their peer has gone
-/// or was answered meanwhile ([`Handler::timeout`]) unless they are [`detached`](Handler::detached). The
-/// peer is answered 503 at once while the one that has waited longest has waited for more than a second,
-/// or 16 384 wait.
+/// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve others
+/// meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for clients that are
+/// not async. They wait for a thread in order, and are not begun if their peer has disconnected or was
+/// answered meanwhile ([`Handler::timeout`]) unless they are [`detached`](Handler::detached). The peer is
+/// answered 503 at once while the one that has waited longest has waited for more than a second, or 16 384
+/// wait.
 ///
 /// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
 ///
@@ -360,8 +366,8 @@ impl fmt::Debug for Blocking {
     }
 }
 
-/// What is inside of [`Blocking`], which forgets its type so that what is wrong with a function is
-/// said once, where `blocking` is called.
+/// The content of [`Blocking`], type-erased so that the compiler reports an error in a function once, where
+/// `blocking` is called.
 struct Pooled<F, Args> {
     function: Arc<F>,
     marker: PhantomData<fn(Args)>,
@@ -379,9 +385,9 @@ where
             Err(error) => return Outcome::Ready(error.into_response()),
         };
         let function = Arc::clone(&self.function);
-        let exit = Exit::of(request);
+        let finisher = ResponseFinisher::of(request);
         Outcome::Offload(Job::new(move || {
-            exit.leave(guarded(|| function.call(args).into_response()))
+            finisher.finish(guarded(|| function.call(args).into_response()))
         }))
     }
 }

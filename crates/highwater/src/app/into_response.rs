@@ -1,4 +1,4 @@
-//! What can be returned from a handler, and what response it means.
+//! The types that a handler can return, and their responses.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ const BINARY: &str = "application/octet-stream";
 /// | `([(name, value); N], R)`, `(HeaderMap, R)` | `R` with these header fields |
 /// | `(StatusCode, [(name, value); N], R)`, `(StatusCode, HeaderMap, R)` | both |
 ///
-/// An application's own types implement it by way of these:
+/// An application's own types implement it through these:
 ///
 /// ```
 /// use highwater::{IntoResponse, Response, StatusCode};
@@ -52,7 +52,7 @@ const BINARY: &str = "application/octet-stream";
             what can fail, or implement `IntoResponse` for your own type"
 )]
 pub trait IntoResponse {
-    /// The response this means.
+    /// Converts it into a response.
     fn into_response(self) -> Response;
 }
 
@@ -147,6 +147,13 @@ impl IntoResponse for StatusCode {
     }
 }
 
+/// 200 with the content; the type is the one its Rust type suggests, none for a [`Body`].
+impl<T: Into<Body> + IntoResponse> From<T> for Response {
+    fn from(content: T) -> Self {
+        content.into_response()
+    }
+}
+
 impl IntoResponse for Error {
     #[cold]
     fn into_response(self) -> Response {
@@ -178,7 +185,7 @@ impl<R: IntoResponse> IntoResponse for (StatusCode, R) {
     #[inline]
     fn into_response(self) -> Response {
         let mut response = self.1.into_response();
-        // An error's status says more than the one meant for success.
+        // An error's status is more precise than the one meant for success.
         if !response.is_error() {
             response.set_status(self.0);
         }

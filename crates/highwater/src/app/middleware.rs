@@ -1,13 +1,12 @@
-//! Code around handlers that may wait: an async function from a request to a response, which calls
-//! the rest of the way itself.
+//! The asynchronous part of a layer: an async function from a request to a response, which calls the inner
+//! layers and the handler itself.
 
 use std::cell::{OnceCell, RefCell};
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use highwater_core::http::OwnedHead;
 use highwater_core::route::Params;
 use http::{Extensions, HeaderName, HeaderValue, Method};
 
@@ -15,30 +14,15 @@ use super::body::BodyStream;
 use super::disconnected::Disconnected;
 use super::dispatch::{Outcome, Shared, Target};
 use super::error::Error;
-use super::exit::{Exit, guarded, guarded_future};
 use super::extract::FromRequest;
-use super::head::{HeadRef, Headers, OwnedHead};
+use super::finisher::ResponseFinisher;
+use super::into_response::IntoResponse;
 use super::offload::offload;
-use super::request::{Content, Request, to_method};
-use super::response::{IntoResponse, Response};
+use super::request::{Content, Headers, Request, to_method};
+use super::response::Response;
+use super::stack::HANDLER;
 
-/// A middleware whose type is forgotten: it also takes the way out, so that it is one future.
-pub(super) type Layer =
-    dyn Fn(MiddlewareRequest, Next, Exit) -> Pin<Box<dyn Future<Output = Response>>> + Send + Sync;
-
-/// Forgets the type of a middleware.
-pub(super) fn erase<F, Fut>(middleware: F) -> Arc<Layer>
-where
-    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: IntoResponse> + 'static,
-{
-    Arc::new(move |request, next, exit| {
-        let future = middleware(request, next);
-        Box::pin(async move { exit.leave(guarded_future(future).await) })
-    })
-}
-
-/// A request on its way through middleware. It owns what it holds.
+/// A request inside asynchronous layers. It owns its content.
 #[derive(Debug)]
 pub struct MiddlewareRequest {
     pub(super) head: OwnedHead,
@@ -78,27 +62,27 @@ impl MiddlewareRequest {
 
     /// The method.
     pub fn method(&self) -> Method {
-        to_method(HeadRef::Owned(&self.head))
+        to_method(&self.head.head())
     }
 
     /// The target as sent, usually path and query.
     pub fn target(&self) -> &str {
-        HeadRef::Owned(&self.head).target()
+        self.head.head().target()
     }
 
     /// The path, still percent-encoded.
     pub fn path(&self) -> &str {
-        HeadRef::Owned(&self.head).path()
+        self.head.head().path()
     }
 
     /// The query, without the `?` and still percent-encoded.
     pub fn query(&self) -> Option<&str> {
-        HeadRef::Owned(&self.head).query()
+        self.head.head().query()
     }
 
     /// The header fields.
     pub fn headers(&self) -> Headers<'_> {
-        HeadRef::Owned(&self.head).headers()
+        self.head.head().headers()
     }
 
     /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
@@ -106,7 +90,7 @@ impl MiddlewareRequest {
         self.headers().get(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Puts a header field in place of those of that name, for those who see the request later.
+    /// Replaces the header fields of that name, for inner layers and the handler.
     pub fn set_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.head.set_field(name.as_str(), value.as_bytes());
     }
@@ -126,7 +110,7 @@ impl MiddlewareRequest {
         self.app.state(self.target)
     }
 
-    /// Attaches a value for those who see the request later; see [`Request::insert`].
+    /// Attaches a value for inner layers and the handler; see [`Request::insert`].
     pub fn insert<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
         self.extensions.insert(value);
     }
@@ -145,13 +129,13 @@ impl MiddlewareRequest {
         }
     }
 
-    /// What a handler would get from an argument of type `T`. It sees no body.
+    /// Extracts a `T`, as for an argument of a handler. The extractor sees no body.
     ///
     /// # Errors
     /// Those of the extractor.
     pub fn extract<T: FromRequest>(&self) -> Result<T, Error> {
         T::from_request(&Request {
-            head: HeadRef::Owned(&self.head),
+            head: &self.head.head(),
             params: &self.params,
             body: Content::Whole(&[]),
             peer: self.peer,
@@ -159,71 +143,90 @@ impl MiddlewareRequest {
             extensions: self.extensions.clone().into(),
             app: &self.app,
             target: self.target,
-            is_inner: true,
+            depth: 0,
         })
+    }
+
+    /// Calls `f` with the request as synchronous code sees it, in the segment `depth`. What `f` attaches
+    /// stays; the stream is gone if `f` takes it.
+    fn with<R>(&mut self, depth: usize, f: impl FnOnce(&Request<'_>) -> R) -> R {
+        let body = std::mem::replace(&mut self.body, OwnedBody::Whole(Bytes::new()));
+        let (whole, body) = match body {
+            OwnedBody::Whole(bytes) => (bytes, None),
+            OwnedBody::Stream(stream) => (Bytes::new(), Some(stream)),
+        };
+        let body = match body {
+            None => Content::Whole(&whole),
+            Some(stream) => Content::Stream(RefCell::new(Some(stream))),
+        };
+        let request = Request {
+            head: &self.head.head(),
+            params: &self.params,
+            body,
+            peer: self.peer,
+            disconnected: &self.disconnected,
+            extensions: std::mem::take(&mut self.extensions).into(),
+            app: &self.app,
+            target: self.target,
+            depth,
+        };
+        let result = f(&request);
+        let Request { body, extensions, .. } = request;
+        let stream = match body {
+            Content::Whole(_) => None,
+            Content::Stream(stream) => stream.into_inner(),
+        };
+        self.extensions = extensions.into_inner();
+        self.body = stream.map_or(OwnedBody::Whole(whole), OwnedBody::Stream);
+        result
     }
 }
 
-/// The rest of the way to the handler.
+/// The inner layers and the handler.
 #[derive(Clone, Debug)]
 pub struct Next {
     app: Arc<Shared>,
     target: Target,
-    /// How many middlewares the request has come through.
+    /// The segment of layers that comes next.
     depth: usize,
 }
 
 impl Next {
-    /// The way behind the outermost middleware.
-    pub(super) fn new(app: Arc<Shared>, target: Target) -> Self {
-        Next { app, target, depth: 1 }
+    pub(super) fn new(app: Arc<Shared>, target: Target, depth: usize) -> Self {
+        Next { app, target, depth }
     }
 
-    /// Goes the rest of the way. Errors, panics included, come back as rendered responses; see
-    /// [`Response::error`].
-    pub async fn run(self, request: MiddlewareRequest) -> Response {
+    /// Runs the inner layers and the handler. Errors, panics included, are returned as rendered responses;
+    /// see [`Response::error`].
+    pub async fn run(self, mut request: MiddlewareRequest) -> Response {
         let Next { app, target, depth } = self;
-        if let Some(layer) = app.scope(target).middleware.get(depth) {
-            let exit = Exit::inner(app.clone(), target);
+        let scope = app.scope(target);
+        let segment = scope.stack.segment(depth);
+        if let Some(index) = segment.around {
+            if !segment.requests.is_empty()
+                && let Some(response) = request.with(depth, |request| app.ask(request))
+            {
+                return response;
+            }
+            let finisher = request.with(depth, ResponseFinisher::of);
             let next = Next { app: app.clone(), target, depth: depth + 1 };
-            return layer(request, next, exit).await;
+            return scope.stack.layer(index).surround(request, next, finisher).await;
         }
-        let outcome = guarded(|| answer(&app, target, request));
-        match outcome.unwrap_or_else(|error| Outcome::Ready(error.into_response())) {
-            Outcome::Ready(response) => app.scope(target).render(response),
+        let outcome = request.with(depth, |request| app.pass(scope, request));
+        request.body = OwnedBody::Whole(Bytes::new());
+        let error = match outcome {
+            Outcome::Ready(response) => return response,
             Outcome::Later(future) => match future.await {
-                Ok(response) => response,
-                Err(panic) => app.scope(target).render(Error::internal(panic).into_response()),
+                Ok(response) => return response,
+                Err(panic) => Error::internal(panic),
             },
             Outcome::Offload(job) => match offload(job, app.clone(), target).await {
-                Ok(response) => response,
-                Err(error) => app.scope(target).render(error.into_response()),
+                Ok(response) => return response,
+                Err(error) => error,
             },
-            Outcome::Fixed(_) => unreachable!("fixed responses bypass middleware"),
-        }
+            Outcome::Fixed(_) => unreachable!("fixed responses bypass asynchronous layers"),
+        };
+        let response = error.into_response();
+        request.with(depth, |request| scope.respond(&segment.responses, HANDLER, request, response))
     }
-}
-
-/// Calls the handler with a request that has come through middleware.
-fn answer(app: &Arc<Shared>, target: Target, request: MiddlewareRequest) -> Outcome<'_> {
-    let MiddlewareRequest { head, params, body, peer, disconnected, extensions, .. } = request;
-    let whole;
-    let body = match body {
-        OwnedBody::Whole(bytes) => {
-            whole = bytes;
-            Content::Whole(&whole)
-        }
-        OwnedBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
-    };
-    app.answer(&Request {
-        head: HeadRef::Owned(&head),
-        params: &params,
-        body,
-        peer,
-        disconnected: &disconnected,
-        extensions: extensions.into(),
-        app,
-        target,
-        is_inner: true,
-    })
 }

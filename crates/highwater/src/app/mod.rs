@@ -6,46 +6,47 @@
 //! [`blocking`] on a pool, [`fixed`] not at all. [`Router::build`] checks all of it and makes an
 //! [`App`], which workers share.
 //!
-//! Nothing in here does I/O, knows a clock or starts a thread. What a worker uses is in `dispatch.rs`
-//! (`App`, `Target`, `Outcome`), `request.rs` (`Incoming`) and `body/channel.rs` (`BodyFeed`).
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the worker uses the rest; drop this with its arrival"
-)]
+//! Nothing in here does I/O, knows a clock or starts a thread, and nothing knows which version of HTTP is
+//! spoken: what is prepared for one, `fixed.rs` prepares. What a worker uses is in `dispatch.rs`
+//! (`App`, `Target`, `Outcome`), `request.rs` (`Incoming`) and `body/channel/mod.rs` (`BodyFeed`).
 
 mod admit;
 #[cfg(feature = "tower")]
 mod around;
 mod body;
 mod build;
-mod concurrency;
+mod covered;
 mod disconnected;
 mod dispatch;
 mod endpoint;
 mod error;
-mod exit;
 mod extract;
+mod find;
+mod finisher;
 mod fixed;
 mod guard;
 mod handler;
-mod head;
 mod into_response;
+mod job;
+pub mod layer;
+mod map_body;
 mod middleware;
 mod offload;
-mod priority;
 mod refusal;
+mod render;
 mod report;
 mod request;
 mod response;
 mod router;
-mod scarcity;
+mod scope;
+mod stack;
 #[cfg(test)]
 mod tests;
+mod worker_local;
 
+pub use crate::admission::{Concurrency, Priority};
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build::BuildError;
-pub use concurrency::Concurrency;
 pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};
@@ -58,25 +59,29 @@ pub use extract::{
 pub use extract::{Form, Json, Path, Query};
 pub use fixed::{Fixed, fixed};
 pub use handler::{Blocking, Handler, Kind, blocking};
+pub use into_response::{Html, IntoResponse, Redirect};
+pub use layer::Layer;
+pub use map_body::BodyPieces;
 pub use middleware::{MiddlewareRequest, Next};
-pub use priority::Priority;
 pub use request::{Headers, Request};
-pub use response::{Html, IntoResponse, Redirect, Response};
+pub use response::Response;
 pub use router::Router;
+pub use worker_local::{PerWorker, WorkerInfo, WorkerLocal};
 
 #[cfg(feature = "tower")]
 pub(crate) use around::{Resume, to_parts};
-pub(crate) use body::{
-    BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, StreamFailed, channel, sender,
-};
+pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, StreamFailed, channel};
 #[cfg(feature = "tower")]
-pub(crate) use body::{Content, poll_piece};
-pub(crate) use concurrency::Permit;
+pub(crate) use body::{Content, poll_piece, sender};
+pub(crate) use covered::Known;
 pub(crate) use dispatch::{Outcome, Target, UNWANTED_BODY};
 pub(crate) use fixed::FixedResponse;
 pub(crate) use guard::{
-    Guarded, GuardedFuture, Job, Panic, drop_guarded, guarded, has_notes as has_panicked,
+    Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
 };
-pub(crate) use offload::{Submit, Task, set_pool};
+pub(crate) use job::Job;
+#[cfg(test)]
+pub(crate) use offload::Submit;
 pub(crate) use request::{Incoming, RequestBody};
 pub(crate) use response::Asked;
+pub(crate) use worker_local::WorkerContext;

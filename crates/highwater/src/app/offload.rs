@@ -1,9 +1,8 @@
-//! How a future reaches the pool: by way of what its worker left for it on this thread.
+//! How does a future reach the pool? Through its worker's context.
 //!
-//! A blocking handler behind middleware is the one case: the middleware's future runs on the worker
+//! A blocking handler behind an asynchronous layer is the one case: the layer's future runs on the worker
 //! and awaits an answer that is made elsewhere.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,43 +10,36 @@ use std::task::{Poll, Waker};
 
 use super::dispatch::{Shared, Target};
 use super::error::Error;
-use super::guard::{Guarded, Job, Panic, guarded};
+use super::guard::{Guarded, Panic, guarded};
+use super::job::Job;
 use super::response::Response;
+use super::worker_local::WorkerContext;
 
-/// What a pool runs.
+/// A task of the pool.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// Hands a task to the pool; gives it back if the pool's queue is full.
 pub(crate) type Submit = Rc<dyn Fn(Task) -> Result<(), Task>>;
 
-thread_local! {
-    static POOL: RefCell<Option<Submit>> = const { RefCell::new(None) };
-}
-
-/// Leaves the way to the pool for this thread's futures. A worker calls it once, before it polls any.
-pub(crate) fn set_pool(submit: Submit) {
-    POOL.set(Some(submit));
-}
-
-/// Runs `job` on the pool and waits for its response, or an error if it panics. On a thread that was
-/// given no pool, outside of a server, it runs at once.
+/// Runs `job` on the pool and waits for its response, or an error if it panics. Outside of a worker it runs
+/// at once.
 ///
 /// # Errors
-/// 503 if the pool's queue is full, or the pool has gone.
+/// 503 if the pool's queue is full, or the pool has stopped.
 pub(super) async fn offload(job: Job, app: Arc<Shared>, target: Target) -> Result<Response, Error> {
-    let Some(submit) = POOL.with_borrow(Clone::clone) else {
+    let Some(context) = WorkerContext::current() else {
         return job.run().map_err(Error::internal);
     };
     let answer = Arc::new(Answer::default());
     let promise = Promise(Some(answer.clone()));
     let task: Task = Box::new(move || {
-        // Whoever waits is woken by a waker of the application's making.
+        // The waiting task's waker may be application code.
         if promise.is_awaited() {
             let _ = guarded(|| promise.keep(job.run()));
         }
         app.report_panics(Some(target));
     });
-    if submit(task).is_err() {
+    if context.submit()(task).is_err() {
         return Err(Error::overloaded("too much is waiting already"));
     }
     let _asker = Asker(answer.clone());
@@ -72,7 +64,7 @@ enum State {
     Kept(Box<Guarded<Result<Response, Panic>>>),
     /// The task was dropped without having been run.
     Broken,
-    /// Nobody waits for it any more.
+    /// It is no longer awaited.
     Abandoned,
 }
 
@@ -84,7 +76,7 @@ impl Default for State {
 
 impl Answer {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock can leave the state half changed.
+        // No code under the lock leaves the state inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,17 +88,17 @@ impl Answer {
     }
 }
 
-/// Whoever waits for the answer. When it is dropped, nobody does, and the task is not begun.
+/// Held while the answer is awaited. Dropping it cancels the task if it has not begun.
 struct Asker(Arc<Answer>);
 
 impl Drop for Asker {
     fn drop(&mut self) {
         let previous = std::mem::replace(&mut *self.0.lock(), State::Abandoned);
-        drop(previous); // Outside of the lock: it may be a response, and that anything.
+        drop(previous); // Outside of the lock: it may be a response, whose drop may run application code.
     }
 }
 
-/// The answer to come. Dropped before it is kept, it says that none will.
+/// The promise of an answer. If it is dropped unfulfilled, the waiting side learns that no answer comes.
 struct Promise(Option<Arc<Answer>>);
 
 impl Promise {

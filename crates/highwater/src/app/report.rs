@@ -1,17 +1,16 @@
-//! What does the operator hear of what went wrong in the application?
+//! Reports the application's failures to the operator.
 //!
 //! Panics that were caught, once each, with the route they came from; answers that cannot be sent.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::dispatch::{App, Shared, Target};
 use super::error::Error;
 use super::guard;
-use crate::log;
+use crate::logging::rate_limited;
 
-/// What Tokio panics with where it misses its runtime.
+/// The messages of Tokio's panics without a runtime.
 const TOKIO_COMPLAINTS: [&str; 2] =
     ["there is no reactor running", "called from outside of a `task::LocalSet`"];
 
@@ -27,14 +26,15 @@ impl App {
         Arc::clone(&self.shared.panics)
     }
 
-    /// Logs what is wrong with an answer that is sent to nobody.
+    /// Logs the error of an answer that is not sent.
     #[cold]
     pub(crate) fn report_invalid(&self, target: Option<Target>, error: &Error) {
         let problem = error.source().map(ToString::to_string);
-        log::error!(
-            "a handler's answer cannot be sent as it is; its client is told 500",
+        rate_limited!(
+            ERROR,
             route = self.shared.route_name(target),
             problem = problem.as_deref().unwrap_or_else(|| error.message()),
+            "a handler's answer cannot be sent as it is; its client is told 500",
         );
     }
 }
@@ -53,16 +53,18 @@ impl Shared {
         let notes = guard::take_notes();
         self.panics.fetch_add(notes.panics.len() as u64 + notes.more, Relaxed);
         for panic in notes.panics {
-            log::error!(
-                "a panic ended a request, and nothing else",
+            rate_limited!(
+                ERROR,
                 route = self.route_name(target),
-                message = panic.0.as_str(),
+                panic = panic.0.as_str(),
+                "a panic ended a request, and nothing else",
             );
             if TOKIO_COMPLAINTS.iter().any(|complaint| panic.0.contains(complaint)) {
-                log::error!(
-                    "a handler needs a Tokio runtime, and there is none around it",
+                rate_limited!(
+                    ERROR,
                     route = self.route_name(target),
                     instead = "make it an async fn, or add .runtime() to the Router; a blocking handler has none",
+                    "a handler needs a Tokio runtime, and there is none around it",
                 );
             }
         }

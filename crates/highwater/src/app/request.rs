@@ -1,12 +1,13 @@
-//! A request as hooks and extractors see it: borrowed from the bytes it arrived in, and gone when
-//! they return. What they make of it is owned.
+//! A request as layers and extractors see it: borrowed from the received bytes, until they return. Values
+//! that they extract are owned.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use highwater_core::http1::{Head, Version};
+pub use highwater_core::http::Fields as Headers;
+use highwater_core::http::{Head, Method as CoreMethod, Version};
 use highwater_core::percent::percent_decode;
 use highwater_core::route::Params;
 use http::{Extensions, Method};
@@ -15,13 +16,11 @@ use super::body::BodyStream;
 use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
-use super::head::HeadRef;
-pub use super::head::Headers;
 
 /// A request: what the peer sent, the route it took, and what the application has attached to it.
 #[derive(Debug)]
 pub struct Request<'a> {
-    pub(super) head: HeadRef<'a>,
+    pub(super) head: &'a Head<'a>,
     pub(super) params: &'a Params,
     pub(super) body: Content<'a>,
     pub(super) peer: Option<SocketAddr>,
@@ -29,8 +28,8 @@ pub struct Request<'a> {
     pub(super) extensions: RefCell<Extensions>,
     pub(super) app: &'a Arc<Shared>,
     pub(super) target: Target,
-    /// Whether a middleware awaits the answer: then hooks run after it, not after the handler.
-    pub(super) is_inner: bool,
+    /// The segment of layers that it is in (`stack.rs`).
+    pub(super) depth: usize,
 }
 
 /// A request as the worker has it.
@@ -42,7 +41,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: RequestBody<'a>,
     /// `None` unless the driver was asked for it (`App::needs_peer`).
     pub(crate) peer: Option<SocketAddr>,
-    /// Where whoever wants to know when the client has gone finds out, of this connection.
+    /// The signal of this connection that the client has disconnected.
     pub(crate) disconnected: &'a OnceCell<Disconnected>,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum RequestBody<'a> {
     /// All of it; empty if there is none, or nothing reads it.
     Whole(&'a [u8]),
-    /// It follows.
+    /// It arrives as a stream.
     Stream(BodyStream),
 }
 
@@ -76,7 +75,7 @@ impl<'a> Request<'a> {
     #[inline]
     pub(super) fn new(app: &'a Arc<Shared>, target: Target, incoming: Incoming<'a>) -> Self {
         Request {
-            head: HeadRef::Wire(incoming.head),
+            head: incoming.head,
             params: incoming.params,
             body: incoming.body.into(),
             peer: incoming.peer,
@@ -84,7 +83,7 @@ impl<'a> Request<'a> {
             extensions: RefCell::new(Extensions::new()),
             app,
             target,
-            is_inner: false,
+            depth: 0,
         }
     }
 
@@ -156,7 +155,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The content, if it is there whole: for extractors whose [`FromRequest::BODY`] is `Whole`.
+    /// The content, if it is complete: for extractors whose [`FromRequest::BODY`] is `Whole`.
     ///
     /// [`FromRequest::BODY`]: super::FromRequest::BODY
     pub fn body(&self) -> Option<&[u8]> {
@@ -182,8 +181,8 @@ impl<'a> Request<'a> {
         self.peer
     }
 
-    /// What tells when the client has finished sending, or is gone. A hook that runs after an async
-    /// handler is told only if somebody has asked before.
+    /// Resolves when the client has finished sending, or has disconnected. In a layer that runs after an
+    /// async handler it works only if it was called before the handler, too.
     pub fn disconnected(&self) -> Disconnected {
         self.disconnected.get_or_init(Disconnected::new).clone()
     }
@@ -193,8 +192,8 @@ impl<'a> Request<'a> {
         self.app.state(self.target)
     }
 
-    /// Attaches a value for those who see the request later: hooks, middleware, and handlers by way
-    /// of [`Extension`](super::Extension). A value of the same type is replaced.
+    /// Attaches a value for inner layers, and for handlers through [`Extension`](super::Extension). A value
+    /// of the same type is replaced.
     pub fn insert<T: Clone + Send + Sync + 'static>(&self, value: T) {
         self.extensions.borrow_mut().insert(value);
     }
@@ -212,19 +211,18 @@ impl<'a> Request<'a> {
 }
 
 /// The method in the words of the `http` crate.
-pub(super) fn to_method(head: HeadRef<'_>) -> Method {
-    use highwater_core::http1::Method as Core;
+pub(super) fn to_method(head: &Head<'_>) -> Method {
     match head.method() {
-        Core::Get => Method::GET,
-        Core::Head => Method::HEAD,
-        Core::Post => Method::POST,
-        Core::Put => Method::PUT,
-        Core::Delete => Method::DELETE,
-        Core::Connect => Method::CONNECT,
-        Core::Options => Method::OPTIONS,
-        Core::Trace => Method::TRACE,
-        Core::Patch => Method::PATCH,
-        Core::Other => Method::from_bytes(head.method_token().as_bytes())
+        CoreMethod::Get => Method::GET,
+        CoreMethod::Head => Method::HEAD,
+        CoreMethod::Post => Method::POST,
+        CoreMethod::Put => Method::PUT,
+        CoreMethod::Delete => Method::DELETE,
+        CoreMethod::Connect => Method::CONNECT,
+        CoreMethod::Options => Method::OPTIONS,
+        CoreMethod::Trace => Method::TRACE,
+        CoreMethod::Patch => Method::PATCH,
+        CoreMethod::Other => Method::from_bytes(head.method_token().as_bytes())
             .expect("the parser admits only tokens, which is what methods are"),
     }
 }

@@ -1,24 +1,23 @@
-//! What a handler answers with.
+//! The response of a handler.
 //!
-//! A [`Response`] is small and made without allocating for the usual case: a status, a content type
-//! that is part of the program, and content that is borrowed from it or sits in a pooled buffer.
-//! Further header fields go into a list. Nothing that could break the framing of a connection gets
-//! out: names and values are checked types, fields that belong to the server are dropped, and what
-//! could contradict the framing is looked at before it is sent ([`Response::verify`]).
+//! A [`Response`] is small and made without allocating for the usual case: a status, a content type that is
+//! part of the program, and content that is borrowed from it or sits in a pooled buffer. Further header
+//! fields go into a list. No response can break the framing of a connection: names and values are checked
+//! types, fields that the server writes are dropped, and fields that could contradict the framing are
+//! verified before they are sent ([`Response::verify`]).
 
 use std::fmt;
 use std::future::Future;
 
-use highwater_core::http1::Fields;
+use highwater_core::http::FieldWriter;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::body::{Body, OnUpgrade, Upgraded};
 use super::error::{BoxError, Error};
-pub use super::into_response::{Html, IntoResponse, Redirect};
 
 /// A response: status, header fields, content.
 ///
-/// What frames a response is the server's to write, and what a handler says about it must be true:
+/// The server writes the fields that frame a response; if a handler sets them, they must be correct:
 ///
 /// | a handler sets | what happens |
 /// |---|---|
@@ -29,8 +28,8 @@ pub use super::into_response::{Html, IntoResponse, Redirect};
 /// | a status below 200 | refused; 101 is for [`Response::upgrade`] alone |
 /// | content with the status 204, 205 or 304 | refused |
 ///
-/// What is refused never leaves the server: the client is answered 500, and a line of the log says
-/// what to write instead. Such an answer of `fixed(…)` is found when the application is built.
+/// A refused response is never sent: the client gets 500, and a line of the log says what to write instead.
+/// For `fixed(…)` this is found when the application is built.
 ///
 /// ```
 /// use highwater::{Response, StatusCode};
@@ -43,9 +42,9 @@ pub use super::into_response::{Html, IntoResponse, Redirect};
 /// ```
 pub struct Response {
     status: StatusCode,
-    /// Whether `error` has been given its shape.
+    /// Whether `error` is rendered.
     rendered: bool,
-    /// Whether there may be something about its framing that has to be looked at.
+    /// Whether its framing must be verified.
     framed: bool,
     /// The content type, unless `headers` has one.
     content_type: Option<&'static str>,
@@ -68,8 +67,8 @@ impl Response {
         }
     }
 
-    /// Hands the connection over to another protocol once the peer has been told so (status 101,
-    /// RFC 9110 §7.8). `on_upgrade` runs on the connection's worker.
+    /// Hands the connection over to another protocol after the status 101 was sent (RFC 9110 §7.8).
+    /// `on_upgrade` runs on the connection's worker.
     ///
     /// A peer that did not ask for `protocol` is answered 426, which names it; one whose request has
     /// content that the handler did not read, 400.
@@ -131,8 +130,8 @@ impl Response {
                 self.set_header(name, value);
                 self
             }
-            (Err(error), _) => Error::internal(error).into_response(),
-            (_, Err(error)) => Error::internal(error).into_response(),
+            (Err(error), _) => Response::of_error(Error::internal(error)),
+            (_, Err(error)) => Response::of_error(Error::internal(error)),
         }
     }
 
@@ -201,8 +200,8 @@ impl Response {
         self.framed |= self.body.is_upgrade();
     }
 
-    /// The error this response tells of, for whoever logs it: [`Error::source`] has what the peer was
-    /// not told.
+    /// The error that this response carries, for logging: [`Error::source`] is the cause, which the peer does
+    /// not see.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
@@ -225,25 +224,24 @@ impl Response {
         Response { error: Some(error), ..Response::new(status) }
     }
 
-    /// Takes out the error this tells of, once it has its shape.
+    /// Takes the error out, once it is rendered.
     #[cfg(feature = "tower")]
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.error.take()
     }
 
-    /// Says that this tells of `error`, and has its shape already.
-    #[cfg(feature = "tower")]
+    /// Marks this as the rendered response of `error`.
     pub(crate) fn set_rendered_error(&mut self, error: Error) {
         self.error = Some(error);
         self.rendered = true;
     }
 
-    /// Whether this tells of an error, rendered or not.
+    /// Whether this carries an error, rendered or not.
     pub(crate) fn is_error(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Gives the error in here its shape, if there is one without.
+    /// Renders the error of this response, if it has one that is not rendered.
     #[inline]
     pub(crate) fn render(self, renderer: impl FnOnce(&Error) -> Response) -> Response {
         if self.error.is_none() || self.rendered {
@@ -257,10 +255,10 @@ impl Response {
         let error = self.error.take().expect("render() has looked");
         let mut response = renderer(&error);
         if response.error.is_some() {
-            // The renderer has itself failed; its error has no other place to go.
+            // The renderer itself failed; its error has the default shape.
             response = error.render();
         }
-        // Most renderers only think of the content, and mean the error's status.
+        // Most renderers set only the content, and intend the error's status.
         if response.status == StatusCode::OK {
             response.status = self.status;
         }
@@ -277,18 +275,17 @@ impl Response {
         response
     }
 
-    /// Whether it has to be looked at before it is sent, with [`Response::verify`]. Most have not.
+    /// Whether it must be verified before it is sent, with [`Response::verify`]. Most need not.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
         self.framed || self.status != StatusCode::OK
     }
 
-    /// Makes sure that it can be sent as an answer to what was asked, and leaves only the fields that
-    /// are to be sent.
+    /// Makes sure that it is a valid answer to the request, and keeps only the fields that are sent.
     ///
     /// # Errors
-    /// What to answer instead: 500 with the problem as its source if the handler is to blame, else
-    /// what the peer did wrong.
+    /// The answer to send instead: 500 with the problem as its source if the handler caused it, else the
+    /// peer's error.
     pub(crate) fn verify(&mut self, asked: &Asked<'_>) -> Result<(), Error> {
         if self.status == StatusCode::SWITCHING_PROTOCOLS && self.body.is_upgrade() {
             self.verify_upgrade(asked)?;
@@ -299,7 +296,7 @@ impl Response {
         Ok(())
     }
 
-    /// What is wrong with it whatever was asked, in words for whoever wrote the handler.
+    /// The error in it that is independent of the request, in words for the handler's author.
     pub(super) fn problem(&mut self, is_head: bool) -> Option<String> {
         let status = self.status.as_u16();
         if self.body.is_upgrade() {
@@ -329,7 +326,7 @@ impl Response {
                  `Body::stream(…)` for content whose length is not known",
             ));
         }
-        // What HEAD and 304 say is the length of content that is not sent (RFC 9110 §8.6).
+        // In answers to HEAD and with 304 it is the length of content that is not sent (RFC 9110 §8.6).
         if is_head || bodiless {
             return None;
         }
@@ -384,7 +381,7 @@ impl Response {
             });
             let offers = self.headers.iter().any(|(name, _)| *name == header::UPGRADE);
             if offers && !self.body.is_upgrade() {
-                // Without it the field is meant for somebody else (RFC 9110 §7.8).
+                // Without it the field is meant for another recipient (RFC 9110 §7.8).
                 let option = HeaderValue::from_static("upgrade");
                 self.headers.push((header::CONNECTION, option));
             }
@@ -394,7 +391,7 @@ impl Response {
 
     /// Writes the header fields but for those the connection writes itself.
     #[inline]
-    pub(crate) fn write_fields(&self, fields: &mut Fields<'_>) {
+    pub(crate) fn write_fields(&self, fields: &mut impl FieldWriter) {
         if let Some(content_type) = self.content_type {
             fields.push("content-type", content_type.as_bytes());
         }
@@ -404,14 +401,14 @@ impl Response {
     }
 }
 
-/// What a request says about the answers it can have.
+/// The properties of a request that restrict its answer.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     /// Its answer has no content.
     pub(crate) is_head: bool,
-    /// All of its content has come.
+    /// All of its content has arrived.
     pub(crate) is_complete: bool,
-    /// The protocols it offers to go on with, in a list (RFC 9110 §7.8).
+    /// The protocols that it offers (`Upgrade`), in a list (RFC 9110 §7.8).
     pub(crate) upgrade: &'a [u8],
 }
 
@@ -420,7 +417,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Whether a field is written by the connection, which alone knows what belongs there.
+/// Whether the connection writes a field, because only it knows the value.
 fn is_servers_own(name: &HeaderName) -> bool {
     *name == header::CONNECTION
         || *name == header::DATE
@@ -428,7 +425,7 @@ fn is_servers_own(name: &HeaderName) -> bool {
         || *name == "proxy-connection"
 }
 
-/// Whether what a field says has to agree with how the connection frames the response.
+/// Whether a field must agree with how the connection frames the response.
 fn is_framing(name: &HeaderName) -> bool {
     *name == header::CONTENT_LENGTH
         || *name == header::TRANSFER_ENCODING
@@ -444,12 +441,5 @@ impl fmt::Debug for Response {
             .field("body", &self.body)
             .field("error", &self.error)
             .finish()
-    }
-}
-
-/// 200 with the content; the type is the one its Rust type suggests, none for a [`Body`].
-impl<T: Into<Body> + IntoResponse> From<T> for Response {
-    fn from(content: T) -> Self {
-        content.into_response()
     }
 }

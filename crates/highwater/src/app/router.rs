@@ -1,25 +1,24 @@
-//! How an application is described: routes, groups of routes, and what covers them.
+//! The description of an application: routes, groups of routes, and their layers.
 //!
-//! A [`Router`] only writes down what it is told, in any order; [`Router::build`] makes an [`App`] of
-//! it, or says everything that is wrong with it at once.
+//! A [`Router`] only collects routes and layers, in any order; [`Router::build`] (`build.rs`) makes an
+//! application from them, or reports all errors at once.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use http::Method;
 
-use super::build::{BuildError, build};
-use super::concurrency::Concurrency;
-use super::dispatch::{AfterHook, App, BeforeHook, Renderer};
 use super::error::Error;
 use super::handler::{Description, Dispatch, Handler, erase};
-use super::middleware::{self, Layer, MiddlewareRequest, Next};
-use super::request::Request;
-use super::response::{IntoResponse, Response};
+use super::into_response::IntoResponse;
+use super::layer::IntoLayer;
+use super::scope::Renderer;
+use super::stack::Covering;
+use super::worker_local::{GivenLocal, PerWorker};
+use crate::admission::route_limit::Concurrency;
 
-/// Routes, and what covers them.
+/// Routes, and the layers that cover them.
 ///
 /// # Paths
 ///
@@ -38,17 +37,15 @@ use super::response::{IntoResponse, Response};
 ///
 /// # What covers a route
 ///
-/// Hooks ([`before`](Router::before), [`after`](Router::after)), [`middleware`](Router::middleware),
-/// the renderer of [`errors`](Router::errors) and [`state`](Router::state)s cover the whole router
-/// they are given to, wherever they stand among its routes: its routes, those of nested routers, and
-/// what is answered without a route; for a nested router, that is everything below its prefix. So a
-/// hook that asks for a password cannot be got round by way of a 404. They apply from the outermost
-/// router to the innermost and, within one router, in the order they were given; `after` hooks in the
-/// reverse order. All hooks surround all middleware.
+/// [Layers](Router::layer), the renderer of [`errors`](Router::errors) and [`state`](Router::state)s cover
+/// the whole router they are given to, wherever they stand among its routes: its routes, those of nested
+/// routers, and what is answered without a route; for a nested router, that is everything below its prefix.
+/// So a 404 cannot bypass a layer that asks for a password. They apply from the outermost router to the
+/// innermost and, within one router, in the order they were given; to responses in the reverse order.
 ///
 /// ```
-/// use highwater::{Error, Request, Response, Router, fixed};
-/// use highwater::header;
+/// use highwater::layers::security_headers;
+/// use highwater::{Error, Request, Router, fixed, layer};
 ///
 /// fn hello() -> &'static str {
 ///     "Hello, World!"
@@ -62,16 +59,14 @@ use super::response::{IntoResponse, Response};
 /// }
 ///
 /// let admin = Router::new()
-///     .before(authorize)
+///     .layer(layer::on_request(authorize))
 ///     .get("/stats", || "1 visitor");
 ///
 /// let app = Router::new()
+///     .layer(security_headers())
 ///     .get("/", hello)
 ///     .get("/health", fixed("ok"))
 ///     .nest("/admin", admin)
-///     .after(|_: &Request<'_>, response: &mut Response| {
-///         response.set_header(header::X_CONTENT_TYPE_OPTIONS, "nosniff".parse().unwrap());
-///     })
 ///     .build()?;
 /// # Ok::<(), highwater::BuildError>(())
 /// ```
@@ -80,15 +75,14 @@ pub struct Router {
     pub(super) routes: Vec<Route>,
     pub(super) nested: Vec<(String, Router)>,
     pub(super) states: Vec<GivenState>,
-    pub(super) before: Vec<Arc<BeforeHook>>,
-    pub(super) after: Vec<Arc<AfterHook>>,
-    pub(super) middleware: Vec<Arc<Layer>>,
+    pub(super) layers: Vec<Covering>,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) concurrency: Option<Concurrency>,
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
-    /// Routes for what no other route of this router or a nested one has.
+    pub(super) worker_locals: Vec<GivenLocal>,
+    /// Fallback routes: used if no other route of this router or a nested one matches.
     pub(super) fallbacks: Vec<Route>,
 }
 
@@ -182,13 +176,13 @@ impl Router {
         self
     }
 
-    /// Adds the routes of `router`, each covered by what `router` has and by what this router has.
+    /// Adds the routes of `router`, each covered by the layers of `router` and of this router.
     #[must_use]
     pub fn merge(self, router: Router) -> Self {
         self.nest("", router)
     }
 
-    /// Provides a value to handlers ([`State`](super::State)), hooks and middleware, by its type. A
+    /// Provides a value to handlers ([`State`](super::State)) and layers, by its type. A
     /// nested router may provide another one of the same type to its own.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
@@ -200,52 +194,34 @@ impl Router {
         self
     }
 
-    /// Runs `hook` before each request's handler. It may refuse the request, or
-    /// [attach a value](Request::insert) to it. It runs at once, on the worker, and costs no
-    /// allocation and no future.
-    #[must_use]
-    pub fn before<F>(mut self, hook: F) -> Self
-    where
-        F: Fn(&Request<'_>) -> Result<(), Error> + Send + Sync + 'static,
-    {
-        self.before.push(Arc::new(hook));
-        self
-    }
-
-    /// Runs `hook` on each response, when it is complete but for streamed content. Errors are rendered
-    /// already; see [`Response::error`]. For async and blocking handlers, the request's head is copied
-    /// so that the hook can see it; its body is gone. For blocking handlers, the hook runs on the pool.
-    #[must_use]
-    pub fn after<F>(mut self, hook: F) -> Self
-    where
-        F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
-    {
-        self.after.push(Arc::new(hook));
-        self
-    }
-
-    /// Puts an async function around handlers. It makes what it covers async and copies the request's
-    /// head; what need not wait is cheaper as a hook. [`fixed`](super::fixed) responses are not covered.
+    /// Covers this router with a layer: a function made one by the module [`layer`](super::layer), a type
+    /// that implements [`Layer`](super::Layer), or, with the feature `tower`, a layer of that ecosystem. The
+    /// layers given to a router form one list, the first outermost, whatever their kinds.
     ///
     /// ```
-    /// use highwater::{MiddlewareRequest, Next, Response, Router};
+    /// use highwater::layers::{cors, security_headers};
+    /// use highwater::{MiddlewareRequest, Next, Request, Response, Router, fixed, layer};
     ///
-    /// async fn timing(request: MiddlewareRequest, next: Next) -> Response {
-    ///     let start = std::time::Instant::now();
-    ///     let response = next.run(request).await;
-    ///     response.with_header("server-timing", format!("app;dur={}", start.elapsed().as_millis()))
+    /// fn log(request: &Request<'_>, response: &mut Response) {
+    ///     println!("{} {}", request.path(), response.status());
     /// }
     ///
-    /// let app = Router::new().middleware(timing).get("/", || "Hello");
+    /// async fn audit(request: MiddlewareRequest, next: Next) -> Response {
+    ///     next.run(request).await
+    /// }
+    ///
+    /// let app = Router::new()
+    ///     .layer(security_headers())
+    ///     .layer(cors().origin("https://shop.example"))
+    ///     .layer(layer::on_response(log))
+    ///     .layer(layer::around(audit))
+    ///     .get("/health", fixed("ok"))
+    ///     .get("/", || "Hello");
     /// # app.build().unwrap();
     /// ```
     #[must_use]
-    pub fn middleware<F, Fut>(mut self, middleware: F) -> Self
-    where
-        F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output: IntoResponse> + 'static,
-    {
-        self.middleware.push(middleware::erase(middleware));
+    pub fn layer<M>(mut self, layer: impl IntoLayer<M>) -> Self {
+        self.layers.push(Covering::new(layer.into_layer()));
         self
     }
 
@@ -274,11 +250,10 @@ impl Router {
         self
     }
 
-    /// Answers at most so many requests of this router's routes at once, all of them together and over
-    /// all workers; a further one is answered 503, with `Retry-After`. A route or a nested router with
-    /// a limit of its own keeps to both. [`fixed`](super::fixed) answers and routes that are
-    /// [never shed](Handler::never_shed) are not counted, and neither is what is answered without a
-    /// route.
+    /// Answers at most so many requests of this router's routes at once, all of them together and over all
+    /// workers; a further one is answered 503, with `Retry-After`. A route or a nested router with a limit of
+    /// its own keeps to both. [`fixed`](super::fixed) answers and routes that are [never
+    /// shed](Handler::never_shed) are not counted, and neither is what is answered without a route.
     ///
     /// ```
     /// use highwater::{Concurrency, Router};
@@ -301,7 +276,7 @@ impl Router {
         self
     }
 
-    /// Has the peers' addresses looked up, for hooks and middleware that call [`Request::peer`]. A
+    /// Has the peers' addresses looked up, for layers that call [`Request::peer`](super::Request::peer). A
     /// handler that takes [`PeerAddr`](super::PeerAddr) asks by itself.
     #[must_use]
     pub fn peer_addresses(mut self) -> Self {
@@ -309,11 +284,11 @@ impl Router {
         self
     }
 
-    /// Puts a Tokio runtime around plain handlers and hooks, so that they can spawn tasks and make timers:
+    /// Puts a Tokio runtime around plain handlers and layers, so that they can spawn tasks and make timers:
     /// `tokio::spawn`, `tokio::task::spawn_local`, `tokio::runtime::Handle::current`.
     ///
     /// An application has one anyway if a handler is an `async fn` or takes a
-    /// [`BodyStream`](super::BodyStream), or if there is middleware; and a worker gets one with the first
+    /// [`BodyStream`](super::BodyStream), or if a layer is asynchronous; and a worker gets one with the first
     /// streamed answer or upgraded connection. It costs a worker that waits a few system calls more, so an
     /// application of plain handlers has none unless it asks. Each worker has a runtime of its own, on its
     /// own thread; [`blocking`](super::blocking) handlers run outside of it.
@@ -322,7 +297,7 @@ impl Router {
     /// use highwater::{Router, StatusCode};
     ///
     /// fn notify() -> StatusCode {
-    ///     tokio::task::spawn_local(async { /* tell somebody */ });
+    ///     tokio::task::spawn_local(async { /* notify a service */ });
     ///     StatusCode::ACCEPTED
     /// }
     ///
@@ -335,26 +310,25 @@ impl Router {
         self
     }
 
-    /// Lets clients say how important their requests are, in the header field `name`: `high`, `normal`
-    /// or `low`, or an urgency as in `u=1` (RFC 9218; 0 to 2 are high, 3 is normal, 4 to 7 are low).
-    /// It goes before the priority of the route. Only of the outermost router, and only for clients
-    /// that can be trusted not to call everything urgent: by default, none can.
+    /// Gives each worker a value of its own, which its handlers take as
+    /// [`WorkerLocal`](super::WorkerLocal): see [`PerWorker`].
+    #[must_use]
+    pub fn per_worker<T: 'static>(mut self, value: PerWorker<T>) -> Self {
+        self.worker_locals.push(value.erase());
+        self
+    }
+
+    /// Lets clients set the priority of their requests, in the header field `name`: `high`, `normal` or
+    /// `low`, or an urgency as in `u=1` (RFC 9218; 0 to 2 are high, 3 is normal, 4 to 7 are low). It goes
+    /// before the priority of the route. Only of the outermost router, and only for clients that can be
+    /// trusted not to call everything urgent: by default, none can.
     #[must_use]
     pub fn priority_field(mut self, name: impl Into<String>) -> Self {
         self.priority_field = Some(name.into());
         self
     }
 
-    /// Makes an application of it.
-    ///
-    /// # Errors
-    /// Everything that is wrong: malformed and conflicting paths, methods routed twice, states that
-    /// handlers want and nobody provides, bodies taken twice.
-    pub fn build(self) -> Result<App, BuildError> {
-        build(self)
-    }
-
-    /// Has the routes of `router` answer what no other route has.
+    /// Uses the routes of `router` if no other route matches.
     #[cfg(feature = "tower")]
     pub(crate) fn with_fallbacks(mut self, router: Router) -> Self {
         self.fallbacks.extend(router.routes);

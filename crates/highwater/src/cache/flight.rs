@@ -1,10 +1,10 @@
-//! One build under way, and those who wait for it.
+//! A build in progress, and the threads that wait for it.
 
 use bytes::Bytes;
 
 use super::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// A build of `key` at `version`. Begins as `Building`, ends as one of the other two, for good.
+/// A build of `key` at `version`. Starts as `Building` and ends, once, as one of the other two.
 pub(super) struct Flight<K> {
     pub(super) key: K,
     pub(super) version: u64,
@@ -25,13 +25,13 @@ impl<K> Flight<K> {
         Arc::new(Flight { key, version, state, ended: Condvar::new() })
     }
 
-    /// Ends it: with what was built, or with `None` if nothing was.
+    /// Ends the build: with its result, or with `None` if it failed.
     pub(super) fn end(&self, built: Option<Bytes>) {
         *lock(&self.state) = built.map_or(State::Abandoned, State::Built);
         self.ended.notify_all();
     }
 
-    /// Blocks until it has ended. `None` if nothing was built.
+    /// Blocks until it has ended. `None` if the build failed.
     pub(super) fn wait(&self) -> Option<Bytes> {
         let mut state = lock(&self.state);
         loop {
@@ -45,8 +45,8 @@ impl<K> Flight<K> {
     }
 }
 
-/// Locks, poisoned or not: nothing is left half done where a panic could come (a key's `Eq`), so
-/// what is found behind the lock is whole.
+/// Locks, even if poisoned: the only code that can panic here (a key's `Eq`) leaves no half-done
+/// changes behind the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

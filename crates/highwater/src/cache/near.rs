@@ -1,13 +1,13 @@
-//! Each thread's own copies of what it answers most: a hit here takes no lock, allocates nothing and
-//! writes to no memory that another thread reads.
+//! Each thread's own copies of the answers it serves most: a hit here takes no lock, allocates
+//! nothing and writes to no memory that another thread reads.
 //!
-//! That holds for the answer's reference count too, which is why a copy is a copy and not another
+//! This includes the answer's reference count, which is why a copy is a real copy and not another
 //! reference to the shared bytes. Only answers of up to [`NEAR_ANSWER_BYTES_MAX`] are copied; for a
 //! larger one the shared lock costs little beside sending it.
 //!
-//! A copy is made when an answer is found in the shared part, not when it is built: what is asked
-//! for once gets no copy. It serves requests up to its version; a newer version makes it useless, and
-//! the next copy takes its place.
+//! A copy is made when an answer is found in the shared part, not when it is built: an answer
+//! requested once gets no copy. A copy serves requests up to its version; a newer version makes it
+//! useless, and the next copy replaces it.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -26,7 +26,7 @@ pub const NEAR_ANSWERS_MAX: usize = WAYS * SETS;
 /// some hundred times what the lock does.
 pub const NEAR_ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// A key's copy stands in one of so many places, which are looked at one after the other.
+/// A key's copy is in one of this many places, which are searched one after the other.
 const WAYS: usize = 4;
 const SETS: usize = 16;
 
@@ -54,7 +54,7 @@ struct Near<K> {
     version: u64,
     bytes: Bytes,
     heat: Heat,
-    /// Asked for since room was last looked for in its set.
+    /// Requested since the last search for room in its set.
     used: bool,
 }
 
@@ -95,7 +95,7 @@ where
             return;
         }
         let bytes = Bytes::copy_from_slice(&answer.bytes);
-        // The first clone allocates the count of references; here, not in a hit.
+        // The first clone allocates the reference count: do it here, not in a hit.
         drop(bytes.clone());
         let (version, heat) = (answer.version, answer.heat.clone());
         *place(table.set(hash), hash) =
@@ -103,12 +103,12 @@ where
     });
 }
 
-/// Counts what was neither found here nor admitted.
+/// Counts a request that was neither found here nor admitted.
 pub(super) fn count<K: 'static>(registry: &Arc<Registry>, count: impl FnOnce(&Counters)) {
     with_table(registry, |table: &mut Table<K>| count(&table.counters));
 }
 
-/// Whether this thread may wait for another: not while others may be waiting for what it builds.
+/// Whether this thread may wait for another: not while other threads may wait for what it builds.
 pub(super) fn may_wait() -> bool {
     !BUILDING.get()
 }
@@ -139,8 +139,8 @@ impl<K> Drop for Table<K> {
     }
 }
 
-/// Where in its set a copy goes: where its key's last one is, else where nothing is, else in place
-/// of one that was not asked for of late.
+/// Where a copy goes in its set: the place of its key's last copy, else an empty one, else that of
+/// a copy that was not requested lately.
 fn place<K>(set: &mut [Option<Near<K>>; WAYS], hash: u64) -> &mut Option<Near<K>> {
     let same = |near: &Option<Near<K>>| near.as_ref().is_some_and(|near| near.hash == hash);
     let unused = |near: &Option<Near<K>>| near.as_ref().is_none_or(|near| !near.used);
@@ -151,8 +151,8 @@ fn place<K>(set: &mut [Option<Near<K>>; WAYS], hash: u64) -> &mut Option<Near<K>
     &mut set[way.unwrap_or(0)]
 }
 
-/// Runs `with` on this thread's table for a cache, made if it is not there. `None` where there can
-/// be none: while the thread ends, or in a key's own `Eq` or `Drop`.
+/// Runs `with` on this thread's table for a cache, and makes the table if necessary. `None` if
+/// there can be no table: while the thread ends, or in a key's own `Eq` or `Drop`.
 #[inline]
 fn with_table<K: 'static, T>(
     registry: &Arc<Registry>,
@@ -160,7 +160,7 @@ fn with_table<K: 'static, T>(
 ) -> Option<T> {
     let found = TABLES.try_with(|tables| {
         let mut tables = tables.try_borrow_mut().ok()?;
-        // The address is not used again while the table holds its weak reference.
+        // No other cache gets this address while the table holds its weak reference.
         let is_ours = |(of, _): &Entry| of.as_ptr() == Arc::as_ptr(registry);
         let index = match tables.iter().position(is_ours) {
             Some(index) => index,
@@ -173,7 +173,7 @@ fn with_table<K: 'static, T>(
 
 #[cold]
 fn add_table<K: 'static>(tables: &mut Vec<Entry>, registry: &Arc<Registry>) -> usize {
-    // Those of caches that are gone go too: a thread holds no more tables than there are caches.
+    // Drop the tables of caches that are gone: a thread has no more tables than there are caches.
     tables.retain(|(of, _)| of.strong_count() > 0);
     let table: Table<K> = Table {
         registry: Arc::downgrade(registry),

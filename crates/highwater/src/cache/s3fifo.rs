@@ -1,4 +1,4 @@
-//! What to keep when not everything can be kept: S3-FIFO.
+//! Which answers to keep when there is not enough room: S3-FIFO.
 //!
 //! (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023.)
 //!
@@ -10,10 +10,10 @@
 //!    └──────── recently a ghost ───────────────────────┘
 //! ```
 //!
-//! Most keys are asked for once. They pass through `small` and never touch `main`, so an endless
+//! Most keys are requested once. They pass through `small` and never touch `main`, so an endless
 //! stream of them displaces only each other. Finding is O(1), and so is inserting, amortized: each
-//! answer leaves `small` once, and `main` spares at most [`CHANCES_MAX`] of its answers for one that
-//! it removes.
+//! answer leaves `small` once, and `main` spares at most [`CHANCES_MAX`] of its answers for one
+//! that it removes.
 //!
 //! Invariants: every kept hash stands in exactly one of the two queues, once. The number of answers
 //! and their bytes are within the limits between any two calls.
@@ -27,23 +27,23 @@ use bytes::Bytes;
 
 use super::sync::{Arc, AtomicU8};
 
-/// How hot an answer can get: how many rounds through `main` it survives without being asked for.
-/// Three as in the paper; more remembers too long what was once popular.
+/// The largest heat of an answer: how many rounds through `main` it survives without being
+/// requested. Three as in the paper; with more, answers that were popular long ago stay too long.
 const HEAT_MAX: u8 = 3;
 
-/// How many answers of `main` one removal may spare because they are hot, before the next in line
-/// goes regardless. A guess; without it, one insertion could walk all of `main` three times.
+/// How many hot answers of `main` one removal may spare before it removes the next one anyway. A
+/// guess; without it, one insertion could walk through all of `main` three times.
 const CHANCES_MAX: usize = 16;
 
-/// `small` is kept to one part in so many of the whole, as in the paper.
+/// `small` holds one part in this many of the whole, as in the paper.
 const SMALL_PART: usize = 10;
 
-/// What is charged for an answer beside its key and its bytes: the slot, two queue places, the
-/// allocations' own overhead. An estimate.
+/// What an answer is charged besides its key and its bytes: the slot, two queue places, the
+/// overhead of the allocations. An estimate.
 const OVERHEAD_BYTES: usize = 160;
 
-/// How often an answer was asked for of late. Shared with the threads that keep a copy of the
-/// answer: what they serve from it keeps the original warm.
+/// How often an answer was requested lately. Shared with the threads that keep a copy of the
+/// answer, so that their hits keep the original warm.
 #[derive(Clone)]
 pub(super) struct Heat(Arc<AtomicU8>);
 
@@ -52,13 +52,13 @@ impl Heat {
         Heat(Arc::new(AtomicU8::new(0)))
     }
 
-    /// Asked for once more. Of something hot it is a load, so a hit from a thread's own table
+    /// Counts a request. For a hot answer this is only a load, so a hit in a thread's own table
     /// writes nothing that other threads read.
     #[inline]
     pub(super) fn warm(&self) {
         let heat = self.0.load(Ordering::Relaxed);
         if heat < HEAT_MAX {
-            // Two threads may warm it by one only; heat is an estimate.
+            // Two threads at once may add only one; heat is an estimate.
             self.0.store(heat + 1, Ordering::Relaxed);
         }
     }
@@ -71,7 +71,7 @@ impl Heat {
     }
 }
 
-/// An answer, as it is handed out.
+/// An answer, as the cache returns it.
 #[derive(Clone)]
 pub(super) struct Answer {
     pub(super) version: u64,
@@ -82,7 +82,7 @@ pub(super) struct Answer {
 struct Slot<K> {
     key: K,
     queue: Queue,
-    /// What is charged for it.
+    /// What the answer is charged.
     size: usize,
     answer: Answer,
 }
@@ -93,15 +93,15 @@ enum Queue {
     Main,
 }
 
-/// What a key takes up: itself, or what it points to if that is more. A `String` that is asked for as such
-/// says nothing of its text by its size; but it hashes all of it.
+/// The size of a key: the key itself, or the data that it points to if that is more. The size of a
+/// `String` type says nothing about its text; but hashing reads all of the text.
 fn key_bytes<Q: Hash + ?Sized>(key: &Q) -> usize {
     let mut pointed_to = Slices(0);
     key.hash(&mut pointed_to);
     size_of_val(key).max(pointed_to.0)
 }
 
-/// Counts the bytes of the slices that are hashed. Numbers stand in the key itself.
+/// Counts the bytes of the slices that are hashed. Numbers are part of the key itself.
 struct Slices(usize);
 
 impl Hasher for Slices {
@@ -129,7 +129,7 @@ pub(super) struct S3Fifo<K> {
     main: VecDeque<u64>,
     ghosts: Ghosts,
     bytes: usize,
-    /// The part of `bytes` that stands in `small`.
+    /// The part of `bytes` that is in `small`.
     small_bytes: usize,
     answers_max: usize,
     bytes_max: usize,
@@ -149,7 +149,7 @@ impl<K> S3Fifo<K> {
         }
     }
 
-    /// How many answers there are, and what is charged for them in bytes.
+    /// How many answers there are, and their total charge in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         (self.slots.len(), self.bytes)
     }
@@ -168,10 +168,11 @@ impl<K> S3Fifo<K> {
         Some(slot.answer.clone())
     }
 
-    /// Keeps an answer, unless a newer one for `key` is there or it is larger than all may be.
+    /// Stores an answer, unless there is a newer one for `key`, or it is larger than the whole
+    /// limit.
     ///
-    /// An older answer for `key` is replaced where it stands: what was hot at one version is hot at
-    /// the next.
+    /// It replaces an older answer for `key` in the same place: an answer that was hot at one
+    /// version is hot at the next.
     pub(super) fn insert<Q>(&mut self, hash: u64, key: &Q, version: u64, bytes: Bytes)
     where
         K: Borrow<Q>,
@@ -213,7 +214,7 @@ impl<K> S3Fifo<K> {
         }
     }
 
-    /// Removes the answer whose turn it is, after moving on those before it that are hot.
+    /// Removes the next answer in line, after moving on hot ones before it.
     fn remove_one(&mut self) {
         let mut chances = CHANCES_MAX;
         loop {
@@ -256,7 +257,7 @@ impl<K> S3Fifo<K> {
     }
 }
 
-/// Hashes of what passed through `small` and was not asked for again, the latest of them.
+/// The latest hashes of answers that passed through `small` and were not requested again.
 struct Ghosts {
     order: VecDeque<u64>,
     present: HashSet<u64>,
@@ -280,7 +281,7 @@ impl Ghosts {
         }
     }
 
-    /// Whether it was there. Its place in the order is given up with it only when its turn comes.
+    /// Whether the hash was there. Its place in the order stays until its turn comes.
     fn remove(&mut self, hash: u64) -> bool {
         self.present.remove(&hash)
     }

@@ -1,4 +1,4 @@
-//! The part of the cache that all threads share: shards of answers, and the builds under way.
+//! The part of the cache that all threads share: shards of answers, and the builds in progress.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -10,10 +10,11 @@ use super::flight::{Flight, lock};
 use super::s3fifo::{Answer, S3Fifo};
 use super::sync::{Arc, Mutex};
 
-/// Into how many shards a cache is divided, each with its part of the limits; fewer if it is small.
+/// Into how many shards a cache is divided, each with its part of the limits; a small cache has
+/// fewer.
 pub const SHARDS_MAX: usize = 8;
 
-/// A shard of fewer answers than this would keep too little of what its hashes happen to bring.
+/// The smallest shard. With fewer answers, uneven hashes would displace too many of them.
 const SHARD_ANSWERS_MIN: usize = 32;
 
 pub(super) struct Shared<K> {
@@ -22,8 +23,8 @@ pub(super) struct Shared<K> {
 
 struct Shard<K> {
     answers: S3Fifo<K>,
-    /// The builds under way, by their key's hash; the latest version of each. At most as many as
-    /// there are threads.
+    /// The builds in progress by the hash of their key; only the latest version of each. At most as
+    /// many as there are threads.
     flights: HashMap<u64, Arc<Flight<K>>>,
 }
 
@@ -35,8 +36,8 @@ pub(super) enum Lookup<'a, K> {
     Joined(Bytes),
     /// Build it and publish it; others wait.
     Build(Ticket<'a, K>),
-    /// Build it without further ado: somebody else is building it, or a key with the same hash, and
-    /// must not be waited for.
+    /// Build it alone: another thread is building it, or a key with the same hash, and this thread
+    /// must not wait.
     BuildAlone,
 }
 
@@ -50,8 +51,8 @@ impl<K> Shared<K> {
         Shared { shards: (0..count).map(|_| shard()).collect() }
     }
 
-    /// Finds the answer for `key` at `version` or later, or who is to build it. Waits for a build
-    /// that would do, if `may_wait`.
+    /// Finds the answer for `key` at `version` or later, or decides who builds it. Waits for a
+    /// suitable build if `may_wait`.
     pub(super) fn find<Q>(&self, hash: u64, key: &Q, version: u64, may_wait: bool) -> Lookup<'_, K>
     where
         K: Borrow<Q>,
@@ -65,7 +66,7 @@ impl<K> Shared<K> {
             }
             let under_way = match guard.flights.get(&hash) {
                 Some(flight) if flight.key.borrow() != key => return Lookup::BuildAlone,
-                // Of an older version: of no use to us. Ours takes its place.
+                // A build of an older version does not help. This one takes its place.
                 Some(flight) if flight.version < version => None,
                 Some(flight) => Some(Arc::clone(flight)),
                 None => None,
@@ -82,11 +83,11 @@ impl<K> Shared<K> {
             if let Some(bytes) = flight.wait() {
                 return Lookup::Joined(bytes);
             }
-            // Its builder panicked. Try again; perhaps we are to build now.
+            // Its builder panicked. Try again; perhaps this thread has to build now.
         }
     }
 
-    /// How many answers there are, and what is charged for them in bytes.
+    /// How many answers there are, and their total charge in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         self.shards.iter().map(|shard| lock(shard).answers.size()).fold(
             (0, 0),
@@ -102,8 +103,8 @@ fn shard_index(hash: u64, count: usize) -> usize {
     (hash >> 32) as usize % count
 }
 
-/// The right and the duty to build an answer. Dropped without [`Ticket::publish`], because the
-/// builder panicked, it passes to one of those who wait.
+/// The right and the duty to build an answer. If it is dropped without [`Ticket::publish`], because
+/// the builder panicked, it passes to one of the waiting threads.
 pub(super) struct Ticket<'a, K> {
     shard: &'a Mutex<Shard<K>>,
     hash: u64,
@@ -112,7 +113,7 @@ pub(super) struct Ticket<'a, K> {
 }
 
 impl<K> Ticket<'_, K> {
-    /// Keeps what was built, under the version that was asked for, and hands it to those who wait.
+    /// Stores the result under the requested version, and hands it to the waiting threads.
     pub(super) fn publish<Q>(mut self, bytes: Bytes) -> Bytes
     where
         K: Borrow<Q>,
@@ -128,7 +129,7 @@ impl<K> Ticket<'_, K> {
 impl<K> Drop for Ticket<'_, K> {
     fn drop(&mut self) {
         let mut shard = lock(self.shard);
-        // A build of a later version may have taken the place meanwhile.
+        // A build of a later version may have taken the place in the meantime.
         if shard.flights.get(&self.hash).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             shard.flights.remove(&self.hash);
         }

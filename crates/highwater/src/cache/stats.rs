@@ -1,5 +1,5 @@
-//! What a cache counts. Each thread counts for itself and nobody else writes there; they are added
-//! up when somebody asks.
+//! The cache's counters. Each thread is the only writer of its own; [`Registry::totals`] adds them
+//! up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What a cache has done so far, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Answers that were at hand, or that another thread was building just then.
+    /// Requests answered from the cache, or by a build of another thread.
     pub hits: u64,
     /// Answers that were built: how often `build` was called.
     pub misses: u64,
     /// How many answers are kept, not counting the threads' own copies.
     pub answers: usize,
-    /// What they are charged: their bytes, their keys', and what it takes to hold them.
+    /// The total charge of the answers: their bytes, their keys' bytes, and the overhead of storing
+    /// them.
     pub bytes: usize,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Threads {
     running: Vec<Arc<Counters>>,
-    /// What threads that have ended had counted: hits, misses.
+    /// Hits and misses of threads that have ended.
     ended: (u64, u64),
 }
 
@@ -63,7 +64,7 @@ impl Registry {
         counters
     }
 
-    /// The thread of these counters ends; what it counted stays.
+    /// Called when the thread of these counters ends; its counts stay.
     pub(super) fn retire(&self, counters: &Arc<Counters>) {
         self.locked(|threads| {
             threads.running.retain(|running| !Arc::ptr_eq(running, counters));

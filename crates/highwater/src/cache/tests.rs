@@ -1,5 +1,5 @@
-//! The cache as one piece, under threads and under attack. `tests/cache_model.rs` runs its shared
-//! part in every order there is; `tests/cache_hit.rs` counts what a hit allocates.
+//! The whole cache, with threads and under attack. `tests/cache_model.rs` runs its shared part in
+//! every possible order; `tests/cache_hit.rs` counts the allocations of a hit.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,11 +14,11 @@ fn cache(answers_max: usize, bytes_max: usize) -> Cache<String> {
 }
 
 fn never() -> Bytes {
-    panic!("must have been at hand")
+    panic!("must have been in the cache")
 }
 
-/// A store of one number. `content` is written before `version`, as `Version` demands, and is at
-/// every moment at least `version`.
+/// A store of one number. `content` is written before `version`, as `Version` demands, so at every
+/// moment it is at least `version`.
 #[derive(Default)]
 struct Store {
     content: AtomicU64,
@@ -45,8 +45,8 @@ impl Store {
     }
 }
 
-/// Purpose: an answer of another key, or older than the store was at the request's start, is the one
-/// thing that must never happen. The checker knows nothing of the cache: it reads the number in the
+/// Purpose: the cache must never return the answer of another key, or one older than the store was
+/// at the request's start. The checker knows nothing of the cache: it reads the number in the
 /// answer.
 #[test]
 fn no_answer_is_older_than_its_request() {
@@ -78,7 +78,7 @@ fn no_answer_is_older_than_its_request() {
     assert!(stats.answers <= 64 && stats.bytes <= 1 << 20);
 }
 
-/// Purpose: the race that some caches lose. A slow thread holds a body of version 1 while the store
+/// Purpose: a race that some caches lose. A slow thread holds a body of version 1 while the store
 /// goes on to version 2 and others publish that; then the slow one publishes.
 #[test]
 fn a_slow_builder_does_not_overwrite_what_came_after_it() {
@@ -130,7 +130,7 @@ fn one_builds_and_the_others_wait() {
     assert_eq!((stats.hits, stats.misses), (600, 200), "counts of threads that have ended stay");
 }
 
-/// Purpose: a handler that panics must not leave those who wait for it hanging, nor its key broken.
+/// Purpose: a handler that panics must not leave waiting threads blocked, nor its key broken.
 #[test]
 fn a_build_that_panics_is_taken_over() {
     let cache = cache(8, 1 << 20);
@@ -187,7 +187,7 @@ fn builds_that_cross_do_not_deadlock() {
     }
 }
 
-/// Purpose: the limits are limits, one below, at, and one above; and in bytes as in answers.
+/// Purpose: the limits hold one below, at, and one above; in bytes as in answers.
 #[test]
 fn limits_hold_exactly() {
     let mut table = S3Fifo::<String>::new(10, 1 << 20);
@@ -218,8 +218,8 @@ fn size_after(sizes: &[usize]) -> (usize, usize) {
     table.size()
 }
 
-/// Purpose: someone who asks for ever new keys must neither fill the memory nor push out what
-/// everybody else asks for, whether the number of answers runs out or their bytes do.
+/// Purpose: a client that requests ever new keys must neither fill the memory nor displace the
+/// answers that other clients request, whether the number of answers is exhausted or their bytes.
 #[test]
 fn a_flood_of_keys_displaces_only_itself() {
     for limits in [(100, usize::MAX / 2), (usize::MAX / 2, 100 * 400)] {
@@ -241,9 +241,9 @@ fn a_flood_of_keys_displaces_only_itself() {
     }
 }
 
-/// Purpose: what is popular now must be able to take the place of what was popular once.
+/// Purpose: an answer that is popular now must be able to replace one that was popular before.
 #[test]
-fn what_nobody_asks_for_any_more_goes() {
+fn answers_without_requests_are_displaced() {
     let mut table = S3Fifo::<String>::new(100, 1 << 20);
     for generation in 0..5 {
         let keys = || (0..100).map(move |n| (generation * 1000 + n, format!("{generation}/{n}")));
@@ -260,7 +260,8 @@ fn what_nobody_asks_for_any_more_goes() {
     }
 }
 
-/// Purpose: two keys under one hash, though they hardly occur, must not answer for each other.
+/// Purpose: two keys with the same hash, though that hardly occurs, must not get each other's
+/// answer.
 #[test]
 fn keys_that_share_a_hash_displace_each_other() {
     let mut table = S3Fifo::<String>::new(10, 1 << 20);
@@ -278,7 +279,7 @@ fn keys_that_share_a_hash_displace_each_other() {
 }
 
 /// Purpose: threads' own copies must follow the version like everything else, be limited in number,
-/// and go with their cache.
+/// and end with their cache.
 #[test]
 fn copies_of_a_thread_are_bounded_and_follow_the_version() {
     let cache = cache(1024, 1 << 20);
@@ -313,7 +314,7 @@ fn large_answers_are_not_copied() {
     }
 }
 
-/// Purpose: what a scrape shows must be what happened.
+/// Purpose: a scrape must show what happened.
 #[test]
 fn stats_count_hits_misses_and_size() {
     let cache = cache(8, 1 << 20);
@@ -335,8 +336,8 @@ fn keys_of_other_types() {
     assert_eq!(cache.get_or_build(&7, 1, never), "seven");
 }
 
-/// Purpose: long keys count whatever they are asked for as, so that many of them do not take more memory than
-/// the cache was given.
+/// Purpose: a long key counts with its full length, whatever type it is requested as, so that many
+/// of them do not take more memory than the cache was given.
 #[test]
 fn long_keys_count_as_long() {
     let long = "k".repeat(10_000);

@@ -1,75 +1,24 @@
 //! What has one worker done so far?
 //!
-//! Every worker owns one [`WorkerMetrics`] and is its only writer; a scrape reads them all and adds
-//! up. So counting costs a load, an add and a store, no locked instruction and no line that another
-//! core writes.
+//! Every worker owns one [`WorkerMetrics`] and is its only writer; a scrape reads all of them and
+//! adds up. So a count costs a load, an add and a store, without a locked instruction or a cache
+//! line that another core writes.
 //!
-//! Never here: rates, ratios and text (`sampler.rs`, `exposition.rs`); anything that allocates or
-//! waits after construction.
+//! It never computes rates, ratios or text (`sampler.rs` and `exposition.rs` do), and never
+//! allocates or waits after construction.
 //!
 //! Invariants: one writer per `WorkerMetrics` (a second one would lose counts, nothing worse);
-//! counters only grow; no two workers' counters share a pair of cache lines.
+//! counters only grow; the counters of two workers never share a pair of cache lines.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 
 use highwater_core::driver::AcceptError;
-use highwater_core::http1::Reject;
+use highwater_core::http::Reject;
 
 use super::queue_delay::QueueDelay;
-use super::reasons::{Rejection, Timeout};
-
-/// A number that one thread writes and every thread may read.
-#[derive(Debug, Default)]
-pub struct Tally(AtomicU64);
-
-impl Tally {
-    /// Adds without a locked instruction, which is right because nobody else writes.
-    #[inline]
-    pub fn add(&self, amount: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
-    }
-
-    /// Replaces the number.
-    #[inline]
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Relaxed);
-    }
-
-    /// The number, as its writer last left it.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// Upper bounds of the duration histogram's buckets in nanoseconds; the last bucket has none.
-///
-/// From 50 µs, about ten times what a plain request takes, to 10 s, the longest default deadline of
-/// a request's head. Two of the bounds, 50 ms and 200 ms, are the figures that the overload tests
-/// are held to, so that they can be read off exactly. Thirteen, so that an endpoint's counters fill
-/// one pair of cache lines.
-pub const DURATION_BOUNDS: [u64; 13] = [
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    200_000_000,
-    1_000_000_000,
-    10_000_000_000,
-];
-
-/// The bucket that `nanos` falls into: the first whose bound is not below it.
-#[inline]
-pub(super) fn bucket(nanos: u64) -> usize {
-    DURATION_BOUNDS.iter().map(|&bound| usize::from(nanos > bound)).sum()
-}
+use super::reasons::{Rejection, Row, Timeout};
+use super::tally::{DURATION_BOUNDS, Tally, bucket};
 
 /// One endpoint's counters: a pair of cache lines, which the processor fetches together.
 #[derive(Debug, Default)]
@@ -83,38 +32,38 @@ pub(super) struct Endpoint {
 
 const _: () = assert!(size_of::<Endpoint>() == 128);
 
-/// Status codes counted one by one; what a handler makes up beyond them is counted together.
+/// Status codes with a counter of their own; handlers may use others, which are counted together.
 pub(super) const STATUS_MIN: u16 = 100;
 pub(super) const STATUS_MAX: u16 = 599;
 const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
 
-/// What a worker knows of its queue, as of its last turn.
+/// The state of a worker's queue at its last turn.
 #[derive(Debug, Default)]
 pub(crate) struct QueueState {
     /// Requests that wait for their turn.
     pub(crate) waiting: Tally,
     /// 1 while the queue stands, else 0.
     pub(crate) stands: Tally,
-    /// What a request costs the worker lately; 0 if that is not known.
+    /// The recent cost of a request; 0 if it is not known.
     pub(crate) cost_nanos: Tally,
-    /// Time so far in which nothing waited.
+    /// Total time with an empty queue.
     pub(crate) empty_nanos: Tally,
 }
 
-/// One worker's counters. Written by that worker alone, read by anybody.
+/// One worker's counters. Only that worker writes them; any thread may read.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct WorkerMetrics {
-    /// Bytes received, as they came over the wire.
+pub(crate) struct WorkerMetrics {
+    /// Bytes received, as they came over the network.
     pub bytes_read: Tally,
-    /// Bytes handed to the kernel, as they go over the wire.
+    /// Bytes handed to the kernel, as they go over the network.
     pub bytes_written: Tally,
     /// Connections accepted so far.
     pub connections: Tally,
     /// Connections open now.
     pub connections_active: Tally,
-    /// Requests answered within their deadline and with no failure of ours: 2xx to 4xx, refusals
-    /// not among them.
+    /// Requests answered within their deadline and without a failure of the server: 2xx to 4xx,
+    /// without refusals.
     pub good: Tally,
     /// Time from readiness to answer, summed over requests that were not refused, in nanoseconds.
     pub latency_nanos: Tally,
@@ -122,11 +71,11 @@ pub struct WorkerMetrics {
     pub queue_delay: QueueDelay,
     /// Connections with work now: they want the worker's time, or an answer that is being made.
     pub(crate) in_flight: Tally,
-    /// Those of them that count as load, whatever that is to the limiter.
+    /// Those of them that count as load for the limiter.
     pub(crate) load: Tally,
-    /// The most of those at once since [`WorkerMetrics::take_load_max`].
+    /// The largest load since [`WorkerMetrics::take_load_max`].
     load_max: AtomicU32,
-    /// What the worker knows of its queue.
+    /// The state of the worker's queue.
     pub(crate) queue: QueueState,
     pub(super) turns: Tally,
     pub(super) events: Tally,
@@ -134,16 +83,13 @@ pub struct WorkerMetrics {
     /// Kernel id of the worker's thread; 0 before it is known.
     thread: AtomicU32,
     pub(super) timeouts: [Tally; Timeout::ALL.len()],
-    pub(super) rejections: [Tally; Rejection::LABELS.len()],
+    pub(super) rejections: [Tally; Row::ALL.len()],
     statuses: Box<[Tally]>,
     /// One per route, then the one for requests that matched none.
     endpoints: Box<[Endpoint]>,
 }
 
 impl WorkerMetrics {
-    /// The endpoint of a request that no route matched.
-    pub const UNMATCHED: u16 = u16::MAX;
-
     pub(crate) fn new(routes: usize) -> Self {
         WorkerMetrics {
             bytes_read: Tally::default(),
@@ -168,11 +114,12 @@ impl WorkerMetrics {
         }
     }
 
-    /// Says which thread this worker runs on: the one that calls. Once, before its first turn.
+    /// Stores the calling thread as the one that this worker runs on. Call it once, before its
+    /// first turn.
     ///
     /// It lets the sampler ask the kernel for the thread's CPU time. Most of what a worker does
     /// happens in the kernel while it polls, and does not show in [`WorkerMetrics::turn`].
-    pub fn runs_here(&self) {
+    pub(crate) fn runs_here(&self) {
         if let Some(id) = super::process::thread_id() {
             self.thread.store(id, Relaxed);
         }
@@ -182,57 +129,65 @@ impl WorkerMetrics {
         Some(self.thread.load(Relaxed)).filter(|&id| id != 0)
     }
 
-    /// Counts an answer to a request: `endpoint` as in the names given to the registry, anything
-    /// beyond them (as [`WorkerMetrics::UNMATCHED`]) for what matched no route or was refused before
-    /// it could.
+    /// Counts an answer to a request. `endpoint` is an index of the names given to the registry;
+    /// any other value (as `u16::MAX`) is for a request that matched no route or
+    /// was refused before routing.
     #[inline]
-    pub fn request(&self, endpoint: u16, status: u16) {
+    pub(crate) fn request(&self, endpoint: u16, status: u16) {
         self.endpoint(endpoint).requests.add(1);
-        let slot = match status {
-            STATUS_MIN..=STATUS_MAX => usize::from(status - STATUS_MIN),
-            _ => STATUS_SLOTS,
-        };
-        self.statuses[slot].add(1);
+        self.status(status).add(1);
     }
 
-    /// Records that requests to `endpoints`, one entry per request, each took `nanos` from their
-    /// reception to their answer's hand-over to the kernel. Called once per turn: what a turn
-    /// answers it hands over together.
+    /// Counts requests that came and were answered in one turn, each with its endpoint and status; each took
+    /// `nanos` from its reception until its answer was handed to the kernel. Called once per turn, because all
+    /// answers of a turn are handed over together.
     #[inline]
-    pub fn durations(&self, endpoints: &[u16], nanos: u64) {
+    pub(crate) fn answered(&self, requests: &[(u16, u16)], nanos: u64) {
         let bucket = bucket(nanos);
-        for run in endpoints.chunk_by(|a, b| a == b) {
-            let count = run.len() as u64;
-            let endpoint = self.endpoint(run[0]);
+        for run in requests.chunk_by(|a, b| a == b) {
+            let (count, (endpoint, status)) = (run.len() as u64, run[0]);
+            self.status(status).add(count);
+            let endpoint = self.endpoint(endpoint);
+            endpoint.requests.add(count);
             endpoint.buckets[bucket].add(count);
             endpoint.nanos.add(count.saturating_mul(nanos));
         }
     }
 
+    fn status(&self, status: u16) -> &Tally {
+        let slot = match status {
+            STATUS_MIN..=STATUS_MAX => usize::from(status - STATUS_MIN),
+            _ => STATUS_SLOTS,
+        };
+        &self.statuses[slot]
+    }
+
     /// Records the duration of one request that was answered in a later turn than it came in.
     #[inline]
-    pub fn duration(&self, endpoint: u16, nanos: u64) {
-        self.durations(&[endpoint], nanos);
+    pub(crate) fn duration(&self, endpoint: u16, nanos: u64) {
+        let endpoint = self.endpoint(endpoint);
+        endpoint.buckets[bucket(nanos)].add(1);
+        endpoint.nanos.add(nanos);
     }
 
     /// Counts a request refused by the protocol engine. Its answer counts as a request as well.
     #[inline]
-    pub fn reject(&self, reject: Reject) {
+    pub(crate) fn reject(&self, reject: Reject) {
         self.rejected(Rejection::Request(reject));
     }
 
     /// Counts a failure that made accepting pause.
-    pub fn accept_failed(&self, error: AcceptError) {
+    pub(crate) fn accept_failed(&self, error: AcceptError) {
         self.rejected(Rejection::from(error));
     }
 
-    /// Counts something refused.
+    /// Counts a refusal.
     #[inline]
-    pub fn rejected(&self, rejection: Rejection) {
+    pub(crate) fn rejected(&self, rejection: Rejection) {
         self.rejections[rejection.index()].add(1);
     }
 
-    /// Says how many connections count as load.
+    /// Sets how many connections count as load.
     #[inline]
     pub(crate) fn set_load(&self, count: u32) {
         self.load.set(u64::from(count));
@@ -241,47 +196,47 @@ impl WorkerMetrics {
         }
     }
 
-    /// The most load at once since this was last asked. For one asker; a peak that falls into the very
-    /// moment of asking may be reported twice, or as what there is now.
+    /// The largest load since the last call. For one caller; a peak at the very moment of the call
+    /// may be reported twice, or as the present load.
     pub(crate) fn take_load_max(&self) -> u32 {
         let now = u32::try_from(self.load.get()).unwrap_or(u32::MAX);
         self.load_max.swap(now, Relaxed).max(now)
     }
 
-    /// Work turned away so far because there was more than the workers can do.
+    /// Work refused so far because there was more than the workers can do.
     pub(crate) fn refused_for_load(&self) -> u64 {
         let for_load = Rejection::SHED.iter().filter(|rejection| rejection.is_for_load());
         for_load.map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
-    /// Work turned away so far for there being too much of it.
+    /// Work refused so far by load shedding.
     pub(crate) fn shed(&self) -> u64 {
         Rejection::SHED.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
-    /// Of those refused for load, the ones that had been waiting in the queue.
+    /// Of the refusals because of load, those of requests that had waited in the queue.
     pub(crate) fn dropped(&self) -> u64 {
         let queue = [Rejection::QueueDelay, Rejection::RequestPriority];
         queue.iter().map(|rejection| self.rejections[rejection.index()].get()).sum()
     }
 
-    /// Requests answered so far that were not turned away.
+    /// Requests answered so far, without refusals.
     pub(crate) fn completed(&self) -> u64 {
-        // Nobody was there to be answered.
+        // Their clients had gone, so they got no answer.
         let unanswered = self.rejections[Rejection::QueueHungUp.index()].get();
         (self.requests() + unanswered).saturating_sub(self.shed())
     }
 
-    /// Counts a connection that was ended, or a request that was refused, for being slow.
+    /// Counts a connection that was ended, or a request that was refused, because it was slow.
     #[inline]
-    pub fn timeout(&self, timeout: Timeout) {
+    pub(crate) fn timeout(&self, timeout: Timeout) {
         self.timeouts[timeout as usize].add(1);
     }
 
     /// Counts a turn of the loop: how long it kept the worker from waiting for further events, in
     /// wall time, and how many events it handled.
     #[inline]
-    pub fn turn(&self, busy: Duration, events: u32) {
+    pub(crate) fn turn(&self, busy: Duration, events: u32) {
         self.turns.add(1);
         self.events.add(u64::from(events));
         self.busy_nanos.add(nanos(busy));
@@ -293,7 +248,7 @@ impl WorkerMetrics {
         &self.endpoints[usize::from(endpoint).min(unmatched)]
     }
 
-    /// Every endpoint; the last counts what matched no route.
+    /// All endpoints; the last one counts requests without a route.
     pub(super) fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
@@ -309,6 +264,7 @@ impl WorkerMetrics {
     }
 
     /// Durations recorded so far, over all endpoints.
+    #[cfg(feature = "sim")]
     pub(crate) fn durations_counted(&self) -> u64 {
         let buckets = self.endpoints.iter().flat_map(|endpoint| &endpoint.buckets);
         buckets.map(Tally::get).sum()
@@ -325,18 +281,6 @@ fn nanos(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Purpose: a bucket's bound belongs to the bucket, as Prometheus defines `le`.
-    #[test]
-    fn bounds_are_inclusive() {
-        assert_eq!(bucket(0), 0);
-        for (index, &bound) in DURATION_BOUNDS.iter().enumerate() {
-            assert_eq!(bucket(bound - 1), index);
-            assert_eq!(bucket(bound), index);
-            assert_eq!(bucket(bound + 1), index + 1);
-        }
-        assert_eq!(bucket(u64::MAX), DURATION_BOUNDS.len());
-    }
-
     /// Purpose: workers must not slow each other down by writing to the same cache lines.
     #[test]
     fn workers_share_no_line() {
@@ -345,7 +289,7 @@ mod tests {
         assert_eq!(align_of::<Endpoint>(), 128);
     }
 
-    /// Purpose: the table of labels and the protocol engine must call a refusal the same.
+    /// Purpose: the table of labels and the protocol engine must use the same name for a refusal.
     #[test]
     fn rejections_are_labelled_as_the_engine_names_them() {
         let all = [
@@ -361,12 +305,11 @@ mod tests {
             Reject::VersionUnsupported,
         ];
         for reject in all {
-            assert_eq!(Rejection::Request(reject).layer(), "request");
-            assert_eq!(Rejection::Request(reject).reason(), reject.code());
+            assert_eq!(Rejection::Request(reject).row().labels(), ("request", reject.code()));
         }
-        assert_eq!(Rejection::AcceptDescriptors.layer(), "accept");
-        assert_eq!(Rejection::AcceptConnectionsMax.reason(), "connections_max");
-        let shed = Rejection::SHED.map(|rejection| (rejection.layer(), rejection.reason()));
+        let accept = Rejection::AcceptConnectionsMax.row().labels();
+        assert_eq!(accept, ("accept", "connections_max"));
+        let shed = Rejection::SHED.map(|rejection| rejection.row().labels());
         let expected = [
             ("queue", "delay"),
             ("queue", "deadline"),
@@ -378,13 +321,14 @@ mod tests {
         assert_eq!(shed, expected);
     }
 
-    /// Purpose: a request without a route, or with a status no RFC knows, is counted and not lost.
+    /// Purpose: a request without a route, or with a status that no RFC defines, is counted and not
+    /// lost.
     #[test]
     fn strays_have_a_place() {
         let worker = WorkerMetrics::new(2);
         worker.request(1, 200);
         worker.request(2, 404);
-        worker.request(WorkerMetrics::UNMATCHED, 99);
+        worker.request(u16::MAX, 99);
         worker.request(0, 600);
         worker.request(0, 599);
         let requests: Vec<u64> = worker.endpoints().iter().map(|e| e.requests.get()).collect();
@@ -398,10 +342,13 @@ mod tests {
 
     /// Purpose: a turn's requests are counted one by one, whatever the order of their endpoints.
     #[test]
-    fn durations_of_a_turn_are_counted_per_request() {
+    fn requests_of_a_turn_are_counted_one_by_one() {
         let worker = WorkerMetrics::new(2);
-        worker.durations(&[0, 0, 1, 0, WorkerMetrics::UNMATCHED], 60_000);
-        worker.durations(&[], 60_000);
+        let unmatched = u16::MAX;
+        worker.answered(&[(0, 200), (0, 200), (1, 200), (0, 204), (unmatched, 404)], 60_000);
+        worker.answered(&[], 60_000);
+        let statuses = [200, 204, 404].map(|status| worker.status(status).get());
+        assert_eq!((worker.requests(), statuses), (5, [3, 1, 1]));
         worker.duration(1, 20_000_000_000);
         let [first, second, unmatched] = worker.endpoints() else {
             panic!("two routes and a rest")
@@ -412,10 +359,10 @@ mod tests {
         assert_eq!(unmatched.buckets[1].get(), 1);
     }
 
-    /// Purpose: what is turned away is not counted as served, and a client that hung up was never
-    /// answered, so it must not be subtracted from the answers.
+    /// Purpose: refusals are not counted as served, and a client that hung up was never answered,
+    /// so it must not be subtracted from the answers.
     #[test]
-    fn completed_is_what_was_not_turned_away() {
+    fn completed_excludes_refusals() {
         let worker = WorkerMetrics::new(1);
         for _ in 0..5 {
             worker.request(0, 200);
@@ -426,7 +373,7 @@ mod tests {
         assert_eq!((worker.completed(), worker.shed()), (5, 2));
     }
 
-    /// Purpose: the least delay is that since the last question, whatever there was before.
+    /// Purpose: the smallest delay is that since the last question, whatever there was before.
     #[test]
     fn the_least_delay_is_forgotten_once_told() {
         let delay = QueueDelay::default();

@@ -1,7 +1,18 @@
-//! How is a metric written down?
+//! Writes metrics in the Prometheus text format.
 //!
-//! The Prometheus text format, version 0.0.4: a `HELP` and a `TYPE` line once per family, then its
-//! samples. This module knows the format and no metric.
+//! Version 0.0.4: a `HELP` and a `TYPE` line once per family, then its samples. This module knows
+//! the format but no metrics.
+//!
+//! ```
+//! use highwater::metrics::exposition::{Kind, Page};
+//!
+//! let mut page = Page::default();
+//! page.single("jobs_waiting", "Jobs that wait.", Kind::Gauge, 3_u32);
+//! assert_eq!(
+//!     page.into_text(),
+//!     "# HELP jobs_waiting Jobs that wait.\n# TYPE jobs_waiting gauge\njobs_waiting 3\n"
+//! );
+//! ```
 //!
 //! Invariants: label values and help texts are escaped, so that no content can forge a line; the
 //! order is that of the calls, so that equal numbers give equal bytes.
@@ -13,12 +24,15 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What kind of family it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// Only grows; its name ends in `_total`.
     Counter,
+    /// Goes up and down.
     Gauge,
+    /// Counts by bucket.
     Histogram,
-    /// A counter by meaning whose established name lacks `_total`, which the convention demands of
-    /// a declared counter (and `promtool` checks).
+    /// A counter whose established name lacks `_total`. The convention demands `_total` of a
+    /// declared counter (and `promtool` checks it).
     Untyped,
 }
 
@@ -40,14 +54,28 @@ impl Kind {
 
 /// A sample's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub enum Number {
+    /// Written without a point.
     Integer(u64),
+    /// Written as short as it can be told from others; `NaN` and `+Inf` as the format has them.
     Float(f64),
 }
 
 impl From<u64> for Number {
     fn from(value: u64) -> Self {
         Number::Integer(value)
+    }
+}
+
+impl From<u32> for Number {
+    fn from(value: u32) -> Self {
+        Number::Integer(value.into())
+    }
+}
+
+impl From<bool> for Number {
+    fn from(value: bool) -> Self {
+        Number::Integer(value.into())
     }
 }
 
@@ -69,15 +97,15 @@ impl fmt::Display for Number {
     }
 }
 
-/// A page of metrics, as it is written.
+/// A page of metrics being written.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// Begins a family; its samples follow.
-    pub(super) fn family<'a>(&'a mut self, name: &'a str, help: &str, kind: Kind) -> Family<'a> {
+    /// Begins a family; its samples follow. Names are written as they are, so they are literals, or checked.
+    pub fn family<'a>(&'a mut self, name: &'a str, help: &str, kind: Kind) -> Family<'a> {
         self.text.push_str("# HELP ");
         self.text.push_str(name);
         self.text.push(' ');
@@ -91,32 +119,32 @@ impl Page {
     }
 
     /// A family with one sample and no labels.
-    pub(super) fn single(&mut self, name: &str, help: &str, kind: Kind, value: impl Into<Number>) {
+    pub fn single(&mut self, name: &str, help: &str, kind: Kind, value: impl Into<Number>) {
         self.family(name, help, kind).sample(&[], value);
     }
 
-    /// All of it.
-    pub(super) fn into_text(self) -> String {
+    /// The whole page.
+    pub fn into_text(self) -> String {
         self.text
     }
 }
 
 /// A family whose samples are being written.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
+pub struct Family<'a> {
     page: &'a mut Page,
     name: &'a str,
 }
 
 impl Family<'_> {
     /// Writes a sample.
-    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Number>) {
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Number>) {
         self.line("", labels, None, value.into());
     }
 
     /// Writes a histogram. `buckets` are `(upper bound, count in this bucket alone)`; the last
     /// bound is infinite. `sum` is the sum of everything observed.
-    pub(super) fn histogram(
+    pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
         buckets: impl Iterator<Item = (f64, u64)>,
@@ -169,7 +197,7 @@ fn escape(text: &mut String, value: &str, quoted: bool) {
     }
 }
 
-/// Whether `name` may name a metric. The format would also take colons, but those are for recording
+/// Whether `name` may name a metric. The format also allows colons, but those are for recording
 /// rules.
 pub(super) fn is_metric_name(name: &str) -> bool {
     is_label_name(name)
@@ -190,8 +218,8 @@ mod tests {
     fn families_look_as_documented() {
         let mut page = Page::default();
         let mut family = page.family("a_total", "One\nline, with \\ and \".", Kind::Counter);
-        family.sample(&[("path", "C:\\DIR\n\"x\""), ("m", "")], 3);
-        family.sample(&[], 4);
+        family.sample(&[("path", "C:\\DIR\n\"x\""), ("m", "")], 3_u64);
+        family.sample(&[], 4_u64);
         page.single("b", "B.", Kind::Gauge, f64::NEG_INFINITY);
         page.single("c", "C.", Kind::of_counter("c"), f64::NAN);
         assert_eq!(
@@ -222,7 +250,7 @@ mod tests {
         );
     }
 
-    /// Purpose: names that would break the page are not taken.
+    /// Purpose: names that would break the page are refused.
     #[test]
     fn names_are_words() {
         assert!(is_metric_name("http_cache_hits") && is_metric_name("_x1"));

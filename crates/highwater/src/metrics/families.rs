@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use highwater_core::time::Instant;
 
-use super::counters::{Endpoint, STATUS_MIN, Tally, WorkerMetrics};
+use super::counters::{Endpoint, STATUS_MIN, WorkerMetrics};
 use super::exposition::{Kind, Page};
 use super::process::Process;
-use super::{DURATION_BOUNDS, Inner, Rates, Rejection, Scaling, Server, Timeout};
+use super::reasons::Row;
+use super::tally::Tally;
+use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
 pub(super) const NAMES: [&str; 41] = [
@@ -93,7 +95,7 @@ impl Server {
         self.workers.iter().map(|worker| counter(worker).get()).sum()
     }
 
-    /// A number over all workers and all endpoints of one name.
+    /// A sum over all workers and all endpoints with one name.
     fn sum_endpoints(&self, indices: &[usize], counter: impl Fn(&Endpoint) -> &Tally) -> u64 {
         let counter = &counter;
         let of_worker = |worker: &Arc<WorkerMetrics>| -> u64 {
@@ -116,7 +118,7 @@ fn requests(page: &mut Page, server: &Server, rates: &Rates) {
     let help = "Requests answered per second over the last second.";
     page.single("http_requests_per_second", help, Kind::Gauge, rates.requests_per_second);
     durations(page, server);
-    let help = "Requests answered within their deadline and without a failure of ours: 2xx to 4xx, \
+    let help = "Requests answered within their deadline and without a failure of the server: 2xx to 4xx, \
                 refusals not among them.";
     let good = server.sum(|worker| &worker.good);
     page.single("http_goodput_total", help, Kind::Counter, good);
@@ -161,10 +163,11 @@ fn bounds() -> impl Iterator<Item = f64> {
 }
 
 fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
-    let help = "What was refused or put off, by the layer that did and why.";
+    let help = "Work that was refused or delayed, by layer and reason.";
     let mut family = page.family("http_rejections_total", help, Kind::Counter);
-    for (index, (layer, reason)) in Rejection::LABELS.into_iter().enumerate() {
-        let count = server.sum(|worker| &worker.rejections[index]);
+    for row in Row::ALL {
+        let (layer, reason) = row.labels();
+        let count = server.sum(|worker| &worker.rejections[row as usize]);
         family.sample(&[("layer", layer), ("reason", reason)], count);
     }
     for (layer, reason, count) in [
@@ -174,7 +177,8 @@ fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
     ] {
         family.sample(&[("layer", layer), ("reason", reason)], count);
     }
-    let help = "Connections ended and requests refused for being slow, by what was awaited.";
+    let help =
+        "Connections ended and requests refused because they were slow, by what was awaited.";
     let mut family = page.family("http_timeouts_total", help, Kind::Counter);
     for timeout in Timeout::ALL {
         let count = server.sum(|worker| &worker.timeouts[timeout as usize]);
@@ -183,7 +187,7 @@ fn refusals(page: &mut Page, server: &Server, scaling: &Scaling) {
 }
 
 fn panics(page: &mut Page, metrics: &Inner) {
-    let help = "Panics that were caught in handlers and whatever else an application consists of.";
+    let help = "Panics caught in handlers and all other code of the application.";
     let count = metrics.panics.get().map_or(0, |panics| panics.load(Relaxed));
     page.single("http_handler_panics_total", help, Kind::Counter, count);
 }
@@ -202,7 +206,7 @@ fn connections(page: &mut Page, server: &Server) {
     page.single("http_connections_in_flight", help, Kind::Gauge, in_flight);
 }
 
-/// Everything that was turned away for there being too much of it, by whatever layer.
+/// All refusals because of load, by any layer.
 pub(super) fn total_rejections(server: &Server, scaling: &Scaling) -> u64 {
     let by_workers: u64 = server.workers.iter().map(|worker| worker.shed()).sum();
     by_workers + scaling.refused_connections()
@@ -214,28 +218,29 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let help =
         "Connections that may want the workers' time at once; 1048576 while no queue stands.";
     gauge("http_scaling_connection_limit", help, scaling.limit.into());
-    let help = "How many more of them the limit leaves room for.";
+    let help = "How many more connections the limit leaves room for.";
     gauge("http_scaling_connection_headroom", help, signals.headroom.into());
-    let help = "The part of the workers' time, or of the limit's places, that is used, 0 to 1.";
+    let help = "Used part of the workers' time, or of the limit's places if that is more, 0 to 1.";
     gauge("http_scaling_saturation_ratio", help, signals.saturation_ratio);
     let help = "Work offered over work that can be done, counting every attempt; not capped at 1.";
     gauge("http_scaling_demand_ratio", help, signals.demand_ratio);
-    let help = "The demand ratio if whoever is refused tries three times.";
+    let help = "The demand ratio if every refused client tries three times.";
     gauge("http_scaling_demand_ratio_min", help, signals.demand_ratio_min);
-    let help = "1 from when more was asked than can be done until it has been calm for a minute.";
+    let help = "1 from when demand exceeded capacity until it has been calm for a minute.";
     gauge("http_scaling_needs_scaleout", help, f64::from(u8::from(signals.needs_scaleout)));
-    let help = "Connections and requests turned away per second over the last second.";
+    let help = "Connections and requests refused per second over the last second.";
     gauge("http_scaling_rejection_rate", help, signals.rejection_rate);
-    let help = "Connections and requests turned away for there being too many.";
+    let help = "Connections and requests refused because of load.";
     let name = "http_scaling_total_rejections";
     page.single(name, help, Kind::Untyped, total_rejections(server, scaling));
-    let help = "CPU time spent on turning connections and requests away: estimated, by what each way costs.";
+    let help = "CPU time spent on refusing connections and requests: estimated from counts and a cost per kind, \
+                which was measured on another machine.";
     let name = "http_shed_cpu_seconds_total";
     page.single(name, help, Kind::Counter, scaling.shed_cpu_seconds);
 }
 
 fn workers(page: &mut Page, server: &Server, rates: &Rates) {
-    let help = "Share of the last second that a worker could not wait for events, 0 to 1.";
+    let help = "Share of the last second in which a worker was busy, 0 to 1.";
     let mut family = page.family("highwater_worker_busy_ratio", help, Kind::Gauge);
     for (index, &ratio) in rates.busy_ratios.iter().enumerate() {
         family.sample(&[("worker", &index.to_string())], ratio);
@@ -247,7 +252,7 @@ fn workers(page: &mut Page, server: &Server, rates: &Rates) {
         }
     };
     by_worker("highwater_worker_turns_total", "Turns of a worker's loop.", |worker| &worker.turns);
-    let help = "Events that a worker handled; by turns, how much each system call achieves.";
+    let help = "Events that a worker handled; divided by turns, the events per system call.";
     by_worker("highwater_worker_events_total", help, |worker| &worker.events);
 }
 
@@ -258,20 +263,20 @@ fn build(page: &mut Page, metrics: &Inner) {
         ("arch", std::env::consts::ARCH),
         ("profile", profile),
     ];
-    let help = "Which Highwater this is; always 1.";
+    let help = "The version of Highwater; always 1.";
     page.family("highwater_build_info", help, Kind::Gauge).sample(&labels, 1_u64);
     if let Some(transport) = metrics.transport.get() {
         let labels =
             [("transport", transport.name.as_str()), ("reason", transport.reason.as_str())];
-        let help = "How bytes are moved, and why that way; always 1.";
+        let help = "How bytes are moved, and why; always 1.";
         page.family("highwater_transport_info", help, Kind::Gauge).sample(&labels, 1_u64);
     }
     if let Some(gate) = metrics.gate.get() {
         let labels = [("mechanism", gate.mechanism.as_str()), ("reason", gate.reason.as_str())];
-        let help = "What keeps excess work out, and why that; always 1.";
+        let help = "The mechanism that refuses excess work, and why; always 1.";
         page.family("highwater_gate_info", help, Kind::Gauge).sample(&labels, 1_u64);
         let labels = [("limiter", gate.limiter.as_str())];
-        let help = "What finds how many connections may have work; always 1.";
+        let help = "The algorithm that finds the connection limit; always 1.";
         page.family("highwater_limiter_info", help, Kind::Gauge).sample(&labels, 1_u64);
     }
 }

@@ -1,21 +1,22 @@
-//! What is my server doing, and how fast?
+//! What is the server doing, and how fast?
 //!
 //! Workers count (`counters.rs`, `queue_delay.rs`, by the names of `reasons.rs`), a sampler turns
-//! counts into rates (`sampler.rs`), the application adds its own (`registry.rs`), and a scrape of the
-//! metrics port writes all of it down (`families.rs`, `scaling.rs`, `process.rs`, in the format of
-//! `exposition.rs`). `port.rs` serves it, together with what `readiness.rs` decides.
+//! counts into rates (`sampler.rs`), the application adds its own metrics (`registry.rs`), and a
+//! scrape of the metrics port writes all of them (`families.rs`, `scaling.rs`, `process.rs`, in the
+//! format of `exposition.rs`). `port.rs` serves the page, together with the verdict of
+//! `readiness.rs`.
 //!
 //! ```text
 //!  worker 0 ─▶ WorkerMetrics ─┐
 //!  worker 1 ─▶ WorkerMetrics ─┼─ summed by ─▶ GET /metrics ◀── registry ◀── Metrics::counter, …
-//!      …                      └─ looked at 4 × a second by the sampler ─▶ rates ─┘
+//!      …                      └─ read 4 × a second by the sampler ─▶ rates ──────┘
 //! ```
 //!
-//! Invariants: a scrape waits for no worker and no worker for a scrape; the hot path takes no lock
-//! and executes no locked instruction; every family that is written is really fed.
+//! Invariants: a scrape waits for no worker, and no worker for a scrape; the hot path takes no lock
+//! and executes no locked instruction; every family on the page has real data.
 
 mod counters;
-mod exposition;
+pub mod exposition;
 mod families;
 mod process;
 mod queue_delay;
@@ -24,6 +25,7 @@ mod reasons;
 mod registry;
 mod sampler;
 mod scaling;
+mod tally;
 mod totals;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,14 +38,13 @@ use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
-pub use self::counters::{DURATION_BOUNDS, Tally, WorkerMetrics};
-pub use self::exposition::CONTENT_TYPE;
-pub use self::queue_delay::QueueDelay;
+pub(crate) use self::counters::WorkerMetrics;
 pub use self::readiness::Readiness;
-pub use self::reasons::{Rejection, Timeout};
+pub(crate) use self::reasons::{Rejection, Timeout};
 pub use self::registry::{Counter, MetricError};
 pub(crate) use self::scaling::Scaling;
 pub use self::scaling::Signals;
+pub(crate) use self::tally::DURATION_BOUNDS;
 pub(crate) use self::totals::Totals;
 
 /// All metrics of one server and its application. Cheap to clone.
@@ -76,12 +77,12 @@ struct Inner {
     sampled: Mutex<Sampled>,
 }
 
-/// What is known once a server begins.
+/// The data of a server that has begun.
 #[derive(Debug)]
 struct Server {
     since: Instant,
     workers: Box<[Arc<WorkerMetrics>]>,
-    /// Names of endpoints, each with the indices that go by it.
+    /// Names of endpoints, each with the indices of its endpoints.
     endpoints: Vec<(String, Vec<usize>)>,
 }
 
@@ -91,7 +92,7 @@ struct Transport {
     reason: String,
 }
 
-/// Who keeps excess work out.
+/// The mechanism that refuses excess work.
 #[derive(Debug)]
 struct Gate {
     mechanism: String,
@@ -99,7 +100,7 @@ struct Gate {
     limiter: String,
 }
 
-/// Asked with every scrape.
+/// Called with every scrape.
 struct Admission(Box<dyn Fn() -> Scaling + Send + Sync>);
 
 impl fmt::Debug for Admission {
@@ -120,11 +121,11 @@ impl Default for Metrics {
     }
 }
 
-/// The name under which requests are counted that no route matched.
+/// The name under which requests without a matching route are counted.
 const UNMATCHED: &str = "not_found";
 
 impl Metrics {
-    /// A registry that no server counts in yet.
+    /// A registry that no server uses yet.
     pub fn new() -> Self {
         Metrics(Arc::new(Inner {
             origin: time::Instant::now(),
@@ -198,7 +199,7 @@ impl Metrics {
     ///
     /// # Panics
     /// If a server has begun already: one registry describes one server.
-    pub fn begin(&self, endpoints: &[&str], workers: usize) {
+    pub(crate) fn begin(&self, endpoints: &[&str], workers: usize) {
         let worker = || Arc::new(WorkerMetrics::new(endpoints.len()));
         let server = Server {
             since: self.now(),
@@ -209,7 +210,7 @@ impl Metrics {
         self.sample(self.now());
     }
 
-    /// Whether a server counts in it, or tried to.
+    /// Whether a server uses it, or tried to.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.server.get().is_some()
     }
@@ -218,13 +219,13 @@ impl Metrics {
     ///
     /// # Panics
     /// If no server has begun, or it has fewer workers.
-    pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
+    pub(crate) fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
         let server = self.0.server.get().expect("Metrics::begin comes before the workers");
         Arc::clone(&server.workers[index])
     }
 
-    /// Says how bytes are moved, and why that way. The first word counts.
-    pub fn transport(&self, name: &str, reason: &str) {
+    /// Stores how bytes are moved, and why. Only the first call counts.
+    pub(crate) fn transport(&self, name: &str, reason: &str) {
         let transport = Transport { name: name.to_owned(), reason: reason.to_owned() };
         let _ = self.0.transport.set(transport);
     }
@@ -234,7 +235,8 @@ impl Metrics {
         self.0.worker_failures.fetch_add(1, Relaxed);
     }
 
-    /// Says what keeps excess work out and why that, and what finds the limit. The first word counts.
+    /// Stores the mechanism that refuses excess work, why it was chosen, and the limiter's name.
+    /// Only the first call counts.
     pub(crate) fn gate(&self, mechanism: &str, reason: &str, limiter: &str) {
         let _ = self.0.gate.set(Gate {
             mechanism: mechanism.to_owned(),
@@ -243,23 +245,24 @@ impl Metrics {
         });
     }
 
-    /// Names who knows about admission: `read` is called with every scrape and must not wait. The
-    /// first word counts.
+    /// Registers the source of the admission figures: `read` is called with every scrape and must
+    /// not wait. Only the first call counts.
     pub(crate) fn admission(&self, read: impl Fn() -> Scaling + Send + Sync + 'static) {
         let _ = self.0.admission.set(Admission(Box::new(read)));
     }
 
-    /// Says where the panics of handlers are counted. The first word counts.
+    /// Registers the counter of handler panics. Only the first call counts.
     pub(crate) fn panics(&self, count: Arc<AtomicU64>) {
         let _ = self.0.panics.set(count);
     }
 
-    /// Names where the memory is counted that bodies of requests take up. The first word counts.
+    /// Registers the counter of the memory that request bodies take. Only the first call counts.
     pub(crate) fn body_memory(&self, held: Arc<AtomicU64>) {
         let _ = self.0.body_memory.set(held);
     }
 
-    /// What `GET /scaling` answers: a flat JSON object of numbers; `None` while no server admits.
+    /// The answer to `GET /scaling`: a flat JSON object of numbers; `None` before a server admits
+    /// work.
     pub(crate) fn scaling(&self) -> Option<String> {
         let (server, admission) = (self.0.server.get()?, self.0.admission.get()?);
         let scaling = (admission.0)();
@@ -267,15 +270,16 @@ impl Metrics {
         Some(scaling.json(total, self.0.rates().requests_per_second))
     }
 
-    /// Starts the thread that the rates come from. It lives until the [`Sampler`] is dropped.
+    /// Starts the thread that computes the rates. It runs until the [`Sampler`] is dropped.
     ///
     /// # Errors
-    /// The system starts no further thread.
-    pub fn sampler(&self) -> io::Result<Sampler> {
+    /// The system cannot start another thread.
+    pub(crate) fn sampler(&self) -> io::Result<Sampler> {
         let stop = Arc::new(AtomicBool::new(false));
         let (metrics, stopped) = (self.clone(), Arc::clone(&stop));
         let run = move || {
-            // It needs no rights. Where the system forbids to give them up, the workers say so.
+            // It needs no privileges. If the system does not allow it to give them up, the workers
+            // report that.
             let _ = capability::give_up(&Capability::ALL);
             while !stopped.load(Relaxed) {
                 metrics.sample(metrics.now());
@@ -286,8 +290,8 @@ impl Metrics {
         Ok(Sampler { stop, thread: Some(thread) })
     }
 
-    /// The page that a scrape gets, in the Prometheus text format 0.0.4. What is per second on it, or
-    /// a ratio, moves only while a [`Sampler`] lives.
+    /// The page for a scrape, in the Prometheus text format 0.0.4. Rates and ratios on it change
+    /// only while a server runs.
     pub fn page(&self) -> String {
         families::write(&self.0, self.now())
     }
@@ -325,7 +329,8 @@ impl Server {
     }
 }
 
-/// Endpoints by name, in the order of their first appearance; last, what matched none of them.
+/// Endpoints by name, in the order of their first appearance; the last entry counts requests
+/// without a route.
 fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
     let mut named: Vec<(String, Vec<usize>)> = Vec::with_capacity(endpoints.len() + 1);
     for (index, &name) in endpoints.iter().chain([&UNMATCHED]).enumerate() {
@@ -337,15 +342,15 @@ fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
     named
 }
 
-/// Whether the server itself has, or keeps for itself, metrics called `name`.
+/// Whether the server itself has metrics called `name`, or reserves the name.
 fn is_own_name(name: &str) -> bool {
     let reserved = ["highwater_", "process_", "http_scaling_", "http_request_duration_seconds"];
     families::NAMES.contains(&name) || reserved.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The thread that looks at the counters four times a second. Ends when dropped.
+/// The thread that reads the counters four times a second. Ends when dropped.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }

@@ -1,9 +1,9 @@
 //! What does this process cost the machine?
 //!
-//! Answers the standard `process_*` metrics from `/proc`, once per scrape. What the kernel does not
-//! tell (another system, a hidden `/proc`) is absent from the answer, never a made-up zero.
+//! Answers the standard `process_*` metrics from `/proc`, once per scrape. A value that the kernel
+//! does not provide (another system, a hidden `/proc`) is left out, never a made-up zero.
 //!
-//! Parsing is apart from reading, so that tests need no particular kernel.
+//! Parsing is separate from reading, so that tests need no particular kernel.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use std::fs;
 /// every architecture this crate builds for, whatever the timer interrupt's rate.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the kernel tells about this process; each part is there or not.
+/// The kernel's figures about this process; each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
     /// User and system CPU time, in seconds.
@@ -93,15 +93,15 @@ fn max_fds(limits: &str) -> Option<u64> {
     soft.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// How many descriptors are open. Since Linux 6.2 the directory's size says it; listing a hundred
-/// thousand entries, as before, takes tens of milliseconds.
+/// How many descriptors are open. Since Linux 6.2 the size of the directory says it; before, a
+/// hundred thousand entries take tens of milliseconds to list.
 fn open_fds() -> Option<u64> {
     let size = fs::metadata("/proc/self/fd").ok()?.len();
     if size > 0 {
         return Some(size);
     }
     let listed = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
-    // The listing itself holds one open.
+    // The listing itself keeps one descriptor open.
     Some(listed.saturating_sub(1))
 }
 
@@ -121,7 +121,7 @@ pub(super) fn thread_cpu_nanos(thread: u32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Purpose: the fields are taken from where proc(5) says they are, even if the command's name
+    /// Purpose: the fields are taken from the positions in proc(5), even if the command's name
     /// tries to look like fields.
     #[test]
     fn fields_are_those_of_proc_5() {
@@ -144,7 +144,7 @@ mod tests {
         );
     }
 
-    /// Purpose: what is not known is left out.
+    /// Purpose: unknown values are left out.
     #[test]
     fn the_unknown_is_absent() {
         assert_eq!(Process::parse("", "", "", ""), Process::default());
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(Process::parse("7 (a) S 1", "VmRSS:\n", limits, "btime x"), Process::default());
     }
 
-    /// Purpose: on Linux the real files are understood.
+    /// Purpose: on Linux the real files are parsed.
     #[test]
     fn this_process_is_described() {
         let process = Process::read();

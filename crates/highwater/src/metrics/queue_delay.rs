@@ -1,21 +1,21 @@
 //! How long did requests wait for their turn?
 //!
-//! Counted like everything else of a worker's: one writer, no locked instruction. Only the least is taken
-//! away by whoever asks for it.
+//! Counted like all other values of a worker: one writer, no locked instruction. Only the minimum
+//! is reset, by its reader.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::counters::{DURATION_BOUNDS, Tally, bucket};
+use super::tally::{DURATION_BOUNDS, Tally, bucket};
 
-/// How long requests waited between being ready and being started: a histogram, and its least since
-/// somebody last asked.
+/// How long requests waited between being ready and being started: a histogram, and the minimum
+/// since it was last read.
 #[derive(Debug)]
-pub struct QueueDelay {
+pub(crate) struct QueueDelay {
     /// Not cumulative; bounds as [`DURATION_BOUNDS`].
     pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
     /// Their sum.
     pub(crate) nanos: Tally,
-    /// The least since [`QueueDelay::take_min`]; `u64::MAX` if there was none.
+    /// The minimum since [`QueueDelay::take_min`]; `u64::MAX` if there was none.
     nanos_min: AtomicU64,
 }
 
@@ -30,10 +30,10 @@ impl Default for QueueDelay {
 }
 
 impl QueueDelay {
-    /// Records that `count` requests waited `nanos` each. For requests that were served at once,
-    /// one call for all those of a turn will do.
+    /// Records that `count` requests waited `nanos` each. Requests that were served at once in one
+    /// turn need only one call.
     #[inline]
-    pub fn record(&self, nanos: u64, count: u64) {
+    pub(crate) fn record(&self, nanos: u64, count: u64) {
         if count == 0 {
             return;
         }
@@ -49,7 +49,7 @@ impl QueueDelay {
         self.buckets.iter().map(Tally::get).sum()
     }
 
-    /// The least since this was last asked, in nanoseconds. For one asker.
+    /// The minimum since the last call, in nanoseconds. For one caller.
     pub(crate) fn take_min(&self) -> Option<u64> {
         Some(self.nanos_min.swap(u64::MAX, Relaxed)).filter(|&nanos| nanos != u64::MAX)
     }

@@ -1,9 +1,10 @@
 //! Should this process get traffic?
 //!
-//! Alive is not ready: a process that drains, or that has lost its store, works but wants no new
-//! requests. Balancers ask `/readyz` on the metrics port; what they hear is decided here.
+//! Alive is not the same as ready: a process that drains, or that has lost its store, works but
+//! should get no new requests. Balancers ask `/readyz` on the metrics port; this module decides the
+//! answer.
 //!
-//! Invariants: once draining, never ready again; a check is asked anew every time.
+//! Invariants: once draining, never ready again; every question runs each check again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,8 +36,9 @@ impl Readiness {
         Readiness::default()
     }
 
-    /// Adds a condition: `check` is asked each time, on the thread that serves the metrics port, and
-    /// must not wait. Its error says why the server is not ready; clients of that port see it.
+    /// Adds a condition: `check` is called for each question, on the thread that serves the metrics
+    /// port, and must not wait. Its error says why the server is not ready; clients of that port
+    /// see it.
     pub fn check(
         &self,
         name: &str,
@@ -46,7 +48,7 @@ impl Readiness {
         checks.push((name.to_owned(), Arc::new(check)));
     }
 
-    /// Says that the server is about to stop. A server does when it begins to drain.
+    /// Marks the server as draining. A server calls this when it begins to drain.
     pub fn drain(&self) {
         self.0.draining.store(true, Relaxed);
     }
@@ -83,7 +85,7 @@ impl fmt::Debug for Readiness {
 mod tests {
     use super::*;
 
-    /// Purpose: every failing check is named, a mended one is forgotten, and a drain beats them all.
+    /// Purpose: every failing check is named, a repaired one is not, and a drain overrides all.
     #[test]
     fn the_verdict_names_what_fails() {
         let readiness = Readiness::new();

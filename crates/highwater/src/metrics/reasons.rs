@@ -1,13 +1,13 @@
-//! Why was something refused, or ended?
+//! Why was work refused, or a connection ended?
 //!
-//! The reasons, each with the labels it goes by on the page. Counting them is `counters.rs`'s business.
+//! The reasons, each with its labels on the page. `counters.rs` counts them.
 
 use highwater_core::driver::AcceptError;
-use highwater_core::http1::Reject;
+use highwater_core::http::Reject;
 
-/// What ended a connection that took too long.
+/// Why a slow connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timeout {
+pub(crate) enum Timeout {
     /// A request head did not arrive in time, or none began on a new connection.
     Header,
     /// A request body stalled or came too slowly.
@@ -16,7 +16,7 @@ pub enum Timeout {
     Idle,
     /// The peer did not take what was sent.
     Write,
-    /// The peer had finished sending, and nothing of its answer moved.
+    /// The peer had finished sending, and no part of its answer moved.
     HalfClosed,
     /// Still unfinished when the drain's time was up.
     Drain,
@@ -33,7 +33,7 @@ impl Timeout {
     ];
 
     /// The value of the label `kind`.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Timeout::Header => "header",
             Timeout::Body => "body",
@@ -58,7 +58,7 @@ impl From<AcceptError> for Rejection {
 /// Work that was refused, by the layer that refused it and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Rejection {
+pub(crate) enum Rejection {
     /// Accepting paused because no descriptor was left.
     AcceptDescriptors,
     /// Accepting paused because the kernel had no memory left.
@@ -67,11 +67,11 @@ pub enum Rejection {
     AcceptOther,
     /// A connection was closed, or accepting paused, at `--connections-max`.
     AcceptConnectionsMax,
-    /// A request waited in the worker's queue for longer than an overloaded server lets it.
+    /// A request waited in the worker's queue for longer than an overloaded server allows.
     QueueDelay,
     /// A request's own deadline passed before its turn came.
     QueueDeadline,
-    /// A request's client had hung up before its turn came. Nobody is answered.
+    /// A request's client had hung up before its turn came. No answer is sent.
     QueueHungUp,
     /// A request was refused at its route's limit.
     RequestLimit,
@@ -86,54 +86,38 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Labels `layer` and `reason`, at [`Rejection::index`]. A further layer appends its rows.
-    pub(super) const LABELS: [(&str, &str); 18] = [
-        ("accept", "descriptors"),
-        ("accept", "memory"),
-        ("accept", "other"),
-        ("accept", "connections_max"),
-        ("request", "malformed_request"),
-        ("request", "request_timeout"),
-        ("request", "body_too_large"),
-        ("request", "uri_too_long"),
-        ("request", "expectation_failed"),
-        ("request", "header_too_large"),
-        ("request", "version_not_supported"),
-        ("queue", "delay"),
-        ("queue", "deadline"),
-        ("queue", "hung_up"),
-        ("request", "limit"),
-        ("request", "priority"),
-        ("request", "app"),
-        ("request", "memory"),
-    ];
-
-    pub(super) const fn index(self) -> usize {
+    /// The row it is counted in.
+    pub(super) const fn row(self) -> Row {
         match self {
-            Rejection::AcceptDescriptors => 0,
-            Rejection::AcceptMemory => 1,
-            Rejection::AcceptOther => 2,
-            Rejection::AcceptConnectionsMax => 3,
-            Rejection::QueueDelay => 11,
-            Rejection::QueueDeadline => 12,
-            Rejection::QueueHungUp => 13,
-            Rejection::RequestLimit => 14,
-            Rejection::RequestPriority => 15,
-            Rejection::RequestApp => 16,
-            Rejection::RequestMemory => 17,
-            Rejection::Request(reject) => match reject.status() {
-                408 => 5,
-                413 => 6,
-                414 => 7,
-                417 => 8,
-                431 => 9,
-                505 => 10,
-                _ => 4,
+            Rejection::AcceptDescriptors => Row::AcceptDescriptors,
+            Rejection::AcceptMemory => Row::AcceptMemory,
+            Rejection::AcceptOther => Row::AcceptOther,
+            Rejection::AcceptConnectionsMax => Row::AcceptConnectionsMax,
+            Rejection::QueueDelay => Row::QueueDelay,
+            Rejection::QueueDeadline => Row::QueueDeadline,
+            Rejection::QueueHungUp => Row::QueueHungUp,
+            Rejection::RequestLimit => Row::RequestLimit,
+            Rejection::RequestPriority => Row::RequestPriority,
+            Rejection::RequestApp => Row::RequestApp,
+            Rejection::RequestMemory => Row::RequestMemory,
+            Rejection::Request(reject) => match reject {
+                Reject::HeaderTimeout | Reject::BodyTimeout => Row::Timeout,
+                Reject::BodyTooLarge => Row::BodyTooLarge,
+                Reject::UriTooLong => Row::UriTooLong,
+                Reject::Expectation => Row::Expectation,
+                Reject::HeaderTooLarge => Row::HeaderTooLarge,
+                Reject::VersionUnsupported => Row::VersionUnsupported,
+                _ => Row::Malformed,
             },
         }
     }
 
-    /// Work that was ready and is turned away for there being too much of it.
+    /// The place of its row in [`Row::ALL`].
+    pub(super) const fn index(self) -> usize {
+        self.row() as usize
+    }
+
+    /// Work that was ready and is refused because of load.
     pub(super) const SHED: [Rejection; 6] = [
         Rejection::QueueDelay,
         Rejection::QueueDeadline,
@@ -143,19 +127,89 @@ impl Rejection {
         Rejection::RequestApp,
     ];
 
-    /// Whether it says that there is more work than the workers can do. A client that has gone, a deadline
-    /// of the client's own and the limit of a route do not.
+    /// Whether it means that there is more work than the workers can do. A client that has gone, a
+    /// client's own deadline and a route's limit do not.
     pub(crate) const fn is_for_load(self) -> bool {
         matches!(self, Rejection::QueueDelay | Rejection::RequestPriority | Rejection::RequestApp)
     }
+}
 
-    /// The value of the label `layer`: `accept`, `queue` or `request`.
-    pub const fn layer(self) -> &'static str {
-        Rejection::LABELS[self.index()].0
-    }
+/// What rejections are counted as: a row of `http_rejections_total`. A request that the protocol engine
+/// refuses goes by its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    AcceptDescriptors,
+    AcceptMemory,
+    AcceptOther,
+    AcceptConnectionsMax,
+    Malformed,
+    Timeout,
+    BodyTooLarge,
+    UriTooLong,
+    Expectation,
+    HeaderTooLarge,
+    VersionUnsupported,
+    QueueDelay,
+    QueueDeadline,
+    QueueHungUp,
+    RequestLimit,
+    RequestPriority,
+    RequestApp,
+    RequestMemory,
+}
 
-    /// The value of the label `reason`.
-    pub const fn reason(self) -> &'static str {
-        Rejection::LABELS[self.index()].1
+impl Row {
+    /// All of them, each at its own number, which the next lines make sure of.
+    pub(super) const ALL: [Row; Row::RequestMemory as usize + 1] = [
+        Row::AcceptDescriptors,
+        Row::AcceptMemory,
+        Row::AcceptOther,
+        Row::AcceptConnectionsMax,
+        Row::Malformed,
+        Row::Timeout,
+        Row::BodyTooLarge,
+        Row::UriTooLong,
+        Row::Expectation,
+        Row::HeaderTooLarge,
+        Row::VersionUnsupported,
+        Row::QueueDelay,
+        Row::QueueDeadline,
+        Row::QueueHungUp,
+        Row::RequestLimit,
+        Row::RequestPriority,
+        Row::RequestApp,
+        Row::RequestMemory,
+    ];
+
+    /// The values of the labels `layer` and `reason`.
+    pub(super) const fn labels(self) -> (&'static str, &'static str) {
+        match self {
+            Row::AcceptDescriptors => ("accept", "descriptors"),
+            Row::AcceptMemory => ("accept", "memory"),
+            Row::AcceptOther => ("accept", "other"),
+            Row::AcceptConnectionsMax => ("accept", "connections_max"),
+            Row::Malformed => ("request", "malformed_request"),
+            Row::Timeout => ("request", "request_timeout"),
+            Row::BodyTooLarge => ("request", "body_too_large"),
+            Row::UriTooLong => ("request", "uri_too_long"),
+            Row::Expectation => ("request", "expectation_failed"),
+            Row::HeaderTooLarge => ("request", "header_too_large"),
+            Row::VersionUnsupported => ("request", "version_not_supported"),
+            Row::QueueDelay => ("queue", "delay"),
+            Row::QueueDeadline => ("queue", "deadline"),
+            Row::QueueHungUp => ("queue", "hung_up"),
+            Row::RequestLimit => ("request", "limit"),
+            Row::RequestPriority => ("request", "priority"),
+            Row::RequestApp => ("request", "app"),
+            Row::RequestMemory => ("request", "memory"),
+        }
     }
 }
+
+const _: () = {
+    let mut index = 0;
+    while index < Row::ALL.len() {
+        assert!(Row::ALL[index] as usize == index);
+        index += 1;
+    }
+};

@@ -1,7 +1,7 @@
 //! Which metrics does the application add?
 //!
 //! A metric is registered once, at start, and read with every scrape. Names are checked when they
-//! are registered, where the message still reaches whoever wrote them; a scrape cannot fail.
+//! are registered, where the error reaches their author; a scrape cannot fail.
 //!
 //! Invariants: one kind and one help text per name; one source per name and label values; no name
 //! that the server itself uses.
@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::exposition::{Kind, Number, Page, is_label_name, is_metric_name};
 
-/// A number of the application's that only grows. Clones share it; any thread may add.
+/// A number of the application that only grows. Clones share it; any thread may add.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -37,12 +37,12 @@ impl Counter {
     }
 }
 
-/// Why a metric was not registered: always the application's doing.
+/// Why a metric was not registered. The error is always the application's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricError {
     /// The name is not of the form `[a-zA-Z_][a-zA-Z0-9_]*`.
     Name(String),
-    /// A label's name is not of that form, is `le`, begins with `__`, or stands there twice.
+    /// A label's name is not of that form, is `le`, begins with `__`, or is used twice.
     Label(String),
     /// The help text is empty.
     Help(String),
@@ -126,7 +126,7 @@ struct Family {
 /// The application's metrics, by name.
 #[derive(Default)]
 pub(super) struct Registry {
-    /// Replaced as a whole when one is added, so that a scrape holds no lock while it calls into
+    /// Replaced as a whole when a metric is added, so that a scrape holds no lock while it calls
     /// the application.
     families: RwLock<Arc<BTreeMap<String, Family>>>,
 }

@@ -1,28 +1,28 @@
-//! How fast is it going right now?
+//! What are the rates now?
 //!
-//! Counters only grow; a rate needs two looks at them. A [`Window`] keeps the looks of the last
-//! second, and answers from the newest one that is at least a second old. It is fed at a steady pace
-//! by whoever keeps time (a thread of the server's), never by scrapes: so the answer does not depend
-//! on how often, or how many, scrapers ask.
+//! Counters only grow; a rate needs two readings. A [`Window`] keeps the readings of the last
+//! second, and answers from the newest one that is at least a second old. A thread of the server
+//! feeds it at a steady interval; scrapes do not. So the answer does not depend on how often, or
+//! how many, scrapers ask.
 //!
-//! Time is an argument. Invariants: at most [`SAMPLES_MAX`] samples are kept; a ratio lies between 0
-//! and 1.
+//! Time is an argument. Invariants: at most [`SAMPLES_MAX`] samples are kept; a ratio lies between
+//! 0 and 1.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-/// What rates look back on.
+/// The span of the rates.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// How often to sample. The window is this much longer than a second at most.
 pub(super) const PERIOD: Duration = Duration::from_millis(250);
 
-/// Looks that follow each other closer than this are passed over, which bounds how many are kept.
+/// Readings that follow each other closer than this are skipped, which bounds how many are kept.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 
-/// A second's worth of looks at the closest, the one before it, and the newest.
+/// The readings of one second at the shortest interval, the one before them, and the newest.
 const SAMPLES_MAX: usize = 12;
 
 /// Totals at one time.
@@ -33,21 +33,21 @@ pub(super) struct Sample {
     pub(super) workers: Vec<Busy>,
 }
 
-/// What occupied a worker so far, in nanoseconds.
+/// How long a worker was busy so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy {
     /// Wall time between an event's arrival and the end of its turn.
     pub(super) turn_nanos: u64,
-    /// CPU time of the worker's thread, if the kernel tells.
+    /// CPU time of the worker's thread, if the kernel provides it.
     pub(super) cpu_nanos: Option<u64>,
 }
 
 impl Busy {
     /// The share of `span` that a worker was busy since `before`.
     ///
-    /// Each measure misses something: turns do not see the kernel's work for the worker while it
-    /// polls, CPU time does not see a handler that blocks. Both are lower bounds, so the greater one
-    /// is the better answer.
+    /// Each measure misses something: turns miss the kernel's work for the worker while it polls,
+    /// CPU time misses a handler that blocks. Both are lower bounds, so the larger one is the
+    /// better answer.
     pub(super) fn ratio_since(self, before: Busy, span: Duration) -> f64 {
         let turn = self.turn_nanos.saturating_sub(before.turn_nanos);
         let cpu = match (self.cpu_nanos, before.cpu_nanos) {
@@ -67,20 +67,20 @@ pub(super) struct Rates {
     pub(super) busy_ratios: Vec<f64>,
 }
 
-/// The looks of the last second.
+/// The readings of the last second.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     samples: VecDeque<Sample>,
 }
 
 impl Window {
-    /// Whether a look at `now` would be worth taking: not right after another one.
+    /// Whether a reading at `now` is useful: not right after another one.
     pub(super) fn wants(&self, now: Instant) -> bool {
         self.samples.back().is_none_or(|newest| now - newest.at >= PERIOD_MIN)
     }
 
-    /// Takes in a look at the totals, and answers the rates up to it: over the last second (and at
-    /// most a period more), or since the first look while there is no older one.
+    /// Takes in a reading of the totals, and answers the rates up to it: over the last second (and
+    /// at most a period more), or since the first reading while there is no older one.
     pub(super) fn push(&mut self, sample: Sample) -> Rates {
         let now = sample.at;
         self.samples.push_back(sample);
@@ -141,7 +141,8 @@ mod tests {
         assert_eq!(rates, [300.0, 200.0, 100.0, 0.0, 0.0]);
     }
 
-    /// Purpose: a late look (a paused machine) stretches the window, and must not inflate the rate.
+    /// Purpose: a late reading (a paused machine) stretches the window, and must not inflate the
+    /// rate.
     #[test]
     fn a_late_look_is_divided_by_the_time_that_passed() {
         let mut window = Window::default();
@@ -151,7 +152,8 @@ mod tests {
         assert_eq!(window.push(look(21_000, 1000)).requests_per_second, 0.0);
     }
 
-    /// Purpose: however often one looks, memory is bounded and the window stays a second long.
+    /// Purpose: however often the totals are read, memory is bounded and the window stays a second
+    /// long.
     #[test]
     fn frequent_looks_are_bounded() {
         let mut window = Window::default();
@@ -171,7 +173,7 @@ mod tests {
         assert!(Instant::from_nanos(9_900_000_000) - oldest >= WINDOW);
     }
 
-    /// Purpose: neither kernel work nor a blocking handler may look like idleness, and a long turn
+    /// Purpose: neither kernel work nor a blocking handler may look like idle time, and a long turn
     /// that is reported when it ends may not look like more than a whole worker.
     #[test]
     fn busy_is_the_greater_of_two_lower_bounds() {

@@ -1,52 +1,53 @@
-//! What does a server tell those who decide how many of it there are?
+//! The signals for autoscalers: how much work is offered, and should the server be scaled out?
 //!
-//! The figures come from whoever admits work, which is above this module: [`Scaling`] is the shape in
-//! which they arrive, for the page and for `GET /scaling`.
+//! The admission module computes the figures. It is above this module, so [`Scaling`] is the form
+//! in which they arrive, for the page and for `GET /scaling`.
 //!
-//! Never here: how they are found.
+//! It never computes the figures itself.
 
 use std::fmt::Write;
 
-/// What an autoscaler, an operator or an alert goes by. All of one server.
+/// The signals of one server for autoscalers, operators and alerts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
     /// Work offered over work that can be done, smoothed, counting every attempt. Not capped at 1.
     pub demand_ratio: f64,
-    /// The same on the assumption that refused clients try again, so that a part of the attempts is
-    /// no demand of its own.
+    /// The same, assuming that refused clients try again, so that a part of the attempts is no
+    /// additional demand.
     pub demand_ratio_min: f64,
-    /// Whether this server was asked for more than it can do, and has not been calm since.
+    /// Whether demand has exceeded this server's capacity, and it has not been calm since.
     pub needs_scaleout: bool,
-    /// How much of what is scarcest is used, the workers' time or the places under the limit, 0 to 1.
+    /// How much of the scarcest resource is used, the workers' time or the places under the limit,
+    /// 0 to 1.
     pub saturation_ratio: f64,
-    /// How many more connections with work the limit leaves room for.
+    /// How many more connections with work the limit allows.
     pub headroom: u32,
-    /// Turned away per second, over the last second.
+    /// Refusals per second, over the last second.
     pub rejection_rate: f64,
 }
 
-/// Admission at one moment.
+/// The state of admission at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Scaling {
-    /// What is to be concluded.
+    /// The signals.
     pub(crate) signals: Signals,
-    /// How much load there may be, in connections.
+    /// The limit, in connections.
     pub(crate) limit: u32,
-    /// How much there is.
+    /// The present load, in connections.
     pub(crate) in_flight: u32,
     /// Connections that the kernel's gate answered with a reset.
     pub(crate) reset: u64,
     /// Attempts to connect that the kernel's gate did not answer.
     pub(crate) dropped: u64,
-    /// Attempts to connect that found the listener's backlog full, as it is kept while the limit is
-    /// reached.
+    /// Attempts to connect that found the listener's backlog full, which is short while the limit
+    /// is reached.
     pub(crate) overflowed: u64,
     /// CPU time that refusing has cost, in seconds.
     pub(crate) shed_cpu_seconds: f64,
 }
 
 impl Scaling {
-    /// Turned away before there was a connection.
+    /// Refusals before a connection existed.
     pub(crate) fn refused_connections(&self) -> u64 {
         self.reset + self.dropped + self.overflowed
     }
@@ -56,7 +57,8 @@ impl Scaling {
         let signals = &self.signals;
         let mut json = String::from("{");
         let mut member = |name: &str, value: f64| {
-            // JSON has no infinity and no NaN; neither occurs, and zero would be the quiet answer.
+            // JSON has no infinity and no NaN. Neither occurs, and zero would be the harmless
+            // value.
             let value = if value.is_finite() { value } else { 0.0 };
             let separator = if json.len() > 1 { "," } else { "" };
             write!(json, "{separator}\"{name}\":{value}").expect("a String takes everything");
@@ -80,8 +82,8 @@ impl Scaling {
 mod tests {
     use super::*;
 
-    /// Purpose: the keys and the shape are what autoscalers are configured with; spelled out here,
-    /// so that changing one is a decision.
+    /// Purpose: autoscalers are configured with these keys and this shape; they are written out
+    /// here, so that a change is a decision.
     #[test]
     fn the_object_is_flat() {
         let signals = Signals {

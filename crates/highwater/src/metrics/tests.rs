@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use highwater_core::http1::Reject;
+use highwater_core::http::Reject;
 
 use super::*;
 
@@ -38,12 +38,9 @@ fn busy_server() -> Metrics {
         worker.connections_active.set(2);
         worker.bytes_read.add(100);
         worker.bytes_written.add(1000);
-        worker.request(0, 200);
-        worker.request(1, 200);
-        worker.request(2, 201);
-        worker.request(WorkerMetrics::UNMATCHED, 404);
-        worker.durations(&[0, 1, 2], 60_000);
-        worker.duration(WorkerMetrics::UNMATCHED, 300_000);
+        worker.answered(&[(0, 200), (1, 200), (2, 201)], 60_000);
+        worker.request(u16::MAX, 404);
+        worker.duration(u16::MAX, 300_000);
         worker.reject(Reject::UriTooLong);
         worker.rejected(Rejection::AcceptDescriptors);
         worker.rejected(Rejection::QueueDelay);
@@ -139,8 +136,8 @@ fn parse_sample(line: &str) -> (Key, f64) {
     ((name.to_owned(), parsed), value)
 }
 
-/// Purpose: the numbers on the page are those that were counted, summed over workers, and endpoints
-/// of one name make one series.
+/// Purpose: the numbers on the page are the counted ones, summed over workers; endpoints with one
+/// name make one series.
 #[test]
 fn the_page_says_what_was_counted() {
     let page = parse(&busy_server().page());
@@ -174,9 +171,9 @@ fn the_page_says_what_was_counted() {
     assert_eq!(page.value("http_request_duration_seconds_sum", &[users]), 0.000_24);
 }
 
-/// Purpose: the names that autoscalers and dashboards go by say what admission says, and refusals
-/// add up over workers, listener and kernel; a request refused for being malformed is not among
-/// them, since no machine more would have served it.
+/// Purpose: the metrics that autoscalers and dashboards use show the figures of admission, and
+/// refusals are summed over workers, listener and kernel. A malformed request does not count among
+/// them, because no further machine would have served it.
 #[test]
 fn the_page_says_what_admission_says() {
     let metrics = busy_server();
@@ -231,7 +228,7 @@ fn the_list_of_names_is_complete() {
     assert_eq!(written, &ours | &applications);
 }
 
-/// Purpose: two pages of an idle server differ in time alone; a scraper's diff shows what happened.
+/// Purpose: two pages of an idle server differ only in times, so that a diff shows what happened.
 #[test]
 fn the_order_is_deterministic() {
     let metrics = busy_server();
@@ -241,7 +238,7 @@ fn the_order_is_deterministic() {
     assert_eq!(names(metrics.page()), names(metrics.page()));
 }
 
-/// Purpose: rates come from the sampler's looks, so that scrapes, however many, change nothing.
+/// Purpose: rates come from the sampler's readings, so that scrapes, however many, change nothing.
 #[test]
 fn scrapes_do_not_disturb_the_rate() {
     let metrics = Metrics::new();
@@ -268,7 +265,7 @@ fn scrapes_do_not_disturb_the_rate() {
     assert_eq!(parse(&metrics.page()).value("http_requests_per_second", &[]), 0.0);
 }
 
-/// Purpose: the sampler's thread ends when its owner lets go.
+/// Purpose: the sampler's thread ends when its owner drops it.
 #[test]
 fn the_sampler_ends_when_dropped() {
     let metrics = busy_server();
@@ -277,7 +274,7 @@ fn the_sampler_ends_when_dropped() {
     assert_eq!(Arc::strong_count(&metrics.0), 1, "the thread held the other");
 }
 
-/// Purpose: without a server there is a page as well: a tool's, or before it begins.
+/// Purpose: there is a page without a server as well: for a tool, or before the server begins.
 #[test]
 fn a_registry_without_a_server_has_a_page() {
     let page = parse(&Metrics::new().page());

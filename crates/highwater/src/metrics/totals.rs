@@ -1,18 +1,18 @@
-//! What have all workers done so far, and what since the last look?
+//! What have all workers done so far, and what since the last reading?
 //!
-//! For whoever decides by it (the admission controller), ten times a second. Everything is read from
-//! counters that workers write anyway; a look costs them nothing.
+//! For the admission controller, ten times a second. All values come from counters that workers
+//! write anyway; a reading costs them nothing.
 //!
-//! Invariant: one looker per server, because the least and the most since the last look are taken
-//! away by looking.
+//! Invariant: one reader per server, because a reading resets the minima and maxima.
 
 use std::time::Duration;
 
 use highwater_core::limit::Sample;
 use highwater_core::time::Instant;
 
-use super::counters::{Tally, WorkerMetrics};
+use super::counters::WorkerMetrics;
 use super::sampler::Busy;
+use super::tally::Tally;
 use super::{Metrics, Server};
 
 /// Totals of a server at one time.
@@ -21,8 +21,8 @@ pub(crate) struct Totals {
     at: Instant,
     completed: u64,
     good: u64,
-    /// Turned away by the workers; of those the ones that were refused for load, and the ones that had
-    /// been waiting in their queue.
+    /// Refusals by the workers; of those, the ones because of load, and the ones of requests that
+    /// had waited in the queue.
     shed: u64,
     refused: u64,
     dropped: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Totals {
     workers: Vec<Busy>,
 }
 
-/// What one worker knows of its queue.
+/// The state of one worker's queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     waiting: u64,
@@ -48,7 +48,7 @@ struct Queue {
 }
 
 impl Metrics {
-    /// A look at all workers, at the time `at` of a clock of the caller's.
+    /// Reads all workers, at the time `at` of the caller's clock.
     pub(crate) fn totals(&self, at: Instant) -> Totals {
         self.0.server.get().map_or_else(Totals::default, |server| server.totals(at))
     }
@@ -109,7 +109,7 @@ impl Totals {
             cost: queues.cost,
             queued: queues.waiting,
             empty: queues.empty,
-            // Two instants are a poor mean, but those of one second are ten.
+            // The mean of two instants is inaccurate, but a second has ten of them.
             in_flight: self.load.midpoint(before.load),
             in_flight_max: self.load_max,
             queue_delay_min: Duration::from_nanos(self.queue_nanos_min.unwrap_or(0)),
@@ -119,7 +119,7 @@ impl Totals {
         }
     }
 
-    /// Whether nothing has happened since `before`, and nothing is under way.
+    /// Whether nothing has happened since `before`, and nothing is in progress.
     pub(crate) fn is_idle_since(&self, before: &Totals) -> bool {
         let counts = |totals: &Totals| (totals.completed, totals.shed, totals.connections);
         self.load == 0 && self.load_max == 0 && counts(self) == counts(before)
@@ -137,7 +137,7 @@ impl Queue {
     }
 }
 
-/// The same of all workers, of those that matter: the ones whose queue stands, or all if none does.
+/// The same over the workers that matter: those whose queue stands, or all if none does.
 #[derive(Debug, Default)]
 struct Queues {
     waiting: u32,

@@ -8,24 +8,21 @@ use std::time::{Duration, Instant};
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::{Listener, Waker, cpu, limits};
 
-use super::admit::THINK_MAX;
-use super::bounds::Bounds;
 use super::config::{Pin, ServerConfig};
-use super::crew::{Crew, Post, Watch};
 use super::error::ServerError;
 use super::listen::listen;
-use super::memory::BodyMemory;
-use super::observer::Observer;
+use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
-use super::run::Phase;
 #[cfg(feature = "tower")]
 use super::stop::{Stop, Stopper};
+use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::{self, Kind};
-use super::worker::WorkerParts;
-use crate::admission::{AtWork, Opening, Wanted};
-use crate::app::{App, EndpointInfo, Router};
+use super::worker::{BodyMemory, Phase, WorkerConfig};
+use crate::admission::{AdmissionSettings, PreparedAdmission, RunningAdmission};
+use crate::app::{App, Router, WorkerInfo};
+use crate::logging::{self, FlushAtEnd};
+use crate::machine;
 use crate::metrics::{Metrics, Readiness, Sampler};
-use crate::{log, machine};
 
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
@@ -64,11 +61,11 @@ impl Server {
         }
     }
 
-    /// Serves on a socket that is bound and listens already, whatever address is set: one of a service
-    /// manager, or of a test.
+    /// Serves on a socket that is already bound and listening, for example from a service manager or a test.
+    /// The configured address is ignored.
     ///
-    /// The other workers listen beside it, with the same backlog. Where they may not (it belongs to
-    /// another user, its port is privileged), all workers accept from this one socket.
+    /// The other workers bind the same address, with the same backlog. If they may not (it belongs to another
+    /// user, its port is privileged), all workers accept from this one socket.
     pub fn listener(mut self, listener: std::net::TcpListener) -> Self {
         self.listener = Some(listener);
         self
@@ -86,7 +83,7 @@ impl Server {
         self
     }
 
-    /// Where to count: the registry that the application's own metrics are registered with.
+    /// The registry to count in, which also holds the application's own metrics.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self
@@ -96,8 +93,8 @@ impl Server {
     /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once, and so does a further
     /// SIGTERM, SIGINT or SIGQUIT while it drains.
     ///
-    /// A program that starts threads of its own before this must hold the signals back before it
-    /// does: see [`Running::until_signal`].
+    /// A program that starts threads of its own before this must block the signals first: see
+    /// [`Running::until_signal`].
     ///
     /// # Errors
     /// The router is inconsistent, an address cannot be bound, or a driver failed.
@@ -113,7 +110,8 @@ impl Server {
     /// As [`Server::run`].
     pub fn start(self) -> Result<Running, ServerError> {
         let Server { router, config, readiness, metrics, listener } = self;
-        let log = log::Session::open(config.log);
+        logging::install(config.log);
+        let at_end = FlushAtEnd;
         if metrics.has_begun() {
             return Err(ServerError::Metrics);
         }
@@ -130,8 +128,9 @@ impl Server {
         metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let wanted = wanted(&config, connections_max, workers);
-        let opening = Opening::new(&wanted, address, &listeners).map_err(ServerError::Admission)?;
+        let settings = admission_settings(&config, connections_max, workers);
+        let prepared = PreparedAdmission::new(&settings, address, &listeners)
+            .map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
         let watch = watch.map_err(ServerError::Worker)?;
@@ -139,20 +138,20 @@ impl Server {
         let mut running = Running {
             address,
             drain_timeout: config.drain_timeout,
-            crew: Crew::new(phase, Arc::clone(&watch)),
+            workers: Workers::new(phase, Arc::clone(&watch)),
             watch,
             observer: None,
             readiness,
             pool: Pool::new(POOL_THREADS_MAX, config.patience, POOL_QUEUE_MAX),
             admission: None,
             _sampler: sampler,
-            _log: log,
+            _at_end: at_end,
         };
         let plan = Plan {
             app: &app,
             config: &config,
             metrics: &metrics,
-            opening: &opening,
+            prepared: &prepared,
             kind: chosen.kind,
             cores: &cores,
             workers,
@@ -160,24 +159,24 @@ impl Server {
             body_memory: body_memory(&config, &metrics),
         };
         for (index, listener) in listeners.into_iter().enumerate() {
-            running.crew.hire(plan.post(index, listener, &running.pool))?;
+            running.workers.spawn(plan.worker(index, listener, &running.pool))?;
         }
-        running.watch.set_alarm(running.crew.alarm());
+        running.watch.set_alarm(running.workers.alarm());
         let admission =
-            opening.start(&metrics, running.crew.alarm()).map_err(ServerError::Worker)?;
+            prepared.start(&metrics, running.workers.alarm()).map_err(ServerError::Worker)?;
         running.admission = Some(admission);
         if let Some(wanted) = config.metrics {
             let watch = &running.watch;
             let observer = Observer::start(wanted, &config, &metrics, &running.readiness, watch)?;
             running.observer = Some(observer);
         }
-        log::info!(
-            "serving",
-            address = address,
-            workers = workers,
+        tracing::info!(
+            address = %address,
+            workers,
             transport = chosen.kind.name(),
             reason = chosen.reason,
-            metrics = running.metrics_address(),
+            metrics = running.metrics_address().map(tracing::field::display),
+            "serving",
         );
         Ok(running)
     }
@@ -188,7 +187,7 @@ struct Plan<'s> {
     app: &'s App,
     config: &'s ServerConfig,
     metrics: &'s Metrics,
-    opening: &'s Opening,
+    prepared: &'s PreparedAdmission,
     kind: Kind,
     cores: &'s [usize],
     workers: usize,
@@ -197,26 +196,22 @@ struct Plan<'s> {
 }
 
 impl Plan<'_> {
-    fn post(&self, index: usize, listener: Listener, pool: &Pool) -> Post {
-        let Plan { app, config, metrics, opening, workers, .. } = *self;
-        Post {
+    fn worker(&self, index: usize, listener: Listener, pool: &Pool) -> WorkerThread {
+        let Plan { app, config, metrics, prepared, workers, .. } = *self;
+        WorkerThread {
             name: format!("highwater-{index}"),
+            worker: WorkerInfo::new(index, workers),
             core: pinned_core(config.pin, workers, self.cores, index),
             kind: self.kind,
             listener,
             pool: pool.clone(),
-            gives_up_rights: opening.has_kernel_gate(),
-            parts: WorkerParts {
-                app: app.clone(),
-                limits: config.limits.clone(),
+            gives_up_rights: prepared.has_kernel_gate(),
+            config: WorkerConfig {
                 connections_max: (self.connections_max / workers as u32).max(1),
                 metrics: metrics.worker(index),
-                gate: opening.worker(index, metrics),
-                patience: config.patience,
-                queue_target: config.queue_target,
-                deadline_max: config.deadline_max,
-                think_max: THINK_MAX,
-                bounds: Bounds { body_memory: self.body_memory.clone(), newest_win: false },
+                gate: prepared.worker(index, metrics),
+                body_memory: self.body_memory.clone(),
+                ..WorkerConfig::new(app.clone(), config)
             },
         }
     }
@@ -236,8 +231,12 @@ fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
     memory
 }
 
-fn wanted(config: &ServerConfig, connections_max: u32, workers: usize) -> Wanted {
-    Wanted {
+fn admission_settings(
+    config: &ServerConfig,
+    connections_max: u32,
+    workers: usize,
+) -> AdmissionSettings {
+    AdmissionSettings {
         shed: config.shed,
         gate: config.gate,
         gate_refusal: config.gate_refusal,
@@ -260,15 +259,11 @@ fn show_limits(metrics: &Metrics, app: &App) {
         let help = "Requests of a route, or a group of routes, that are being answered.";
         let count = move || in_flight().into();
         let in_flight = metrics.gauge_fn("http_concurrency_in_flight", help, labels, count);
-        // Two of one name are no reason not to serve: the first is shown.
+        // Two limits with one name do not keep the server from starting: the first is shown.
         if limit.and(in_flight).is_err() {
-            log::warn!("two concurrency limits have one name in metrics", route = name);
+            tracing::warn!(route = name, "two concurrency limits have one name in metrics");
         }
     }
-}
-
-pub(super) fn endpoint_names(app: &App) -> Vec<&str> {
-    app.endpoints().iter().map(EndpointInfo::name).collect()
 }
 
 fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Option<usize> {
@@ -285,15 +280,15 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
 pub struct Running {
     address: SocketAddr,
     drain_timeout: Duration,
-    crew: Crew,
+    workers: Workers,
     watch: Arc<Watch>,
     observer: Option<Observer>,
     readiness: Readiness,
     pool: Pool,
-    admission: Option<AtWork>,
+    admission: Option<RunningAdmission>,
     _sampler: Sampler,
-    /// Last, since all of the above may have something to say when it ends.
-    _log: log::Session,
+    /// Last, since all fields above may log when they are dropped.
+    _at_end: FlushAtEnd,
 }
 
 impl Running {
@@ -315,8 +310,8 @@ impl Running {
 
     /// Serves until one of `signals` comes, then drains as [`Server::run`] does.
     ///
-    /// For programs with threads of their own. A signal goes to any thread that does not hold it
-    /// back, and there it kills; so the signals are blocked first of all, and every thread inherits
+    /// For programs with threads of their own. The kernel delivers a signal to any thread that does not block
+    /// it, and there it ends the process. So block the signals first; every thread started later inherits
     /// that:
     ///
     /// ```no_run
@@ -340,27 +335,25 @@ impl Running {
         while !self.watch.has_failed() {
             let waited = signals.wait_or(&self.watch.waker, None);
             if let Some(signal) = waited.map_err(ServerError::signals)? {
-                log::info!("stopping", signal = %signal);
+                tracing::info!(signal = %signal, "stopping");
                 if signal == Signal::Quit {
                     self.drain_timeout = Duration::ZERO;
                 }
                 break;
             }
         }
-        let outcome = self.end(|waker, left| is_hurried(signals, waker, left));
-        log::flush();
-        outcome
+        self.end(|waker, left| is_hurried(signals, waker, left))
     }
 
-    /// Serves until `stopper` is told how to stop, or is told to cut while it drains.
+    /// Serves until `stopper` is asked to stop; a request to cut ends the drain.
     #[cfg(feature = "tower")]
-    pub(crate) fn until_told(mut self, stopper: &Stopper) -> Result<(), ServerError> {
+    pub(crate) fn until_requested(mut self, stopper: &Stopper) -> Result<(), ServerError> {
         if let Some(admission) = &self.admission {
             admission.give_up_rights();
         }
         stopper.wakes(&self.watch.waker);
         while !self.watch.has_failed() {
-            match stopper.told() {
+            match stopper.requested() {
                 None => self.watch.waker.wait(Duration::MAX).map_err(ServerError::Worker)?,
                 Some(Stop::Drain) => break,
                 Some(Stop::Cut) => {
@@ -369,12 +362,10 @@ impl Running {
                 }
             }
         }
-        let outcome = self.end(|waker, left| {
+        self.end(|waker, left| {
             quietly(waker, left)?;
-            Ok(stopper.told() == Some(Stop::Cut))
-        });
-        log::flush();
-        outcome
+            Ok(stopper.requested() == Some(Stop::Cut))
+        })
     }
 
     /// Drains and stops.
@@ -385,24 +376,24 @@ impl Running {
         self.end(quietly)
     }
 
-    /// Drains, cuts what is left at the deadline or when `wait` says so, and stops. `wait` waits for the
-    /// waker, for at most as long as it is told.
+    /// Drains, cuts the remaining connections at the deadline or when `wait` returns true, and stops. `wait`
+    /// waits for the waker, for at most the time it is given.
     fn end(
         &mut self,
         wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
     ) -> Result<(), ServerError> {
         self.readiness.drain();
-        self.crew.drain();
+        self.workers.drain();
         self.until_ended(self.drain_timeout, wait)?;
-        if !self.crew.has_ended() {
-            self.crew.cut();
+        if !self.workers.has_ended() {
+            self.workers.cut();
             self.until_ended(CUT_GRACE, quietly)?;
         }
-        let outcome = self.crew.join();
+        let outcome = self.workers.join();
         self.pool.close();
         let observed = match self.observer.take() {
-            // Scrapers keep their connections open; nothing of theirs is worth waiting for.
-            Some(mut observer) => observer.crew.end_now(),
+            // Scrapers keep their connections open; the drain does not wait for them.
+            Some(mut observer) => observer.workers.end_now(),
             None => Ok(()),
         };
         outcome.and(observed).map_err(ServerError::Worker)
@@ -415,7 +406,7 @@ impl Running {
         wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
     ) -> Result<(), ServerError> {
         let begun = Instant::now();
-        while !self.crew.has_ended() {
+        while !self.workers.has_ended() {
             let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() || wait(&self.watch.waker, left)? {
                 break;
@@ -425,19 +416,19 @@ impl Running {
     }
 }
 
-/// Waits for the waker alone; nobody is in a hurry.
+/// Waits for the waker alone; nothing cuts the drain short.
 fn quietly(waker: &Waker, left: Duration) -> Result<bool, ServerError> {
     waker.wait(left).map_err(ServerError::Worker)?;
     Ok(false)
 }
 
-/// Waits for the waker; returns whether a signal says that the drain is to end.
+/// Waits for the waker; returns whether a signal asks to end the drain.
 fn is_hurried(signals: &Signals, waker: &Waker, left: Duration) -> Result<bool, ServerError> {
     match signals.wait_or(waker, Some(left)).map_err(ServerError::signals)? {
-        // A terminal that closes is no reason to hurry.
+        // A terminal that closes (SIGHUP) does not cut the drain short.
         None | Some(Signal::HangUp) => Ok(false),
         Some(signal) => {
-            log::info!("the drain ends now", signal = %signal);
+            tracing::info!(signal = %signal, "the drain ends now");
             Ok(true)
         }
     }
@@ -464,7 +455,7 @@ mod tests {
     use crate::server::Inbox;
 
     /// Purpose: a worker that dies ends the server at once and with an error, although no signal comes, so
-    /// that whoever restarts servers restarts it.
+    /// that a supervisor restarts it.
     #[test]
     fn a_dead_worker_ends_the_server() {
         let signals = Signals::block().expect("signals can be blocked");
@@ -476,7 +467,7 @@ mod tests {
         };
         let server = Server::new(Router::new().get("/", || "OK")).config(config);
         let mut running = server.start().expect("it starts");
-        let dies = running.crew.start("highwater-dies".into(), |ready| {
+        let dies = running.workers.start("highwater-dies".into(), |ready| {
             ready.tell(&Inbox::new(Box::new(|| {})));
             thread::sleep(Duration::from_millis(50));
             panic!("on demand")

@@ -7,10 +7,11 @@ use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use highwater_core::http1;
+use highwater_core::http::Limits;
 
-use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
-use crate::log::LogFormat;
+use crate::admission::worker::Terms;
+use crate::admission::{GateChoice, GateRefusal, Limiter, Shed, TURN_MAX};
+use crate::logging::LogFormat;
 
 /// How bytes move between kernel and worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,14 +82,15 @@ pub struct ServerConfig {
     /// without a body, and bodies that come with their heads, are not concerned. `--body-memory-max`.
     pub body_memory_max: Option<u64>,
     /// The bounds of each connection.
-    pub limits: http1::Limits,
+    pub limits: Limits,
     /// After so long without a word from a client its connection is probed; a client that lost its power
     /// or its network is found out after twice that. `None` never asks. `--tcp-keep-alive`, 60 s.
     pub tcp_keep_alive: Option<Duration>,
     /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
     /// `--drain-timeout`, 10 s.
     pub drain_timeout: Duration,
-    /// How the log is written. `--log`, text.
+    /// What is written of events to standard error, if the application has not set a subscriber of its own
+    /// ([`logging`](crate::logging)). [`LogFormat::Off`] here; `--log` and `HIGHWATER_LOG` make it text.
     pub log: LogFormat,
 }
 
@@ -111,10 +113,22 @@ impl Default for ServerConfig {
             queue_target: Duration::from_millis(10),
             deadline_max: Duration::from_secs(60),
             body_memory_max: None,
-            limits: http1::Limits::default(),
+            limits: Limits::default(),
             tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),
-            log: LogFormat::Text,
+            log: LogFormat::Off,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// How a worker admits requests.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            patience: self.patience,
+            queue_target: self.queue_target,
+            deadline_max: self.deadline_max,
+            turn_max: TURN_MAX,
         }
     }
 }

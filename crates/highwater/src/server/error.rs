@@ -16,9 +16,9 @@ pub enum ServerError {
     Build(BuildError),
     /// An address cannot be listened on.
     Bind(SocketAddr, io::Error),
-    /// The transport asked for cannot be had; says which and why.
+    /// The requested transport does not work here; says which and why.
     Transport(String),
-    /// Excess work cannot be turned away as asked; says why, and what to do instead.
+    /// The requested gate or limiter does not work here; says why, and what to do instead.
     Admission(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use highwater_sys::{KeepAlive, Listener};
 
-use super::accept::BACKLOG;
 use super::config::ServerConfig;
 use super::error::ServerError;
+use super::worker::BACKLOG;
 
-/// How long a port may still be taken when we start. The kernel takes a process with an io_uring
-/// apart in the background: one that was killed has been seen to hold its port for some
-/// milliseconds after its parent was told of its end, and whoever restarts it is that quick.
+/// How long the server retries to bind a port that is still taken. The kernel dismantles a process with an
+/// io_uring in the background: a killed process was seen to hold its port for some milliseconds after its
+/// parent learned of its end, and a supervisor restarts it that quickly.
 const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long to wait before trying again.

@@ -1,78 +1,44 @@
 //! How does a server run?
 //!
 //! ```text
-//!  builder ──▶ transport: which driver, and why;  port: what the metrics port serves
+//!  builder ──▶ listen: sockets;  transport: which driver, and why;  port: what the metrics port serves
 //!     │
-//!     └──▶ crew: one thread per worker, and who notices that one has died
-//!            └──▶ run: where it waits;  context: whether Tokio is around it
-//!                   └──▶ worker (THE loop)
-//!                                            ├─ slot      a connection, and what is under way for it
-//!                                            ├─ respond   responses into bytes
-//!                                            ├─ answer    futures, pool jobs, streamed content
-//!                                            ├─ memory    how much of bodies is held in all
-//!                                            ├─ upload    slow ones give way where places are scarce
-//!                                            ├─ crowd     newcomers first, on the metrics port
-//!                                            ├─ lifetime  accept, deadlines, eviction, drain
-//!                                            ├─ served_time  time, without what we slept
-//!                                            ├─ advisor   who blocks the worker?
-//!                                            ├─ inbox ◀── wakers, pool;  handover: how it is woken
-//!                                            └─ orphans   detached futures whose client is gone
+//!     └──▶ threads: one thread per worker, and what happens when one dies
+//!            └──▶ worker/ ─ run: where it waits
+//!                           mod: THE loop, and the parts it is composed of
+//!                           serve/: what is done for one exchange
 //! ```
 //!
 //! Everything of a connection happens on the one thread that accepted it.
 
-mod accept;
-mod admit;
-mod advisor;
-#[cfg(test)]
-mod allocations;
-mod answer;
 #[cfg(feature = "cli")]
 pub mod args;
-mod bounds;
 mod builder;
 mod config;
-mod context;
-mod crew;
-mod crowd;
 mod error;
-#[cfg(test)]
-mod gated;
-mod handover;
-mod inbox;
-mod inspect;
-mod ledger;
-mod lifetime;
 mod listen;
-mod memory;
 mod observer;
-mod orphans;
 mod pool;
 mod port;
-mod respond;
-mod run;
-mod serve;
-mod served_time;
-mod slot;
 #[cfg(feature = "tower")]
 mod stop;
-mod sync;
+mod threads;
 mod transport;
-mod upload;
-mod watch;
 mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
-pub use crate::log::LogFormat;
+pub use crate::logging::LogFormat;
 pub use builder::{Running, Server};
 pub use config::{Pin, ServerConfig, TransportChoice};
 pub use error::ServerError;
+pub use highwater_core::http::Limits;
 pub use highwater_sys::signal::{Signal, Signals};
 
-pub(crate) use admit::THINK_MAX;
-pub(crate) use bounds::Bounds;
-pub(crate) use inbox::Inbox;
-pub(crate) use pool::{Full, Pool};
+#[cfg(feature = "sim")]
+pub(crate) use pool::Pool;
 #[cfg(feature = "tower")]
 pub(crate) use stop::{Stop, Stopper};
-pub(crate) use worker::{Worker, WorkerParts};
+#[cfg(feature = "sim")]
+pub(crate) use worker::{Inbox, Worker, WorkerConfig};
+#[cfg(feature = "testing")]
+pub(crate) use worker::{context, runtime};

@@ -3,25 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::admit::THINK_MAX;
-use super::bounds::Bounds;
-use super::builder::endpoint_names;
 use super::config::ServerConfig;
-use super::crew::{Crew, Post, Watch};
 use super::error::ServerError;
 use super::listen::bind;
 use super::pool::Pool;
 use super::port;
+use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::Kind;
-use super::worker::WorkerParts;
-use crate::admission::gate::WorkerGate;
-use crate::app::App;
+use super::worker::{RoomPolicy, WorkerConfig};
+use crate::app::{App, EndpointInfo, WorkerInfo};
 use crate::metrics::{Metrics, Readiness};
 
 /// The metrics port: a worker of its own, which no overload of the others can reach.
 pub(super) struct Observer {
     pub(super) address: SocketAddr,
-    pub(super) crew: Crew,
+    pub(super) workers: Workers,
 }
 
 impl Observer {
@@ -37,28 +33,29 @@ impl Observer {
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);
-        let mut crew = Crew::new(Arc::default(), Arc::clone(watch));
-        crew.hire(Post {
+        let mut workers = Workers::new(Arc::default(), Arc::clone(watch));
+        workers.spawn(WorkerThread {
             name: "highwater-metrics".into(),
+            worker: WorkerInfo::new(0, 1),
             core: None,
             // Whatever the others use: this must work wherever they do not.
             kind: Kind::Epoll,
             listener,
             pool: Pool::new(1, config.patience, 1),
             gives_up_rights: true,
-            parts: WorkerParts {
-                app,
+            config: WorkerConfig {
                 limits: port::limits(),
                 connections_max: port::connections_max(),
                 metrics: own.worker(0),
-                gate: WorkerGate::open(),
-                patience: config.patience,
-                queue_target: config.queue_target,
-                deadline_max: config.deadline_max,
-                think_max: THINK_MAX,
-                bounds: Bounds { newest_win: true, ..Bounds::default() },
+                room_policy: RoomPolicy::Oldest,
+                ..WorkerConfig::new(app, config)
             },
         })?;
-        Ok(Observer { address, crew })
+        Ok(Observer { address, workers })
     }
+}
+
+/// What metrics call the endpoints of an application, whichever port it is served at.
+pub(super) fn endpoint_names(app: &App) -> Vec<&str> {
+    app.endpoints().iter().map(EndpointInfo::name).collect()
 }

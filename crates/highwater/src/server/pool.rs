@@ -1,12 +1,11 @@
 //! The bounded pool for `blocking` handlers: threads that may wait, so that workers never do.
 //!
-//! Threads start when the first job comes, and live as long as the server. Jobs wait their turn, in
-//! order. What is refused (503 at once) is only what could not be begun within the patience: while the
-//! job that has waited longest has waited for longer than that, a further one would wait at least as
-//! long. A burst, however large, is no reason; a hard bound on the number of jobs keeps their memory
-//! bounded all the same.
+//! Threads start when the first job comes, and live as long as the server. Jobs wait in order. A job is
+//! refused (503 at once) if the oldest waiting job has waited for longer than the patience: the new one would
+//! wait at least as long. The size of a burst alone causes no refusal; a hard bound on the number of jobs
+//! bounds their memory.
 //!
-//! A job whose answer nobody waits for any more is not begun: see [`Ticket`].
+//! A job is not begun once its answer is no longer awaited: see [`Ticket`].
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::log;
+use crate::logging::rate_limited;
 
 /// A unit of blocking work.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -51,7 +50,7 @@ struct State {
     closed: bool,
 }
 
-/// The queue is full, or stands; the job comes back.
+/// The queue is full, or its oldest job has waited too long; the job is returned.
 pub(crate) struct Full(pub(crate) Job);
 
 impl std::fmt::Debug for Full {
@@ -60,7 +59,7 @@ impl std::fmt::Debug for Full {
     }
 }
 
-/// Somebody waits for the answer of a job. When it is dropped, nobody does.
+/// Held while the answer of a job is awaited. Dropping it cancels the job if it has not begun.
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<AtomicBool>);
 
@@ -81,7 +80,7 @@ impl Drop for Ticket {
 }
 
 impl Wanted {
-    /// Whether somebody still waits for the answer.
+    /// Whether the answer is still awaited.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.0.load(Relaxed)
     }
@@ -98,16 +97,19 @@ impl Pool {
 
     /// A pool without threads: jobs run when `run_deferred` is called. For the simulator, which has
     /// to decide when.
+    #[cfg(feature = "sim")]
     pub(crate) fn deferred(queue_max: usize) -> Self {
         Pool::new(0, Duration::MAX, queue_max)
     }
 
     /// Jobs that wait.
+    #[cfg(feature = "sim")]
     pub(crate) fn queued(&self) -> usize {
         self.shared.lock().queue.len()
     }
 
     /// Runs the jobs that wait.
+    #[cfg(feature = "sim")]
     pub(crate) fn run_deferred(&self) {
         let jobs = std::mem::take(&mut self.shared.lock().queue);
         jobs.into_iter().for_each(|(_, job)| run_caught(job));
@@ -116,7 +118,7 @@ impl Pool {
     /// Queues a job.
     ///
     /// # Errors
-    /// [`Full`] if the queue stands, or as many jobs wait as may.
+    /// [`Full`] if the oldest job has waited too long, or the queue is full.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Full> {
         let mut state = self.shared.lock();
         let now = Instant::now();
@@ -133,7 +135,7 @@ impl Pool {
             if started.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
-                // No thread to run it, and none may come: better an answer now.
+                // There is no thread to run it, and there may never be one: refuse it now.
                 let (_, job) = state.queue.pop_back().expect("it was pushed above");
                 return Err(Full(job));
             }
@@ -175,21 +177,22 @@ impl Shared {
     }
 }
 
-/// Runs a job, and keeps its panic from ending the thread. Handlers are guarded themselves; what comes
-/// this far was dropped around them.
+/// Runs a job, and keeps its panic from ending the thread. Handlers catch their own panics; a panic that
+/// reaches this place comes from a value that was dropped around the handler.
 fn run_caught(job: Job) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
-        log::error!(
-            "a job on the pool panicked outside of its handler",
+        rate_limited!(
+            ERROR,
             cause = panic_text(&*panic),
             instead = "let nothing panic when it is dropped",
+            "a job on the pool panicked outside of its handler",
         );
         // Dropping it might panic again.
         std::mem::forget(panic);
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -203,7 +206,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A pool with one thread, which waits until it is let go; and what is told when a job has run.
+    /// A pool with one thread, which waits until the test releases it; and a channel that reports finished
+    /// jobs.
     struct Held {
         pool: Pool,
         release: mpsc::Sender<()>,
@@ -220,7 +224,7 @@ mod tests {
             let finish = finished.clone();
             pool.submit(Box::new(move || {
                 started.send(()).expect("the test waits");
-                gate.recv().expect("it is let go");
+                gate.recv().expect("the test releases it");
                 finish.send(0).expect("the test waits");
             }))
             .expect("there is room");
@@ -246,7 +250,7 @@ mod tests {
         held.pool.close();
     }
 
-    /// Purpose: how many jobs wait is no reason to refuse one, only for how long the first of them has.
+    /// Purpose: a job is refused for how long the oldest job has waited, never for how many jobs wait.
     #[test]
     fn a_queue_that_stands_refuses() {
         let patient = Held::new(Duration::from_secs(3600), usize::MAX);
@@ -258,7 +262,7 @@ mod tests {
         patient.pool.close();
 
         let strict = Held::new(Duration::ZERO, usize::MAX);
-        strict.submit(1).expect("nobody waits yet");
+        strict.submit(1).expect("the queue is empty");
         // Any time at all is longer than its patience.
         while Instant::now() == Instant::now() {}
         assert!(strict.submit(2).is_err());
@@ -278,8 +282,8 @@ mod tests {
         }
     }
 
-    /// Purpose: a job that panics takes no thread from those after it. It once ended its thread while the
-    /// pool went on counting it, so that after a few nothing ran any more.
+    /// Purpose: a job that panics does not cost the pool a thread. It once ended its thread while the pool
+    /// still counted that thread, so that after a few panics no job ran any more.
     #[test]
     fn panics_cost_no_thread() {
         let pool = Pool::new(1, Duration::MAX, usize::MAX);
@@ -294,7 +298,7 @@ mod tests {
         pool.close();
     }
 
-    /// Purpose: a job learns that nobody waits for it any more.
+    /// Purpose: a job learns that its answer is no longer awaited.
     #[test]
     fn tickets_tell() {
         let (ticket, wanted) = Ticket::new();

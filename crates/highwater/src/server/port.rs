@@ -1,22 +1,23 @@
 //! What does the metrics port serve?
 //!
-//! `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for autoscalers that ask a
-//! server itself; `/livez` and `/readyz` for whoever starts, stops and balances servers.
-//! They are an application like any other, on a listener and a worker of their own, so that neither
-//! overload nor a drain of the main port keeps them from answering.
+//! `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for autoscalers that ask a server
+//! itself; `/livez` and `/readyz` for supervisors and load balancers. They are an application like any other,
+//! on a listener and a worker of their own, so that neither overload nor a drain of the main port keeps them
+//! from answering.
 
 use std::time::Duration;
 
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 use highwater_sys::limits as system;
 use http::{StatusCode, header};
 
 use crate::app::{Response, Router};
-use crate::metrics::{CONTENT_TYPE, Metrics, Readiness};
+use crate::metrics::exposition::CONTENT_TYPE;
+use crate::metrics::{Metrics, Readiness};
 
-/// Most connections to the metrics port; and one in so many of the descriptors, should that be fewer: what
-/// holds on to this port must not take them from the other. Who comes beyond it is served, and whoever
-/// has been there longest is cut off: see `crowd.rs`.
+/// Most connections to the metrics port, and at most this fraction of the descriptors: connections that stay
+/// open here must not take descriptors from the main port. Beyond the limit a new connection is served, and
+/// the oldest one is reset: see `worker/room.rs`.
 const CONNECTIONS_MAX: u64 = 256;
 const DESCRIPTOR_SHARE: u64 = 16;
 const CONNECTIONS_MIN: u64 = 8;
@@ -27,8 +28,8 @@ pub(crate) fn connections_max() -> u32 {
     (descriptors / DESCRIPTOR_SHARE).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX) as u32
 }
 
-/// The bounds of a connection to the metrics port. Whoever asks here sends little, at once, and waits for
-/// little; a scraper may come back on the same connection a minute later.
+/// The bounds of a connection to the metrics port. Its clients send small requests at once and receive small
+/// answers; a scraper may use the same connection again a minute later.
 pub(crate) fn limits() -> Limits {
     const SHORT: Duration = Duration::from_secs(2);
     Limits {
@@ -42,7 +43,7 @@ pub(crate) fn limits() -> Limits {
         write_timeout: SHORT,
         linger_timeout: Duration::from_millis(500),
         discard_max: 8 * 1024,
-        // One page at a time, whoever asks for many.
+        // A client that pipelines requests gets one page at a time.
         output_max: 1,
         ..Limits::default()
     }
@@ -67,14 +68,15 @@ pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
         })
 }
 
-/// An answer that is true now and must not be kept.
+/// An answer that must not be cached.
 fn fresh(status: StatusCode, text: String) -> Response {
     Response::from(text).with_status(status).with_header(header::CACHE_CONTROL, "no-store")
 }
 
 #[cfg(test)]
 mod tests {
-    use highwater_core::http1::{self, Connection, Next, Scratch};
+    use highwater_core::http::Body;
+    use highwater_core::http1::{Connection, Next, Scratch};
     use highwater_core::route::Params;
     use highwater_core::time::Instant;
 
@@ -92,7 +94,7 @@ mod tests {
             app.plan(*target.insert(app.find(head, &mut params)), &limits)
         });
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
-        let http1::Body::Whole(content) = request.body else { panic!("it has no body") };
+        let Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
         let incoming = Incoming {
             head: &request.head,

@@ -1,10 +1,10 @@
-//! How does one thread tell a server that another thread looks after to stop?
+//! How does one thread stop a server that another thread runs?
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use highwater_sys::Waker;
 
-/// How a server that is told to stop does it. What comes later in this list overrules what is before it.
+/// How a server stops. A later variant overrules an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
     /// Stops accepting, answers what is in flight, and cuts what is left after the drain timeout.
@@ -13,33 +13,33 @@ pub(crate) enum Stop {
     Cut,
 }
 
-/// Tells a server to stop, at any time: before it has started as well.
+/// Asks a server to stop, at any time, also before it has started.
 #[derive(Debug, Default)]
 pub(crate) struct Stopper(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    told: Option<Stop>,
-    /// Of the thread that looks after the server, once there is one.
+    requested: Option<Stop>,
+    /// The waker of the thread that runs the server, once there is one.
     waker: Option<Waker>,
 }
 
 impl Stopper {
-    /// Tells it. Who was told to cut cannot be told to drain.
+    /// Asks the server to stop. A request to drain does not replace one to cut.
     pub(crate) fn tell(&self, how: Stop) {
         let mut state = self.lock();
-        state.told = state.told.max(Some(how));
+        state.requested = state.requested.max(Some(how));
         if let Some(waker) = &state.waker {
             waker.wake();
         }
     }
 
-    /// What was told so far.
-    pub(super) fn told(&self) -> Option<Stop> {
-        self.lock().told
+    /// What was requested so far.
+    pub(super) fn requested(&self) -> Option<Stop> {
+        self.lock().requested
     }
 
-    /// Has everything that is told from now on wake `waker`.
+    /// From now on each request wakes `waker`.
     pub(super) fn wakes(&self, waker: &Waker) {
         self.lock().waker = Some(waker.clone());
     }
@@ -57,25 +57,25 @@ mod tests {
 
     use super::*;
 
-    /// Purpose: whoever looks after the server is woken by what it is told, whichever comes first, and a
-    /// cut is not taken back.
+    /// Purpose: a request wakes the thread that runs the server, whether it comes before or after the waker
+    /// is set, and a cut is not taken back.
     #[test]
-    fn told_before_and_after() {
+    fn requested_before_and_after() {
         let stopper = Stopper::default();
-        assert_eq!(stopper.told(), None);
+        assert_eq!(stopper.requested(), None);
         stopper.tell(Stop::Drain);
-        assert_eq!(stopper.told(), Some(Stop::Drain));
+        assert_eq!(stopper.requested(), Some(Stop::Drain));
         let waker = Waker::standalone().expect("there are descriptors");
         stopper.wakes(&waker);
         let begun = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| stopper.tell(Stop::Cut));
-            while stopper.told() != Some(Stop::Cut) {
+            while stopper.requested() != Some(Stop::Cut) {
                 waker.wait(Duration::from_secs(60)).expect("it can be waited for");
             }
         });
         assert!(begun.elapsed() < Duration::from_secs(30));
         stopper.tell(Stop::Drain);
-        assert_eq!(stopper.told(), Some(Stop::Cut));
+        assert_eq!(stopper.requested(), Some(Stop::Cut));
     }
 }

@@ -1,4 +1,4 @@
-//! Which driver serves, and why: found out by trying, said once.
+//! Which driver serves, and why? Found by trying, logged once.
 
 use highwater_sys::Capabilities;
 
@@ -44,7 +44,7 @@ fn decide(wanted: TransportChoice, capabilities: &Capabilities) -> Result<Chosen
             Ok(Chosen { kind: Kind::Uring, reason: "asked for by --transport".into() })
         }
         (TransportChoice::Uring, Err(reason)) => Err(format!(
-            "--transport uring cannot be had here: {reason}; use --transport auto or epoll"
+            "--transport uring does not work here: {reason}; use --transport auto or epoll"
         )),
         (TransportChoice::Auto, Ok(())) => {
             Ok(Chosen { kind: Kind::Uring, reason: "io_uring works here".into() })

@@ -1,4 +1,4 @@
-//! A client in the simulation: it acts out its script at its own pace, and remembers what it heard.
+//! A simulated client: it acts out its script at its own speed, and stores what it received.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::network::Network;
 use super::reader::Reader;
 use super::script::{Request, Script, Step};
 
-/// How a client goes about it.
+/// How a client behaves.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Longest pause between two acts.
     pause_max: Duration,
-    /// Most bytes said at a time, and read at a time; none for a client that never reads.
+    /// Most bytes sent at a time, and read at a time; `None` for a client that never reads.
     say_max: u64,
     read_max: u64,
-    /// Goes on saying what it wanted to say although an answer has told it not to.
+    /// Keeps sending although an answer has told it not to.
     stubborn: bool,
 }
 
@@ -28,13 +28,13 @@ pub(super) struct Client {
     pub(super) link: usize,
     pub(super) requests: Vec<Request>,
     pub(super) reader: Reader,
-    /// A hash of every byte heard.
+    /// A hash of every byte received.
     pub(super) hash: u64,
     pace: Pace,
     steps: VecDeque<Step>,
     next_at: Instant,
     waiting_since: Option<Instant>,
-    /// Bytes heard.
+    /// Bytes received.
     heard: usize,
     finished: bool,
     left: bool,
@@ -59,12 +59,12 @@ impl Client {
             },
             stubborn: prng.chance(1, 8),
         };
-        // Whoever has much to say does not say it byte by byte; and some in haste.
+        // A client with much to send does not send it byte by byte; some clients hurry.
         let all: usize = script.steps.iter().map(Step::len).sum();
         let say_max = if all > 20_000 { pace.say_max.max(300) } else { pace.say_max };
         let hasty = all > 60_000 && prng.chance(1, 2);
         let say_max = if hasty { 64 * 1024 } else { say_max };
-        // A client that says a byte at a time takes its time only between a few of them.
+        // A client that sends a byte at a time pauses only between a few of them.
         let pause_max =
             if pace.say_max < 20 || hasty { Duration::from_micros(100) } else { pace.pause_max };
         let heads = script.requests.iter().map(|request| request.wanted.head_only).collect();
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// When it acts next; never, if there is nothing to do before something happens.
+    /// When it acts next; never, if it waits for something.
     pub(super) fn next_at(&self, network: &Network) -> Instant {
         let link = network.link(self.link);
         let over = link.has_ended();
@@ -97,7 +97,7 @@ impl Client {
         let can_act = match self.steps.front() {
             None => over && !self.finished,
             Some(Step::Say(_)) => over || link.has_room(),
-            // One that never reads does not wait for answers.
+            // A client that never reads does not wait for answers.
             Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
             Some(&Step::AwaitBytes(_, patience)) if !over => {
                 return match self.waiting_since {
@@ -116,19 +116,19 @@ impl Client {
         if can_act { self.next_at } else { Instant::MAX }
     }
 
-    /// What it took for `back` later was that much earlier.
+    /// Shifts its times by `back`, because the world's time went back.
     pub(super) fn go_back(&mut self, back: Duration) {
         for at in std::iter::once(&mut self.next_at).chain(&mut self.waiting_since) {
             *at = at.checked_sub(back).unwrap_or(Instant::ZERO);
         }
     }
 
-    /// Whether it may say the body of the nth request, or has been told that it need not.
+    /// Whether it may send the body of the nth request, or was told that it need not.
     fn is_answered(&self, at: usize) -> bool {
         self.reader.answers().len() > at || self.reader.interims().contains(&at)
     }
 
-    /// Whether nothing more will come of it.
+    /// Whether it will do nothing more.
     pub(super) fn is_gone(&self, network: &Network) -> bool {
         let link = network.link(self.link);
         let deaf = self.pace.read_max == 0;
@@ -143,10 +143,10 @@ impl Client {
         self.pace.read_max == 0
     }
 
-    /// Does something.
+    /// Acts once.
     ///
     /// # Errors
-    /// What it has heard is not HTTP.
+    /// It received something that is not HTTP.
     pub(super) fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
         let now = network.now();
         if self.next_at > now || self.left || self.is_gone(network) {
@@ -175,7 +175,7 @@ impl Client {
         }
         let bytes = network.read(self.link, 1 + prng.below(self.pace.read_max) as usize);
         self.heard += bytes.len();
-        // FNV-1a: no more is asked of it than to differ when the bytes do.
+        // FNV-1a: the hash only has to differ when the bytes differ.
         self.hash = bytes
             .iter()
             .fold(self.hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
@@ -251,7 +251,7 @@ impl Client {
 }
 
 impl Step {
-    /// How many bytes it says.
+    /// How many bytes it sends.
     pub(super) fn len(&self) -> usize {
         match self {
             Step::Say(bytes) => bytes.len(),

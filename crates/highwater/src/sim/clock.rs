@@ -1,4 +1,4 @@
-//! Time that passes when it is told to.
+//! A clock that moves only on command.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
-/// Time as the simulation tells it.
+/// The time of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClock(Rc<Cell<Instant>>);
 
 impl SimClock {
     /// A clock that stands still at `now`.
-    pub(super) fn starting_at(now: Instant) -> Self {
+    pub(crate) fn starting_at(now: Instant) -> Self {
         SimClock(Rc::new(Cell::new(now)))
     }
 

@@ -1,5 +1,5 @@
-//! What has to happen by when: the deadlines of a connection as its limits state them, and progress
-//! where nothing is in the way.
+//! What must happen by when: the deadlines of a connection by its limits, and progress where
+//! nothing prevents it.
 
 use std::time::Duration;
 
@@ -11,46 +11,47 @@ use super::link::Link;
 use super::script::{Hold, Request};
 use super::witness::{Around, SURPLUS_MAX, Watch};
 
-/// Turns within which a request is answered that nothing holds up. The longest that the application
-/// takes is two turns a piece of an answer.
+/// Turns within which a request is answered if nothing delays it. The slowest answer of the
+/// application takes two turns per piece.
 const UNANSWERED_MAX: u32 = 40;
 
-/// The same where the worker starts one request a turn: those of all clients go before it, and under
-/// overload it has to wait until it is refused.
+/// The same where the worker starts one request a turn: the requests of all clients go before it,
+/// and under overload it has to wait until it is refused.
 const DEFERRED_MAX: u32 = 2000;
 
-/// Turns within which input is read that nothing holds up.
+/// Turns within which input is read if nothing delays it.
 const UNHEARD_MAX: u32 = 20;
 
-/// How many times as long it may take where the handler takes its time.
+/// The factor for handlers that read slowly.
 const SLOW_FACTOR: u32 = 10;
 
-/// Turns after which a deadline that has passed must have been acted upon, besides the one in which
-/// that was noticed.
+/// Turns after which the worker must have acted on an expired deadline, besides the turn in which
+/// the check noticed it.
 const OVERDUE_MAX: u32 = 1;
 
-/// Within what time an answer without an end is given up once its client has finished.
+/// How soon an endless answer must be ended once its client has finished.
 const GONE_MAX: Duration = Duration::from_secs(1);
 
 /// How long an idle connection may stay once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
 
 impl Watch {
-    /// Looks for a deadline that has passed, and for a request or a client that is forgotten.
+    /// Looks for an expired deadline, and for a request or a client that is forgotten.
     pub(super) fn check_due(
         &mut self,
         link: &Link,
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        // What was encoded before the client had finished is still sent.
+        // Bytes encoded before the client finished are still sent.
         if !link.is_sending() && self.is_unheard(link, requests) {
             self.unheard_since.get_or_insert(around.now);
         }
         let due = self.due(link, requests, around);
         match due.filter(|(due, _)| around.now >= *due + TICK) {
             None => self.overdue = 0,
-            // Two deadlines of a connection may pass while the machine stands still; each has a turn.
+            // Two deadlines of a connection may expire while the machine stands still; each takes a
+            // turn.
             Some(_) if around.is_catching_up => {}
             Some(_) if self.overdue < OVERDUE_MAX => self.overdue += 1,
             Some((due, what)) => {
@@ -60,7 +61,7 @@ impl Watch {
         self.check_progress(link, requests, around)
     }
 
-    /// The next deadline at the latest, and what it is for.
+    /// The latest next deadline, and its purpose.
     fn due(
         &self,
         link: &Link,
@@ -91,7 +92,7 @@ impl Watch {
                 0 => limits.header_timeout,
                 _ => limits.idle_timeout,
             };
-            // A drain takes the place of what was due before, even if that was due sooner.
+            // A drain replaces the deadline from before, even if that was sooner.
             let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
             return Some((due.unwrap_or(since + limit), "idleness"));
         }
@@ -101,12 +102,13 @@ impl Watch {
             (None, _) if at == 0 => {
                 Some((facts.accepted_at + limits.header_timeout, "the first head"))
             }
-            // It may have come with the request before it, and is looked at after that is answered.
+            // The head may have come with the previous request, and is parsed after that is
+            // answered.
             (None, start) => {
                 let since = start.or(times.start)?.max(facts.sent_at).max(around.backlogged_at);
                 Some((since + limits.header_timeout, "a head"))
             }
-            // Its handler has to be told, and takes a few turns to answer.
+            // Its handler has to be notified, and takes a few turns to answer.
             (Some(_), None) if request.streams_body => None,
             (Some(_), None) if request.needs_body && facts.eof_at.is_none() => {
                 Some((last_act + limits.body_timeout, "a body"))
@@ -122,7 +124,7 @@ impl Watch {
         }
     }
 
-    /// Whoever has asked is answered, and whoever may speak is listened to.
+    /// Every request is answered, and every client that may send is read from.
     fn check_progress(
         &mut self,
         link: &Link,
@@ -138,8 +140,8 @@ impl Watch {
                     Hold::Quick | Hold::Slow => false,
                     Hold::Pool | Hold::PoolOrTimeout => !around.pool_is_quiet,
                     Hold::Timeout | Hold::Never => true,
-                    Hold::Elsewhere(key) | Hold::ElsewhereOrTimeout(key) => {
-                        around.elsewhere.keeps_waiting(key)
+                    Hold::OtherThread(key) | Hold::OtherThreadOrTimeout(key) => {
+                        around.threads.keeps_waiting(key)
                     }
                 }
         });
@@ -148,7 +150,7 @@ impl Watch {
             true => self.times[at].end.is_some(),
             false => self.times[at].head.is_some(),
         });
-        // It waits for leave to send its body.
+        // It waits for permission to send its body.
         let asks = request.is_some_and(|request| {
             request.wanted.continues
                 && request.end > request.head_end
@@ -166,7 +168,7 @@ impl Watch {
         if self.unanswered > bound(UNANSWERED_MAX) {
             return Err(format!("request {at} is not answered"));
         }
-        // What comes behind a request that is not answered yet has to wait; little of it in memory.
+        // Input behind an unanswered request has to wait; only a little of it in memory.
         let surplus = request.map_or(0, |request| facts.delivered.saturating_sub(request.end));
         let wanted = limits.uri_max + limits.header_max + 1024 + SURPLUS_MAX;
         if held && !link.is_sending() && !facts.has_shut_down() && surplus > wanted as u64 {

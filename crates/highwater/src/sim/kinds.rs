@@ -1,32 +1,33 @@
-//! Which kinds of behaviour take part, beyond what every run has.
+//! Kinds of behaviour that take part in addition to those of every run.
 //!
-//! Each kind can be switched on by itself (`highwater sim --with NAME`), so that a test can stand
-//! before what it tests: a kind that the server is known to fail is `pending`, and takes part only
-//! when it is asked for. Whoever mends the server says `Passes` in the table below.
+//! Each kind can be switched on separately (`highwater sim --with NAME`), so that a test can exist
+//! before the fix: a kind that the server is known to fail is `pending`, and takes part only on
+//! request. The fix changes the table below to `Passes`.
 //!
-//! Without any of them a seed gives the run that it gave before there were kinds.
+//! Without any kind, a seed gives the same run as before there were kinds.
 
 use std::fmt;
 
 use highwater_core::prng::Prng;
 
-/// A kind of behaviour: of applications, of clients, or of the machine.
+/// A kind of behaviour of applications, of clients, or of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Tasks are woken, jobs end and a drain is asked for on other threads, also while the worker
-    /// sleeps, in its driver or in its runtime; and tasks are woken after their end.
+    /// Other threads wake tasks, end jobs and ask for a drain, also while the worker sleeps, in its
+    /// driver or in its runtime; and they wake tasks after their end.
     Wakes,
-    /// Event streams that never end, uploads that are read slowly, upgraded connections whose
-    /// protocol speaks first; their clients reset.
+    /// Event streams that never end, uploads that are read slowly, upgraded connections on which
+    /// the server sends first; their clients reset.
     Streams,
-    /// Streams whose pieces are there at once, so that they end within the turn that began them.
+    /// Streams whose pieces are all ready at once, so that they end within the turn that began
+    /// them.
     Prompt,
     /// Clients that reset at any byte, and at any moment after it.
     Leaving,
-    /// Clients that finish at any byte, and at any moment after it.
+    /// Clients that finish (FIN) at any byte, and at any moment after it.
     Finishing,
-    /// Clients that finish while a handler that waits for long has not answered, or in an event stream
-    /// without an end.
+    /// Clients that finish while a handler that waits for long has not answered, or in an endless
+    /// event stream.
     HalfClosed,
     /// Panics in handlers, extractors, hooks, middleware, renderers, futures, content and jobs.
     Panics,
@@ -35,12 +36,12 @@ pub enum Kind {
     PanickingDrops,
     /// Answers that HTTP does not allow.
     Invalid,
-    /// The whole process stops for seconds, while what clients say goes on arriving.
+    /// The whole process stops for seconds, while the clients' bytes keep arriving.
     Stops,
 }
 
 impl Kind {
-    /// Every kind, and what `--with` calls it.
+    /// Every kind, and its name for `--with`.
     const TABLE: [(Kind, &'static str, Status); 10] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
@@ -64,7 +65,7 @@ impl Kind {
         Kind::all().find(|kind| kind.name() == name)
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         Kind::TABLE[self as usize].1
     }
@@ -75,7 +76,7 @@ impl Kind {
     }
 }
 
-/// Whether the server is known to stand a kind.
+/// Whether the server is known to handle a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// It takes part in every other run.
@@ -109,17 +110,17 @@ impl Kinds {
         Kinds(self.0 | more.0)
     }
 
-    /// Whether `kind` is among them.
+    /// Whether `kind` is in the set.
     pub fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u32 != 0
     }
 
-    /// Whether there is any.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that take part in one run: each in every other one, so that none hides another.
+    /// The kinds of one run: each takes part in every second run, so that none hides another.
     pub(super) fn draw(self, prng: &mut Prng) -> Self {
         let drawn = Kind::all().filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
         Kinds(self.0 & drawn.0)
@@ -143,7 +144,7 @@ impl fmt::Debug for Kinds {
 mod tests {
     use super::*;
 
-    /// Purpose: a kind is found by its name, and is its own place in the table.
+    /// Purpose: a kind is found by its name, and stands at its own place in the table.
     #[test]
     fn named() {
         for kind in Kind::all() {

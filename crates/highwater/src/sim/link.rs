@@ -1,4 +1,4 @@
-//! One connection: both ends of it, what is on its way, and what has happened.
+//! One connection: both of its ends, the bytes in transit, and the facts about what has happened.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use highwater_core::time::Instant;
 /// Bytes that the server's kernel takes from a client before the worker reads any.
 pub(super) const INBOUND_MAX: usize = 16 * 1024;
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Its client has not connected yet.
@@ -17,16 +17,16 @@ pub(crate) enum Stage {
     Queued,
     /// Accepted.
     Open(ConnId),
-    /// The server's end is gone.
+    /// The server's end is closed.
     Over,
-    /// Nobody listened.
+    /// No listener existed.
     Refused,
 }
 
 /// A send in flight.
 pub(super) struct Sending {
     pub(super) output: Output,
-    /// How much of it the kernel has taken.
+    /// How many bytes of it the kernel has taken.
     pub(super) taken: usize,
     pub(super) then: Then,
 }
@@ -34,17 +34,17 @@ pub(super) struct Sending {
 /// What has happened on a connection, as seen from outside the worker.
 pub(crate) struct Facts {
     pub(crate) accepted_at: Instant,
-    /// Bytes handed to the worker, and when the last came.
+    /// Bytes handed to the worker, and when the last of them came.
     pub(crate) delivered: u64,
     pub(crate) delivered_at: Instant,
     /// Bytes handed to the worker after it had shut down its side.
     pub(crate) delivered_after_last: u64,
     pub(crate) eof_at: Option<Instant>,
-    /// When the client said that it will say no more.
+    /// When the client finished sending.
     pub(crate) finished_at: Option<Instant>,
-    /// When the worker was first told that the client has finished, by whichever event.
+    /// When the worker was first told that the client has finished, by any event.
     pub(crate) gone_at: Option<Instant>,
-    /// Every byte the worker has given to be sent.
+    /// Every byte the worker has handed over to be sent.
     pub(crate) sent: Vec<u8>,
     /// When the kernel last took a part of a send, or was given one.
     pub(crate) progress_at: Instant,
@@ -55,7 +55,7 @@ pub(crate) struct Facts {
     pub(crate) last_sent_at: Option<Instant>,
     /// The worker commanded the close.
     pub(crate) close: Option<(Close, Instant)>,
-    /// There was a send in flight then.
+    /// A send was in flight then.
     pub(crate) close_cut_send: bool,
 }
 
@@ -68,10 +68,10 @@ impl Facts {
 /// A connection.
 pub(crate) struct Link {
     pub(crate) stage: Stage,
-    /// On its way to the worker.
+    /// In transit to the worker.
     pub(super) inbound: VecDeque<u8>,
     pub(super) said_fin: bool,
-    /// On its way to the client, which buffers `window` bytes.
+    /// In transit to the client, which buffers `window` bytes.
     pub(super) wire: VecDeque<u8>,
     window: usize,
     fin: bool,
@@ -80,14 +80,14 @@ pub(crate) struct Link {
     /// The client reset the connection.
     pub(crate) has_left: bool,
     reading: Reading,
-    /// What still comes although reading has stopped, as the kernel had it already: so many bytes,
-    /// the end being one.
+    /// How much still arrives although reading has stopped, because the kernel had it already:
+    /// bytes, plus one for the end.
     late: usize,
     pub(super) send: Option<Sending>,
-    /// What had happened when the process last went on after a stop, as far as it does not know yet.
+    /// What had happened when the process continued after a stop, and the worker does not know yet.
     missed: usize,
     missed_room: bool,
-    /// The worker has said how it reads, or has tried to send: from then on it is told of the end even
+    /// The worker has set how it reads, or has tried to send: from then on the end is reported even
     /// while it does not read.
     pub(super) is_watched: bool,
     /// `Closed` is to be reported.
@@ -148,19 +148,19 @@ impl Link {
         self.send.is_some()
     }
 
-    /// The client says no more.
+    /// The client sends no more.
     pub(super) fn finish(&mut self, now: Instant) {
         self.said_fin = true;
         self.facts.finished_at.get_or_insert(now);
     }
 
-    /// The process goes on after a stop: what it finds has happened meanwhile.
+    /// The process continues after a stop: what it finds has happened in the meantime.
     pub(super) fn wake_up(&mut self) {
         self.missed = self.inbound.len();
         self.missed_room = self.send.is_some() && self.wire.len() < self.window;
     }
 
-    /// What it found then counts like everything else.
+    /// From now on, what it found then is treated like everything else.
     pub(super) fn forget_missed(&mut self) {
         self.missed = 0;
         self.missed_room = false;
@@ -176,7 +176,7 @@ impl Link {
         self.missed_room
     }
 
-    /// Whether the client will say no more.
+    /// Whether the client will send no more.
     pub(crate) fn has_hung_up(&self) -> bool {
         self.said_fin || self.has_left
     }
@@ -197,12 +197,12 @@ impl Link {
         !self.wire.is_empty()
     }
 
-    /// Whether the server's kernel takes more of what the client says.
+    /// Whether the server's kernel takes more bytes from the client.
     pub(crate) fn has_room(&self) -> bool {
         self.inbound.len() < INBOUND_MAX
     }
 
-    /// Whether the client has heard everything, and that it was everything.
+    /// Whether the client has received everything, including the end.
     pub(crate) fn has_ended(&self) -> bool {
         self.wire.is_empty() && (self.fin || self.stage == Stage::Over)
     }
@@ -216,7 +216,7 @@ impl Link {
         }
     }
 
-    /// Whether the worker can be told now that the connection has come to its end.
+    /// Whether the worker can be told now that the connection has ended.
     pub(super) fn is_end_seen(&self) -> bool {
         let ours = self.facts.close.is_some() || self.facts.has_shut_down();
         self.closing.is_some() && (ours || self.is_watched || self.reading != Reading::Stop)
@@ -245,8 +245,8 @@ impl Link {
         open && (self.reading != Reading::Stop || self.late > 0)
     }
 
-    /// Whether the worker is to be told now that the client has finished, as it does not read what came
-    /// before. Once.
+    /// Whether the worker must be told now that the client has finished, because it does not read
+    /// the earlier bytes. Once.
     pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
         let hangs_up = self.said_fin
             && self.reading == Reading::Stop
@@ -259,7 +259,7 @@ impl Link {
         hangs_up
     }
 
-    /// What the worker is told next: bytes, or none for the end.
+    /// The next delivery to the worker: bytes, or none for the end.
     pub(super) fn take_delivery(&mut self, most: usize, now: Instant) -> Option<Vec<u8>> {
         if !self.may_deliver() {
             return None;
@@ -292,7 +292,7 @@ impl Link {
         Some(bytes)
     }
 
-    /// Puts at most `most` bytes of the send in flight on the wire. Returns whether that did
+    /// Puts at most `most` bytes of the send in flight on the network. Returns whether that did
     /// anything.
     pub(super) fn take_output(&mut self, most: usize, now: Instant) -> bool {
         let Some(Sending { output, taken, .. }) = &mut self.send else { return false };
@@ -325,7 +325,7 @@ impl Link {
         Some(output.bytes)
     }
 
-    /// The server's end goes.
+    /// Closes the server's end.
     pub(super) fn end(&mut self) -> ConnId {
         let id = self.id();
         self.stage = Stage::Over;

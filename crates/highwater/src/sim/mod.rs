@@ -1,36 +1,39 @@
-//! The whole worker in a world without a kernel: one seed decides everything that may vary.
+//! The whole worker in a simulated world: one seed decides everything that may vary.
 //!
 //! [`run`] builds an application and a handful of clients from a seed, lets the unchanged worker
-//! serve them over a simulated driver, and checks what comes of it:
+//! serve them over a simulated driver, and checks the result:
 //!
 //! ```text
-//!  script ──▶ client ──▶ ┌─────────┐ ──▶ the worker ──▶ app      (what is tested)
+//!  script ──▶ client ──▶ ┌─────────┐ ──▶ the worker ──▶ app      (under test)
 //!               │        │ network │          │
 //!               │        └─────────┘ ◀────────┘
 //!               ▼             ▼
-//!            oracle        witness, due       world: totals, ledger, rest      (what tests it)
+//!            oracle        witness, due       world: totals, leftovers   (the checks)
 //! ```
 //!
-//! * `kinds` names what can take part beyond that: panics, other threads, clients that go at any byte,
-//!   stops of the process; `elsewhere` is what happens on other threads.
-//! * `script` draws what clients say together with the answers they must hear; `client` acts that
-//!   out, fast, slowly, or not at all; `network` splits, delays, reorders and breaks.
-//! * `reader` reads answers by RFC 9112 alone; `oracle` compares what each client heard to the byte.
-//! * `witness` and `due` watch every connection from outside and know what has to happen by when:
-//!   no close without a reason, no deadline early or late, nobody forgotten, memory bounded.
-//! * `world` adds up: what the worker counted is what happened, and at rest nothing is left behind.
+//! * `kinds` names additional behaviour: panics, other threads, clients that disconnect at any
+//!   byte, stops of the process. `threads` simulates other threads.
+//! * `script` draws what clients send together with the answers they must receive. `client` acts it
+//!   out: fast, slowly, or not at all. `network` splits, delays, reorders and breaks.
+//! * `reader` parses answers by RFC 9112 alone. `oracle` compares what each client received, byte
+//!   for byte.
+//! * `witness` and `due` watch every connection from outside and know what must happen by when: no
+//!   close without a reason, no deadline early or late, no client forgotten, memory bounded.
+//! * `world` adds up: the worker's counters match what happened, and nothing is left over at the
+//!   end.
 //!
-//! None of these asks the code under test what is right. Where a check excuses something, the excuse
-//! is a fact the network has seen, and stands beside it in writing.
+//! No check asks the code under test what is right. Where a check excuses something, the excuse is
+//! a fact that the network has seen, and is written beside the check.
 //!
-//! Time, order, sizes, pauses, resets, failures to accept and jumps of the clock come from the seed,
-//! so a failure is a number: `highwater sim --seed N --trace` shows what led to it.
+//! Time, order, sizes, pauses, resets, failures to accept and clock jumps come from the seed. So a
+//! failure is a number: `highwater sim --seed N --trace` shows what led to it.
+//! All of it needs the feature `sim`; the tests of an application use `highwater::testing` instead.
 
 mod app;
 mod client;
 mod clock;
 mod due;
-mod elsewhere;
+mod faults;
 mod kinds;
 mod link;
 mod network;
@@ -39,8 +42,8 @@ mod reader;
 mod script;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod trace;
-mod weather;
 mod witness;
 mod world;
 
@@ -49,34 +52,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::World;
 
+#[cfg(test)]
+pub(crate) use clock::SimClock;
 pub use kinds::{Kind, Kinds};
-pub(crate) use link::Stage;
-pub(crate) use network::{Network, SimDriver};
-pub(crate) use reader::{Heard, Reader};
 pub(crate) use trace::Trace;
-pub(crate) use weather::Weather;
+
+/// What the test client is built from.
+#[cfg(feature = "testing")]
+pub(crate) use {
+    faults::Faults,
+    link::Stage,
+    network::{Network, SimDriver},
+    reader::{Heard, Reader},
+};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Clients that took part.
     pub clients: usize,
-    /// Answers heard to their last byte.
+    /// Answers received to their last byte.
     pub answers: usize,
     /// Connections that a client or the network broke.
     pub resets: usize,
-    /// Connections that the server ended for a reason of its own: a deadline, or the drain's.
+    /// Connections that the server ended for its own reasons: a deadline, or the drain's end.
     pub expiries: usize,
     /// Turns of the worker.
     pub turns: u32,
-    /// A hash of everything heard: equal seeds give equal fingerprints.
+    /// A hash of all bytes received by clients: equal seeds give equal fingerprints.
     pub fingerprint: u64,
 }
 
-/// Why a run failed.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The seed that shows it.
+    /// The seed that reproduces it.
     pub seed: u64,
     /// What was wrong.
     pub what: String,
@@ -90,7 +100,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs the simulation of `seed`, with every kind of behaviour that the server is known to stand.
+/// Runs the simulation of `seed`, with every kind of behaviour that the server is known to handle.
 ///
 /// # Errors
 /// A check failed, or the worker panicked.
@@ -106,7 +116,7 @@ pub fn run_with(seed: u64, kinds: Kinds) -> Result<Report, Failure> {
     run_noted(seed, kinds, Trace::default())
 }
 
-/// Runs the simulation of `seed` and tells it: a line for everything that happened, in order.
+/// Runs the simulation of `seed` and records it: a line for everything that happened, in order.
 pub fn trace(seed: u64, kinds: Kinds) -> (Vec<String>, Result<Report, Failure>) {
     let trace = Trace::kept();
     let outcome = run_noted(seed, kinds, trace.clone());
@@ -121,7 +131,7 @@ fn run_noted(seed: u64, kinds: Kinds, trace: Trace) -> Result<Report, Failure> {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            // What an application panics with may panic when it is dropped.
+            // A panic payload of the application may panic when it is dropped.
             std::mem::forget(panic);
             Err(failed(format!("panicked: {}", text.unwrap_or_default())))
         }

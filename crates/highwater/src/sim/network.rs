@@ -1,14 +1,14 @@
-//! A network, and a kernel at its end, that are not there.
+//! A simulated network, and the simulated kernel at its end.
 //!
-//! Clients act on a [`Network`] between the worker's turns: they connect, say, finish, leave, read.
-//! A [`SimDriver`] is the same network as the worker's driver. In between, every split, order, delay
-//! and mishap is drawn from a seed; or, for tests of applications, nothing varies at all.
+//! Clients act on a [`Network`] between the worker's turns: they connect, send, finish, leave,
+//! read. A [`SimDriver`] is the same network as the worker's driver. In between, a seed decides
+//! every split, order, delay and failure; or, for tests of applications, nothing varies at all.
 //!
-//! It promises what [`Driver`] promises (R1–R9) and asserts what a worker owes (O1, O3; O2 cannot be
-//! broken, as the driver is borrowed during its callback). It is as unkind as the real drivers may
-//! be: bytes and even the end come after [`Reading::Stop`] if they were already received, accepted
-//! connections come after [`Accepting::Paused`], a close with unread input destroys what the client
-//! has not read, and what a client sends to a closed connection does so, too.
+//! It promises what [`Driver`] promises (R1–R9) and asserts the worker's obligations (O1, O3; O2
+//! cannot be broken, as the driver is borrowed during its callback). It is as unfriendly as the
+//! real drivers may be: bytes and even the end come after [`Reading::Stop`] if they were already
+//! received, accepted connections come after [`Accepting::Paused`], a close with unread input
+//! destroys what the client has not read, and so does a client that sends to a closed connection.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,57 +22,59 @@ use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
 
 use super::clock::SimClock;
-use super::elsewhere::{Elsewhere, Place};
+use super::faults::Faults;
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
+use super::threads::{OtherThreads, Place};
 use super::trace::{Trace, show};
-use super::weather::Weather;
 
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
 
-/// How many may wait to be accepted until the worker says otherwise: as a server's listener begins.
+/// How many may wait to be accepted until the worker says otherwise: the initial value of a
+/// server's listener.
 const BACKLOG_MAX: u32 = 4096;
 
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
 
-/// A worker that looks later than it was told to by more than this has lost the rest: it did not run, and
-/// that counts for nobody.
+/// A worker that looks later than planned by more than this has lost the rest of the time: it did
+/// not run, and that time does not count against clients.
 pub(crate) const LATENESS_MAX: Duration = Duration::from_millis(100);
 
 /// All connections there are, and the kernel's state.
 pub(crate) struct Network {
     clock: SimClock,
-    /// The time for which the worker did not run although it should have. [`Network::now`] and all that
-    /// is noted leave it out.
+    /// The time in which the worker did not run although it should have. [`Network::now`] and all
+    /// recorded times leave it out.
     pub(crate) lost: Duration,
-    /// When the worker last had done all there was to do, and until when it meant to wait since; both by
-    /// the clock.
+    /// When the worker last had nothing left to do, and until when it has planned to wait since;
+    /// both by the clock.
     left_at: Instant,
     planned: Instant,
-    /// How far [`Network::now`] went back when it was known what was lost, since this was asked last.
+    /// How far [`Network::now`] went back when the loss became known, since the last call of
+    /// `take_back`.
     went_back: Duration,
     /// Events reported by one poll, if nothing is random.
     pub(super) events_max: usize,
     /// `None`: nothing varies.
     prng: Option<Prng>,
-    weather: Weather,
+    faults: Faults,
     pub(crate) trace: Trace,
     links: Vec<Link>,
     /// Which link has which `ConnId`.
     slots: Vec<Option<usize>>,
     /// Connections in the listen queue.
     backlog: VecDeque<usize>,
-    /// How many may wait there, as the worker has asked for it.
+    /// How many may wait there, as set by the worker.
     backlog_max: u32,
     accepting: Accepting,
-    /// An accept has failed; nothing is accepted before the worker says something.
+    /// An accept has failed; nothing is accepted before the worker asks again.
     accept_stopped: bool,
     next_accept_fails: bool,
-    /// Connections still accepted although the worker said to pause: they were on their way.
+    /// Connections still accepted although the worker has paused: they were already in transit.
     late_accepts: u64,
     /// Other threads, if there are any.
-    pub(super) elsewhere: Option<Arc<Elsewhere>>,
+    pub(super) threads: Option<Arc<OtherThreads>>,
     /// When the next client acts: nothing waits longer.
     pub(crate) client_at: Instant,
     /// When the events of the last poll happened.
@@ -81,7 +83,7 @@ pub(crate) struct Network {
     pub(crate) events: usize,
     /// An accept failed in the last poll.
     pub(crate) accept_failed: bool,
-    /// Totals, to be compared with what the worker counts.
+    /// Totals, to be compared with the worker's counters.
     pub(crate) accepted: u64,
     pub(crate) delivered: u64,
     pub(crate) commanded: u64,
@@ -89,7 +91,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// A network in which the seed decides what may vary, or nothing varies without one.
-    pub(crate) fn new(seed: Option<u64>, weather: Weather, trace: Trace) -> Self {
+    pub(crate) fn new(seed: Option<u64>, faults: Faults, trace: Trace) -> Self {
         let clock = SimClock::starting_at(Instant::from_nanos(1));
         Network {
             turn_at: clock.now(),
@@ -100,7 +102,7 @@ impl Network {
             went_back: Duration::ZERO,
             events_max: 256,
             prng: seed.map(Prng::from_seed),
-            weather,
+            faults,
             trace,
             links: Vec::new(),
             slots: Vec::new(),
@@ -110,7 +112,7 @@ impl Network {
             accept_stopped: false,
             next_accept_fails: false,
             late_accepts: 0,
-            elsewhere: None,
+            threads: None,
             client_at: Instant::MAX,
             events: 0,
             accept_failed: false,
@@ -120,18 +122,19 @@ impl Network {
         }
     }
 
-    /// The time, without that for which the machine stood still.
+    /// The time, without the time in which the machine stood still.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now().checked_sub(self.lost).unwrap_or(Instant::ZERO)
     }
 
-    /// The worker means to wait for so long from now on, or for ever: here or elsewhere.
+    /// The worker plans to wait for this long from now on, or for ever: in its driver or in its
+    /// runtime.
     pub(super) fn plan(&mut self, wait: Option<Duration>) {
         self.planned = wait.map_or(Instant::MAX, |wait| self.clock.now() + wait);
     }
 
-    /// The worker looks: what it comes too late by is lost. What clients did until `before` while it did
-    /// not run has happened now.
+    /// The worker looks: lateness is lost time. What clients did until `before` while it did not
+    /// run has happened now.
     pub(super) fn look(&mut self, before: Instant) {
         let until = self.left_at.max(std::mem::take(&mut self.planned));
         let at = self.clock.now();
@@ -154,12 +157,12 @@ impl Network {
         }
     }
 
-    /// What came while the worker did not run is no longer owed to be read first.
+    /// Bytes that came while the worker did not run need no longer be read first.
     pub(super) fn forget_missed(&mut self) {
         self.links.iter_mut().for_each(Link::forget_missed);
     }
 
-    /// How far time went back since this was asked last: clients that noted a time have to know.
+    /// How far time went back since the last call: clients that stored a time need it.
     pub(super) fn take_back(&mut self) -> Duration {
         std::mem::take(&mut self.went_back)
     }
@@ -177,8 +180,8 @@ impl Network {
         self.backlog.len()
     }
 
-    /// How many more may be accepted before the worker can say stop: where it takes all that come, those
-    /// who wait, and as many who have come meanwhile.
+    /// How many more may be accepted before the worker can stop that: if it accepts all
+    /// connections, those that wait, and as many as have come in the meantime.
     pub(crate) fn welcome(&self) -> u32 {
         match self.accepting {
             Accepting::On => 2 * self.backlog_max,
@@ -210,7 +213,7 @@ impl Network {
         self.links.len() - 1
     }
 
-    /// Connects: into the listen queue, or refused if nobody listens any more.
+    /// Connects: into the listen queue, or refused if there is no listener any more.
     pub(crate) fn connect(&mut self, link: usize) {
         if self.accepting == Accepting::Closed {
             self.links[link].stage = Stage::Refused;
@@ -221,7 +224,7 @@ impl Network {
         self.note(link, || "connects".into());
     }
 
-    /// Says the beginning of `bytes`; returns how much of it was taken.
+    /// Sends the beginning of `bytes`; returns how much of it was taken.
     pub(crate) fn say(&mut self, at: usize, bytes: &[u8]) -> usize {
         let link = &mut self.links[at];
         let take = match link.stage {
@@ -231,7 +234,8 @@ impl Network {
                 link.inbound.extend(&bytes[..take]);
                 take
             }
-            // Nobody is there: the kernel answers with a reset, which overtakes what is unread.
+            // The connection is closed: the kernel answers with a reset, which overtakes unread
+            // bytes.
             Stage::Over if !bytes.is_empty() => {
                 link.reset();
                 bytes.len()
@@ -244,7 +248,7 @@ impl Network {
         take
     }
 
-    /// Says no more.
+    /// Finishes sending.
     pub(crate) fn finish(&mut self, link: usize) {
         let now = self.now();
         self.links[link].finish(now);
@@ -284,7 +288,7 @@ impl Network {
         self.trace.line(|| format!("{:?} client {link} {}", self.now(), what()));
     }
 
-    /// Time passes until `then`, if that is to come.
+    /// Time passes until `then`, if that is in the future.
     pub(super) fn pass(&mut self, then: Instant) {
         self.clock.advance(then - self.now());
     }
@@ -294,7 +298,7 @@ impl Network {
     }
 
     pub(crate) fn breaks(&mut self) -> bool {
-        self.chance(self.weather.reset_one_in)
+        self.chance(self.faults.reset_one_in)
     }
 
     /// A number up to `most`, at least one; `most` itself if nothing varies.
@@ -305,7 +309,7 @@ impl Network {
         }
     }
 
-    /// One thing that can happen now, happens. Returns whether there was any.
+    /// Performs one of the possible actions. Returns whether there was any.
     fn step(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let acts = self.slots.len() + 1;
         let start = self.draw(acts) - 1;
@@ -330,7 +334,7 @@ impl Network {
         }
         self.events += 1;
         let fails = std::mem::take(&mut self.next_accept_fails);
-        if fails || self.chance(self.weather.accept_failure_one_in) {
+        if fails || self.chance(self.faults.accept_failure_one_in) {
             self.accept_stopped = true;
             self.accept_failed = true;
             self.trace.line(|| format!("{:?} accepting fails", self.now()));
@@ -435,7 +439,7 @@ impl Network {
         link
     }
 
-    /// One that may still be told anything.
+    /// A connection to which commands may still be given.
     fn unended(&mut self, id: ConnId) -> &mut Link {
         let link = self.open(id);
         assert!(!link.is_settled(), "O3: a command after the last send to {id:?}");
@@ -463,28 +467,28 @@ impl Driver for SimDriver {
         }
         if network.prng.is_some() {
             let mut passes = Duration::from_micros(
-                network.draw(network.weather.turn_micros_max.max(1) as usize) as u64,
+                network.draw(network.faults.turn_micros_max.max(1) as usize) as u64,
             );
-            if network.chance(network.weather.jump_one_in) {
-                let jump = network.weather.jump_max * network.draw(1000) as u32 / 1000;
+            if network.chance(network.faults.jump_one_in) {
+                let jump = network.faults.jump_max * network.draw(1000) as u32 / 1000;
                 network.trace.line(|| format!("the machine stands still for {jump:?}"));
                 passes += jump;
             }
-            // Clients stand still with the machine, unlike with the process.
+            // Clients stand still with the machine, but not with the process.
             let before = network.now();
             network.clock.advance(passes);
             network.look(before);
         }
         network.turn_at = network.now();
-        let rung = network.look_elsewhere();
+        let woken = network.look_at_threads();
         let steps = if network.prng.is_some() { network.draw(8) } else { network.events_max };
         for _ in 0..steps {
             if !network.step(on_event) {
                 break;
             }
         }
-        if network.events == 0 && !rung {
-            // Nothing can happen before a client acts or the worker wants to: time passes.
+        if network.events == 0 && !woken {
+            // Nothing can happen before a client acts or the worker's wait ends: time passes.
             let now = network.now();
             let wait = match wait {
                 Wait::No => Duration::ZERO,
@@ -494,7 +498,7 @@ impl Driver for SimDriver {
             network.sleep(now + wait, Place::Driver);
             network.turn_at = network.now();
         }
-        network.hear();
+        network.notice();
         network.left_at = network.clock.now();
         Ok(())
     }
@@ -549,7 +553,7 @@ impl Driver for SimDriver {
         if network.accepting == Accepting::Closed {
             assert!(accepting == Accepting::Closed, "the listener is closed for ever");
         }
-        // Where a larger bound is replaced by a smaller one, some may have been on their way.
+        // When a smaller bound replaces a larger one, some connections may already be in transit.
         let bound = |accepting| match accepting {
             Accepting::On | Accepting::Closed => u64::MAX,
             Accepting::Few(left) => u64::from(left),
@@ -564,7 +568,7 @@ impl Driver for SimDriver {
     }
 
     fn backlog(&mut self, backlog: u32) {
-        // A client that is dropped tries again, and so cannot be told from one that waits.
+        // A dropped client tries again, so it cannot be distinguished from one that waits.
         self.network.backlog_max = backlog;
         self.network.trace.line(|| format!("⇐ backlog {backlog}"));
     }

@@ -1,4 +1,4 @@
-//! What each client must have heard when all is over.
+//! What each client must have received in the end.
 
 use super::client::Client;
 use super::link::{Link, Stage};
@@ -6,20 +6,20 @@ use super::reader::Heard;
 use super::script::{Closes, Wanted};
 use super::witness::Excuse;
 
-/// How a connection ended, so far as that excuses what a client has not heard.
+/// How a connection ended, as far as that excuses missing answers.
 pub(super) struct Ending<'r> {
     pub(super) link: &'r Link,
     pub(super) excuse: Option<Excuse>,
-    /// The server was drained at some time: any answer may have been the last.
+    /// The server was drained at some time: any answer may have been the last one.
     pub(super) was_drained: bool,
-    /// Requests may be refused for having waited too long.
+    /// Requests may be refused because they waited too long.
     pub(super) sheds: bool,
 }
 
-/// Compares what a client has heard with what it must have heard.
+/// Compares what a client has received with what it must have received.
 ///
-/// Answers must be right, in order and in number. What may be missing is what came after an answer
-/// that said it was the last, and what the witness has found a good reason for.
+/// Answers must be right, in order and in number. Answers may be missing after an answer that said
+/// it was the last, and where the witness has found a good reason.
 pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), String> {
     let link = ending.link;
     if link.stage == Stage::Over && !link.was_reset && !link.has_left {
@@ -53,8 +53,8 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
             Excuse::Linger | Excuse::WriteStall | Excuse::Cut | Excuse::Broken | Excuse::HalfClosed
         )
     );
-    // A client that speaks up just when its connection is closed for being idle is reset, and may
-    // lose what it had not read: the price of keeping connections alive (RFC 9112 §9.5).
+    // A client that sends just when its idle connection is closed gets a reset, and may lose unread
+    // bytes: the price of keeping connections alive (RFC 9112 §9.5).
     let crossed = link.was_reset && ending.excuse.is_some();
     let may_tear = torn || crossed || link.has_left || client.never_reads();
     if client.reader.is_inside() && !may_tear {
@@ -66,14 +66,14 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// Clients that stop in the middle of a request and finish are told so, or are just let go.
+/// Clients that stop in the middle of a request and finish get an error, or are closed without one.
 fn is_silent_on_purpose(client: &Client) -> bool {
     let heard = client.reader.answers().len();
     client.requests.get(heard).is_some_and(|request| request.wanted.closes == Closes::Either)
 }
 
 fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<(), String> {
-    // The witness has looked at the clock already.
+    // The witness has already checked the time.
     let too_slow = answer.status == 408 && answer.closes;
     let refused = answer.status == 503 && ending.sheds;
     if answer.status != wanted.status
@@ -88,6 +88,9 @@ fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<
     }
     if wanted.body.as_ref().is_some_and(|body| *body != answer.body) {
         return Err("its content is wrong".into());
+    }
+    if !answer.trailers.is_empty() {
+        return Err("it has trailers, which no handler here writes".into());
     }
     match (wanted.closes, answer.closes) {
         (Closes::Yes, false) => Err("it should have been the last".into()),

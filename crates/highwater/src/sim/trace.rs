@@ -1,9 +1,9 @@
-//! One line per event and command, for whoever looks at a failing seed.
+//! One line per event and command, to examine a failing seed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Where lines go, if anywhere. Cheap to clone; a run that is not looked at formats nothing.
+/// Where lines go, if anywhere. Cheap to clone; without a reader, a run formats nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace(Option<Rc<RefCell<Vec<String>>>>);
 

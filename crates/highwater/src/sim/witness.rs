@@ -1,50 +1,50 @@
 //! Watches every connection from outside, turn by turn, and knows by itself what may happen when.
 //!
-//! It sees what was delivered to the worker and what the worker commanded, and where the requests lie
-//! in what the client says. From that it tells, without asking the code under test:
+//! It sees what was delivered to the worker, what the worker commanded, and where the requests lie
+//! in the client's bytes. From that it checks, without asking the code under test:
 //!
-//! * nothing is answered before it was asked;
-//! * every close, and every refusal for slowness, has a reason, and came no earlier than it may;
-//! * every deadline that has passed was acted upon within a tick of the timer (`due.rs`);
-//! * whoever has asked is answered, and whoever may speak is listened to, within so many turns
-//!   (`due.rs`);
+//! * no request is answered before it was sent;
+//! * every close, and every refusal for slowness, has a reason and does not come too early;
+//! * every expired deadline has its effect within a tick of the timer (`due.rs`);
+//! * every request is answered, and every client that may send is read from, within a number of
+//!   turns (`due.rs`);
 //! * a connection holds no more memory than its limits allow, and an idle one holds none.
 
 use highwater_core::driver::{Close, Then};
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 use highwater_core::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
-use super::elsewhere::Elsewhere;
 use super::link::{INBOUND_MAX, Link};
 use super::network::{LATE_MAX, LATENESS_MAX};
 use super::reader::Reader;
 use super::script::{Hold, Request};
+use super::threads::OtherThreads;
 
 /// How long an idle connection stays readable once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
 
-/// How long a connection must have been idle to be closed for the sake of a new one.
+/// How long a connection must have been idle before it may be closed to make room.
 pub(super) const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// Content up to this size is copied behind its head; more is shared.
 const COPY_MAX: usize = 8 * 1024;
 
-/// The most a worker can receive beyond what it wants: it says so once a turn, and then some more may
-/// come.
+/// The most that a worker can receive beyond what it wants: it sets that once a turn, and then some
+/// more bytes may come.
 pub(super) const SURPLUS_MAX: usize = INBOUND_MAX + LATE_MAX as usize;
 
 /// Deliveries remembered; more than there are bytes of framing in a row.
 const ARRIVALS_MAX: usize = 20;
 
-/// What is the case around a connection.
+/// The circumstances of a check.
 pub(super) struct Around<'r> {
     pub(super) limits: &'r Limits,
     /// When the events of this turn happened.
     pub(super) now: Instant,
-    pub(super) elsewhere: &'r Elsewhere,
+    pub(super) threads: &'r OtherThreads,
     pub(super) drained_at: Option<Instant>,
     /// The drain's deadline has passed.
     pub(super) is_cutting: bool,
@@ -53,7 +53,7 @@ pub(super) struct Around<'r> {
     pub(super) pool_is_bounded: bool,
     /// No job waits for the pool, and none has run since the worker looked.
     pub(super) pool_is_quiet: bool,
-    /// When requests last waited for their turn: what is due may have counted from then only.
+    /// When requests last waited for their turn: deadlines may have been counted only from then.
     pub(super) backlogged_at: Instant,
     /// The worker has not looked for long, and reads before it judges.
     pub(super) is_catching_up: bool,
@@ -63,7 +63,7 @@ pub(super) struct Around<'r> {
     pub(super) defers: bool,
     /// Requests that have waited for longer may be refused.
     pub(super) sheds_after: Option<Duration>,
-    /// Whoever came late, and has finished when its turn comes, may be dropped.
+    /// A request whose client has finished before its turn came may be dropped.
     pub(super) drops_hung_up: bool,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Around<'r> {
 pub(super) enum Excuse {
     /// It was idle, or had only begun a request when it was found to be.
     Idle,
-    /// A body nobody wanted came too slowly.
+    /// A body that no handler wanted came too slowly.
     Discard,
-    /// The client went on after the last answer, for too long or with too much.
+    /// The client kept sending after the last answer, for too long or too much.
     Linger,
     /// The client did not take what was sent.
     WriteStall,
@@ -82,7 +82,7 @@ pub(super) enum Excuse {
     Cut,
     /// The application broke its answer off.
     Broken,
-    /// The client had finished, and nothing of its answer moved for too long, or it has no end.
+    /// The client had finished, and its answer made no progress for too long, or is endless.
     HalfClosed,
     /// The client had finished when its request's turn came.
     HungUp,
@@ -104,7 +104,7 @@ pub(super) struct Watch {
     pub(super) reader: Reader,
     fed: usize,
     pub(super) times: Vec<Times>,
-    /// How much had been delivered when, as far back as framing may reach.
+    /// How much had been delivered at which time, as far back as framing may reach.
     arrivals: VecDeque<(u64, Instant)>,
     pub(super) excuse: Option<Excuse>,
     checked_last: bool,
@@ -114,7 +114,7 @@ pub(super) struct Watch {
     pub(super) unheard: u32,
     /// Turns for which a deadline has passed.
     pub(super) overdue: u32,
-    /// Since when an answer without an end should have been given up.
+    /// Since when an endless answer should have been ended.
     pub(super) unheard_since: Option<Instant>,
 }
 
@@ -136,10 +136,10 @@ impl Watch {
         }
     }
 
-    /// Looks at the connection after a turn. `allocated` is the memory it holds.
+    /// Checks the connection after a turn. `allocated` is the memory it holds.
     ///
     /// # Errors
-    /// Something was wrong.
+    /// A check failed.
     pub(super) fn look(
         &mut self,
         link: &Link,
@@ -168,7 +168,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Which request is to be answered next.
+    /// The index of the request to be answered next.
     pub(super) fn at_hand(&self) -> usize {
         self.reader.answers().len()
     }
@@ -234,7 +234,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A request is refused for being slow: was it?
+    /// A request was refused because it was slow: was it?
     fn check_slowness(
         &self,
         at: usize,
@@ -247,7 +247,8 @@ impl Watch {
             return Err(format!("request {at} is called slow before it began"));
         };
         let since = if at == 0 { link.facts.accepted_at } else { start };
-        // The refusal may have waited for answers before it, and the head have come meanwhile.
+        // The refusal may have waited for earlier answers, and the head may have come in the
+        // meantime.
         let took = times.head.unwrap_or(now) - since;
         if took >= limits.header_timeout {
             let complete = self.completed_meanwhile(link, requests[at].head_end, around);
@@ -275,8 +276,8 @@ impl Watch {
         }
     }
 
-    /// Whether everything up to `end` had come when the process went on after a stop, and the worker has
-    /// not been given it yet.
+    /// Whether everything up to `end` had come when the process continued after a stop, and the
+    /// worker has not received it yet.
     fn completed_meanwhile(&self, link: &Link, end: u64, around: &Around<'_>) -> bool {
         let delivered = link.facts.delivered;
         !around.is_worn_out
@@ -285,14 +286,14 @@ impl Watch {
             && delivered + link.missed() >= end
     }
 
-    /// Whether the answer at hand has no end, and its client has finished.
+    /// Whether the present answer is endless, and its client has finished.
     pub(super) fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
         let at = self.at_hand();
         let request = requests.get(at).filter(|_| self.times[at].head.is_some());
         link.facts.finished_at.is_some() && request.is_some_and(|request| request.wanted.endless)
     }
 
-    /// Whether the client has finished, and nothing of its answer has moved for too long since.
+    /// Whether the client has finished, and its answer has made no progress for too long since.
     fn is_half_closed(&self, link: &Link, around: &Around<'_>) -> bool {
         let head = self.times.get(self.at_hand()).and_then(|times| times.head);
         link.facts.gone_at.is_some_and(|at| {
@@ -301,7 +302,7 @@ impl Watch {
         })
     }
 
-    /// The worker has sent its last: why?
+    /// The worker has sent its last bytes: is there a reason?
     fn check_last(
         &self,
         then: Then,
@@ -309,7 +310,7 @@ impl Watch {
         requests: &[Request],
         around: &Around<'_>,
     ) -> Result<(), String> {
-        // What has no end breaks off somewhere.
+        // An endless answer breaks off somewhere.
         let is_unheard = self.is_unheard(link, requests);
         if self.reader.is_inside() && !is_unheard {
             return Err(format!("{then:?} in the middle of an answer"));
@@ -349,7 +350,7 @@ impl Watch {
     ) -> Result<Excuse, String> {
         let (facts, limits, now) = (&link.facts, around.limits, around.now);
         if how == Close::Reset {
-            // Answers before it that were ready, and not sent yet, are lost with the broken one.
+            // Earlier answers that were ready and not sent yet are lost with the broken one.
             let asked = self.times.iter().zip(requests).skip(self.at_hand());
             let mut asked = asked.take_while(|(times, _)| times.head.is_some());
             let broken = asked.any(|(_, request)| request.wanted.broken);
@@ -360,7 +361,7 @@ impl Watch {
                 () if around.is_cutting => Ok(Excuse::Cut),
                 () if link.is_sending() && stalled >= limits.write_timeout => {
                     let was_due = stalled.saturating_sub(LATENESS_MAX) >= limits.write_timeout;
-                    match link.has_missed_room() && !was_due && !around.is_worn_out {
+                    match link.has_missed_room() && !was_due && !around.is_worn_out && !broken {
                         true => {
                             Err("reset, though its client read while the process stood still"
                                 .into())
@@ -414,13 +415,13 @@ impl Watch {
         }
     }
 
-    /// Whether the body of the last request answered is still coming.
+    /// Whether the body of the last answered request is still coming.
     pub(super) fn is_discarding(&self, link: &Link, requests: &[Request]) -> bool {
         let last = self.at_hand().checked_sub(1).and_then(|last| requests.get(last));
         last.is_some_and(|request| link.facts.delivered < request.end)
     }
 
-    /// Since when the connection has been idle at the latest, if it is.
+    /// The latest possible begin of the connection's idle time, if it is idle.
     pub(super) fn idle_since(&self, link: &Link, requests: &[Request]) -> Option<Instant> {
         let answered = self.at_hand();
         let nothing_begun = self.times.get(answered).is_none_or(|times| times.start.is_none());
@@ -446,7 +447,7 @@ impl Watch {
         }
         let head = limits.uri_max + limits.header_max + 1024;
         let output = limits.output_max + COPY_MAX + 1024;
-        // What grows as it fills may be twice as large as what is in it.
+        // A buffer that grows as it fills may be twice as large as its content.
         let carry = 2 * (head + SURPLUS_MAX);
         let partial = 2 * (head + limits.body_max as usize);
         let budget = carry + partial + 2 * output;
@@ -460,28 +461,29 @@ impl Watch {
     }
 }
 
-/// When the last content of `request` can have come at the earliest: framing alone is no progress.
+/// The earliest time at which the last content of `request` can have come: framing alone is no
+/// progress.
 fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<Instant> {
     let (delivered, _) = arrivals.back()?;
-    // Nothing of the body has surely come yet: then it is the head's end that counts.
+    // If it is not certain that any of the body has come, the head's end counts.
     let after = delivered.saturating_sub(request.density).max(request.head_end - 1);
     let arrival = arrivals.iter().find(|(offset, _)| *offset > after);
     arrival.or(arrivals.back()).map(|(_, at)| *at)
 }
 
-/// A request is refused for lack of room or time: was it?
+/// A request was refused for lack of room or time: is that right?
 fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
     let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
-    let is_vital = request.wanted.raw.is_some();
-    if !is_vital && around.sheds_after.is_some_and(|target| took > target) {
+    let is_never_shed = request.wanted.raw.is_some();
+    if !is_never_shed && around.sheds_after.is_some_and(|target| took > target) {
         return Ok(());
     }
     let right = match request.hold {
-        Hold::Quick | Hold::Slow | Hold::Never | Hold::Elsewhere(_) => false,
+        Hold::Quick | Hold::Slow | Hold::Never | Hold::OtherThread(_) => false,
         Hold::Pool => around.pool_is_bounded,
         Hold::PoolOrTimeout => around.pool_is_bounded || timed_out,
-        Hold::Timeout | Hold::ElsewhereOrTimeout(_) => timed_out,
+        Hold::Timeout | Hold::OtherThreadOrTimeout(_) => timed_out,
     };
     if right { Ok(()) } else { Err(format!("503 after {took:?} to {request:?}")) }
 }

@@ -14,7 +14,9 @@ use crate::app::{BodyRepr, BodyStream, BoxError, ByteStream};
 /// Content as an [`http_body::Body`].
 ///
 /// Of a request, nothing is read from the connection that is not asked for here, beyond a bounded
-/// buffer. Its errors are [`BodyError`](crate::BodyError)s: too slow, cut off, malformed.
+/// buffer. Its errors are [`BodyError`](crate::BodyError)s: too slow, cut off, malformed. Trailers come as a
+/// last frame; which fields they can be is said at
+/// [`BodyStream::take_trailers`](crate::BodyStream::take_trailers).
 #[derive(Debug, Default)]
 pub struct Body(Repr);
 
@@ -27,7 +29,7 @@ enum Repr {
     Request(BodyStream, Option<u64>),
     /// A response's, likewise.
     Response(ByteStream, Option<u64>),
-    /// A response's trailers are all that is left of it.
+    /// Trailers are all that is left.
     Trailers(HeaderMap),
 }
 
@@ -90,7 +92,14 @@ impl http_body::Body for Body {
                 return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
             }
             Repr::Request(stream, left) => {
-                let piece = ready!(Pin::new(stream).poll_next(context));
+                let piece = ready!(Pin::new(&mut *stream).poll_next(context));
+                if piece.is_none() {
+                    let trailers = stream.take_trailers();
+                    if !trailers.is_empty() {
+                        self.0 = Repr::Trailers(trailers);
+                        return self.poll_frame(context);
+                    }
+                }
                 (piece.map(|piece| piece.map_err(BoxError::from)), left)
             }
             Repr::Response(stream, left) => {

@@ -1,55 +1,63 @@
 //! `tower` layers around native routes.
 //!
 //! A layer wraps a service; here that is [`Inner`], which goes on to the route. The layered service is
-//! made once, when the router is described, and cloned for each request: its clones share what the
-//! layer lets them share, over all workers.
+//! made once on each worker, and cloned for each request: its clones share what the layer lets them share,
+//! and what they share stays on one thread.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as HttpBody;
-use tower_layer::Layer;
+use tower_layer::Layer as TowerLayer;
 use tower_service::Service;
 
 use super::body::Body;
 use super::request::{Asked, content_length};
 use super::response::{to_http, to_native};
 use super::service::ready_call;
+use crate::app::layer::{self, IntoLayer, Layer};
 use crate::app::{
     self, BodyStream, BoxError, Error, IntoResponse, MiddlewareRequest, Next, Response, Resume,
-    Router,
 };
 
 /// Content that a layer has changed and no handler has taken yet, in bytes; then the layer waits.
 const CHANGED_SIZE_MAX: usize = 64 * 1024;
 
-impl Router {
-    /// Puts a `tower` layer around what this router has, like [`Router::middleware`]: its routes, those
-    /// nested in it, and what is answered without a route. [`fixed`](crate::fixed) responses are not
-    /// covered. The first layer is the outermost.
-    ///
-    /// The route is chosen before: a layer may change header fields, extensions and content of a
-    /// request, but not where it goes. Errors are rendered when a layer sees them; an error of the layer
-    /// itself is a 500. The layered service is one for all workers, cloned for each request.
-    #[must_use]
-    pub fn layer<L, B>(self, layer: L) -> Self
-    where
-        L: Layer<Inner>,
-        L::Service: Service<http::Request<Body>, Response = http::Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        <L::Service as Service<http::Request<Body>>>::Error: Into<BoxError>,
-        <L::Service as Service<http::Request<Body>>>::Future: 'static,
-        B: HttpBody + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let service = layer.layer(Inner);
-        self.middleware(move |request, next| around(service.clone(), request, next))
+/// The way of a `tower` layer whose responses have content of type `B`.
+#[derive(Debug)]
+pub struct ViaTower<B>(B);
+
+/// A `tower` layer around what a router has: its routes, those nested in it, and what is answered without a
+/// route; not [`fixed`](crate::fixed) responses.
+///
+/// The route is chosen before: a layer may change header fields, extensions and content of a
+/// request, but not where it goes. Errors are rendered when a layer sees them; an error of the layer
+/// itself is a 500.
+///
+/// # One instance a worker
+///
+/// [`Layer::layer`](TowerLayer::layer) is called once on each worker's thread, inside its Tokio runtime and before
+/// it accepts; the service it makes is cloned for each request of that worker, and dropped with it. So the service
+/// and what its clones share need be neither `Send` nor `Sync`, no lock in it is contended, and **a bound is one
+/// for each worker**: a `ConcurrencyLimitLayer::new(10)` lets ten requests through on each of four workers. What is
+/// to be one for the server is shared by the layer itself, as `GlobalConcurrencyLimitLayer` does; or use
+/// [`concurrency_limit`](crate::Router::concurrency_limit).
+#[diagnostic::do_not_recommend]
+impl<L, B> IntoLayer<ViaTower<B>> for L
+where
+    L: TowerLayer<Inner> + Send + Sync + 'static,
+    L::Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + 'static,
+    <L::Service as Service<http::Request<Body>>>::Error: Into<BoxError>,
+    <L::Service as Service<http::Request<Body>>>::Future: 'static,
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn into_layer(self) -> Arc<dyn Layer> {
+        Arc::new(layer::around_per_worker(move || self.layer(Inner), around))
     }
 }
 
@@ -194,10 +202,18 @@ where
     let mut body = pin!(body);
     while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         let Ok(frame) = frame else { return };
-        let Ok(mut data) = frame.into_data() else { continue };
-        let piece = data.copy_to_bytes(data.remaining());
-        if sender.send(piece).await.is_err() {
-            return;
+        match frame.into_data() {
+            Ok(mut data) => {
+                let piece = data.copy_to_bytes(data.remaining());
+                if sender.send(piece).await.is_err() {
+                    return;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    sender.trailers(trailers);
+                }
+            }
         }
     }
     sender.finish();

@@ -3,7 +3,7 @@
 //! As it is. [`serve`] stands where `axum::serve` stood; the application then has deadlines, limits,
 //! overload control, the metrics port and a drain that ends. [`Router::nest_service`] and
 //! [`Router::fallback_service`] put a service below a prefix, or behind everything else, so that an
-//! application can move one route at a time; [`Router::layer`] puts `tower` layers around native routes.
+//! application can move one route at a time; [`Router::layer`] takes `tower` layers for native routes.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -42,15 +42,21 @@
 //! does: `tokio::task::spawn_blocking` works, `block_in_place` does not (it panics on a runtime with one
 //! thread).
 //!
-//! **One service for all workers.** The service is cloned for each request, as `tower` intends; what
-//! its clones share (a `Semaphore` of a concurrency limit, say) is shared by all workers.
+//! **One service for all workers, one layered service for each.** A mounted service is cloned for each request,
+//! as `tower` intends; what its clones share is shared by all workers. A layer given to [`Router::layer`] makes
+//! a service on each worker, and what the clones of that share belongs to the worker: a bound on concurrency, a
+//! cache, state that need be neither `Send` nor `Sync`.
+//!
+//! **Clients that go.** A service's future is dropped when its client resets the connection. What else it wants
+//! to know of its client, [`Disconnected`](crate::Disconnected) tells, which is in the request's extensions.
 //!
 //! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a
 //! response are dropped, but for a `Content-Length`, which says how long streamed content is, and so is
 //! content with the status 204, 205 or 304. A `Content-Length` that is not true, and a `Transfer-Encoding`
 //! other than `chunked`, are answered 500, and a line of the log says why. Trailers of
 //! responses are sent to clients that ask for them (`TE: trailers`), if the response's `Trailer` field
-//! names them. Trailers of requests are checked and dropped. `CONNECT` and `OPTIONS *` are answered by
+//! names them. Trailers of requests are the last frame of their content, but for the fields that cannot be
+//! trailers ([`BodyStream::take_trailers`](crate::BodyStream::take_trailers)). `CONNECT` and `OPTIONS *` are answered by
 //! the server. Bodies are not bounded here, only slowed down to the pace of who reads them: a service
 //! bounds what it collects, as axum's extractors do.
 //!
@@ -66,7 +72,7 @@ mod service;
 mod upgrade;
 
 pub use body::Body;
-pub use layer::{Inner, InnerFuture};
+pub use layer::{Inner, InnerFuture, ViaTower};
 pub use serve::{Serve, ServeFuture, serve};
 pub use service::{IntoApp, IntoRoutes, ViaMake, ViaRouter, ViaService};
 

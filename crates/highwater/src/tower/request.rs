@@ -55,6 +55,7 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
             length => Body::of_request(BodyStream::from_request(request)?, length),
         };
         let asked = Asked::of(&parts);
+        parts.extensions.insert(request.disconnected());
         let peer = request.peer().map(PeerAddr);
         Ok(Incoming { request: http::Request::from_parts(parts, body), peer, asked })
     }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::request::REST;
 use super::service::IntoApp;
-use crate::log;
+use crate::logging;
 use crate::metrics::{Metrics, Readiness};
 use crate::server::args::{self, ServerArgs};
 use crate::server::{Server, ServerConfig, ServerError, Stop, Stopper};
@@ -29,6 +29,8 @@ use crate::server::{Server, ServerConfig, ServerError, Stop, Stopper};
 /// It serves until SIGTERM, SIGINT or SIGHUP (SIGQUIT cuts at once), or until the future given to
 /// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows. A
 /// further SIGTERM, SIGINT or SIGQUIT cuts what is left.
+/// Events go to the `tracing` subscriber that the application has set before, else to standard error as
+/// `HIGHWATER_LOG` says ([`logging`](crate::logging)).
 /// Settings come from the environment (`HIGHWATER_WORKERS`, … , and the file named by
 /// `HIGHWATER_CONFIG`), unless [`Serve::config`] gives them; the address is the listener's.
 ///
@@ -148,7 +150,7 @@ async fn run(serve: Serve) -> io::Result<()> {
     let (report, mut outcome) = oneshot::channel();
     // Starting, looking after the workers and draining block: that is not for a runtime's thread.
     thread::Builder::new().name("highwater-serve".into()).spawn(move || {
-        let served = server.start().and_then(|running| running.until_told(&stopper));
+        let served = server.start().and_then(|running| running.until_requested(&stopper));
         // Nobody may be left to hear it.
         let _ = report.send(served.map_err(to_io));
     })?;
@@ -234,7 +236,7 @@ impl Stops {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
         for (signal, kind) in &mut self.signals {
             if signal.poll_recv(context).is_ready() {
-                log::info!("stopping", signal = kind.as_raw_value());
+                tracing::info!(signal = kind.as_raw_value(), "stopping");
                 // A terminal that closes is no reason to hurry.
                 let is_hurried = self.is_draining && *kind != SignalKind::hangup();
                 let is_cut = is_hurried || *kind == SignalKind::quit();
@@ -260,15 +262,17 @@ fn from_environment() -> io::Result<ServerConfig> {
     let parsed = parsed
         .map_err(|mistake| io::Error::new(io::ErrorKind::InvalidInput, mistake.to_string()))?;
     let mut config = parsed.server.config();
+    // For the warning that may come before the server starts.
+    logging::install(config.log);
     let is_default = config.metrics == ServerConfig::default().metrics;
     if let Some(address) = config.metrics.filter(|_| is_default)
         && let Err(taken) = std::net::TcpListener::bind(address)
         && taken.kind() == io::ErrorKind::AddrInUse
     {
         // Nobody asked for this port. A second application on one machine must not fail for it.
-        log::warn!(
+        tracing::warn!(
+            address = %address,
             "no metrics: another process has the port; set HIGHWATER_METRICS to another, or to off",
-            address = address
         );
         config.metrics = None;
     }

@@ -1,15 +1,15 @@
-//! How is a BPF program written down without a compiler?
+//! An assembler for BPF programs, so that no compiler is needed.
 //!
-//! Named instructions, labels, and a listing in the kernel's own notation. As much of the instruction
-//! set (RFC 9669) as the gate's programs need; whether a program makes sense is the verifier's business.
+//! It has named instructions, labels, and a listing in the kernel's own notation. It supports the
+//! part of the instruction set (RFC 9669) that the gate's programs need. The kernel's verifier
+//! checks the programs.
 //!
-//! The listing is decoded from the finished instructions, not remembered from how they were asked
-//! for: what it shows is what the kernel gets.
+//! The listing is decoded from the finished instructions: it shows what the kernel gets.
 
 use std::fmt;
 
-/// One of BPF's registers. Helpers take their arguments in R1 to R5, and the result, like that of the
-/// program, is in R0; R6 to R9 survive a call.
+/// One of BPF's registers. Helpers take their arguments in R1 to R5. R0 holds the result of a
+/// helper and of the program; R6 to R9 survive a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Register {
@@ -21,7 +21,7 @@ pub(super) enum Register {
     R6 = 6,
 }
 
-/// A place to jump to: made by [`Assembler::label`], put somewhere by [`Assembler::place`].
+/// A jump target: made by [`Assembler::label`], given a position by [`Assembler::place`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
@@ -32,7 +32,7 @@ pub(super) enum Width {
     U64,
 }
 
-/// A condition between a register and a number, of 32 bits both.
+/// A condition between a register and a number, both of 32 bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum If {
     Equal,
@@ -98,13 +98,13 @@ impl Assembler {
         Assembler::default()
     }
 
-    /// A place to jump to, not placed yet.
+    /// A new jump target without a position.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// `label` is here.
+    /// Gives `label` the present position.
     pub(super) fn place(&mut self, label: Label) {
         debug_assert!(self.labels[label.0].is_none(), "{label:?} is placed twice");
         self.labels[label.0] = Some(self.instructions.len());
@@ -162,12 +162,12 @@ impl Assembler {
         self.push(ATOMIC_ADD, base as u8 | (number as u8) << 4, offset, i32::from(ADD) | FETCH);
     }
 
-    /// Goes on at `label`.
+    /// Jumps to `label`.
     pub(super) fn jump(&mut self, label: Label) {
         self.push_jump(JMP | JA, 0, 0, label);
     }
 
-    /// Goes on at `label` if the condition holds for the low 32 bits of `register`.
+    /// Jumps to `label` if the condition holds for the low 32 bits of `register`.
     pub(super) fn jump_if(&mut self, register: Register, what: If, number: i32, label: Label) {
         let operation = match what {
             If::Equal => JEQ,
@@ -176,24 +176,24 @@ impl Assembler {
         self.push_jump(JMP32 | operation | IMMEDIATE, register as u8, number, label);
     }
 
-    /// Goes on at `label` if the pointer in `register` is null.
+    /// Jumps to `label` if the pointer in `register` is null.
     pub(super) fn jump_if_null(&mut self, register: Register, label: Label) {
         self.push_jump(JMP | JEQ | IMMEDIATE, register as u8, 0, label);
     }
 
-    /// Goes on at `label` if `left` is not `right`, all 64 bits.
+    /// Jumps to `label` if `left` is not `right`, all 64 bits.
     pub(super) fn jump_if_differs(&mut self, left: Register, right: Register, label: Label) {
         let registers = left as u8 | (right as u8) << 4;
         self.push_jump(JMP | JNE | REGISTER, registers, 0, label);
     }
 
-    /// Goes on at `label` if `left` is at least `right`, both as signed numbers of 64 bits.
+    /// Jumps to `label` if `left` is at least `right`, both as signed numbers of 64 bits.
     pub(super) fn jump_if_at_least(&mut self, left: Register, right: Register, label: Label) {
         let registers = left as u8 | (right as u8) << 4;
         self.push_jump(JMP | JSGE | REGISTER, registers, 0, label);
     }
 
-    /// `R0 =` what a helper of the kernel says.
+    /// `R0 =` the result of a helper of the kernel.
     pub(super) fn call(&mut self, helper: i32) {
         self.push(JMP | CALL, 0, 0, helper);
     }
@@ -239,7 +239,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut wide = false;
         for (position, instruction) in self.0.iter().enumerate() {
-            // The second half of a 64-bit immediate is no instruction of its own.
+            // The second half of a 64-bit immediate is not an instruction of its own.
             if !std::mem::replace(&mut wide, instruction.code == LOAD_WIDE) {
                 write!(f, "{position:3}: ")?;
                 let high = self.0.get(position + 1).map_or(0, |next| next.immediate);
@@ -252,8 +252,8 @@ impl fmt::Display for Program {
 }
 
 impl Instruction {
-    /// In the kernel's notation, that of its verifier's log and of `bpftool prog dump`.
-    /// `high` is the next one's immediate: the upper half of a 64-bit one of this.
+    /// In the kernel's notation, as in its verifier's log and in `bpftool prog dump`. `high` is the
+    /// next instruction's immediate: the upper half, if this one has 64 bits.
     fn list(&self, position: usize, high: i32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Instruction { code, registers, offset, immediate } = *self;
         let (to, from) = (registers & 0x0f, registers >> 4);

@@ -1,7 +1,7 @@
-//! How is `bpf(2)` spoken?
+//! Calls `bpf(2)`.
 //!
-//! As much of it as a gate needs, with the kernel's structures spelled out (`union bpf_attr` of
-//! `linux/bpf.h`); no library in between. Every descriptor is closed on exec.
+//! Only what a gate needs, with the kernel's structures written out (`union bpf_attr` of
+//! `linux/bpf.h`) and no library in between. Every descriptor is closed on exec.
 
 use std::io;
 use std::mem;
@@ -16,20 +16,21 @@ const LINK_CREATE: libc::c_long = 28;
 const MAP_TYPE_ARRAY: u32 = 2;
 const F_MMAPABLE: u32 = 1 << 10;
 
-/// Room for what the verifier has to say about a program of a few dozen instructions.
+/// Room for the verifier's log about a program of a few dozen instructions.
 const LOG_SIZE: usize = 64 * 1024;
 
-/// What helpers a program may call depends on its licence; the gate's need none that ask for more.
+/// The licence decides which helpers a program may call; the gate's programs need none that require
+/// the GPL.
 const LICENCE: &core::ffi::CStr = c"MIT";
 
-/// What a program is for: its type, and where it will be attached.
+/// A program's type, and where it will be attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// Looks at every packet that a socket receives.
+    /// Runs for every packet that a socket receives.
     Filter,
     /// Decides which socket a packet of no known connection belongs to.
     Lookup,
-    /// Told about connections of a control group.
+    /// Runs for events of the connections of a control group.
     Events,
 }
 
@@ -116,10 +117,10 @@ pub(super) fn create_map(attributes: &MapCreate) -> io::Result<OwnedFd> {
     unsafe { bpf(MAP_CREATE, attributes) }
 }
 
-/// Has the verifier check `program`, and loads it.
+/// Loads `program`, after the verifier has checked it.
 ///
 /// # Errors
-/// What the kernel said. If the verifier refused the program itself, with its explanation.
+/// The kernel's error. If the verifier refused the program itself, with the verifier's explanation.
 pub(super) fn load(program: &Program, purpose: Purpose, title: &str) -> io::Result<OwnedFd> {
     let instructions = program.instructions();
     let mut attributes = ProgramLoad {
@@ -141,7 +142,7 @@ pub(super) fn load(program: &Program, purpose: Purpose, title: &str) -> io::Resu
         Ok(program) => return Ok(program),
         Err(refusal) => refusal,
     };
-    // Once more with a log, which costs too much to ask for when nothing is wrong.
+    // Again with a log, which is too expensive to ask for when nothing is wrong.
     let mut log = vec![0_u8; LOG_SIZE];
     attributes.log_level = 1;
     attributes.log_size = LOG_SIZE as u32;
@@ -152,14 +153,14 @@ pub(super) fn load(program: &Program, purpose: Purpose, title: &str) -> io::Resu
     }
     let length = log.iter().position(|&byte| byte == 0).unwrap_or(LOG_SIZE);
     if length == 0 {
-        return Err(refusal); // It never came to the verifier.
+        return Err(refusal); // The verifier did not run.
     }
     let said = String::from_utf8_lossy(&log[..length]);
     let text = format!("the kernel's verifier refuses {title}: {refusal}\n{}", said.trim_end());
     Err(io::Error::new(refusal.kind(), text))
 }
 
-/// Attaches a program for as long as the descriptor that comes back is open, in whatever process.
+/// Attaches a program for as long as the returned descriptor is open, in any process.
 pub(super) fn link(
     program: &OwnedFd,
     target: BorrowedFd<'_>,
@@ -185,6 +186,6 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

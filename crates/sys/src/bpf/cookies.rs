@@ -1,12 +1,12 @@
 //! Is the kernel answering SYNs with cookies?
 //!
-//! When a listener has no room for another handshake, the kernel keeps nothing about it: what it would
-//! have kept it puts into its answer, a cookie (RFC 4987 §3.6), and the connection exists once the
-//! client has sent that back. The packet that does so belongs to no connection, just like a SYN, and the
-//! socket lookup cannot tell them apart: it sees addresses, no flags. While it refuses, it would turn
-//! away those who have a place.
+//! When a listener has no room for another handshake, the kernel stores nothing about it. It
+//! encodes the state into its answer, a cookie (RFC 4987 §3.6), and the connection exists once the
+//! client has sent that back. The packet with the cookie belongs to no connection, like a SYN, and
+//! the socket lookup cannot tell them apart: it sees addresses, but no flags. So while the lookup
+//! refuses, it would reject clients that have a place.
 //!
-//! The kernel counts the cookies of a network namespace, of all its listeners.
+//! The kernel counts the cookies of a network namespace, for all its listeners together.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-/// How long after the last cookie was sent some may still come back.
+/// For how long after the last cookie was sent a client may still return one.
 const CALM: Duration = Duration::from_secs(2);
 
 /// More than the kernel writes: 5 KiB, as of Linux 6.18.
@@ -23,14 +23,14 @@ const TEXT_MAX: u64 = 64 << 10;
 /// Watches the cookies of one network namespace.
 #[derive(Debug)]
 pub(super) struct Cookies {
-    /// `None` where `/proc` is not to be seen; then cookies are not seen either.
+    /// `None` if `/proc` cannot be read; then cookies cannot be noticed.
     counters: Option<File>,
     sent: u64,
     until: Instant,
 }
 
 impl Cookies {
-    /// Those of the calling thread's namespace, from now on.
+    /// Watches the namespace of the calling thread, from now on.
     pub(super) fn watch() -> Cookies {
         let counters = File::open("/proc/thread-self/net/netstat").ok();
         let mut cookies = Cookies { counters, sent: 0, until: Instant::ZERO };
@@ -38,7 +38,7 @@ impl Cookies {
         cookies
     }
 
-    /// Whether some were sent lately. To be asked a few times a second.
+    /// Whether cookies were sent lately. Call it a few times a second.
     pub(super) fn are_out(&mut self, now: Instant) -> bool {
         let sent = self.read().unwrap_or(self.sent);
         if sent != self.sent {
@@ -58,7 +58,7 @@ impl Cookies {
 }
 
 /// One number of `/proc/net/netstat`: each group is a line of names and a line of numbers, and both
-/// begin with what the group is called (proc_pid_net(5)).
+/// begin with the name of the group (proc_pid_net(5)).
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(group));
     let (names, numbers) = (lines.next()?, lines.next()?);
@@ -70,7 +70,7 @@ fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Purpose: the number under the name is found, in its group, and only a whole one.
+    /// Purpose: the number is found by its name, in its group, and only if both match whole words.
     #[test]
     fn counters_are_found_by_name() {
         let text = "TcpExt: SyncookiesSent SyncookiesRecv Prune\nTcpExt: 17 4 x\n\

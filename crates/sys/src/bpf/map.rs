@@ -1,10 +1,10 @@
-//! Where do a gate's program and its server meet?
+//! What do a gate's program and its server share?
 //!
-//! In one page: the value of a BPF array map, mapped into this process. Both sides touch it with
-//! atomic instructions only, so a new limit is one store, and no count is ever lost to it.
+//! One page: the value of a BPF array map, mapped into this process. Both sides use only atomic
+//! instructions on it, so a new limit is one store, and no count is ever lost.
 //!
-//! Invariant: `taken` is how much work the gate believes to be under way. Whoever adds takes away
-//! again: the program when it refuses, the server when work ends.
+//! Invariant: `taken` is how much work the gate believes to be in progress. Each addition is taken
+//! back: by the program when it refuses, by the server when work ends.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use super::call::{self, MapCreate};
 
-/// The page, as the programs see it. Words that different cores write are kept in cache lines of
-/// their own, in pairs, since the hardware fetches those.
+/// The page, as the programs see it. Words that different cores write are in cache lines of their
+/// own, in pairs, because the hardware fetches pairs.
 #[repr(C, align(128))]
 struct Page {
     limit: AtomicI64,
@@ -51,21 +51,21 @@ pub(super) mod offset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mode {
-    /// Lets it in, but goes on counting.
+    /// Admits it, but keeps counting.
     Off = 0,
     /// Answers with a reset: the client sees "connection refused" at once.
     Reset = 1,
-    /// Says nothing: the client's kernel tries again after a second.
+    /// Sends nothing: the client's kernel tries again after a second.
     Drop = 2,
 }
 
-/// What a gate has done since it was made.
+/// The gate's counters since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections let in.
+    /// Connections admitted.
     pub admitted: u64,
-    /// Packets to the port that were answered with a reset: connections refused, and now and then
-    /// a stray packet of one that is over.
+    /// Packets to the port that were answered with a reset: refused connections, and now and then a
+    /// stray packet of a connection that has ended.
     pub reset: u64,
     /// Connection attempts dropped. A client that tries again counts again.
     pub dropped: u64,
@@ -77,7 +77,7 @@ pub struct Words(Arc<Mapping>);
 
 struct Mapping {
     page: NonNull<Page>,
-    /// The map itself: programs name it by this descriptor when they are loaded.
+    /// The map itself: programs refer to it by this descriptor when they are loaded.
     map: OwnedFd,
 }
 
@@ -120,34 +120,35 @@ impl Words {
         unsafe { self.0.page.as_ref() }
     }
 
-    /// How much work may be under way before connections are refused.
+    /// Sets how much work may be in progress before connections are refused.
     pub fn set_limit(&self, limit: u32) {
         self.page().limit.store(i64::from(limit), Relaxed);
     }
 
-    /// What happens to connections beyond the limit.
+    /// Sets what happens to connections beyond the limit.
     pub fn set_mode(&self, mode: Mode) {
         self.page().mode.store(mode as u64, Relaxed);
     }
 
-    /// Work began (`delta` above 0) that the program did not see, or ended (below 0).
+    /// Adds work that began without the program (`delta` above 0), or takes off work that ended
+    /// (below 0).
     #[inline]
     pub fn add_taken(&self, delta: i64) {
         self.page().taken.0.fetch_add(delta, Relaxed);
     }
 
-    /// Replaces the count of work under way, where it is known from elsewhere.
+    /// Replaces the count of work in progress, when it is known from another source.
     pub fn set_taken(&self, taken: u32) {
         self.page().taken.0.store(i64::from(taken), Relaxed);
     }
 
-    /// How much work is under way, as the gate sees it. For a moment one more for each connection
-    /// that is just being refused.
+    /// How much work is in progress, as the gate sees it. A connection that is being refused counts
+    /// for a moment.
     pub fn taken(&self) -> i64 {
         self.page().taken.0.load(Relaxed)
     }
 
-    /// What was done so far.
+    /// What the gate has done so far.
     pub fn counts(&self) -> Counts {
         let page = self.page();
         Counts {
@@ -157,8 +158,8 @@ impl Words {
         }
     }
 
-    /// Connections whose handshake was completed, and of those the ones that are over. Counted by a
-    /// [`PortGate`](super::PortGate) that watches a control group; else 0.
+    /// Connections whose handshake completed, and how many of them have ended. Counted by a
+    /// [`PortGate`](super::PortGate) that watches a control group; otherwise 0.
     pub fn lives(&self) -> (u64, u64) {
         // The ends first: then there are never more ends than beginnings.
         let closed = self.page().closed.0.load(Relaxed);
@@ -178,7 +179,7 @@ impl fmt::Debug for Words {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `Words::new` with this size, and nobody has a reference any more.
+        // SAFETY: mapped in `Words::new` with this size, and no reference is left.
         unsafe { libc::munmap(self.page.as_ptr().cast(), size_of::<Page>()) };
     }
 }

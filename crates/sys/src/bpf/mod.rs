@@ -1,22 +1,23 @@
-//! How does the kernel refuse a connection before there is one?
+//! How does the kernel refuse a connection before it exists?
 //!
-//! With BPF programs of a few dozen instructions, written (`program.rs`) with our own
-//! assembler (`asm.rs`) and loaded with plain `bpf(2)`. Program and server share a [page](Words) of
-//! counters: how much work is under way, and how much may be.
+//! With BPF programs of a few dozen instructions, written (`program.rs`) with our own assembler
+//! (`asm.rs`) and loaded with plain `bpf(2)`. Program and server share a [page](Words) of counters:
+//! how much work is in progress, and how much is allowed.
 //!
-//! * [`SocketGate`] stands before listeners of ours. Needs `CAP_BPF`.
-//! * [`PortGate`] stands before a port of a server that is not ours. Needs `CAP_BPF`, and
-//!   `CAP_NET_ADMIN` to be told when connections end.
+//! * [`SocketGate`] protects listeners of this process. It needs `CAP_BPF`.
+//! * [`PortGate`] protects a port of another server. It needs `CAP_BPF`, and `CAP_NET_ADMIN` to
+//!   learn when connections end.
 //!
-//! A gate acts in the network namespace of the thread that made it. It needs no privilege once it is
-//! made, and vanishes with the process, however that ends: the kernel holds it by descriptors only.
+//! A gate acts in the network namespace of the thread that made it. Once made, it needs no
+//! privilege. It disappears with the process, however that ends: only descriptors keep it alive in
+//! the kernel.
 
 mod asm;
 mod call;
 mod cookies;
-mod ledger;
 mod map;
 mod program;
+mod reconcile;
 
 use std::fs::File;
 use std::io;
@@ -31,31 +32,31 @@ use crate::capability::{self, Capability};
 use crate::{ListenQueue, Listener};
 use call::Purpose;
 use cookies::Cookies;
-use ledger::{Ledger, Totals};
+use reconcile::{Reconciler, Totals};
 
 pub use map::{Counts, Mode, Words};
 
-/// A gate before listeners of ours.
+/// A gate before listeners of this process.
 ///
-/// # How exact
-/// A SYN takes a place, so that no number of them at once can get more places than there are: while every
-/// handshake is completed, connections accepted or waiting to be accepted are never more than the limit.
+/// # How exact is the limit?
+/// A SYN takes a place. So simultaneous SYNs can never get more places than there are: while every
+/// handshake completes, connections accepted or waiting to be accepted never exceed the limit.
 ///
-/// Handshakes that are not completed would keep places from others, so
-/// [`reconcile`](SocketGate::reconcile) gives away those of as many as were under way throughout the last
-/// second, and of as many as are to be expected, given the share that was lost lately. Who arrives after
-/// all is beyond the limit, until the next call. So the limit is exceeded by no more than the handshakes
-/// under way and what a flood sends between two calls (at most 1000). While places are given away
+/// Handshakes that do not complete would hold places. So [`reconcile`](SocketGate::reconcile) frees
+/// as many places as handshakes were missing throughout the last second, plus the number expected
+/// to be missing from the recent share of losses. A connection that still arrives exceeds the limit
+/// until the next call. So the limit is exceeded by no more than the handshakes in progress plus
+/// what a flood sends between two calls (at most 1000). While places are freed in advance,
 /// [`Words::taken`] may be below 0.
 ///
-/// A flood of SYNs in the name of others takes places for about a second, until it is known as one.
+/// A flood of SYNs with forged addresses takes places for about a second, until it is recognized.
 ///
-/// While the kernel answers SYNs with cookies the gate drops instead of resetting, or it would reset
-/// those who bring back a cookie. It may reset some until the next call has noticed.
+/// While the kernel answers SYNs with cookies, the gate drops instead of resetting: a reset would
+/// hit clients that return a cookie. It may reset some until the next call has noticed the cookies.
 #[derive(Debug)]
 pub struct SocketGate {
     words: Words,
-    ledger: Ledger,
+    reconciler: Reconciler,
     queues: Vec<ListenQueue>,
     cookies: Cookies,
     /// What to do with connections beyond the limit, unless cookies forbid it.
@@ -65,13 +66,13 @@ pub struct SocketGate {
 }
 
 impl SocketGate {
-    /// Stands before `listeners`, all of which listen on `address`, in [`Mode::Reset`]. Each listener
-    /// counts from now on what arrives at it; one that is made later is not covered.
+    /// Protects `listeners`, which all listen on `address`, in [`Mode::Reset`]. Each listener
+    /// counts its arrivals from now on; a listener made later is not covered.
     ///
     /// A wildcard address covers its port on every address of the network namespace.
     ///
     /// # Errors
-    /// What was refused, and what to change. Nothing is left behind.
+    /// The refused operation, and what to change. Nothing is left behind.
     pub fn attach(
         address: SocketAddr,
         listeners: &[Listener],
@@ -91,7 +92,7 @@ impl SocketGate {
         words.set_mode(Mode::Reset);
         Ok(SocketGate {
             words,
-            ledger: Ledger::default(),
+            reconciler: Reconciler::default(),
             queues: listeners.iter().map(Listener::queue).collect(),
             cookies: Cookies::watch(),
             mode: Mode::Reset,
@@ -104,21 +105,21 @@ impl SocketGate {
         &self.words
     }
 
-    /// What happens to connections beyond the limit. [`Mode::Reset`] means dropping while the kernel
-    /// sends cookies.
+    /// Sets what happens to connections beyond the limit. While the kernel sends cookies,
+    /// [`Mode::Reset`] drops.
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
         self.words.set_mode(mode);
     }
 
-    /// Gives away places of handshakes that will not be completed; `accepted` is how many connections
-    /// were accepted so far. To be called about ten times a second.
+    /// Frees the places of handshakes that will not complete; `accepted` is how many connections
+    /// were accepted so far. Call it about ten times a second.
     pub fn reconcile(&mut self, now: Instant, accepted: u64) {
-        // Who is admitted between these looks arrives too early in this call, and not in the next.
+        // A connection admitted between these readings is wrong in this call and right in the next.
         let Counts { admitted, reset, dropped } = self.words.counts();
         let waiting: u64 = self.queues.iter().filter_map(ListenQueue::waiting).map(u64::from).sum();
         let (refused, arrived) = (reset + dropped, accepted + waiting);
-        let correction = self.ledger.reconcile(now, Totals { admitted, refused, arrived });
+        let correction = self.reconciler.reconcile(now, Totals { admitted, refused, arrived });
         self.words.add_taken(correction);
         self.words.set_mode(match self.mode {
             Mode::Reset if self.cookies.are_out(now) => Mode::Drop,
@@ -128,13 +129,13 @@ impl SocketGate {
 }
 
 impl Drop for SocketGate {
-    /// The filters stay with their listeners, but refuse nobody any more.
+    /// The filters stay attached to their listeners, but refuse nothing any more.
     fn drop(&mut self) {
         self.words.set_mode(Mode::Off);
     }
 }
 
-/// A gate before a port on which somebody else listens.
+/// A gate before a port on which another process listens.
 #[derive(Debug)]
 pub struct PortGate {
     words: Words,
@@ -143,18 +144,18 @@ pub struct PortGate {
 }
 
 impl PortGate {
-    /// Stands before `address` in this thread's network namespace, in [`Mode::Reset`]; [`Mode::Drop`]
-    /// does the same, since only the listener's owner can drop. The IPv6 wildcard means the port on
-    /// every address, of IPv4 too; that of IPv4 is refused, since a connection's end does not tell
-    /// which wildcard it came by.
+    /// Protects `address` in this thread's network namespace, in [`Mode::Reset`]. [`Mode::Drop`]
+    /// does the same, because only the listener's owner can drop. The IPv6 wildcard means the port
+    /// on every address, including IPv4. The IPv4 wildcard is refused: the end of a connection does
+    /// not tell which wildcard it came by.
     ///
     /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
-    /// [`cgroup_root`]) or below: then the gate is told when connections end. Without one, the
-    /// caller has to say so itself with [`Words::set_taken`]. A SYN that nobody follows up keeps its
-    /// place until the caller corrects the count.
+    /// [`cgroup_root`]) or below: then the gate learns when connections end. Without a cgroup, the
+    /// caller must report that with [`Words::set_taken`]. A SYN without a handshake keeps its place
+    /// until the caller corrects the count.
     ///
     /// # Errors
-    /// What was refused, and what to change. Nothing is left behind.
+    /// The refused operation, and what to change. Nothing is left behind.
     pub fn attach(address: SocketAddr, cgroup: Option<&Path>, limit: u32) -> io::Result<PortGate> {
         if address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
             let text = "0.0.0.0 has no gate of its own: use [::], which means every address";
@@ -183,7 +184,7 @@ pub fn cgroup_root() -> Option<PathBuf> {
     find_cgroup2(&mounts).map(PathBuf::from)
 }
 
-/// The first mount of type `cgroup2` in what `/proc/self/mountinfo` says (proc_pid_mountinfo(5)).
+/// The first mount of type `cgroup2` in the text of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 fn find_cgroup2(mounts: &str) -> Option<&str> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -249,7 +250,7 @@ fn explain(step: &str, error: &io::Error) -> io::Error {
             "a seccomp profile, a security module or a user namespace refuses it"
         }
         Some(libc::E2BIG) => {
-            "64 programs are attached to this network namespace already, which is all it takes"
+            "64 programs are attached to this network namespace already, which is the kernel's limit"
         }
         Some(libc::ENOSYS) => "this kernel was built without BPF, or a sandbox hides it",
         Some(libc::EINVAL) => "this kernel is too old: Linux 5.12 or later is needed",

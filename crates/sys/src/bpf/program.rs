@@ -1,17 +1,18 @@
-//! Which programs make a gate?
+//! The programs of a gate.
 //!
 //! Four short ones, each with its listing in the tests.
 //!
 //! * [`socket_lookup`] runs when a packet arrives for which there is no connection. While the limit
-//!   is reached it says that nobody listens, and the kernel answers with a reset. It costs packets
-//!   of connections nothing.
-//! * [`listener_filter`] runs on a listener of ours, behind the lookup, and does the counting: it
-//!   sees TCP's flags, so that only a SYN is a connection. It admits by one atomic step, so that two
-//!   SYNs at once on two cores can never both get the last place. Whoever it refuses hears nothing.
-//! * [`counting_lookup`] does both where the listeners are somebody else's. It cannot see flags: a
-//!   stray packet counts until whoever owns the gate has compared it with the kernel's list of
-//!   connections. Nor can it tell the SYN cookies that come back: each takes a second place.
-//! * [`connection_events`] tells when such a connection is established and when it is over.
+//!   is reached, it reports that no socket listens, and the kernel answers with a reset. Packets of
+//!   existing connections do not run it.
+//! * [`listener_filter`] runs on a listener of this process, after the lookup, and does the
+//!   counting: it sees TCP's flags, so that only a SYN counts as a connection. It admits in one
+//!   atomic step, so that two SYNs at once on two cores can never both get the last place. A SYN
+//!   that it refuses gets no answer.
+//! * [`counting_lookup`] does both for listeners of another process. It cannot see flags: a stray
+//!   packet counts until the gate's owner has compared the count with the kernel's list of
+//!   connections. It also cannot recognize SYN cookies that come back: each takes a second place.
+//! * [`connection_events`] reports when such a connection is established and when it has ended.
 //!
 //! The context structures are those of `linux/bpf.h`, whose layout is part of the kernel's ABI.
 
@@ -27,7 +28,7 @@ mod lookup {
     pub(super) const PROTOCOL: i16 = 12;
     pub(super) const LOCAL_IP4: i16 = 40;
     pub(super) const LOCAL_IP6: i16 = 44;
-    /// Unlike the addresses in the byte order of this machine.
+    /// In the byte order of this machine, unlike the addresses.
     pub(super) const LOCAL_PORT: i16 = 60;
     /// Results.
     pub(super) const NOBODY: i32 = 0;
@@ -50,7 +51,7 @@ mod packet {
 /// `struct bpf_sock_ops`.
 mod event {
     pub(super) const WHAT: i16 = 0;
-    /// Of a change of state: from what, to what.
+    /// For a change of state: the old and the new state.
     pub(super) const NEW_STATE: i16 = 8;
     pub(super) const FAMILY: i16 = 20;
     pub(super) const LOCAL_IP4: i16 = 28;
@@ -59,7 +60,7 @@ mod event {
     /// A connection to a listener was established.
     pub(super) const ACCEPTED: i32 = 5;
     pub(super) const STATE_CHANGED: i32 = 10;
-    /// Asks to be told about changes of state.
+    /// Asks for events about changes of state.
     pub(super) const TELL_STATES: i32 = 1 << 2;
     /// `bpf_sock_ops_cb_flags_set`.
     pub(super) const SET_FLAGS: i32 = 59;
@@ -72,7 +73,7 @@ const TCP: i32 = libc::IPPROTO_TCP;
 const TCP_CLOSE: i32 = 7;
 const TCP_LISTEN: i32 = 10;
 
-/// Refuses with a reset what comes for `address` while the limit is reached, in [`Mode::Reset`].
+/// While the limit is reached, in [`Mode::Reset`], refuses packets for `address` with a reset.
 pub(super) fn socket_lookup(map: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
     let (go_on, refuse) = (a.label(), a.label());
@@ -91,12 +92,14 @@ pub(super) fn socket_lookup(map: i32, address: SocketAddr) -> Program {
 }
 
 /// Counts connections to the listener it is attached to, and drops those beyond the limit unless in
-/// [`Mode::Off`]. In [`Mode::Reset`] that is who came at the same moment as the last one admitted.
+/// [`Mode::Off`]. In [`Mode::Reset`] it drops only SYNs that came at the same moment as the last
+/// admitted one.
 pub(super) fn listener_filter(map: i32) -> Program {
     let mut a = Assembler::new();
     let (keep, refuse) = (a.label(), a.label());
     a.copy(R6, R1);
-    // Connections that were not accepted yet have inherited the filter, and have packets too.
+    // Connections that are not accepted yet have inherited the filter, and their packets run it
+    // too.
     a.load(Width::U64, R2, R6, packet::SOCKET);
     a.jump_if_null(R2, keep);
     a.load(Width::U32, R2, R2, packet::SOCKET_STATE);
@@ -115,7 +118,7 @@ pub(super) fn listener_filter(map: i32) -> Program {
     a.finish()
 }
 
-/// Counts what comes for `address`, and refuses with a reset what is beyond the limit, unless in
+/// Counts packets for `address`, and refuses with a reset those beyond the limit, unless in
 /// [`Mode::Off`].
 pub(super) fn counting_lookup(map: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
@@ -132,8 +135,8 @@ pub(super) fn counting_lookup(map: i32, address: SocketAddr) -> Program {
     a.finish()
 }
 
-/// Counts how connections to `address`, in the network namespace with this cookie, begin and end; an end
-/// frees its place.
+/// Counts the beginnings and ends of connections to `address` in the network namespace with this
+/// cookie; an end frees its place.
 pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -> Program {
     let mut a = Assembler::new();
     let (begin, changed, done) = (a.label(), a.label(), a.label());
@@ -141,8 +144,8 @@ pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -
     a.load(Width::U32, R2, R6, event::LOCAL_PORT);
     a.jump_if(R2, If::NotEqual, i32::from(address.port()), done);
     match_end(&mut a, address.ip().to_canonical(), done);
-    // A control group may reach over several network namespaces, and a program of another gate may
-    // have asked for the changes of a connection there.
+    // A control group may include several network namespaces, and a program of another gate may
+    // have asked for the events of a connection there.
     a.call(event::NAMESPACE_COOKIE);
     a.set_wide(R2, namespace);
     a.jump_if_differs(R0, R2, done);
@@ -154,7 +157,7 @@ pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -
     a.copy(R1, R6);
     a.set(R2, event::TELL_STATES);
     a.call(event::SET_FLAGS);
-    // Who could not be watched would never be seen to end.
+    // A connection that cannot be watched would never be seen to end.
     a.jump_if(R0, If::NotEqual, 0, done);
     a.map_value(R1, map);
     count(&mut a, offset::ESTABLISHED);
@@ -170,7 +173,8 @@ pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -
     a.finish()
 }
 
-/// Goes on at `other` unless the packet is TCP and for `address`. The IPv6 wildcard takes IPv4 too.
+/// Jumps to `other` unless the packet is TCP and for `address`. The IPv6 wildcard also matches
+/// IPv4.
 fn match_address(a: &mut Assembler, address: SocketAddr, other: Label) {
     a.load(Width::U32, R2, R1, lookup::PROTOCOL);
     a.jump_if(R2, If::NotEqual, TCP, other);
@@ -188,8 +192,8 @@ fn match_address(a: &mut Assembler, address: SocketAddr, other: Label) {
     }
 }
 
-/// Goes on at `other` unless the connection in R6 is to `ip`. A listener for both families has IPv4
-/// connections that are called IPv6; their address tells them.
+/// Jumps to `other` unless the connection in R6 is to `ip`. A listener for both families has IPv4
+/// connections that are marked as IPv6; their address identifies them.
 fn match_end(a: &mut Assembler, ip: IpAddr, other: Label) {
     if ip.is_unspecified() && ip.is_ipv6() {
         return;
@@ -201,7 +205,7 @@ fn match_end(a: &mut Assembler, ip: IpAddr, other: Label) {
     match_ip(a, R6, ip, (event::LOCAL_IP4, event::LOCAL_IP6), other);
 }
 
-/// Goes on at `other` unless the context in `context` has `ip` where it keeps those of its family.
+/// Jumps to `other` unless the context in `context` has `ip` in the address field of its family.
 fn match_ip(a: &mut Assembler, context: Register, ip: IpAddr, at: (i16, i16), other: Label) {
     let mut word_is = |position: i16, octets: [u8; 4]| {
         a.load(Width::U32, R2, context, position);
@@ -217,9 +221,9 @@ fn match_ip(a: &mut Assembler, context: Register, ip: IpAddr, at: (i16, i16), ot
     }
 }
 
-/// Takes a place on the page in R1 and goes on, or at `refuse` if there was none left: then the place
-/// is to be given back. The addition comes first and decides: of any number at once, exactly as many
-/// find less than the limit as there were places.
+/// Takes a place on the page in R1 and continues. If no place was left it jumps to `refuse`, which
+/// must give the place back. The addition comes first and decides: of any number of SYNs at once,
+/// exactly as many find less than the limit as there were places.
 fn admit_or(a: &mut Assembler, refuse: Label) {
     let admit = a.label();
     a.set(R2, 1);
@@ -232,19 +236,19 @@ fn admit_or(a: &mut Assembler, refuse: Label) {
     count(a, offset::ADMITTED);
 }
 
-/// A place on the page in R1 is free again.
+/// Frees a place on the page in R1.
 fn give_back(a: &mut Assembler) {
     a.set(R2, -1);
     a.atomic_add(R1, offset::TAKEN, R2);
 }
 
-/// One more in a word of the page in R1.
+/// Adds one to a word of the page in R1.
 fn count(a: &mut Assembler, word: i16) {
     a.set(R2, 1);
     a.atomic_add(R1, word, R2);
 }
 
-/// Goes on at `other` unless the page in R1 says `mode`.
+/// Jumps to `other` unless the page in R1 has `mode`.
 fn unless_mode(a: &mut Assembler, mode: Mode, other: Label) {
     a.load(Width::U64, R2, R1, offset::MODE);
     a.jump_if(R2, If::NotEqual, mode as i32, other);
@@ -254,8 +258,8 @@ fn unless_mode(a: &mut Assembler, mode: Mode, other: Label) {
 mod tests {
     use super::*;
 
-    /// Purpose: what goes to the kernel is what a reader has checked against `linux/bpf.h`, for the
-    /// address and without.
+    /// Purpose: the instructions that the kernel gets are those that a reader has checked against
+    /// `linux/bpf.h`, with an address and without.
     #[test]
     fn the_lookup_reads_so() {
         let program = socket_lookup(7, "127.0.0.1:8080".parse().unwrap());
@@ -288,8 +292,8 @@ mod tests {
         );
     }
 
-    /// Purpose: the fewer conditions an address means, the fewer the program has; IPv6 needs all
-    /// four words of its address.
+    /// Purpose: an address that needs fewer conditions makes a shorter program; IPv6 needs all four
+    /// words of its address.
     #[test]
     fn the_lookup_matches_the_address() {
         let conditions = |address: &str| {
@@ -310,8 +314,8 @@ mod tests {
         assert!(family("0.0.0.0:1") && !family("[::]:1") && !family("[::1]:1"));
     }
 
-    /// Purpose: a connection's end is told by the same address as its beginning: in its one word of IPv4,
-    /// whatever the family is called, or its four of IPv6 and the family.
+    /// Purpose: a connection's end is matched by the same address as its beginning: by the one word
+    /// of IPv4, whatever family the kernel reports, or by the four words of IPv6 and the family.
     #[test]
     fn the_events_match_the_address() {
         let conditions = |address: &str, positions: &[i16]| {

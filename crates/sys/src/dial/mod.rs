@@ -1,9 +1,9 @@
-//! How does this machine open connections, many and quickly?
+//! How does this machine open many connections quickly?
 //!
-//! The client's side of [`Driver`](crate::Driver), for generating load: [`Dial`] over io_uring and
-//! over epoll, which a caller cannot tell apart. It differs from the server's side in what a load
-//! generator is spared: the messages to send are given once and live as long as the dialer, so a
-//! send owns no buffer and, when it succeeds, is not reported; a close is final at once.
+//! The client's counterpart of [`Driver`](crate::Driver), for generating load: [`Dial`] over
+//! io_uring and over epoll, which a caller cannot tell apart. It is simpler than the server's side:
+//! the messages to send are given once and live as long as the dialer, so a send owns no buffer and
+//! a successful send is not reported; a close is final at once.
 //!
 //! It never looks inside the bytes, never retries, and reads no clock.
 //!
@@ -13,12 +13,12 @@
 //!   is closed first.
 //! * D2 `Failed(id, …)` is the last event to name `id`, and frees it. After [`Dial::close`] no event
 //!   names `id` until it is handed out again.
-//! * D3 Ids are small and dense: a caller may index a `Vec` with them.
+//! * D3 Ids are small and dense: a caller may use them to index a `Vec`.
 //! * D4 Bytes in `Received` are borrowed for the callback only, and never empty. After `Eof` there
 //!   are none.
 //! * C1 Commands are given between polls, not from inside the callback, and name only open ids.
-//! * C2 A message is sent only after `Connected`, and none while an earlier one may still be on its
-//!   way: whoever has the answer to a request knows that the request was sent.
+//! * C2 A message is sent only after `Connected`, and none while an earlier one may still be in
+//!   transit. The answer to a request proves that the request was sent.
 
 pub(crate) mod slots;
 
@@ -37,18 +37,18 @@ pub enum Event<'a> {
     Connected(ConnId),
     /// Bytes arrived.
     Received(ConnId, &'a [u8]),
-    /// The server has finished sending. The connection is to be closed.
+    /// The server has finished sending. The caller should close the connection.
     Eof(ConnId),
-    /// It could not be established, or broke. There is nothing left to close.
+    /// It could not be established, or it broke. There is nothing left to close.
     Failed(ConnId, Failure),
 }
 
 /// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody listens there, or a gate turned it away (ECONNREFUSED).
+    /// No process listens there, or a gate refused the connection (ECONNREFUSED).
     Refused,
-    /// The server broke it off (ECONNRESET, EPIPE).
+    /// The server reset it (ECONNRESET, EPIPE).
     Reset,
     /// The kernel gave up waiting for the other side (ETIMEDOUT).
     TimedOut,
@@ -77,12 +77,12 @@ impl Failure {
 /// What a dialer is made with.
 #[derive(Clone, Debug)]
 pub struct DialConfig {
-    /// Where every connection goes.
+    /// The target of every connection.
     pub target: SocketAddr,
     /// The local addresses to connect from, in turn; empty lets the kernel choose. Each gives about
     /// 28 000 ports (the sysctl `net.ipv4.ip_local_port_range`).
     pub sources: Vec<IpAddr>,
-    /// What can be sent, by index.
+    /// The messages that can be sent, by index.
     pub messages: Vec<Vec<u8>>,
 }
 
@@ -91,7 +91,8 @@ pub trait Dial {
     /// Begins a connection.
     ///
     /// # Errors
-    /// No descriptor (EMFILE, ENFILE), no memory, or a source address that this machine has not.
+    /// No descriptor (EMFILE, ENFILE), no memory, or a source address that this machine does not
+    /// have.
     fn connect(&mut self) -> io::Result<ConnId>;
 
     /// Sends the first `len` bytes of message number `message`.
@@ -107,6 +108,6 @@ pub trait Dial {
     /// reports what did. Bounded: at most a few hundred events per call.
     ///
     /// # Errors
-    /// The machinery itself failed, not a connection.
+    /// The ring or the epoll instance failed, not a connection.
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()>;
 }

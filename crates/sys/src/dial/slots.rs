@@ -11,7 +11,7 @@ use crate::socket;
 pub(crate) struct Slot<T> {
     /// −1 while the slot is free.
     pub(crate) fd: RawFd,
-    /// Changes when the slot is freed: what the kernel says of an old connection is told apart.
+    /// Changes when the slot is freed, so that events of an old connection are recognized.
     pub(crate) generation: u32,
     pub(crate) state: T,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Slot<T> {
 /// All connections.
 pub(crate) struct Slots<T> {
     entries: Vec<Slot<T>>,
-    /// The last freed first: its memory is most likely still in the cache.
+    /// The slot freed last is first: its memory is most likely still in the cache.
     free: Vec<u32>,
-    /// Of the generation's bits, those that fit where it travels.
+    /// The bits of a generation that fit into an operation's name.
     mask: u32,
 }
 

@@ -1,7 +1,8 @@
-//! Accepting: a level-triggered listener, paused by not watching it.
+//! Accepting: a level-triggered listener. To pause, epoll stops watching it.
 //!
-//! What is told to accept again first tries, and watches the listener only if nobody waits: under
-//! overload, when there is room for one connection at a time, that saves two system calls for each.
+//! When told to accept again, it tries first, and watches the listener only if no connection waits.
+//! Under overload there is room for one connection at a time, and this saves two system calls for
+//! each.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -20,12 +21,12 @@ const ACCEPTS_MAX: usize = 64;
 pub(super) struct Acceptor {
     /// `None` once closed.
     listener: Option<Listener>,
-    /// Of `Few`, how many are left.
+    /// For `Few`: how many are left.
     wanted: Accepting,
     watched: bool,
-    /// The next poll tries to accept without being told by epoll.
+    /// The next poll tries to accept without an event from epoll.
     untried: bool,
-    /// `AcceptFailed` was reported; nothing is accepted until the worker says so.
+    /// `AcceptFailed` was reported; nothing is accepted until the worker asks again.
     stopped: bool,
     peer_addresses: bool,
     connections_max: usize,
@@ -97,8 +98,8 @@ impl Epoll {
         }
     }
 
-    /// Accepts what waits, within bounds. A listener that is not watched is tried again by the next
-    /// poll, and watched once nobody waits.
+    /// Accepts waiting connections, within bounds. If the listener is not watched, the next poll
+    /// tries again; once no connection waits, it is watched.
     pub(super) fn accept_ready(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         for _ in 0..ACCEPTS_MAX {
             if !self.acceptor.wants_more() {
@@ -131,8 +132,8 @@ impl Epoll {
         self.acceptor.untried = self.acceptor.wants_more() && !self.acceptor.watched;
     }
 
-    /// A new connection. Its request has most likely arrived with it: receiving at once saves a
-    /// connection with one request from ever being registered.
+    /// A new connection. Its request has most likely arrived with it. Receiving at once means that
+    /// a connection with one request is never registered with epoll.
     fn welcome(
         &mut self,
         fd: OwnedFd,
@@ -164,7 +165,7 @@ impl Epoll {
         on_event(Event::AcceptFailed(error));
     }
 
-    /// Whether the next poll tries to accept without being told by epoll.
+    /// Whether the next poll tries to accept without an event from epoll.
     pub(super) fn is_accepting_untried(&self) -> bool {
         self.acceptor.untried
     }

@@ -1,7 +1,7 @@
-//! Dialing over epoll: works on every Linux, also where io_uring is refused.
+//! Dialing over epoll. It works on every Linux, also where io_uring is refused.
 //!
-//! Shape: level-triggered, one receive per readiness; a connection is watched for becoming writable
-//! only until it is established, and again while the socket's buffer is full.
+//! How it works: level-triggered, one receive per readiness. A connection is watched for becoming
+//! writable until it is established, and again while the socket's buffer is full.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -18,21 +18,22 @@ use crate::dial::slots::{Slots, Sockets};
 use crate::dial::{Dial, DialConfig, Event, Failure};
 use crate::socket;
 
-/// Bytes received by one system call at most. All connections share the buffer, so size is free.
+/// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
+/// connection.
 const RECEIVE_SIZE: usize = 64 * 1024;
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
-/// The connection failed. Receiving tells how.
+/// The connection failed. The next receive gets the error.
 const FAILURE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 #[derive(Default)]
 struct State {
     connected: bool,
     eof: bool,
-    /// Epoll was asked to tell when there is room again.
+    /// Registered with epoll for becoming writable.
     blocked: bool,
-    /// What is left of a message that the socket's buffer had no room for: message, from, to.
+    /// The part of a message for which the socket's buffer had no room: message, from, to.
     rest: Option<(usize, usize, usize)>,
 }
 
@@ -42,7 +43,7 @@ pub struct EpollDialer {
     sockets: Sockets,
     slots: Slots<State>,
     messages: Vec<Vec<u8>>,
-    /// What commands found out; reported by the next poll.
+    /// Failures that commands found; the next poll reports them.
     failed: Vec<(u32, u32, Failure)>,
     scratch: Box<[u8]>,
 }
@@ -139,7 +140,7 @@ impl EpollDialer {
         }
     }
 
-    /// Sends what there is room for, and has epoll tell when there is room for the rest.
+    /// Sends as much as there is room for, and registers for the rest.
     fn write(&mut self, index: u32) -> io::Result<()> {
         let token = self.token(index);
         let slot = self.slots.at(index);
@@ -211,7 +212,7 @@ impl Dial for EpollDialer {
     }
 }
 
-/// Waits until `epoll` has something to tell, to the microsecond: epoll itself counts milliseconds.
+/// Waits until `epoll` has an event, with microsecond precision: epoll itself counts milliseconds.
 fn wait_precisely(epoll: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
     let mut poll = libc::pollfd { fd: epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let time = libc::timespec {

@@ -1,13 +1,13 @@
-//! The driver over epoll: works on every Linux, also where io_uring is refused.
+//! The driver over epoll. It works on every Linux, also where io_uring is refused.
 //!
-//! Shape: edge-triggered; one receive per readiness, repeated only while the buffer comes back
-//! full, since a short one says the socket is empty and the next edge says when it no longer is;
-//! a new connection is received from at once and registered only if it turns out to need it; a
-//! send is a system call made when it is commanded, and waits for an edge only when the socket's
-//! buffer is full.
+//! How it works: edge-triggered. One receive per readiness; it is repeated only while the buffer
+//! comes back full, because a short receive means that the socket is empty and the next edge says
+//! when it no longer is. A new connection is received from at once, and registered only if it needs
+//! that. A send is a system call made when it is commanded; it waits for an edge only when the
+//! socket's buffer is full.
 //!
-//! Commands act at once but report later (R6): what they did is listed and reported by the next
-//! poll, which then does not wait.
+//! Commands act at once but report later (R6): their results go into a list, and the next poll
+//! reports them and does not wait.
 //!
 //! Invariants: a connection that is `READABLE` and wanted is either in the list of ready ones or
 //! registered with an edge to come; a closed connection's slot is freed only by reporting it.
@@ -34,19 +34,21 @@ use slots::{
     REPORT_LISTED, SENT, Slots, Token, WATCHING_OUT,
 };
 
-/// Bytes received by one system call at most. All connections share the buffer, so size is free.
+/// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
+/// connection.
 const RECEIVE_SIZE: usize = 64 * 1024;
 
-/// How often a poll receives from one connection before it is the others' turn, and before its worker
-/// can say that it wants no more: this many times [`RECEIVE_SIZE`] is what a client that sends faster
-/// than it is served costs in memory. Measured over loopback: a body of 800 MB that is only counted
-/// costs 0.17 s of CPU with 16 (1 MiB), 0.22 s with 2; 100 000 pipelined requests 1.8 and 0.6 MiB.
+/// How many receives a poll makes for one connection before it turns to the others, and before the
+/// worker can say that it wants no more. A client that sends faster than it is served costs this
+/// many times [`RECEIVE_SIZE`] in memory. Measured over loopback: a body of 800 MB that is only
+/// counted costs 0.17 s of CPU with 16 (1 MiB), 0.22 s with 2; 100 000 pipelined requests cost 1.8
+/// and 0.6 MiB.
 const RECEIVES_MAX: usize = 2;
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 const HANG_UP: u32 = libc::EPOLLRDHUP as u32;
-/// The connection failed. Receiving, or sending if that is what waits, tells how.
+/// The connection failed. The next receive, or a pending send, gets the error.
 const FAILURE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 const READ: u32 = libc::EPOLLIN as u32 | HANG_UP | FAILURE;
 
@@ -54,13 +56,13 @@ const READ: u32 = libc::EPOLLIN as u32 | HANG_UP | FAILURE;
 pub struct Epoll {
     selector: Selector,
     slots: Slots,
-    /// Connections to be received from without waiting for an edge.
+    /// Connections to receive from without waiting for an edge.
     ready: Vec<Token>,
-    /// Connections about which commands left something to report.
+    /// Connections with results of commands to report.
     reports: Vec<u32>,
     /// The last poll did nothing but report.
     only_reported: bool,
-    /// What is received is lent to the callback from here.
+    /// Holds received bytes while the callback borrows them.
     scratch: Box<[u8]>,
     acceptor: Acceptor,
     waker: Waker,
@@ -74,7 +76,7 @@ impl Epoll {
     pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
         let selector = Selector::new()?;
         let waker = Waker::eventfd()?;
-        // Never read, so it stays readable; but edge-triggered, so only a new wake is told.
+        // Never read, so it stays readable; but edge-triggered, so only a new wake causes an event.
         selector.add(waker.raw_fd(), libc::EPOLLIN as u32 | libc::EPOLLET as u32, Token::WAKE)?;
         Ok(Epoll {
             selector,
@@ -91,7 +93,7 @@ impl Epoll {
 
 /// Receiving.
 impl Epoll {
-    /// Takes in what epoll says about a connection.
+    /// Handles an epoll event of a connection.
     #[inline]
     fn on_ready(&mut self, token: Token, flags: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let Some(slot) = self.slots.find(token) else {
@@ -116,8 +118,8 @@ impl Epoll {
         }
     }
 
-    /// The peer has finished sending or is gone, which receiving may not have told: reading has stopped,
-    /// or is not yet through with what came before (R9).
+    /// The peer has finished sending or is gone. Receiving may not have shown that: reading has
+    /// stopped, or has not yet reached the end (R9).
     #[cold]
     fn on_hang_up(&mut self, index: u32, flags: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let slot = self.slots.at(index);
@@ -125,7 +127,7 @@ impl Epoll {
             return;
         }
         let unheard = slot.reading == Reading::Stop || slot.is(EOF);
-        // Both sides may have finished in good order: only an error is the end before `close`.
+        // Both sides may have finished normally: only an error is the end before `close`.
         if unheard && flags & FAILURE != 0 && socket::take_error(slot.fd) != 0 {
             return self.fail(index, on_event);
         }
@@ -135,7 +137,7 @@ impl Epoll {
         }
     }
 
-    /// Receives what there is, within bounds, as far as it is wanted.
+    /// Receives what has arrived, within bounds, if it is wanted.
     #[inline]
     fn receive(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         for _ in 0..RECEIVES_MAX {
@@ -198,7 +200,7 @@ impl Epoll {
         self.ready.drain(..count);
     }
 
-    /// Has epoll tell about the connection, or, if `out`, also when it can be written.
+    /// Registers the connection with epoll; with `out`, also for becoming writable.
     fn watch(&mut self, index: u32, out: bool) -> io::Result<()> {
         let token = self.slots.token(index);
         let slot = self.slots.at(index);
@@ -263,7 +265,7 @@ impl Epoll {
         }
     }
 
-    /// Everything is with the kernel. Returns whether that closed the connection.
+    /// The kernel has taken all bytes. Returns whether that closed the connection.
     #[inline]
     fn after_send(&mut self, index: u32) -> bool {
         let slot = self.slots.at(index);
@@ -287,14 +289,14 @@ impl Epoll {
         slot.clear(BLOCKED);
     }
 
-    /// The connection turned out to be gone, during a poll.
+    /// The connection is found to be gone, during a poll.
     fn fail(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         self.drop_fd(index);
         self.slots.remove(index);
         on_event(Event::Closed(ConnId(index)));
     }
 
-    /// Something about a connection is to be reported by the next poll.
+    /// Lists a connection for the next poll to report.
     #[inline]
     fn report(&mut self, index: u32) {
         let slot = self.slots.at(index);
@@ -338,9 +340,9 @@ impl Driver for Epoll {
 
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
-        // Reports alone are a poll: asking epoll as well would cost a quiet server a system call
-        // per request. Not twice in a row, though, or one fast connection would starve the rest; and
-        // not for a worker that is too busy to wait, and looks up only to see what is new.
+        // A poll may consist of reports alone: to ask epoll as well would cost a quiet server a
+        // system call per request. But not twice in a row, or one fast connection would starve the
+        // rest; and not for a worker that is too busy to wait and polls only to see what is new.
         self.only_reported =
             reported && wait != Wait::No && self.ready.is_empty() && !self.only_reported;
         if self.only_reported {
@@ -386,7 +388,7 @@ impl Driver for Epoll {
                 self.slots.at(id.0).set(SENT);
                 self.after_send(id.0);
             }
-            // Nothing to tell before there is room.
+            // Nothing to report before there is room.
             Ok(false) if !self.slots.at(id.0).is(PROGRESSED) => return,
             Ok(false) => {}
             Err(_) => self.drop_fd(id.0),
@@ -400,7 +402,7 @@ impl Driver for Epoll {
             return;
         }
         slot.reading = reading;
-        // Also where reading stops: the end is to be told (R9).
+        // Also where reading stops: the end must be reported (R9).
         if !slot.is(REGISTERED) && self.watch(id.0, false).is_err() {
             self.drop_fd(id.0);
             return self.report(id.0);
@@ -411,7 +413,7 @@ impl Driver for Epoll {
     fn close(&mut self, id: ConnId, how: Close) {
         let slot = self.slots.at(id.0);
         if slot.fd == -1 {
-            return; // Already, and about to be reported.
+            return; // Closed already; the next poll reports it.
         }
         if how == Close::Reset {
             socket::reset_on_close(slot.fd);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::slots::Token;
 use crate::call::{check, check_size};
 
-/// How many events one wait takes. What is left is told by the next.
+/// How many events one wait takes. The next wait takes the rest.
 const EVENTS_MAX: usize = 512;
 
 pub(super) struct Selector {
@@ -19,7 +19,7 @@ impl Selector {
     pub(super) fn new() -> io::Result<Selector> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let events = Box::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX]);
         Ok(Selector { fd, events })
@@ -59,7 +59,7 @@ impl Selector {
         }
     }
 
-    /// The event at `position` among those that came last.
+    /// The event at `position` among those of the last wait.
     #[inline]
     pub(super) fn event(&self, position: usize) -> (Token, u32) {
         let event = self.events[position];
@@ -89,7 +89,7 @@ pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     check_size(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })
 }
 
-/// Sends both parts, or as much as there is room for.
+/// Sends both parts, or as much of them as there is room for.
 #[inline]
 pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
     let [first, second] = parts;

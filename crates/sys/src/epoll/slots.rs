@@ -1,12 +1,12 @@
-//! What is pending, per connection, and how readiness finds its way back to it.
+//! The pending state of each connection, and how an epoll event finds its connection.
 
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use highwater_core::driver::{Output, Reading, Then};
 
-/// What epoll tells with an event: the generation of the connection (32 bits) and its slot (32
-/// bits), so that an event of an old connection is not mistaken for one of its successor.
+/// The name that epoll returns with an event: the generation of the connection (32 bits) and its
+/// slot (32 bits). So an event of an old connection is not mistaken for one of its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token(pub(super) u64);
 
@@ -29,7 +29,7 @@ pub(super) const WATCHING_OUT: u16 = 1 << 1;
 pub(super) const READABLE: u16 = 1 << 2;
 /// The peer's FIN has arrived, though perhaps bytes before it are still unread.
 pub(super) const HUNG_UP: u16 = 1 << 3;
-/// In the list of connections to be received from without being told by epoll.
+/// In the list of connections to receive from without an event from epoll.
 pub(super) const READY_LISTED: u16 = 1 << 4;
 /// `Eof` was reported.
 pub(super) const EOF: u16 = 1 << 5;
@@ -54,7 +54,7 @@ pub(super) struct Slot {
     state: u16,
     pub(super) reading: Reading,
     pub(super) then: Then,
-    /// How much of the send in flight the kernel has taken.
+    /// How many bytes of the send in flight the kernel has taken.
     pub(super) sent: usize,
     pub(super) bytes: Vec<u8>,
     /// Only for connections that ever sent a shared body.
@@ -87,7 +87,7 @@ impl Slot {
         }
     }
 
-    /// The send in flight is over: what is to be given back, empty.
+    /// Ends the send in flight. Returns its buffer, emptied.
     #[inline]
     pub(super) fn end_send(&mut self) -> Vec<u8> {
         if let Some(tail) = &mut self.tail {
@@ -110,7 +110,7 @@ impl Slot {
 /// All connections of a driver, by a dense index.
 pub(super) struct Slots {
     entries: Vec<Slot>,
-    /// The last freed first: its memory is most likely still in the cache.
+    /// The slot freed last is first: its memory is most likely still in the cache.
     free: Vec<u32>,
 }
 

@@ -1,9 +1,10 @@
-//! Accepting: one multishot operation while there is no bound, else as many single ones as may still
-//! be accepted; changed by cancelling what is in flight.
+//! Accepting: one multishot operation while there is no bound, otherwise as many single operations
+//! as may still be accepted. To change between them, the operations in flight are cancelled.
 //!
-//! Single ones, because a multishot accept takes whatever waits in the listen queue before it can be
-//! told to stop. (Waiters of a listener are woken one by one. One that is cancelled after it was woken
-//! leaves its connection in the queue; whoever is armed next tries the queue first, and finds it.)
+//! A bound needs single operations: a multishot accept empties the listen queue before it can be
+//! told to stop. (The kernel wakes waiters of a listener one by one. A waiter that is cancelled
+//! after it was woken leaves its connection in the queue; the next armed accept tries the queue
+//! first and finds it.)
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
@@ -22,14 +23,14 @@ const SINGLES_MAX: u32 = 64;
 pub(super) struct Acceptor {
     /// `None` once closed.
     listener: Option<Listener>,
-    /// Of `Few`, how many are left.
+    /// For `Few`: how many are left.
     wanted: Accepting,
     /// Operations in flight, and whether they are the multishot one.
     armed: u32,
     is_stream: bool,
-    /// They have been told to stop; more are armed when all of them have.
+    /// They are being cancelled; new ones are armed when all of them have ended.
     cancelling: bool,
-    /// `AcceptFailed` was reported; nothing is accepted until the worker says so.
+    /// `AcceptFailed` was reported; nothing is accepted until the worker asks again.
     stopped: bool,
     peer_addresses: bool,
     connections_max: usize,
@@ -37,7 +38,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(listener: Listener, config: &DriverConfig) -> io::Result<Acceptor> {
-        // io_uring does the waiting, and would not wait for a nonblocking socket.
+        // io_uring does the waiting, and it does not wait for a nonblocking socket.
         listener.set_nonblocking(false)?;
         Ok(Acceptor {
             listener: Some(listener),
@@ -71,7 +72,7 @@ impl Acceptor {
         }
     }
 
-    /// Notes that an operation is over, unless more is to come of it.
+    /// Notes that an operation has ended, unless it will report more.
     fn note_completion(&mut self, entry: &cqueue::Entry) {
         if !cqueue::more(entry.flags()) {
             self.armed -= 1;
@@ -104,11 +105,11 @@ impl Uring {
         }
     }
 
-    /// Brings what is in flight in line with what is wanted.
+    /// Arms or cancels accepts until what is in flight is what is wanted.
     pub(super) fn arm_accept(&mut self) {
         let acceptor = &mut self.acceptor;
         if acceptor.cancelling {
-            return; // Looked at again when that is over.
+            return; // This runs again when the cancellation has ended.
         }
         let (count, is_stream) = acceptor.wanted_in_flight();
         if acceptor.armed > count || (acceptor.armed > 0 && acceptor.is_stream != is_stream) {
@@ -174,8 +175,8 @@ impl Uring {
             && !acceptor.stopped
     }
 
-    /// Never to accept again: takes what waits in the listen queue, then closes the listener.
-    /// Returns whether anything was done.
+    /// For `Closed`: accepts what waits in the listen queue, then closes the listener. Returns
+    /// whether anything was done.
     pub(super) fn drain_listener(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         if !self.has_listener_to_drain() {
             return false;

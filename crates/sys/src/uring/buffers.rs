@@ -1,9 +1,9 @@
 //! Receive buffers that the kernel chooses from when bytes arrive, so that an idle connection owns
 //! none.
 //!
-//! A ring of buffer descriptions is shared with the kernel: it takes from the head, we give back at
-//! the tail. A buffer belongs to the kernel from the moment it is given back until a completion
-//! names it, and to us from then until it is given back.
+//! The driver shares a ring of buffer descriptions with the kernel: the kernel takes from the head,
+//! the driver returns buffers at the tail. A buffer belongs to the kernel from when it is returned
+//! until a completion names it, and to the driver from then until it is returned again.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -55,7 +55,7 @@ impl Buffers {
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// Lets the kernel have buffer `id` again.
+    /// Returns buffer `id` to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self, id: u16) {
         assert!(id < self.count, "the kernel names what we provided");

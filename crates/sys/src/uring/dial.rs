@@ -1,15 +1,15 @@
-//! Dialing over io_uring: one system call per poll, and one socket to make per connection.
+//! Dialing over io_uring: one system call per poll, and one per connection to make its socket.
 //!
-//! Shape: one multishot receive per connection from when it is established, into buffers provided to
-//! the kernel; sends that report nothing unless they fail, from messages that are never freed; an
-//! alarm that is moved only when something is due earlier.
+//! How it works: one multishot receive per connection once it is established, into buffers provided
+//! to the kernel; sends that report nothing unless they fail, from messages that are never freed;
+//! an alarm that is moved only when something is due earlier.
 //!
 //! ```text
 //!  connect ─▶ CONNECTING ─▶ RECEIVING (Eof: not any more) ─▶ free
 //! ```
 //!
-//! A closed connection's slot is free at once, although the kernel has not ended its operations yet:
-//! none of them uses memory of the slot, and what they report is told apart by the generation.
+//! A closed connection's slot is free at once, although the kernel has not ended its operations
+//! yet: none of them uses memory of the slot, and the generation tells their completions apart.
 
 use std::io;
 
@@ -27,9 +27,9 @@ use crate::dial::slots::{Slots, Sockets};
 use crate::dial::{Dial, DialConfig, Event, Failure};
 use crate::socket::{self, RawAddr};
 
-/// Submissions before they wait in a list of ours.
+/// Size of the submission queue. Further submissions wait in a list of the ring.
 const SUBMISSIONS: u32 = 1024;
-/// Completions before the kernel keeps the rest in a slower list of its own.
+/// Size of the completion queue. The kernel keeps further completions in a slower list of its own.
 const COMPLETIONS: u32 = 16 * 1024;
 /// Bytes of one receive buffer, and how many there are, for all connections together.
 const BUFFER_SIZE: u32 = 4096;
@@ -58,11 +58,11 @@ pub struct UringDialer {
     ring: Ring,
     buffers: Buffers,
     sockets: Sockets,
-    /// The target, where the kernel reads it from.
+    /// The target's address, where the kernel reads it.
     address: Box<RawAddr>,
     slots: Slots<State>,
-    /// Never freed: a send that succeeds is not reported, so nobody knows when the kernel has read
-    /// the last of it.
+    /// Never freed: a successful send is not reported, so the dialer does not know when the kernel
+    /// has read the last byte.
     messages: &'static [Vec<u8>],
     /// Receives that found no buffer during this poll, by slot and generation.
     starved: Vec<(u32, u32)>,
@@ -70,7 +70,7 @@ pub struct UringDialer {
     in_flight: u64,
     /// When the alarm in flight goes off; `MAX` if none is.
     alarm_at: Instant,
-    /// Where the kernel reads that from.
+    /// The kernel reads `alarm_at` from here.
     alarm_time: Box<Timespec>,
 }
 
@@ -111,8 +111,8 @@ impl UringDialer {
         self.in_flight += 1;
     }
 
-    /// As [`Dial::poll`]'s waiting: makes sure that something completes at `time`. An alarm that is
-    /// due earlier will do.
+    /// Makes sure that something completes at `time`, for [`Dial::poll`]. An alarm that is due
+    /// earlier is enough.
     fn set_alarm(&mut self, time: Instant) {
         if time >= self.alarm_at {
             return;
@@ -134,7 +134,7 @@ impl UringDialer {
         match name >> 56 {
             RECEIVE => self.on_received(index, generation, entry, on_event),
             CONNECT => self.on_connected(index, generation, entry.result(), on_event),
-            // Reported only if it failed, or was cut short, which is no better.
+            // Reported only if it failed or was cut short, which is the same here.
             SEND => {
                 let errno = if entry.result() < 0 { -entry.result() } else { libc::EPIPE };
                 if self.slots.find(index, generation).is_some() {
@@ -145,7 +145,7 @@ impl UringDialer {
                 self.alarm_at = Instant::MAX;
                 self.in_flight -= 1;
             }
-            // A cancellation that came too late, or a close: nobody waits for either.
+            // A cancellation that came too late, or a close: their results do not matter.
             _ => {}
         }
     }
@@ -208,7 +208,7 @@ impl UringDialer {
         on_event(Event::Failed(ConnId(index), failure));
     }
 
-    /// Arms the receives that found no buffer: by now this poll has given some back.
+    /// Arms the receives that found no buffer: by now this poll has returned some.
     fn feed_starved(&mut self) {
         let mut starved = std::mem::take(&mut self.starved);
         for (index, generation) in starved.drain(..) {
@@ -239,7 +239,7 @@ impl Dial for UringDialer {
         let token = self.token(SEND, id.0);
         let slot = self.slots.at(id.0);
         slot.state.sending = true;
-        // A message has at most what fits into memory once; the field has 32 bits.
+        // Messages fit into memory; the field has 32 bits.
         let len = u32::try_from(bytes.len()).expect("messages are shorter than 4 GiB");
         let send = opcode::Send::new(Fd(slot.fd), bytes.as_ptr(), len)
             .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)

@@ -1,4 +1,4 @@
-//! How does a ring end without leaving the kernel our memory to write to?
+//! How does a ring end without leaving memory that the kernel may still write to?
 
 use highwater_core::time::Instant;
 use io_uring::cqueue;

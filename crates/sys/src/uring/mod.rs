@@ -1,12 +1,12 @@
 //! The driver over io_uring: one ring per worker, one system call per poll.
 //!
-//! Shape (measured; the epoll driver costs 20 to 25 % more CPU per request when busy): multishot
-//! accept (`accept.rs`: while there is no bound); a connection's first receive one-shot, so that a connection with one request never has
-//! to be cancelled, then multishot; receives into buffers provided to the kernel, lent to the
-//! callback without a copy; one plain send in flight per connection; a close linked behind the last
-//! send.
+//! How it works (measured; the epoll driver costs 20 to 25 % more CPU per request when busy):
+//! accepts are multishot while there is no bound (`accept.rs`). A connection's first receive is
+//! one-shot, so that a connection with one request never needs a cancellation; later receives are
+//! multishot. They use buffers provided to the kernel, which the callback borrows without a copy.
+//! One plain send is in flight per connection, and a close is linked behind the last send.
 //!
-//! A connection's life, as flags of its slot:
+//! States of a connection, as flags of its slot:
 //!
 //! ```text
 //!  accept ──▶ RECEIVING ⇄ idle            (reading: Once, Stream, Stop; STARVED between polls never)
@@ -16,8 +16,8 @@
 //!  closed and nothing in flight ─▶ Closed(id), slot freed
 //! ```
 //!
-//! Invariants: a slot is freed only when nothing of it is in flight; a descriptor is not touched any
-//! more once a close of it has been queued, since its number may then be another connection's.
+//! Invariants: a slot is freed only when nothing of it is in flight. After a close has been queued,
+//! the descriptor is not used any more: its number may then belong to another connection.
 
 mod accept;
 mod buffers;
@@ -50,7 +50,7 @@ use slots::{
 };
 pub(crate) use trial::try_out;
 
-/// How many completions one poll works off. What is left waits for the next.
+/// How many completions one poll handles. The rest waits for the next poll.
 const COMPLETIONS_MAX: usize = 1024;
 
 /// The io_uring driver. Belongs to the thread that made it.
@@ -62,34 +62,34 @@ pub struct Uring {
     starved: Vec<Token>,
     acceptor: Acceptor,
     waker: Waker,
-    /// Where the kernel puts what the waker writes; nobody looks at it.
+    /// The kernel writes the waker's bytes here; no code reads them.
     wake_bytes: Box<[u8; 64]>,
     waking: bool,
     /// When the alarm in flight goes off; `MAX` if none is.
     alarm_at: Instant,
-    /// Where the kernel reads that from.
+    /// The kernel reads `alarm_at` from here.
     alarm_time: Box<Timespec>,
-    /// Signalled by the kernel while somebody waits outside. Registered with the first such wait:
-    /// completions cost a little more from then on.
+    /// The kernel signals it while other code waits for this driver. Registered with the first such
+    /// wait: from then on completions cost a little more.
     readiness: OwnedFd,
     is_registered: bool,
     parked: bool,
 }
 
-/// Why this driver cannot work here.
+/// Why this driver does not work here.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     /// What was tried.
     pub(crate) step: &'static str,
-    /// How the kernel answered.
+    /// The kernel's answer.
     pub(crate) cause: io::Error,
 }
 
 impl Uring {
-    /// Accepts from `listener`, when told to. To be called on the thread that will poll.
+    /// Accepts from `listener`, when told to. Call it on the thread that will poll.
     ///
     /// # Errors
-    /// What [`probe`](crate::probe()) would have said, or lack of memory or descriptors.
+    /// What [`probe`](crate::probe()) would report, or lack of memory or descriptors.
     pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
         let ring = Ring::new(config.submission_queue, config.completion_queue)
             .map_err(|refusal| context(refusal.cause, refusal.step))?;
@@ -115,9 +115,10 @@ impl Uring {
         Ok(driver)
     }
 
-    /// Makes sure that something completes at `time`. An alarm that is due earlier will do: what it
-    /// costs is one poll for nothing. So deadlines that move back, as those of busy connections do,
-    /// cost nothing here, and waiting with one costs no more than waiting without.
+    /// Makes sure that something completes at `time`. An alarm that is due earlier is enough: it
+    /// costs one poll without events. So a deadline that moves back, as it does for a busy
+    /// connection, costs nothing here, and waiting with a deadline costs no more than waiting
+    /// without.
     #[inline]
     fn set_alarm(&mut self, time: Instant) {
         if time >= self.alarm_at {
@@ -190,7 +191,7 @@ impl Uring {
                 slot.set(EOF);
                 on_event(Event::Eof(ConnId(index)));
             }
-            0.. => {} // Nobody wants it any more.
+            0.. => {} // It is not wanted any more.
             error => self.receive_failed(token, -error),
         }
         if let Some(buffer) = buffer {
@@ -240,8 +241,8 @@ impl Uring {
         }
     }
 
-    /// Arms the receives that found no buffer. By now this poll has given some back, or others of
-    /// its completions wait in the queue with the buffers they hold.
+    /// Arms the receives that found no buffer. By now this poll has returned some buffers, or other
+    /// completions in the queue hold them.
     fn feed_starved(&mut self) {
         let mut starved = std::mem::take(&mut self.starved);
         for token in starved.drain(..) {
@@ -298,7 +299,7 @@ impl Uring {
             let bytes = slot.end_send();
             match slot.then {
                 Then::Keep => on_event(Event::Sent(id, bytes)),
-                // Not an operation of the ring: the kernel would start a thread for it.
+                // Not as an operation of the ring: the kernel would start a thread for it.
                 Then::Shutdown => {
                     socket::finish_sending(slot.fd);
                     on_event(Event::Sent(id, bytes));
@@ -310,7 +311,8 @@ impl Uring {
                 }
             }
         } else {
-            // A close linked behind this has been cut off, and says so next: it goes on from there.
+            // A close linked behind this was cancelled, and its completion comes next: continue
+            // there.
             let cut = slot.is(CLOSE_QUEUED);
             if result > 0 {
                 on_event(Event::Progress(id));
@@ -361,7 +363,7 @@ impl Uring {
         }
     }
 
-    /// R3: `Closed` only when the kernel is done with everything.
+    /// R3: `Closed` comes only when the kernel holds nothing of the connection any more.
     #[inline]
     fn free_if_done(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let slot = self.slots.at(index);
@@ -409,7 +411,7 @@ impl Driver for Uring {
         slot.begin_send(output, then);
         if then == Then::Close {
             slot.set(CLOSING);
-            // What is armed would hold the connection open beyond the close.
+            // An armed receive would keep the connection open beyond the close.
             self.cancel_receive(id.0);
             self.unwatch(id.0);
         }
@@ -433,7 +435,7 @@ impl Driver for Uring {
     fn close(&mut self, id: ConnId, how: Close) {
         let slot = self.slots.at(id.0);
         if slot.fd == -1 {
-            return; // Already, and about to be reported.
+            return; // Closed already; the next poll reports it.
         }
         if how == Close::Reset {
             slot.set(RESET);

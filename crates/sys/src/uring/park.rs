@@ -1,7 +1,7 @@
-//! How can a worker wait for this ring somewhere else?
+//! How can other code wait for this ring?
 //!
-//! By an eventfd that the kernel signals with each completion, switched on only while somebody waits:
-//! under load it costs nothing.
+//! With an eventfd that the kernel signals for each completion. It is switched on only while other
+//! code waits, so it costs nothing under load.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,14 +24,15 @@ impl External for Uring {
             self.is_registered = true;
         }
         if self.ring.has_submissions() {
-            // First without notifications: most of it completes at once, and we look ourselves.
+            // First without notifications: most operations complete at once, and the driver looks
+            // itself.
             self.ring.flush()?;
             if self.ring.ready() > 0 {
                 return Ok(false);
             }
         }
-        // Whatever happened before notifications were on shows in this flush, whatever happens
-        // after it signals the eventfd.
+        // Completions before notifications were switched on show in this flush; later ones signal
+        // the eventfd.
         self.parked = true;
         self.ring.set_notifications(true);
         self.ring.flush()?;

@@ -1,7 +1,8 @@
-//! The two queues shared with the kernel: set up once, then push and reap.
+//! The two queues shared with the kernel: set them up once, then push submissions and reap
+//! completions.
 //!
-//! Nothing here knows what a connection is. Entries that do not fit into the submission queue wait
-//! in a list of our own, so commanding never fails and never enters the kernel.
+//! This module does not know connections. Entries that do not fit into the submission queue wait in
+//! a list of the ring, so a command never fails and never enters the kernel.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,10 +26,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Tries the flags that suit one thread per ring best, then what older kernels have.
+    /// Tries the flags that suit one thread per ring best, then those that older kernels support.
     pub(super) fn new(submissions: u32, completions: u32) -> Result<Ring, Refusal> {
         let mut result = build(submissions, completions, |builder| {
-            // Completions are worked off when we ask for them, not when they interrupt us (6.1).
+            // The kernel processes completions when we ask for them, and does not interrupt us
+            // (6.1).
             builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         });
         if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
@@ -73,8 +75,8 @@ impl Ring {
         if on { queue.enable_eventfd() } else { queue.disable_eventfd() }
     }
 
-    /// Submits everything; with `wait`, then waits for a completion. Does not wait if there is one,
-    /// and does not enter the kernel for nothing.
+    /// Submits everything; with `wait`, then waits for a completion. Does not wait if there is one
+    /// already, and does not enter the kernel if there is nothing to do.
     #[inline]
     pub(super) fn enter(&mut self, wait: bool) -> io::Result<()> {
         if !self.overflow.is_empty() {
@@ -89,7 +91,7 @@ impl Ring {
         self.call(u32::from(wait))
     }
 
-    /// Submits everything and works off what is pending, without waiting, whatever it looks like.
+    /// Submits everything and handles pending work, without waiting.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.submit_overflow()?;
         self.call(0)
@@ -114,7 +116,7 @@ impl Ring {
             if queue.capacity() - queue.len() < 1 + usize::from(*linked) {
                 break;
             }
-            // SAFETY: whoever called `push` vouched for the entry until its completion is reaped.
+            // SAFETY: the caller of `push` vouched for the entry until its completion is reaped.
             unsafe { queue.push(entry) }.expect("there is room: just checked");
             self.overflow.pop_front();
             moved += 1;
@@ -129,8 +131,8 @@ impl Ring {
         match unsafe { self.io.submitter().enter::<()>(submit, wait_for, GETEVENTS, None) } {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // A signal came; short of memory or of room for completions, both of
-                // which reaping helps. What was not submitted stays in the queue.
+                // A signal came, or memory or room for completions is short; reaping helps with
+                // both. What was not submitted stays in the queue.
                 Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
                 _ => Err(error),
             },
@@ -164,7 +166,7 @@ impl Ring {
     }
 }
 
-/// Operations without memory of ours.
+/// Operations that use no memory of this process.
 impl Ring {
     /// Accepts until cancelled.
     pub(super) fn accept_stream(&mut self, listener: RawFd, token: Token) {
@@ -243,9 +245,9 @@ impl Ring {
     }
 }
 
-/// Operations on memory of ours.
+/// Operations on memory of this process.
 impl Ring {
-    /// Receives once, into memory of the caller's.
+    /// Receives once, into memory of the caller.
     ///
     /// # Safety
     /// `bytes` must stay valid, and untouched, until the completion has been reaped.
@@ -255,8 +257,8 @@ impl Ring {
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
-    /// Completes at `time` of the monotonic clock. With `armed`, moves the alarm that is in flight
-    /// there; if that has gone off meanwhile, it is as good.
+    /// Completes at `time` of the monotonic clock. With `armed`, moves the alarm in flight to that
+    /// time; if it has already completed, that is as good.
     ///
     /// # Safety
     /// `time` must stay valid until the alarm's completion has been reaped.

@@ -1,4 +1,4 @@
-//! What is in flight, per connection, and how completions find their way back to it.
+//! What is in flight for each connection, and how a completion finds its connection.
 
 use std::os::fd::RawFd;
 
@@ -7,8 +7,8 @@ use highwater_core::driver::{Output, Reading, Then};
 
 /// The largest send that waits for all its bytes to be taken, in bytes.
 ///
-/// Such a send never reports progress, so it must be small enough that a peer too slow to take it
-/// within a write timeout deserves to be cut off.
+/// Such a send never reports progress. So it must be so small that a peer that cannot take it
+/// within a write timeout may be disconnected.
 pub(super) const WHOLE_SEND_MAX: usize = 64 * 1024;
 
 /// The largest single send operation, in bytes; more is sent in several. The field has 32 bits.
@@ -76,7 +76,7 @@ const GENERATION_MASK: u32 = (1 << 24) - 1;
 
 /// A receive is in flight.
 pub(super) const RECEIVING: u16 = 1 << 0;
-/// ... and has been told to stop.
+/// ... and is being cancelled.
 pub(super) const CANCELLING: u16 = 1 << 1;
 /// A send is in flight.
 pub(super) const SENDING: u16 = 1 << 2;
@@ -94,12 +94,12 @@ pub(super) const ABANDONED: u16 = 1 << 7;
 pub(super) const RESET: u16 = 1 << 8;
 /// A poll for the end of the connection is in flight.
 pub(super) const WATCHING: u16 = 1 << 9;
-/// ... and has been told to stop.
+/// ... and is being cancelled.
 pub(super) const UNWATCHING: u16 = 1 << 10;
 /// The peer has finished sending, though perhaps bytes before that are still unread; reported.
 pub(super) const HUNG_UP: u16 = 1 << 11;
 
-/// Anything of these in flight keeps the slot.
+/// While any of these is in flight, the slot is not freed.
 pub(super) const IN_FLIGHT: u16 = RECEIVING | SENDING | CLOSE_QUEUED | WATCHING;
 
 /// One connection. Kept to one cache line.
@@ -110,7 +110,7 @@ pub(super) struct Slot {
     state: u16,
     pub(super) reading: Reading,
     pub(super) then: Then,
-    /// How much of the send in flight the kernel has taken.
+    /// How many bytes of the send in flight the kernel has taken.
     pub(super) sent: usize,
     /// What is being sent: the kernel reads it until the send's completion is reaped.
     pub(super) bytes: Vec<u8>,
@@ -118,8 +118,8 @@ pub(super) struct Slot {
     message: Option<Box<Message>>,
 }
 
-/// A send in two parts, in the form the kernel wants it. Boxed, since the kernel is given its
-/// address while slots may move.
+/// A send in two parts, in the kernel's format. Boxed, because the kernel gets its address while
+/// slots may move.
 struct Message {
     tail: Bytes,
     header: libc::msghdr,
@@ -128,7 +128,7 @@ struct Message {
 
 /// What to submit for a send in flight.
 pub(super) enum Rest {
-    /// These bytes; and whether they are to be taken all at once.
+    /// These bytes; and whether the send completes only when all are taken.
     Plain { bytes: *const u8, len: u32, all: bool },
     /// Both parts, described by this header.
     Parts(*const libc::msghdr),
@@ -160,7 +160,7 @@ impl Slot {
         }
     }
 
-    /// The send in flight is over: what is to be given back, empty.
+    /// Ends the send in flight. Returns its buffer, emptied.
     #[inline]
     pub(super) fn end_send(&mut self) -> Vec<u8> {
         if let Some(message) = &mut self.message {
@@ -227,7 +227,7 @@ impl Message {
 /// All connections of a driver, by a dense index.
 pub(super) struct Slots {
     entries: Vec<Slot>,
-    /// The last freed first: its memory is most likely still in the cache.
+    /// The slot freed last is first: its memory is most likely still in the cache.
     free: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Does this driver work here? A ring like the real one, with one multishot receive.
+//! Does this driver work here? Tries a ring like the real one, with one multishot receive.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use super::buffers::Buffers;
 use super::ring::Ring;
 use super::slots::Token;
 
-/// Does once what the driver lives on: receives into provided buffers, armed once for many.
+/// Does once what the driver depends on: receives into provided buffers, armed once for many.
 pub(crate) fn try_out() -> Result<(), Refusal> {
     let refused = |step| move |cause| Refusal { step, cause };
     let mut ring = Ring::new(2, 4)?;
@@ -19,7 +19,7 @@ pub(crate) fn try_out() -> Result<(), Refusal> {
     let (mut peer, socket) = UnixStream::pair().map_err(refused("socketpair"))?;
     peer.write_all(b"?").map_err(refused("write"))?;
     ring.receive_stream(socket.as_raw_fd(), Token::WAKE);
-    // The byte is there already: whatever receives at all does so in this call.
+    // The byte is there already: if receiving works at all, it works in this call.
     ring.flush().map_err(refused("io_uring_enter"))?;
 
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);

@@ -1,9 +1,10 @@
-//! Who tells that a connection has ended while nothing is received from it?
+//! How does the driver notice that a connection has ended while nothing is received from it?
 //!
-//! A poll that stays armed from the first time reading stops: a receive would tell of an end only
-//! behind the bytes before it, which nobody wants now. A connection that is always read from never has
-//! one, so the plain path pays nothing. It goes on while reading resumes: to stop and start it would
-//! cost more than what it tells then, which is at most one FIN and one failure.
+//! With a poll operation that is armed when reading stops for the first time, and stays armed. A
+//! receive would report the end only behind earlier bytes, which the worker does not want now. A
+//! connection that is always read from never has such a poll, so the plain path pays nothing. The
+//! poll stays while reading resumes: to stop and restart it would cost more than its events, which
+//! are at most one FIN and one failure.
 
 use highwater_core::driver::{ConnId, Event};
 use io_uring::cqueue;
@@ -15,7 +16,7 @@ use crate::socket;
 const FAILURE: i32 = (libc::POLLERR | libc::POLLHUP) as i32;
 
 impl Uring {
-    /// Has the kernel tell when the connection ends, if it does not yet.
+    /// Arms the poll for the end of the connection, if it is not armed.
     pub(super) fn watch(&mut self, index: u32) {
         let token = self.slots.token(Operation::Watch, index);
         let slot = self.slots.at(index);
@@ -25,7 +26,7 @@ impl Uring {
         }
     }
 
-    /// An armed poll would hold the connection open beyond a close.
+    /// Cancels the poll. While armed, it would keep the connection open beyond a close.
     pub(super) fn unwatch(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if slot.is(WATCHING) && !slot.is(UNWATCHING) {
@@ -50,7 +51,7 @@ impl Uring {
         }
         // A negative result says that the poll itself is over.
         if told > 0 && !slot.is(CLOSING) {
-            // Both sides may have finished in good order: only an error is the end before `close`.
+            // Both sides may have finished normally: only an error is the end before `close`.
             if told & FAILURE != 0 && socket::take_error(slot.fd) != 0 {
                 self.shut(index);
             } else if !slot.is(EOF | HUNG_UP) {

@@ -31,7 +31,7 @@ impl Subject for Uring {
         match probe().uring {
             Ok(()) => true,
             Err(reason) => {
-                eprintln!("\n*** SKIPPED: io_uring does not work on this machine: {reason} ***\n");
+                highwater_skip::skip("io_uring", reason);
                 false
             }
         }

@@ -1,6 +1,6 @@
-//! What places cost those who never come: handshakes that end nowhere, floods of them, and the cookies
-//! that the kernel answers a flood with. What is expected is that nobody is shut out for long, nobody
-//! comes in beyond the bound that is documented, and nothing is left of it in the count.
+//! The cost of handshakes that never complete: single ones, floods of them, and the cookies with
+//! which the kernel answers a flood. The tests expect that clients are not excluded for long, that
+//! no more get in than the documented bound, and that nothing remains in the count.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,10 +16,10 @@ use super::{
     gated_behind, in_namespace,
 };
 
-/// Purpose: places taken by clients that never finish their handshake are free after a second, whether
-/// their kernel resets what it did not ask for, or nobody is there at all.
+/// Purpose: places of clients that never complete their handshake are free after a second, whether
+/// the client's kernel resets the handshake, or no client exists at that address.
 #[test]
-fn half_handshakes_are_forgiven() {
+fn half_handshakes_are_written_off() {
     in_namespace(|| {
         let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 2);
         let forger = Forger::new(address);
@@ -41,9 +41,10 @@ fn half_handshakes_are_forgiven() {
     });
 }
 
-/// Purpose: a place that was lost is found again though traffic never pauses, and more connections come
-/// between two looks than places were lost. In the end nobody has a place, no correction was made after
-/// the load that could have found it, and none is expected any more.
+/// Purpose: a lost place is found although traffic never pauses, and although more connections
+/// arrive between two looks than places were lost. In the end no place is taken, although no
+/// correction was made after the load that could have found them, and no further correction is
+/// expected.
 #[test]
 fn a_lost_place_is_found_under_load() {
     in_namespace(|| {
@@ -86,11 +87,11 @@ fn a_lost_place_is_found_under_load() {
     });
 }
 
-/// Purpose: a flood of SYNs that nobody follows up, thirty times as many a second as there are places,
-/// shuts others out for two seconds at most, though it overflows the listener's queue of handshakes and
-/// the kernel resorts to cookies. It leaves no count behind.
+/// Purpose: a flood of SYNs without handshakes, thirty times as many a second as there are places,
+/// excludes other clients for two seconds at most, although it overflows the listener's queue of
+/// handshakes and the kernel resorts to cookies. It leaves nothing in the count.
 #[test]
-fn a_flood_of_syns_shuts_nobody_out() {
+fn a_flood_of_syns_leaves_room_for_clients() {
     in_namespace(|| {
         set_cookies("1");
         let (listeners, address, mut gate) = gated_behind("127.0.0.1:0", 16, 100);
@@ -114,7 +115,7 @@ fn a_flood_of_syns_shuts_nobody_out() {
             gate.reconcile(now, accepted);
             now += Duration::from_millis(100);
         }
-        assert_eq!(gate.words().taken(), 20, "those who were accepted");
+        assert_eq!(gate.words().taken(), 20, "the accepted connections");
     });
 }
 
@@ -125,7 +126,7 @@ fn cookies_get_in() {
     in_namespace(|| {
         set_cookies("2");
         let (listeners, address, mut gate) = gated("127.0.0.1:0", 1, 1);
-        // The first cookie comes back before anybody could know of it.
+        // The first cookie comes back before the gate can know of it.
         drop(connect(address));
         let mut now = Moment::ZERO;
         for _ in 0..12 {
@@ -157,8 +158,8 @@ fn cookies_get_in() {
     });
 }
 
-/// Purpose: who was given up and comes after all has one place, though its SYN was sent twice: the count
-/// is right with the next look, and goes back to nothing with its end.
+/// Purpose: a connection that was written off and arrives after all has one place, although its SYN
+/// was sent twice: the count is right with the next look, and returns to zero when it ends.
 #[test]
 fn a_late_handshake_has_one_place() {
     in_namespace(|| {
@@ -170,8 +171,7 @@ fn a_late_handshake_has_one_place() {
             address.port()
         );
         if !nft.arg(rules).status().is_ok_and(|status| status.success()) {
-            eprintln!("\n*** SKIPPED: nft(8) does not work here ***\n");
-            return;
+            return highwater_skip::skip("nft", "it cannot add a rule here");
         }
         let client = std::thread::spawn(move || TcpStream::connect_timeout(&address, HANG));
         eventually("the first SYN took a place", || gate.words().taken() == 1);
@@ -219,7 +219,7 @@ fn cookies_sent() -> u64 {
 
 /// An address whose kernel answers a SYN-ACK that it knows nothing of with a reset.
 const SURPRISED: [u8; 4] = [127, 9, 9, 9];
-/// An address that nobody has (RFC 5737).
+/// An address that no machine has (RFC 5737).
 const NOBODY: [u8; 4] = [192, 0, 2, 1];
 
 /// Sends SYNs in the names of others.

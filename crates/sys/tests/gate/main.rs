@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use highwater_skip::skip;
 use highwater_sys::Listener;
 use highwater_sys::bpf::{self, Counts, Mode, PortGate, SocketGate};
 use highwater_sys::capability::{self, Capability};
@@ -24,30 +25,31 @@ const HANG: Duration = Duration::from_secs(20);
 /// which its kernel repeats the SYN, and far more than loopback takes.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// Runs a test in a network namespace that nobody else is in; its loopback works. The namespace
-/// goes with the last thread and socket in it.
+/// Runs a test in a network namespace of its own; its loopback works. The namespace ends with the
+/// last thread and socket in it.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !capability::has(Capability::SysAdmin) || !capability::has(Capability::Bpf) {
-        eprintln!("\n*** SKIPPED: making network namespaces and gates needs root ***\n");
-        return;
+        return skip("root", "no CAP_SYS_ADMIN or no CAP_BPF");
     }
     let test = move || {
         if enter_own_namespace() {
             test();
         } else {
-            eprintln!("\n*** SKIPPED: this sandbox allows no network namespaces ***\n");
+            skip("root", "this sandbox allows no network namespaces");
         }
     };
-    if let Err(panic) = std::thread::spawn(test).join() {
+    // Named after the test, for what it says of itself.
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(test).expect("a thread can be had");
+    if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
 }
 
-/// The same for what needs a control group that everybody is in.
+/// The same for tests that need a control group that includes all processes.
 fn in_namespace_with_cgroup(test: impl FnOnce(PathBuf) + Send + 'static) {
     let Some(cgroup) = bpf::cgroup_root() else {
-        eprintln!("\n*** SKIPPED: no cgroup v2 is mounted ***\n");
-        return;
+        return skip("cgroup2", "it is not mounted");
     };
     in_namespace(move || test(cgroup));
 }
@@ -89,8 +91,8 @@ impl Deref for Listeners {
     }
 }
 
-/// A process that ends with the test, also if that is killed, and has not our output, for whose end
-/// somebody may wait.
+/// A process that ends with the test, even if the test is killed. It does not inherit our output: a
+/// reader that waits for the end of the output would wait for the process.
 struct Process(Child);
 
 impl Process {
@@ -194,8 +196,8 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Purpose: exactly the limit is admitted, whoever listens and however many; the next is refused at
-/// once; a place that is given back is taken again; a store changes the limit at once.
+/// Purpose: exactly the limit is admitted, whatever the number of listeners; the next connection is
+/// refused at once; a freed place is taken again; a store changes the limit at once.
 fn admits_exactly_the_limit(address: &'static str, listeners: usize) {
     in_namespace(move || {
         let (listeners, address, gate) = gated(address, listeners, 3);
@@ -274,7 +276,7 @@ fn modes_change_by_a_store() {
     });
 }
 
-/// Purpose: a gate concerns its own address and port, and nobody else.
+/// Purpose: a gate affects only its own address and port.
 #[test]
 fn neighbours_are_unaffected() {
     in_namespace(|| {
@@ -310,7 +312,7 @@ fn stray_packets_take_no_place() {
             let mut client = connect(address).unwrap();
             client.write_all(b"some bytes").unwrap();
             let server = accept_next(&listeners);
-            // Unread bytes turn the close into a reset, and what comes then belongs to nobody.
+            // Unread bytes turn the close into a reset, and later packets belong to no connection.
             drop(server);
             gate.words().add_taken(-1);
             for _ in 0..5 {
@@ -322,11 +324,11 @@ fn stray_packets_take_no_place() {
     });
 }
 
-/// Purpose: attempts at the same time on several cores never admit one more than the limit, and the
-/// limit can change a thousand times meanwhile. An independent count says so: what was admitted less
-/// what was given back never exceeds what was held when the limit was set, nor the limit.
+/// Purpose: simultaneous attempts on several cores never admit one more than the limit, while the
+/// limit changes a thousand times. An independent count checks it: admitted less given back never
+/// exceeds the larger of the limit and the number held when the limit was set.
 #[test]
-fn a_thousand_changes_under_load_admit_nobody_extra() {
+fn a_thousand_changes_under_load_never_exceed_the_limit() {
     in_namespace(|| {
         let (listeners, address, gate) = gated("127.0.0.1:0", 2, 1);
         let words = gate.words().clone();
@@ -345,7 +347,7 @@ fn a_thousand_changes_under_load_admit_nobody_extra() {
                 words.set_mode(if change % 50 == 49 { Mode::Drop } else { Mode::Reset });
                 let limit = change * 7919 % 20;
                 words.set_limit(limit as u32);
-                // Whoever was decided by the limit before is in here already.
+                // Connections decided by the previous limit are already in this count.
                 let bound = u64::try_from(words.taken()).unwrap().max(limit);
                 let before = decided();
                 let patience = Instant::now();
@@ -356,7 +358,7 @@ fn a_thousand_changes_under_load_admit_nobody_extra() {
                 }
                 for connection in accept_all(&listeners) {
                     drop(connection);
-                    // Counted before it happens: somebody may take the place at once.
+                    // Counted before it happens: another connection may take the place at once.
                     released += 1;
                     words.add_taken(-1);
                 }
@@ -413,7 +415,7 @@ fn a_dropped_gate_is_open() {
     });
 }
 
-/// Purpose: what was attached goes on working when the privilege is given up.
+/// Purpose: an attached gate keeps working when the process gives up the privilege.
 #[test]
 fn needs_no_privilege_once_attached() {
     in_namespace(|| {
@@ -443,8 +445,7 @@ fn a_port_gate_stands_before_nginx() {
         let file = directory.join("nginx.conf");
         std::fs::write(&file, configuration).unwrap();
         if Command::new("nginx").arg("-v").output().is_err() {
-            eprintln!("\n*** SKIPPED: nginx is not installed ***\n");
-            return;
+            return skip("nginx", "it cannot be run");
         }
         // In a namespace of processes, its workers end with it however it does.
         let nginx = Process::start(

@@ -12,6 +12,7 @@ use axum::Router;
 use highwater::ServerConfig;
 use highwater::server::TransportChoice;
 use highwater::tower::IntoApp;
+use highwater_core::http1::client::{Asked, Eof, FieldLines, Next, Reader};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -112,7 +113,7 @@ impl Server {
 
     pub(crate) fn get(&self, path: &str) -> Answer {
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-        Answer::parse(&self.ask(request.as_bytes()))
+        Answer::parse(&self.ask(request.as_bytes()), Asked::Plain)
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -125,7 +126,7 @@ impl Server {
 pub(crate) type Serving = std::pin::Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A response, as far as it can be compared.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Its number; reasons differ, for hyper has those of older specifications.
     pub(crate) status: u16,
@@ -137,23 +138,29 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn parse(bytes: &[u8]) -> Self {
-        let shown = String::from_utf8_lossy(bytes);
-        let (head, rest) = split(bytes, b"\r\n\r\n").unwrap_or_else(|| panic!("a head: {shown:?}"));
-        let head = String::from_utf8(head.to_vec()).expect("a head is text");
-        let mut lines = head.split("\r\n");
-        let status = lines.next().expect("the first line").split(' ').nth(1);
-        let status = status.and_then(|status| status.parse().ok()).expect("a status");
-        let mut fields: Vec<String> =
-            lines.map(lower_name).filter(|field| !field.starts_with("date:")).collect();
-        fields.sort();
-        let is_chunked = fields.iter().any(|field| field == "transfer-encoding: chunked");
-        let (content, trailers) = if is_chunked && !rest.is_empty() {
-            unchunk(rest)
-        } else {
-            (rest.to_vec(), Vec::new())
-        };
-        Answer { status, fields, content, trailers }
+    /// The one answer in `bytes`, which are all that came; interim ones may precede it.
+    ///
+    /// # Panics
+    /// If they are something else.
+    pub(crate) fn parse(bytes: &[u8], asked: Asked) -> Self {
+        let (mut reader, mut answer, mut rest) = (Reader::default(), Answer::default(), bytes);
+        let shown = || String::from_utf8_lossy(bytes).into_owned();
+        loop {
+            match reader.next(&mut rest, asked).unwrap_or_else(|why| panic!("{why}: {}", shown())) {
+                Next::Interim(_) => {}
+                Next::Head(head) => {
+                    answer.status = head.status();
+                    answer.fields = lines(head.fields());
+                    answer.fields.retain(|field| !field.starts_with("date:"));
+                    answer.fields.sort();
+                }
+                Next::Content(piece) | Next::Raw(piece) => answer.content.extend_from_slice(piece),
+                Next::End(_, trailers) => answer.trailers = lines(trailers),
+                Next::Wait => break,
+            }
+        }
+        assert!(answer.status >= 100 && reader.on_eof() != Eof::Truncated, "{:?}", shown());
+        answer
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -165,28 +172,11 @@ impl Answer {
     }
 }
 
-fn lower_name(field: &str) -> String {
-    let (name, value) = field.split_once(':').expect("a field has a colon");
-    format!("{}: {}", name.to_lowercase(), value.trim())
-}
-
-fn split<'a>(bytes: &'a [u8], at: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let found = bytes.windows(at.len()).position(|window| window == at)?;
-    Some((&bytes[..found], &bytes[found + at.len()..]))
-}
-
-fn unchunk(mut bytes: &[u8]) -> (Vec<u8>, Vec<String>) {
-    let mut content = Vec::new();
-    loop {
-        let (size, rest) = split(bytes, b"\r\n").expect("a chunk's size");
-        let size = std::str::from_utf8(size).expect("a size is text");
-        let size = usize::from_str_radix(size, 16).expect("a size is a number");
-        if size == 0 {
-            let text = String::from_utf8(rest.to_vec()).expect("trailers are text");
-            let fields = text.split("\r\n").filter(|field| !field.is_empty());
-            return (content, fields.map(lower_name).collect());
-        }
-        content.extend_from_slice(&rest[..size]);
-        bytes = rest[size..].strip_prefix(b"\r\n").expect("the end of a chunk");
-    }
+/// Fields as lines, with names in lower case.
+fn lines(fields: FieldLines<'_>) -> Vec<String> {
+    let line = |(name, value): (&str, &[u8])| {
+        let value = str::from_utf8(value).expect("fields are text");
+        format!("{}: {value}", name.to_lowercase())
+    };
+    fields.iter().map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads the provider's feed, and trusts nothing in it.
+//! Reads the provider's feed as untrusted input.
 //!
 //! ```text
 //! <planList><output>
@@ -12,11 +12,12 @@
 //! attributes with other names are passed over.
 //!
 //! The reader streams: it holds one token, one open plan and the open base plans. Every complete
-//! plan is handed over at its end tag, so a feed that breaks off still yields what came before, and
-//! the error says at which byte it broke. A plan with a broken part is skipped and counted under
-//! the reason, whatever its `sell_mode`; nothing is repaired. No entity is expanded but the five
-//! that XML predefines and character references, and no DTD is read. Input is UTF-8; a byte that is
-//! not becomes U+001A, which no text here may contain, so it costs its plan and not the feed.
+//! plan is handed over at its end tag. So a feed that breaks off still yields the plans before the
+//! break, and the error says at which byte it broke. A plan with a broken part is skipped and
+//! counted under the reason, whatever its `sell_mode`; nothing is repaired. Only the five entities
+//! that XML predefines and character references are expanded, and no DTD is read. Input is UTF-8. A
+//! byte that is not becomes U+001A, which no text here may contain; so only its plan is skipped,
+//! not the feed.
 
 mod input;
 mod plan;
@@ -35,8 +36,8 @@ use self::input::Input;
 use self::plan::{BasePlan, Draft};
 use crate::event::Event;
 
-/// What a feed may ask of us. Beyond the first group a part of the feed is skipped; beyond the
-/// second, reading stops with an error and what came before still counts.
+/// Limits of a feed. Beyond the first group a part of the feed is skipped; beyond the second,
+/// reading stops with an error, and what came before still counts.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of a title, after unescaping. A longer one costs its plans ([`Skip::Title`]).
@@ -262,7 +263,7 @@ impl Feed {
 
 /// Reads a feed and hands every sound online plan to `online`, duplicates included.
 ///
-/// What came before an error has been handed over and counted, and is as good as if the feed had
+/// Plans before an error have been handed over and counted, and are as valid as if the feed had
 /// been whole.
 pub fn read(
     input: impl Read,

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use super::{Outcome, Settings};
-use crate::prng::Prng;
 
 /// The shortest pause between two polls, so that neither luck with the jitter nor a poll that took
 /// as long as the interval turns polling into a flood.
@@ -20,7 +21,7 @@ pub fn next_delay(
     outcome: &Outcome,
     failures: u32,
     took: Duration,
-    prng: &mut Prng,
+    rng: &mut Rng,
 ) -> Duration {
     let delay = match outcome {
         Outcome::Fetched { .. } | Outcome::NotModified => settings.interval.saturating_sub(took),
@@ -28,7 +29,7 @@ pub fn next_delay(
             let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
             let most = settings.retry_base.saturating_mul(doubled).min(settings.interval);
             let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
-            let jittered = Duration::from_micros(prng.below(micros.saturating_add(1)));
+            let jittered = Duration::from_micros(rng.u64(..=micros));
             jittered.max(retry_after.unwrap_or_default().min(settings.interval))
         }
     };
@@ -53,7 +54,7 @@ mod tests {
     fn success_keeps_the_interval() {
         let settings = Settings::new("http://a");
         let delay =
-            |took| next_delay(&settings, &Outcome::NotModified, 0, took, &mut Prng::seeded(1));
+            |took| next_delay(&settings, &Outcome::NotModified, 0, took, &mut Rng::with_seed(1));
         assert_eq!(delay(Duration::ZERO), settings.interval);
         assert_eq!(delay(60 * SECOND), settings.interval - 60 * SECOND);
         assert_eq!(delay(2 * settings.interval), PAUSE_MIN);
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn backoff_has_full_jitter() {
         let settings = Settings::new("http://a");
-        let mut prng = Prng::seeded(7);
+        let mut rng = Rng::with_seed(7);
         for (failures, most) in [
             (1, 1),
             (2, 2),
@@ -77,7 +78,7 @@ mod tests {
         ] {
             let most = most * SECOND;
             let drawn: Vec<Duration> = (0..1000)
-                .map(|_| next_delay(&settings, &failed(None), failures, SECOND, &mut prng))
+                .map(|_| next_delay(&settings, &failed(None), failures, SECOND, &mut rng))
                 .collect();
             let (least, longest) =
                 (drawn.iter().min().expect("some"), drawn.iter().max().expect("some"));
@@ -94,7 +95,7 @@ mod tests {
     fn retry_after_is_heard() {
         let settings = Settings::new("http://a");
         let delay = |seconds| {
-            next_delay(&settings, &failed(Some(seconds)), 1, SECOND, &mut Prng::seeded(3))
+            next_delay(&settings, &failed(Some(seconds)), 1, SECOND, &mut Rng::with_seed(3))
         };
         assert_eq!(delay(20 * SECOND), 20 * SECOND);
         assert_eq!(delay(Duration::MAX), settings.interval);

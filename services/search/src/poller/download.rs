@@ -22,9 +22,9 @@ use crate::feed::{Fault, FeedError};
 /// Bytes of a validator (`ETag`, `Last-Modified`) that are remembered; a longer one is not used.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-/// Redirects followed in one poll. Only to the same host and port, or from http to https on the same host:
-/// a provider, or whoever stands in its place, must neither have us ask hosts that only we can reach, nor
-/// take the protection away that the operator's URL asks for.
+/// Redirects followed in one poll. Only to the same host and port, or from http to https on the
+/// same host. A provider, or an attacker in its place, must not make this service send requests to
+/// hosts that only it can reach, nor remove the encryption that the operator's URL asks for.
 const REDIRECTS_MAX: u32 = 5;
 
 /// Bytes of the response's head.

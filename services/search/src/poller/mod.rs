@@ -1,11 +1,11 @@
-//! Asks the provider for its feed, again and again, on a thread of its own.
+//! Polls the provider's feed, on a thread of its own.
 //!
-//! Nothing the provider does reaches a client: a poll either adds to the catalog or leaves it as it
-//! is. Every poll is reported. After a failure the next poll comes sooner than the interval,
-//! but further and further apart ([`delay::next_delay`]).
+//! No failure of the provider reaches a client: a poll either adds to the catalog or leaves it
+//! unchanged. Every poll is reported. After a failure the next poll comes sooner than the interval,
+//! with growing pauses ([`delay::next_delay`]).
 //!
-//! [`Poller::stop`] is prompt: it closes the connection a download is blocked on. What it may have to
-//! wait for is a name lookup or a TCP connect ([`Settings::connect_timeout`] bounds each), or the
+//! [`Poller::stop`] is prompt: it closes the connection that a download waits for. It may have to
+//! wait for a name lookup or a TCP connect ([`Settings::connect_timeout`] bounds each), or for the
 //! store's current transaction.
 
 pub mod delay;
@@ -27,7 +27,6 @@ pub use self::report::Report;
 pub use self::stats::PollStats;
 use crate::catalog::{Applied, Catalog};
 use crate::feed::{Feed, Limits, Stats};
-use crate::prng::Prng;
 
 /// How the provider is asked.
 #[derive(Clone, Debug)]
@@ -70,7 +69,7 @@ impl Settings {
     }
 }
 
-/// Who is told of every poll, on the poller's thread.
+/// Called after every poll, on the poller's thread.
 pub type Listener = Box<dyn FnMut(&Report<'_>) + Send>;
 
 /// How one poll went.
@@ -93,7 +92,7 @@ pub enum Outcome {
         reason: &'static str,
         /// A sentence about it.
         detail: String,
-        /// How long the provider asked to be left alone, if it did.
+        /// How long the provider asked clients to wait (`Retry-After`), if it did.
         retry_after: Option<Duration>,
         /// What the part before the failure contained.
         feed: Stats,
@@ -215,7 +214,7 @@ struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for `delay`, or less if told to stop. True if told.
+    /// Waits for `delay`, or until told to stop. True if told to stop.
     fn wait(&self, delay: Duration) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.bell.wait_timeout_while(told, delay, |told| !*told);
@@ -278,13 +277,13 @@ struct Run {
 
 impl Run {
     fn until_told(mut self) {
-        let mut prng = Prng::unseeded();
+        let mut rng = fastrand::Rng::new();
         let mut failures = 0;
         loop {
             let begun = Instant::now();
             let seen_at = unix_seconds();
-            // Should the parser or the store have a bug, the next feed may not meet it, and clients
-            // must not meet it at all. Neither leaves anything half done behind.
+            // If the parser or the store panics, the next feed may not trigger the bug, and clients
+            // must not notice it. Neither leaves unfinished changes behind.
             let poll = || self.source.poll(&self.catalog, seen_at);
             let outcome = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
                 Outcome::failed("panic", "a bug in this service; please report the panic above")
@@ -294,7 +293,7 @@ impl Run {
             }
             failures = if matches!(outcome, Outcome::Failed { .. }) { failures + 1 } else { 0 };
             let took = begun.elapsed();
-            let delay = next_delay(&self.settings, &outcome, failures, took, &mut prng);
+            let delay = next_delay(&self.settings, &outcome, failures, took, &mut rng);
             self.report(&outcome, seen_at, took, delay);
             if self.stopping.wait(delay) {
                 return;

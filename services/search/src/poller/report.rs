@@ -1,8 +1,6 @@
-//! How one poll went, for those who want to know: the log, and tests.
+//! The report of one poll, for the log and for tests.
 
 use std::time::Duration;
-
-use highwater::log;
 
 use super::Outcome;
 use crate::catalog::Applied;
@@ -26,8 +24,8 @@ pub struct Report<'a> {
 impl Report<'_> {
     /// Writes the poll's one line to the log.
     ///
-    /// At the level of information even if it failed: clients notice nothing of that, the metrics
-    /// say when it lasts, and only lines of this level are never left out.
+    /// It has the level INFO even if the poll failed: clients notice nothing of a failure, the
+    /// metrics show a lasting one, and only lines of this level are never left out.
     pub fn log(&self) {
         let Report { outcome, took, next, version, events } = *self;
         let (reason, detail) = match outcome {
@@ -42,12 +40,11 @@ impl Report<'_> {
         let count = |count: fn(&Stats) -> u64| feed.map(count);
         let applied = outcome.applied();
         let change = |count: fn(&Applied) -> usize| applied.map(count);
-        log::info!(
-            "poll",
+        tracing::info!(
             outcome = outcome.name(),
-            reason = reason,
-            detail = detail,
-            bytes = bytes,
+            reason,
+            detail,
+            bytes,
             plans = count(|feed| feed.plans),
             online = count(|feed| feed.online),
             new = change(|applied| applied.new),
@@ -58,8 +55,9 @@ impl Report<'_> {
             skipped_plans = feed.filter(|feed| !feed.named.is_empty()).map(named),
             took_ms = millis(took),
             next_ms = millis(next),
-            version = version,
-            events = events,
+            version,
+            events,
+            "poll",
         );
     }
 }

@@ -1,11 +1,10 @@
-//! A feed made up from a seed: the same seed, the same feed, on every machine.
+//! Generates a feed from a seed: the same seed gives the same feed on every machine.
 
 use std::fmt::Write as _;
 
+use fastrand::Rng;
 use jiff::ToSpan as _;
 use jiff::civil::{DateTime, datetime};
-
-use crate::prng::Prng;
 
 /// When the first event can start. The last starts less than [`SPAN_MINUTES`] later.
 const FIRST: DateTime = datetime(2024, 1, 1, 0, 0, 0, 0);
@@ -27,17 +26,17 @@ const ZONES: [&str; 4] = ["Platea", "Grada", "Anfiteatro", "Palco"];
 
 /// A feed of `events` plans that are online, and about a tenth as many that are not.
 pub fn generate(events: usize, seed: u64) -> String {
-    let mut prng = Prng::seeded(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut feed = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<planList version=\"1.0\"><output>\n",
     );
     let (mut left, mut base) = (events, 0);
     while left > 0 {
         base += 1;
-        let online = prng.below(11) > 0;
-        let plans = left.min(1 + prng.below(4) as usize);
+        let online = rng.u64(..11) > 0;
+        let plans = left.min(rng.usize(1..=4));
         left -= if online { plans } else { 0 };
-        write_base(&mut feed, base, online, plans, &mut prng);
+        write_base(&mut feed, base, online, plans, &mut rng);
     }
     feed.push_str("</output></planList>\n");
     feed
@@ -45,34 +44,34 @@ pub fn generate(events: usize, seed: u64) -> String {
 
 const INFALLIBLE: &str = "writing to a String cannot fail";
 
-fn write_base(feed: &mut String, base: usize, online: bool, plans: usize, prng: &mut Prng) {
+fn write_base(feed: &mut String, base: usize, online: bool, plans: usize, rng: &mut Rng) {
     let mode = if online { "online" } else { "offline" };
-    let act = ACTS[prng.below(ACTS.len() as u64) as usize];
-    let place = PLACES[prng.below(PLACES.len() as u64) as usize];
+    let act = ACTS[rng.usize(..ACTS.len())];
+    let place = PLACES[rng.usize(..PLACES.len())];
     let title = quick_xml::escape::escape(format!("{act} {place}")).into_owned();
     writeln!(feed, r#" <base_plan base_plan_id="{base}" sell_mode="{mode}" title="{title}">"#)
         .expect(INFALLIBLE);
     for plan in 1..=plans {
-        write_plan(feed, base * 10 + plan, prng);
+        write_plan(feed, base * 10 + plan, rng);
     }
     feed.push_str(" </base_plan>\n");
 }
 
-fn write_plan(feed: &mut String, plan: usize, prng: &mut Prng) {
+fn write_plan(feed: &mut String, plan: usize, rng: &mut Rng) {
     let after = |from: DateTime, minutes: u64| {
         from.checked_add((minutes as i64).minutes())
             .expect("some years after 2024 is within the calendar")
     };
-    let start = after(FIRST, prng.below(SPAN_MINUTES / 15) * 15);
-    let end = after(start, 60 + prng.below(8) * 15);
-    let sold_out = prng.below(5) == 0;
+    let start = after(FIRST, rng.u64(..SPAN_MINUTES / 15) * 15);
+    let end = after(start, 60 + rng.u64(..8) * 15);
+    let sold_out = rng.u64(..5) == 0;
     write!(
         feed,
         r#"  <plan plan_id="{plan}" plan_start_date="{start}" plan_end_date="{end}" sell_from="{FIRST}" sell_to="{start}" sold_out="{sold_out}">"#
     )
     .expect(INFALLIBLE);
-    for (id, name) in ZONES.iter().enumerate().take(prng.below(5) as usize) {
-        let (capacity, cents) = (prng.below(500), prng.below(10_000));
+    for (id, name) in ZONES.iter().enumerate().take(rng.usize(..5)) {
+        let (capacity, cents) = (rng.u64(..500), rng.u64(..10_000));
         let (euros, cents) = (cents / 100, cents % 100);
         write!(
             feed,

@@ -11,15 +11,15 @@ use std::task::{Context, Poll};
 use std::vec;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use futures_core::Stream;
-use highwater::{Body, Error, FromRequest, Response, Router, StatusCode, log};
+use highwater::{Body, Error, FromRequest, Response, Router, StatusCode};
 
 use super::{Answer, Provider, Request};
-use crate::prng::Prng;
 
-/// The provider's one route. `prng` decides which answers misbehave; every request is logged.
-pub fn router(provider: Provider, prng: Prng) -> Router {
-    let provider = Arc::new((provider, Mutex::new(prng)));
+/// The provider's one route. `rng` decides which answers misbehave; every request is logged.
+pub fn router(provider: Provider, rng: Rng) -> Router {
+    let provider = Arc::new((provider, Mutex::new(rng)));
     let answer = move |asked: Asked| {
         let provider = Arc::clone(&provider);
         async move { respond(&provider, asked).await }
@@ -27,21 +27,21 @@ pub fn router(provider: Provider, prng: Prng) -> Router {
     Router::new().get("/", answer.clone()).get("/{*path}", answer)
 }
 
-async fn respond((provider, prng): &(Provider, Mutex<Prng>), asked: Asked) -> Response {
+async fn respond((provider, rng): &(Provider, Mutex<Rng>), asked: Asked) -> Response {
     let request = Request {
         if_none_match: asked.if_none_match.as_deref(),
         accept_encoding: asked.accept_encoding.as_deref(),
     };
     let answer = {
-        let mut prng = prng.lock().unwrap_or_else(PoisonError::into_inner);
-        provider.answer(request, &mut prng)
+        let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
+        provider.answer(request, &mut rng)
     };
-    log::info!(
-        "the feed was asked for",
+    tracing::info!(
         status = answer.status,
         bytes = answer.body.len(),
         declared = answer.declared_length,
         delay_ms = u64::try_from(answer.delay.as_millis()).unwrap_or(u64::MAX),
+        "the feed was asked for",
     );
     tokio::time::sleep(answer.delay).await;
     response(answer)

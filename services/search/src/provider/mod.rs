@@ -1,6 +1,6 @@
-//! The feed to test with: a provider that answers as well, or as badly, as it is told.
+//! A provider to test with, which answers correctly or misbehaves as configured.
 //!
-//! This decides what to answer and leaves sending it to a server. Every misbehaviour is drawn from a
+//! This module decides what to answer; a server sends it. Every misbehaviour is drawn from a random
 //! generator that the caller seeds, so a run that found something can be repeated.
 
 mod generate;
@@ -10,13 +10,13 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use uuid::Uuid;
 
 pub use self::generate::generate;
 pub use self::http::router;
-use crate::prng::Prng;
 
 /// How the provider behaves. The default is an honest one.
 #[derive(Clone, Debug, Default)]
@@ -103,9 +103,9 @@ impl Provider {
     }
 
     /// The answer to a request for the feed.
-    pub fn answer(&self, request: Request<'_>, prng: &mut Prng) -> Answer {
+    pub fn answer(&self, request: Request<'_>, rng: &mut Rng) -> Answer {
         let Behaviour { fail_rate, truncate_rate, lie, .. } = self.behaviour;
-        if prng.chance(fail_rate) {
+        if rng.f64() < fail_rate {
             let body = Bytes::from_static(b"the provider was told to fail\n");
             return self.send(500, "text/plain", body);
         }
@@ -118,7 +118,7 @@ impl Provider {
         let mut answer = self.honest(request);
         if lie == Some(Lie::Length) {
             answer.declared_length /= 2;
-        } else if prng.chance(truncate_rate) {
+        } else if rng.f64() < truncate_rate {
             answer.body.truncate(answer.body.len() / 2);
         }
         answer
@@ -180,7 +180,7 @@ mod tests {
     use std::io::Read as _;
 
     fn answer(behaviour: Behaviour, request: Request<'_>) -> Answer {
-        Provider::new(generate(50, 1), behaviour).answer(request, &mut Prng::seeded(1))
+        Provider::new(generate(50, 1), behaviour).answer(request, &mut Rng::with_seed(1))
     }
 
     fn read(body: &[u8]) -> Feed {
@@ -246,9 +246,9 @@ mod tests {
         let provider =
             Provider::new(generate(1, 1), Behaviour { fail_rate: 0.25, ..Behaviour::default() });
         let run = |seed| {
-            let mut prng = Prng::seeded(seed);
+            let mut rng = Rng::with_seed(seed);
             (0..1000)
-                .map(|_| provider.answer(Request::default(), &mut prng).status)
+                .map(|_| provider.answer(Request::default(), &mut rng).status)
                 .collect::<Vec<_>>()
         };
         let failed = run(5).iter().filter(|status| **status == 500).count();

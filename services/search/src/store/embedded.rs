@@ -1,9 +1,9 @@
 //! The store in a file of its own: SQLite, `search.db` in the data directory.
 //!
-//! Write-ahead log with `synchronous=FULL`: every acknowledged batch has been synced, so it survives
-//! `kill -9` and a power cut. (`NORMAL` would survive only the former.) A batch is one transaction,
-//! so none is ever torn. A damaged file is refused, never silently replaced or served in part:
-//! what it still holds is the operator's to decide about.
+//! Write-ahead log with `synchronous=FULL`: every acknowledged batch has been synced, so it
+//! survives `kill -9` and a power cut. (`NORMAL` would survive only the former.) A batch is one
+//! transaction, so none is ever torn. A damaged file is refused, never silently replaced or served
+//! in part: the operator decides what to do with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -347,7 +347,7 @@ mod tests {
         );
     }
 
-    /// Purpose: a value that nobody wrote is damage, not an event to guess about.
+    /// Purpose: a value that no version writes is damage, not an event to guess about.
     #[test]
     fn refuses_foreign_values() {
         let directory = tempfile::tempdir().expect("a temporary directory");

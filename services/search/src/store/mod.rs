@@ -1,8 +1,8 @@
-//! Where events outlive the process.
+//! Stores keep events across restarts.
 //!
-//! A store remembers every event it was ever given, as it was last given, with the times it was
-//! first and last seen. It never forgets, and it never answers clients: they read snapshots.
-//! Dates are kept as text, prices as millionths, so that what is read is what was written.
+//! A store keeps every event it was ever given, in its last version, with the times it was first
+//! and last seen. It never deletes an event, and it never answers clients: they read snapshots.
+//! Dates are stored as text and prices as millionths, so that they are read exactly as written.
 
 mod embedded;
 mod postgres;

@@ -1,10 +1,10 @@
-//! The store on a Postgres server, for several instances that share what they have seen.
+//! The store on a Postgres server, for several instances that share their events.
 //!
 //! A private current-thread runtime carries the client, so the caller blocks like on a file and no
 //! other runtime is involved. A batch is one transaction. Rows are written in the order of their
 //! ids, so instances that write the same events at the same time wait for each other instead of
-//! deadlocking. A connection that died while idle is replaced, and the batch written again, once per
-//! call; when that fails too the caller, who has the better clock, decides when to try again.
+//! deadlocking. A connection that died while idle is replaced, and the batch written again, once
+//! per call. If that fails too, the caller decides when to try again, because it has the schedule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

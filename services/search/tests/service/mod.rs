@@ -1,7 +1,7 @@
 //! The real binary as a process, and a client for it that hides nothing.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_search::prng::Prng;
+use highwater_core::http1::client::{Asked, Malformed, Next, Reader};
 
 /// Far longer than anything here takes: beyond it a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,8 +51,7 @@ pub(crate) fn search(provider: SocketAddr, data: &Path) -> Process {
 /// A port for a process that is to come back to it: outside the range from which the kernel takes
 /// those of clients, which would get in between.
 pub(crate) fn lasting_port() -> u16 {
-    let mut prng = Prng::unseeded();
-    let ports = std::iter::repeat_with(|| 20_000 + prng.below(10_000) as u16);
+    let ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000));
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     ports.take(1000).find(is_free).expect("one port in ten thousand")
 }
@@ -151,7 +150,7 @@ pub(crate) fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 pub(crate) struct Client(BufReader<TcpStream>);
 
 /// What came back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Names in lower case.
@@ -193,41 +192,53 @@ impl Client {
             Ok(_) => {}
             Err(error) => return Err(error),
         }
-        let answer = self.receive_begun(to_head);
+        let answer = self.receive_begun(if to_head { Asked::Head } else { Asked::Plain });
         answer.map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    fn receive_begun(&mut self, to_head: bool) -> io::Result<Answer> {
-        let mut line = self.line()?;
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or(io::ErrorKind::InvalidData)?;
-        let mut headers = Vec::new();
+    fn receive_begun(&mut self, asked: Asked) -> io::Result<Answer> {
+        let (mut reader, mut answer) = (Reader::default(), Answer::default());
         loop {
-            line = self.line()?;
-            let Some((name, value)) = line.split_once(": ") else { break };
-            headers.push((name.to_lowercase(), value.to_owned()));
-        }
-        let mut answer = Answer { status, headers, body: Vec::new() };
-        let length = answer.header("content-length").and_then(|length| length.parse().ok());
-        if !to_head {
-            answer.body.resize(length.ok_or(io::ErrorKind::InvalidData)?, 0);
-            self.0.read_exact(&mut answer.body)?;
-        }
-        Ok(answer)
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        match line.strip_suffix("\r\n") {
-            Some(line) => Ok(line.to_owned()),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
+            let bytes = self.0.fill_buf()?;
+            if bytes.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut rest = bytes;
+            let is_whole = read(&mut reader, &mut rest, asked, &mut answer);
+            let used = bytes.len() - rest.len();
+            self.0.consume(used);
+            if is_whole.map_err(io::Error::other)? {
+                return Ok(answer);
+            }
         }
     }
 
     pub(crate) fn get(&mut self, target: &str) -> io::Result<Option<Answer>> {
         self.send(&format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"))?;
         self.receive(false)
+    }
+}
+
+/// Reads on in `rest`. Returns whether `answer` is whole.
+fn read(
+    reader: &mut Reader,
+    rest: &mut &[u8],
+    asked: Asked,
+    answer: &mut Answer,
+) -> Result<bool, Malformed> {
+    loop {
+        match reader.next(rest, asked)? {
+            Next::Wait => return Ok(false),
+            Next::Head(head) => {
+                let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+                let field = |(name, value): (&str, &[u8])| (name.to_lowercase(), text(value));
+                answer.status = head.status();
+                answer.headers = head.fields().iter().map(field).collect();
+            }
+            Next::Content(piece) => answer.body.extend_from_slice(piece),
+            Next::End(..) => return Ok(true),
+            Next::Interim(_) | Next::Raw(_) => panic!("nothing of that kind was asked for"),
+        }
     }
 }
 

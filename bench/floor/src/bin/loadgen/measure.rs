@@ -3,7 +3,7 @@
 //! The server's CPU time is the exact on-CPU time of its threads (`/proc/PID/task/*/schedstat`,
 //! nanoseconds), read at both ends. A thread that exits within the span would be missed; the ticks
 //! of `/proc/PID/stat` (10 ms), which are recorded next to it, would show that. Loopback's softirq
-//! work is in it: it counts for whoever it interrupted.
+//! work is in it: it counts for the process it interrupted.
 
 use std::fs;
 use std::path::Path;

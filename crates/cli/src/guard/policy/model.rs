@@ -1,5 +1,5 @@
-//! The policy, with the limiter it usually has, before models of servers that read ahead: nothing of
-//! their queues is to be seen at the door.
+//! The policy, with its usual limiter, before models of servers that read ahead: the kernel sees
+//! nothing of their queues.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use highwater_core::limit::Knee;
 
 use super::*;
 
-/// Time passes in these.
+/// The step of simulated time.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The guard's turns and looks, in ticks.
@@ -18,25 +18,25 @@ const MIN: u32 = 8;
 const START: u32 = 256;
 const MAX: u32 = 16_384;
 
-/// How a server comes by its answers.
+/// How a server produces its answers.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// One core, one after the other, so many microseconds each.
+    /// One core serves one request after the other, each for so many microseconds.
     Core { service_us: u64 },
-    /// Each takes so long, however many there are up to a number.
+    /// Each request takes the same time, up to a number of requests at once.
     Backend { latency_ms: u64, at_once: usize },
 }
 
-/// Clients that come at a rate, whether or not they are answered, and give up at their deadline; a
-/// server that works for them all the same; and the guard between them.
+/// Clients that arrive at a rate, whether or not they are answered, and give up at their deadline;
+/// a server that works for them all the same; and the guard between them.
 struct Scene {
     kind: Kind,
     deadline: u64,
     policy: Policy,
     counted: Counted,
-    /// When those that are let in and not yet answered came, in ticks.
+    /// When the admitted and unanswered requests arrived, in ticks.
     queue: VecDeque<u64>,
-    /// What the core has not used of its time, in microseconds.
+    /// Unused time of the core, in microseconds.
     core_us: u64,
     arriving: f64,
     now: u64,
@@ -44,7 +44,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A guard that comes upon a server with so many connections.
+    /// A guard that starts in front of a server with `queued` connections.
     fn attach(kind: Kind, deadline_ms: u64, queued: u64) -> Scene {
         let target = Duration::from_millis(10);
         let limit = Box::new(Knee::new(START, MAX, target).at_least(MIN));
@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    /// Lets `seconds` pass with so many arriving a second; returns how many a second were answered in
+    /// Runs for `seconds` with `rate` arrivals a second; returns how many a second were answered in
     /// time.
     fn run(&mut self, seconds: u64, rate: f64) -> f64 {
         let before = self.good;
@@ -102,7 +102,8 @@ impl Scene {
                     self.core_us = 0;
                 }
             }
-            // As many places as there are work; each ends after its time, evenly spread.
+            // As many requests are served at once as there are; each ends after its time, evenly
+            // spread.
             Kind::Backend { latency_ms, at_once } => {
                 let busy = self.queue.len().min(at_once) as u64;
                 self.core_us += busy * TICK.as_micros() as u64;
@@ -114,7 +115,7 @@ impl Scene {
         }
     }
 
-    /// Answers the oldest, who has waited as long as it has, but no less than `least`.
+    /// Answers the oldest request, which has waited for at least `least`.
     fn answer(&mut self, least: u64) {
         let Some(came) = self.queue.pop_front() else { return };
         self.counted.completed = self.counted.completed.map(|count| count + 1);
@@ -136,7 +137,7 @@ impl Scene {
     }
 }
 
-/// Purpose: a guard that comes in the middle of an overload finds its way out by itself, whatever the
+/// Purpose: a guard that starts in the middle of an overload recovers by itself, whatever the
 /// excess, the deadline and the speed of the server.
 #[test]
 fn a_cold_start_in_an_overload_recovers() {
@@ -144,7 +145,7 @@ fn a_cold_start_in_an_overload_recovers() {
         let capacity = 1e6 / service_us as f64;
         for excess in [2.0, 5.0, 10.0] {
             let kind = Kind::Core { service_us };
-            // As many as a backlog of 4096 and two seconds of arrivals leave behind.
+            // What a backlog of 4096 and two seconds of arrivals leave behind.
             let queued = 4096.min((capacity * 2.0) as u64);
             let mut scene = Scene::attach(kind, deadline_ms, queued);
             scene.run(8, capacity * excess);
@@ -158,8 +159,8 @@ fn a_cold_start_in_an_overload_recovers() {
     }
 }
 
-/// Purpose: where answers take long because of somebody else, asking what service is costs a moment, and
-/// then as many are let in as before.
+/// Purpose: where answers take long for another reason than load, a probe costs a moment, and then
+/// as many are admitted as before.
 #[test]
 fn a_slow_server_is_asked_once() {
     let kind = Kind::Backend { latency_ms: 100, at_once: 200 };
@@ -169,7 +170,7 @@ fn a_slow_server_is_asked_once() {
     assert!(good > 0.8 * 2000.0, "{good} of 2000, limit {}", scene.policy.limit());
 }
 
-/// Purpose: a guard that comes upon a server that keeps up refuses nobody for it.
+/// Purpose: a guard that starts in front of a server that keeps up refuses nothing.
 #[test]
 fn a_healthy_server_is_not_asked() {
     for (kind, rate) in [

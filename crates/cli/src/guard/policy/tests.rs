@@ -1,12 +1,12 @@
 //! The policy against sources that fail in every way, with a limit that would open the gate wide at
-//! the first chance.
+//! the first sample.
 
 use proptest::prelude::*;
 
 use super::super::window::WINDOW_MAX;
 use super::*;
 
-/// Doubles with every sample it is given: whatever moves it shows.
+/// Doubles with every sample, so that each sample shows.
 #[derive(Debug)]
 struct Eager {
     limit: u32,
@@ -29,13 +29,13 @@ impl Limit for Eager {
     }
 }
 
-/// A guarded server, in time of its own.
+/// A guarded server, in simulated time.
 struct Scene {
     policy: Policy,
     now: Instant,
     counted: Counted,
     samples: std::sync::Arc<std::sync::Mutex<Vec<Sample>>>,
-    /// What the operator was told, in order.
+    /// The reported states, in order.
     told: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Scene {
         Scene::new(Some(Duration::from_secs(1)))
     }
 
-    /// A tenth of a second in which so many connections are closed and so many are open.
+    /// A tenth of a second in which `closed` connections end and `in_flight` are open.
     fn turn(&mut self, closed: u64, in_flight: u32, said: Option<Result<Reading, Trouble>>) -> u32 {
         self.now += TURN;
         self.counted.completed = self.counted.completed.map(|before| before + closed);
@@ -68,7 +68,7 @@ impl Scene {
         self.policy.limit()
     }
 
-    /// A second under load, at the end of which the source says this.
+    /// A second under load, at the end of which the source answers `said`.
     fn second(&mut self, said: Result<Reading, Trouble>) -> u32 {
         for _ in 0..9 {
             self.turn(20, 10, None);
@@ -98,8 +98,8 @@ fn every_trouble() -> Vec<Trouble> {
     ]
 }
 
-/// Purpose: without a source the kernel's counts make the samples: what was in flight, and what was
-/// closed.
+/// Purpose: without a source the kernel's counts make the samples: connections in flight, and
+/// connections closed.
 #[test]
 fn the_kernels_counts_suffice() {
     let mut scene = Scene::new(None);
@@ -113,8 +113,8 @@ fn the_kernels_counts_suffice() {
     assert!(scene.told.is_empty());
 }
 
-/// Purpose: an idle server, or one that serves one request now and then, gives no samples of bursts,
-/// and no endless ones either.
+/// Purpose: an idle server, or one that serves a request now and then, gives no samples of bursts
+/// and no endless ones.
 #[test]
 fn windows_are_neither_tiny_nor_endless() {
     let mut scene = Scene::new(None);
@@ -130,7 +130,7 @@ fn windows_are_neither_tiny_nor_endless() {
     assert!(spans.iter().all(|span| *span == WINDOW_MAX), "{spans:?}");
 }
 
-/// Purpose: a server that is stuck, and refuses more and more, is not given more and more.
+/// Purpose: a stuck server that refuses more and more does not get more connections.
 #[test]
 fn a_stuck_server_gets_no_more() {
     let mut scene = Scene::new(None);
@@ -140,8 +140,8 @@ fn a_stuck_server_gets_no_more() {
     }
 }
 
-/// Purpose: a source's counter is what was completed, over the time in which it moved; its goodput and
-/// queue delay are used if it has them.
+/// Purpose: a source's counter says how many requests were completed, over the time in which it
+/// moved; its goodput and queue delay are used if it has them.
 #[test]
 fn a_source_is_followed() {
     let mut scene = Scene::sourced();
@@ -158,8 +158,8 @@ fn a_source_is_followed() {
     assert_eq!(scene.told, ["ok"]);
 }
 
-/// Purpose: an exporter that is refreshed more seldom than it is asked gives samples over the time
-/// between its movements, not of zeros and bursts.
+/// Purpose: an exporter that is refreshed less often than it is asked gives samples over the time
+/// between its changes, not zeros and bursts.
 #[test]
 fn a_slow_exporter_is_no_burst() {
     let mut scene = Scene::sourced();
@@ -175,8 +175,8 @@ fn a_slow_exporter_is_no_burst() {
     assert_eq!(rates, [200.0; 4]);
 }
 
-/// Purpose: a source that never answers leaves the start limit, whatever it says, and the operator is
-/// told once.
+/// Purpose: a source that never answers usefully leaves the start limit, and the operator is told
+/// once.
 #[test]
 fn before_the_first_answer_the_start_limit_holds() {
     for trouble in every_trouble() {
@@ -193,8 +193,8 @@ fn before_the_first_answer_the_start_limit_holds() {
     assert_eq!(scene.told, ["silent"], "one that says nothing at all");
 }
 
-/// Purpose: whatever goes wrong, the last safe limit is kept, told once, and what lies across the
-/// trouble is never taken for a rate.
+/// Purpose: after any failure the last good limit is kept and the failure is reported once; the
+/// increase across a failure is never used as a rate.
 #[test]
 fn trouble_keeps_the_last_safe_limit() {
     for trouble in every_trouble() {
@@ -204,14 +204,19 @@ fn trouble_keeps_the_last_safe_limit() {
         for _ in 0..10 {
             assert_eq!(scene.second(Err(trouble.clone())), 128);
         }
-        assert_eq!(scene.second(totals(5000.0)), 128, "the first good answer only begins anew");
+        assert_eq!(
+            scene.second(totals(5000.0)),
+            128,
+            "the first good answer only restarts the count"
+        );
         assert_eq!(scene.second(totals(5200.0)), 256);
         assert_eq!(scene.samples().last().expect("some").completed, 200);
         assert_eq!(scene.told, ["ok", trouble.name(), "ok"]);
     }
 }
 
-/// Purpose: a restarted server is no negative rate, and a counter of another name no jump.
+/// Purpose: a restarted server does not give a negative rate, and a change of the counter does not
+/// give a jump.
 #[test]
 fn a_counter_that_goes_back_begins_anew() {
     let mut scene = Scene::sourced();
@@ -228,8 +233,8 @@ fn a_counter_that_goes_back_begins_anew() {
     assert_eq!(scene.policy.state().name(), "reset");
 }
 
-/// Purpose: a counter that stands still while connections come and go is somebody else's, or a cached
-/// page; one that stands still while nothing happens is right.
+/// Purpose: a counter that stands still while connections come and go belongs to another server, or
+/// to a cached page; one that stands still while nothing happens is right.
 #[test]
 fn a_counter_that_stands_still_is_stale() {
     let mut scene = Scene::sourced();
@@ -252,7 +257,7 @@ fn a_counter_that_stands_still_is_stale() {
     assert!(sample.span <= Duration::from_secs(2), "{sample:?}");
 }
 
-/// Purpose: numbers that no server reaches move nothing; a rate from a query is used as it is.
+/// Purpose: numbers that no server reaches move nothing; a rate from a query is used directly.
 #[test]
 fn rates_are_judged() {
     let mut scene = Scene::sourced();
@@ -271,8 +276,8 @@ fn rates_are_judged() {
     assert_eq!(scene.told, ["absurd", "ok", "stale"]);
 }
 
-/// Purpose: how long requests waited is what was seen over the whole of a sample, and what a server
-/// measures is added to it.
+/// Purpose: the wait of a sample is averaged over the whole sample, and the server's own
+/// measurement is added.
 #[test]
 fn waits_are_averaged() {
     let mut scene = Scene::sourced();
@@ -294,7 +299,8 @@ fn waits_are_averaged() {
     assert_eq!(sample.latency_mean, Duration::from_millis(30 + 50));
 }
 
-/// Purpose: who waits to be accepted waits, although it has not sent anything yet.
+/// Purpose: a connection that waits to be accepted counts as waiting, although it has sent nothing
+/// yet.
 #[test]
 fn a_backlog_is_a_queue() {
     let mut scene = Scene::new(None);
@@ -322,8 +328,8 @@ fn any_said() -> impl Strategy<Value = Option<Result<Reading, Trouble>>> {
 }
 
 proptest! {
-    /// Purpose: whatever a source says and the kernel counts, the limit stays within its bounds, moves
-    /// only while the source is good, and nothing overflows.
+    /// Purpose: for any answers and counts, the limit stays within its bounds and moves only while
+    /// the source is good, and nothing overflows.
     #[test]
     fn no_story_opens_the_gate(
         story in prop::collection::vec((0_u64..1000, 0_u32..2000, any_said()), 1..200),

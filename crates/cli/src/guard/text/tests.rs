@@ -1,11 +1,10 @@
-//! The text format: the documentation's own example, everything that is not the format, and pages
-//! made up at random.
+//! The text format: the documentation's own example, malformed text, and random pages.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// From the format's specification, but for the histograms, which are more of the same.
+/// From the format's specification, without the histograms, which have the same format.
 const EXAMPLE: &str = r#"# HELP http_requests_total The total number of HTTP requests.
 # TYPE http_requests_total counter
 http_requests_total{method="post",code="200"} 1027 1395066363000
@@ -29,7 +28,7 @@ fn sum(page: &str, wanted: &str) -> Option<f64> {
     sums(page, &[selector(wanted)]).expect("well-formed")[0].map(|sum| sum.value)
 }
 
-/// Purpose: the specification's example is read as it says.
+/// Purpose: the specification's example is read as the specification says.
 #[test]
 fn the_specifications_example() {
     assert_eq!(lines(EXAMPLE).count(), 5);
@@ -54,8 +53,8 @@ fn the_specifications_example() {
     assert_eq!(taken, [Some(1_395_066_363_000), Some(-3_982_045)]);
 }
 
-/// Purpose: what a server says instead of metrics is refused as a whole, and the operator is shown
-/// where.
+/// Purpose: an answer that is not metrics is refused as a whole, and the message shows where it is
+/// wrong.
 #[test]
 fn what_is_no_metrics_page_is_refused() {
     for (page, line) in [
@@ -92,8 +91,8 @@ fn white_space_is_free() {
     assert_eq!(sum("a{} 1\na 2", "a"), Some(3.0));
 }
 
-/// Purpose: a mistyped `--metric` is refused before anything depends on it; a right one is shown as it
-/// is written.
+/// Purpose: a mistyped `--metric` is refused before it is used; a right one is printed as it was
+/// written.
 #[test]
 fn selectors_are_read_and_shown() {
     for text in ["a", "a:b_c", "a{x=\"1\"}", "a{x=\"1\",y=\"q\\\"q\"}"] {
@@ -110,8 +109,7 @@ fn escaped(value: &str) -> String {
 }
 
 proptest! {
-    /// Purpose: whatever a source sends, reading it ends, does not panic, and nothing is read from a
-    /// page that is refused.
+    /// Purpose: any text is read or refused without a panic, and a refused page yields nothing.
     #[test]
     fn any_text_is_read_or_refused(page in "\\PC*|([a-z_{}\"=,\\\\ #0-9.\\n+-]|NaN){0,200}") {
         let refused = lines(&page).any(|line| line.is_err());

@@ -1,5 +1,4 @@
-//! The client in a world where time is a number: what it tallies is compared with what a model of the
-//! server says, to the nanosecond.
+//! The client with simulated time: its tally is compared with a model of the server, to the nanosecond.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const BUSY: &[u8] = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n";
 const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
 
-/// What a server does with a connection attempt or with a request.
+/// The reaction of a server to a connection attempt or a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Say(&'static [u8]),
@@ -146,7 +145,7 @@ fn case(connections: usize, demand: Demand) -> Case {
         requests_per_connection: u64::MAX,
         give_up: Duration::from_secs(5),
         request_sizes: vec![REQUEST],
-        bodiless: false,
+        asked: Asked::Plain,
     };
     Case { plan, demand, deadline: None, measured: Duration::from_secs(1) }
 }
@@ -159,8 +158,7 @@ fn uniform(rate: f64) -> Demand {
     Demand::open(Schedule::new(Arrivals::Uniform, rate, START, 0.0, 0))
 }
 
-/// Runs until every measured request has ended; says what was tallied, and how many connections there
-/// were at most at one time.
+/// Runs until every measured request has ended; returns the tally, and the most connections at one time.
 fn run(case: Case, server: Server) -> (Tally, usize) {
     let (now, most_open) = (Rc::new(Cell::new(START)), Rc::new(Cell::new(0)));
     let dialer = Fake {
@@ -219,8 +217,8 @@ fn open_loop_has_no_coordinated_omission() {
     assert_eq!(tally.waited, waited - 1, "all but the one that stalled waited for the connection");
 }
 
-/// Purpose: a closed loop has as many requests under way as users, no more and no fewer: Little's law
-/// says the rate and the latency.
+/// Purpose: a closed loop has as many requests in flight as users, no more and no fewer: Little's law says
+/// the rate and the latency.
 #[test]
 fn closed_loop_obeys_little() {
     let (tally, connections) = run(case(10, Demand::closed(10, ms(50))), one_at_a_time(|_| ms(1)));
@@ -231,8 +229,8 @@ fn closed_loop_obeys_little() {
     assert_eq!(tally.latency.sum(), (1..10).chain([10; 1000]).map(|n| ms(n).as_nanos()).sum());
 }
 
-/// Purpose: a request that gets no answer is given up at its deadline, is no goodput, and leaves no
-/// connection behind; one that is answered later is late.
+/// Purpose: a request that gets no answer is given up at its deadline, does not count as goodput, and leaves
+/// no connection behind; one that is answered later is late.
 #[test]
 fn deadline() {
     let silent: Server = Box::new(|now, what| match what {
@@ -312,8 +310,8 @@ fn pipelined_with_a_last_request() {
     assert!(tally.counts.ok.abs_diff(connects.get() * 10) <= 10);
 }
 
-/// Purpose: a server that closes after each answer is left to do so, and closing does not count as one
-/// of the connections that are allowed.
+/// Purpose: if the server closes after each answer, the client lets it close first, and closing connections
+/// do not count against the limit.
 #[test]
 fn server_closes() {
     let server: Server = Box::new(|now, what| match what {

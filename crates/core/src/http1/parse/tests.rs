@@ -1,4 +1,4 @@
-//! Heads that are complete, views of them, and where each limit lies.
+//! Complete heads, views of them, and the exact place of each limit.
 
 use super::*;
 use alloc::format;
@@ -31,7 +31,7 @@ fn views() {
     assert_eq!(head.headers().iter().map(|(name, _)| name).last(), Some("x"));
 }
 
-/// Purpose: the four forms of a request target (RFC 9112 §3.2), and what fits no method.
+/// Purpose: the four forms of a request target (RFC 9112 §3.2), and targets that fit no method.
 #[test]
 fn target_forms() {
     let path = |line: &str| {
@@ -74,20 +74,8 @@ fn limits_are_exact() {
     assert_eq!((count(100), count(101)), (Ok(()), Err(Reject::HeaderTooLarge)));
 }
 
-/// Purpose: eight bytes at a time finds the same end as one at a time, for every byte value.
-#[test]
-fn value_run_agrees_with_the_table() {
-    for byte in 0..=255u8 {
-        for at in 0..20 {
-            let mut text = [b'x'; 20];
-            text[at] = byte;
-            assert_eq!(value_run(&text), run(&text, VALUE), "byte {byte} at {at}");
-        }
-    }
-}
-
-/// Purpose: where the target is in absolute-form, whoever asks for the host is told the target's, not
-/// what `Host` says (RFC 9112 §3.2.2); in all other forms `Host` is what was received.
+/// Purpose: where the target is in absolute-form, the host is the target's, not that of `Host` (RFC 9112
+/// §3.2.2); in all other forms `Host` is what was received.
 #[test]
 fn the_host_is_that_of_an_absolute_target() {
     let host = |line: &str| {
@@ -110,8 +98,7 @@ fn the_host_is_that_of_an_absolute_target() {
     assert_eq!(host("CONNECT other:443"), "received");
 }
 
-/// Purpose: an upgrade is asked for with both fields and in HTTP/1.1, and with nothing less
-/// (RFC 9110 §7.8).
+/// Purpose: an upgrade needs both fields and HTTP/1.1 (RFC 9110 §7.8).
 #[test]
 fn what_asks_for_an_upgrade() {
     let asks = |version: &str, fields: &str| {
@@ -126,4 +113,39 @@ fn what_asks_for_an_upgrade() {
     assert!(!asks("1.1", "Connection: upgrade\r\n"));
     assert!(!asks("1.1", "Connection: upgrades\r\nUpgrade: echo\r\n"));
     assert!(!asks("1.0", "Connection: upgrade\r\nUpgrade: echo\r\n"));
+}
+
+/// Purpose: the requested server is found where the target's form requires (RFC 9112 §3.3).
+#[test]
+fn which_server_is_asked() {
+    let authority = |line: &str, fields: &str| {
+        let text = format!("{line}\r\n{fields}\r\n");
+        let mut spans = Vec::new();
+        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
+        parsed.head(text.as_bytes(), &spans).authority().map(String::from)
+    };
+    let host = "Host: received:8080\r\n";
+    assert_eq!(authority("GET /a HTTP/1.1", host).as_deref(), Some("received:8080"));
+    assert_eq!(authority("OPTIONS * HTTP/1.1", host).as_deref(), Some("received:8080"));
+    assert_eq!(authority("GET http://other HTTP/1.1", host).as_deref(), Some("other"));
+    assert_eq!(authority("CONNECT other:443 HTTP/1.1", host).as_deref(), Some("other:443"));
+    assert_eq!(authority("GET /a HTTP/1.0", ""), None);
+}
+
+/// Purpose: a field that may name a deadline is noticed whatever its name's case, and no other is.
+#[test]
+fn deadline_fields_are_noticed() {
+    let notices = |field: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}: 1\r\n\r\n");
+        let mut spans = Vec::new();
+        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
+        parsed.head(text.as_bytes(), &spans).names_deadline()
+    };
+    for field in ["Request-Timeout", "REQUEST-TIMEOUT", "X-Request-Deadline", "x-request-deadline"]
+    {
+        assert!(notices(field), "{field}");
+    }
+    for field in ["Request-Timeouts", "Request_Timeout", "X-Request-Deadlin", "Accept"] {
+        assert!(!notices(field), "{field}");
+    }
 }

@@ -1,12 +1,12 @@
-//! What is compared: what one degree of concurrency yielded, and another.
+//! The result of one concurrency, to be compared with another.
 
 use super::{FELT, SAME, STEP};
 use crate::limit::Sample;
 
-/// How far a mean of what is under way may be off, since it is rounded.
+/// How far the mean number in flight may be off, because it is rounded.
 const ROUNDED: f64 = 0.5;
 
-/// What a degree of concurrency yielded.
+/// The result of one concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) in_flight: f64,
@@ -16,7 +16,7 @@ pub(super) struct Point {
     /// The part of the latency that is known to be waiting.
     pub(super) waited: f64,
     pub(super) is_felt: bool,
-    /// As many were kept out as were answered.
+    /// As many requests were refused as answered.
     pub(super) is_doubled: bool,
 }
 
@@ -31,14 +31,14 @@ impl Point {
             true => f64::from(window.in_flight) / rate,
             false => window.latency_mean.as_secs_f64(),
         };
-        // The mean is rounded: less than half of one is none.
+        // The mean is rounded: a 0 stands for anything below half of one.
         let in_flight = f64::from(window.in_flight).max(0.5);
         Some(Point {
             in_flight,
             in_flight_max: f64::from(window.in_flight_max).max(in_flight),
             rate,
             latency: latency.max(0.5 / rate / in_flight.max(1.0)).max(1e-6),
-            // Who is said to have only waited has told nothing about service.
+            // A request that is said to have waited all the time tells nothing about service.
             waited: Some(window.queue_delay_mean.as_secs_f64())
                 .filter(|waited| *waited < latency.min(in_flight / rate))
                 .unwrap_or(0.0),
@@ -47,7 +47,8 @@ impl Point {
         })
     }
 
-    /// What was measured lags behind a queue that shrinks; then it is more than Little's law says.
+    /// Whether the latency is that of the present queue. While a queue shrinks it exceeds Little's
+    /// law.
     pub(super) fn is_steady(&self) -> bool {
         self.latency <= (self.in_flight + ROUNDED) / self.rate * FELT
     }
@@ -60,8 +61,8 @@ impl Point {
         }
     }
 
-    /// Whether the same concurrency yields something else by far, so that it is no longer the back end
-    /// that it was.
+    /// Whether the same concurrency yields a very different rate, so that the back end itself has
+    /// changed.
     pub(super) fn has_changed_since(&self, mark: Point) -> bool {
         let (ratio, rate) = (self.in_flight / mark.in_flight, self.rate / mark.rate);
         let is_alike = (1.0 / SAME..SAME).contains(&ratio);
@@ -74,14 +75,14 @@ impl Point {
         (rate, more.in_flight / self.in_flight / rate)
     }
 
-    /// Whether this is below the knee, so that its latency is service: `more` yields more by far,
-    /// whatever became of the latency.
+    /// Whether this point is below the knee, so that its latency is service time: `more` yields a
+    /// much higher rate, whatever the latency.
     pub(super) fn is_below(&self, more: Point) -> bool {
         let (rate, latency) = self.growth(more);
         rate >= latency.min(FELT)
     }
 
-    /// What is not known to be waiting.
+    /// The part of the latency that is not known to be waiting.
     pub(super) fn service(&self) -> f64 {
         (self.shorter() - self.waited).max(1e-6)
     }

@@ -1,13 +1,13 @@
-//! The controller with a limit and a gate that do as they are told: what it reads, and whom it tells.
+//! The controller with a scripted limit and gate: what it reads, and what it commands.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::*;
 use crate::admission::gate::WorkerGate;
-use crate::admission::kernel::Occupancy;
+use crate::admission::kernel::{AdjustableGate, FixedCeiling};
 use crate::metrics::Rejection;
 
-/// Says what it was told to say, and keeps what it was given.
+/// A limit that returns a set value, and keeps the samples it was given.
 #[derive(Clone, Default)]
 struct Puppet {
     says: Arc<AtomicU32>,
@@ -29,19 +29,37 @@ impl Limit for Puppet {
     }
 }
 
-/// A gate whose counts are set, and that says what was asked of it.
-#[derive(Clone)]
+/// A gate whose counts are set, and that records its commands.
+#[derive(Clone, Default)]
 struct Wicket {
-    adjustable: bool,
-    silent: bool,
     limit: Arc<AtomicU32>,
     reset: Arc<AtomicU64>,
     asked: Arc<Mutex<Vec<Refusal>>>,
 }
 
-impl KernelGate for Wicket {
+impl Wicket {
+    fn done(&self) -> io::Result<Counts> {
+        Ok(Counts { reset: self.reset.load(Relaxed), ..Counts::default() })
+    }
+}
+
+impl FixedCeiling for Wicket {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::Nft
+    }
+
+    fn counts(&mut self) -> io::Result<Counts> {
+        self.done()
+    }
+}
+
+impl AdjustableGate for Wicket {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Ebpf
+    }
+
+    fn counts(&mut self) -> io::Result<Counts> {
+        self.done()
     }
 
     fn set_limit(&mut self, limit: u32) -> io::Result<()> {
@@ -49,17 +67,9 @@ impl KernelGate for Wicket {
         Ok(())
     }
 
-    fn is_adjustable(&self) -> bool {
-        self.adjustable
-    }
-
-    fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
+    fn refuse_by(&mut self, how: Refusal) -> io::Result<()> {
         self.asked.lock().expect("no test panics holding it").push(how);
-        Ok(self.silent)
-    }
-
-    fn counts(&mut self) -> io::Result<Counts> {
-        Ok(Counts { reset: self.reset.load(Relaxed), ..Counts::default() })
+        Ok(())
     }
 
     fn reconcile(&mut self, _now: Instant, _accepted: u64) {}
@@ -76,42 +86,36 @@ struct Stage {
     puppet: Puppet,
     wicket: Wicket,
     metrics: Metrics,
-    rings: Arc<AtomicU32>,
+    wakes: Arc<AtomicU32>,
 }
 
 impl Stage {
-    fn new(adjustable: bool, silent: bool) -> Stage {
+    fn new(is_adjustable: bool) -> Stage {
         let metrics = Metrics::new();
         metrics.begin(&["a"], 1);
         let puppet = Puppet::default();
         puppet.says.store(100, Relaxed);
-        let wicket = Wicket {
-            adjustable,
-            silent,
-            limit: Arc::default(),
-            reset: Arc::default(),
-            asked: Arc::default(),
+        let wicket = Wicket::default();
+        let gate = match is_adjustable {
+            true => KernelGate::Adjustable(Box::new(wicket.clone())),
+            false => KernelGate::Fixed(Box::new(wicket.clone())),
         };
-        let rings = Arc::new(AtomicU32::new(0));
-        let ring = Arc::clone(&rings);
+        let wakes = Arc::new(AtomicU32::new(0));
+        let wake = Arc::clone(&wakes);
         let bound = Bound::new(100);
         let admission = Admission::new(Shed::Kernel, "ebpf", String::new(), "puppet", bound);
         let controller = Controller::new(
             Arc::new(admission),
             Box::new(puppet.clone()),
-            Entrance {
-                gate: Some(Box::new(wicket.clone())),
-                backlogs: Backlogs::default(),
-                refusal: None,
-            },
+            Entrance { gate: Some(gate), backlogs: Backlogs::default(), refusal: None },
             Signal::new(Duration::from_millis(10)),
             &metrics,
             1,
             Box::new(move || {
-                ring.fetch_add(1, Relaxed);
+                wake.fetch_add(1, Relaxed);
             }),
         );
-        Stage { controller, now: Instant::ZERO, puppet, wicket, metrics, rings }
+        Stage { controller, now: Instant::ZERO, puppet, wicket, metrics, wakes }
     }
 
     fn tick(&mut self) -> Duration {
@@ -128,10 +132,10 @@ impl Stage {
     }
 }
 
-/// Purpose: what workers and the kernel counted becomes the sample of exactly this span.
+/// Purpose: the counts of the workers and the kernel become the sample of exactly this span.
 #[test]
 fn counters_become_a_sample() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     let worker = stage.metrics.worker(0);
     stage.tick();
     for _ in 0..40 {
@@ -159,7 +163,7 @@ fn counters_become_a_sample() {
         span: millis(100),
         completed: 40,
         good: 30,
-        // The limit of a route says nothing of the server's load.
+        // Refusals at a route's limit do not count as the server's load.
         refused: 8,
         dropped: 1,
         started: 40,
@@ -180,39 +184,39 @@ fn counters_become_a_sample() {
     assert_eq!((stage.last_sample().completed, stage.last_sample().refused), (0, 0));
 }
 
-/// Purpose: a new limit reaches workers and kernel, and wakes workers only if it makes room for
-/// somebody who is held back.
+/// Purpose: a new limit reaches workers and kernel, and wakes workers only if it makes room for connections
+/// that are held back.
 #[test]
 fn a_limit_is_published() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     stage.puppet.says.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
     assert_eq!(stage.wicket.limit.load(Relaxed), 50);
     stage.puppet.says.store(60, Relaxed);
     stage.tick();
-    assert_eq!(stage.rings.load(Relaxed), 0, "nobody was held back");
+    assert_eq!(stage.wakes.load(Relaxed), 0, "no connection was held back");
     stage.metrics.worker(0).set_load(60);
     stage.puppet.says.store(70, Relaxed);
     stage.tick();
-    assert_eq!((stage.controller.admission.limit(), stage.rings.load(Relaxed)), (70, 1));
+    assert_eq!((stage.controller.admission.limit(), stage.wakes.load(Relaxed)), (70, 1));
 }
 
 /// Purpose: a gate that loses its count with every change must not be changed.
 #[test]
 fn a_fixed_ceiling_is_left_alone() {
-    let mut stage = Stage::new(false, true);
+    let mut stage = Stage::new(false);
     stage.puppet.says.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
     assert_eq!(stage.wicket.limit.load(Relaxed), 0);
 }
 
-/// Purpose: refusing turns silent when resets cost more than they may, and stays so until it has
-/// been calm for ten seconds on end.
+/// Purpose: refusals become silent when resets cost more than they may, and stay silent until ten calm
+/// seconds have passed.
 #[test]
 fn refusing_escalates_and_calms_down() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     let asked = Arc::clone(&stage.wicket.asked);
     let refuse = |stage: &mut Stage, per_second: u64, tenths: u32| {
         for _ in 0..tenths {
@@ -237,19 +241,19 @@ fn refusing_escalates_and_calms_down() {
 /// Purpose: a gate that only resets is not taken for a silent one.
 #[test]
 fn a_gate_that_cannot_be_silent_stays_loud() {
-    let mut stage = Stage::new(true, false);
+    let mut stage = Stage::new(false);
     stage.wicket.reset.store(1000, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.standing().refusal, Refusal::Reset);
     let standing = stage.controller.admission.standing();
-    assert_eq!(standing.shed_cpu, Duration::from_micros(16_400));
-    assert!((standing.refusing - 0.164).abs() < 1e-6);
+    assert_eq!(standing.shed_cpu, Duration::from_micros(20_600));
+    assert!((standing.refusing - 0.206).abs() < 1e-6);
 }
 
-/// Purpose: an idle server is looked at less often, and a busy one at once again.
+/// Purpose: an idle server is sampled less often, and a busy one at the full rate at once.
 #[test]
 fn the_pace_follows_the_load() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     for look in 1..=IDLE_LOOKS + 1 {
         let expected = if look > IDLE_LOOKS { PERIOD_IDLE } else { PERIOD };
         assert_eq!(stage.tick(), expected, "look {look}");
@@ -258,11 +262,10 @@ fn the_pace_follows_the_load() {
     assert_eq!(stage.tick(), PERIOD);
 }
 
-/// Purpose: what the kernel refused is told to the workers, who decide by it when a queue stands no
-/// longer.
+/// Purpose: workers get the kernel's refusals, and decide by them when a queue ceases to stand.
 #[test]
 fn workers_are_told_what_the_kernel_refused() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     let bound = Arc::clone(&stage.controller.admission.bound);
     let mut gate = WorkerGate::new(Shed::Kernel, &bound, (0, 1), stage.metrics.worker(0), None);
     stage.wicket.reset.store(7, Relaxed);
@@ -270,11 +273,11 @@ fn workers_are_told_what_the_kernel_refused() {
     assert_eq!((gate.take_refused(), gate.take_refused()), (7, 0));
 }
 
-/// Purpose: what the kernel refused is demand too, and reaches the page that autoscalers read. A
-/// thousand refused in a second of which each costs a hundredth: ten times what there is.
+/// Purpose: the kernel's refusals count as demand, and appear on the page for autoscalers. A thousand
+/// refusals in a second, each of a hundredth's work, are ten times the capacity.
 #[test]
 fn signals_reach_the_page() {
-    let mut stage = Stage::new(true, true);
+    let mut stage = Stage::new(true);
     let (metrics, told) = (stage.metrics.clone(), Arc::clone(&stage.controller.admission));
     metrics.admission(move || told.scaling());
     let worker = metrics.worker(0);

@@ -1,4 +1,4 @@
-//! The gate made of BPF programs, before listeners of ours.
+//! The gate made of BPF programs, in front of the server's listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use highwater_core::time::Instant;
 use highwater_sys::Listener;
 use highwater_sys::bpf::{Mode, SocketGate, Words};
 
-use super::{Counts, KernelGate, Mechanism, Refusal};
+use super::{AdjustableGate, Counts, Mechanism, Refusal};
 
 /// The word that the programs compare with the limit.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Occupancy {
         self.0.add_taken(delta);
     }
 
-    /// How much work is under way, from the moment that a connection is let in.
+    /// How much work is in flight, from the moment that a connection is admitted.
     pub(crate) fn taken(&self) -> u32 {
         u32::try_from(self.0.taken().max(0)).unwrap_or(u32::MAX)
     }
@@ -39,7 +39,7 @@ impl Ebpf {
     }
 }
 
-impl KernelGate for Ebpf {
+impl AdjustableGate for Ebpf {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Ebpf
     }
@@ -49,16 +49,12 @@ impl KernelGate for Ebpf {
         Ok(())
     }
 
-    fn is_adjustable(&self) -> bool {
-        true
-    }
-
-    fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
+    fn refuse_by(&mut self, how: Refusal) -> io::Result<()> {
         self.0.set_mode(match how {
             Refusal::Reset => Mode::Reset,
             Refusal::Drop => Mode::Drop,
         });
-        Ok(true)
+        Ok(())
     }
 
     fn counts(&mut self) -> io::Result<Counts> {

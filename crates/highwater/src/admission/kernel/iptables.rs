@@ -1,24 +1,21 @@
-//! A ceiling made of an iptables rule: for those who compare, and for machines that have nothing
-//! else.
+//! A ceiling made of an iptables rule: for comparisons, and for machines without nftables.
 //!
-//! Such a rule belongs to nobody and stays until somebody removes it. A watcher does: a shell that
-//! waits for the end of a pipe from us, and then deletes the rule, however we ended. If even that was
-//! killed, the next gate finds the rule by its comment, which says whose it was, and deletes it.
+//! Such a rule has no owner and stays until it is removed. A watcher removes it: a shell that waits for the
+//! end of a pipe from this process, and then deletes the rule, however the process ended. If the watcher was
+//! killed, too, the next gate finds the rule by its comment, which names its process, and deletes it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
-use highwater_core::time::Instant;
-
-use super::ceiling::{self, Counted};
-use super::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
+use super::firewall::{self, Counted};
+use super::{Counts, FixedCeiling, Mechanism};
 
 /// What the comment of each of our rules begins with. Spaces would be quoted in listings.
 const TAG: &str = "highwater-gate/";
 
-/// Waits for the end of its input, then runs what it was given. A Ctrl-C is not meant for it.
+/// Waits for the end of its input, then runs its arguments. It ignores a Ctrl-C.
 const WATCH: &str = "trap '' INT TERM HUP; read -r _; exec \"$@\"";
 
 #[derive(Debug)]
@@ -35,10 +32,10 @@ impl Iptables {
         remove_stale(tool)?;
         let tag = format!("{TAG}{}", Owner::current()?);
         let rule = rule(address, limit, &tag);
-        // First the watcher: a rule must never be without.
-        let watcher = ceiling::tool("sh")?
+        // The watcher first: no rule may exist without one.
+        let watcher = firewall::tool("sh")?
             .args(["-c", WATCH, "sh"])
-            .arg(ceiling::path(tool)?)
+            .arg(firewall::path(tool)?)
             .args(["-w", "5", "-D", "INPUT"])
             .args(&rule)
             .stdin(Stdio::piped())
@@ -46,22 +43,22 @@ impl Iptables {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(|error| ceiling::missing("sh", &error))?;
+            .map_err(|error| firewall::missing("sh", &error))?;
         let gate = Iptables { tool, tag, watcher, counted: Counted::default() };
         let mut insert = vec!["-w", "5", "-I", "INPUT"];
         insert.extend(rule.iter().map(String::as_str));
-        ceiling::run(tool, &insert)?;
+        firewall::run(tool, &insert)?;
         Ok(gate)
     }
 }
 
-/// What is matched, and what happens to it. An IPv6 wildcard takes IPv4 too, which this does not see:
-/// each of the two tools rules one family.
+/// What is matched, and what happens to it. A listener on the IPv6 wildcard takes IPv4, too, which this rule
+/// does not match: each of the two tools handles one family.
 fn rule(address: SocketAddr, limit: u32, tag: &str) -> Vec<String> {
     let mut rule: Vec<String> = Vec::new();
     let mut push = |words: &str| rule.extend(words.split(' ').map(str::to_owned));
     push("-p tcp");
-    if let Some(host) = ceiling::host(address) {
+    if let Some(host) = firewall::host(address) {
         push(&format!("-d {host}"));
     }
     push(&format!("--dport {} --syn", address.port()));
@@ -72,9 +69,9 @@ fn rule(address: SocketAddr, limit: u32, tag: &str) -> Vec<String> {
     rule
 }
 
-/// Deletes rules whose owners are dead.
+/// Deletes rules whose processes are dead.
 fn remove_stale(tool: &str) -> io::Result<()> {
-    let rules = ceiling::run(tool, &["-w", "5", "-S", "INPUT"])?;
+    let rules = firewall::run(tool, &["-w", "5", "-S", "INPUT"])?;
     for rule in rules.lines() {
         let Some(rest) = rule.strip_prefix("-A INPUT ") else { continue };
         let tag = rest.split(' ').find_map(|word| word.trim_matches('"').strip_prefix(TAG));
@@ -82,14 +79,14 @@ fn remove_stale(tool: &str) -> io::Result<()> {
             let mut delete = vec!["-w", "5", "-D", "INPUT"];
             delete.extend(rest.split(' ').map(|word| word.trim_matches('"')));
             // Another process that starts may have been faster.
-            let _ = ceiling::run(tool, &delete);
+            let _ = firewall::run(tool, &delete);
         }
     }
     Ok(())
 }
 
-/// Whose a rule is. Numbers of processes are used again, so their start belongs to it, and they mean
-/// something only within a namespace of processes, so that does too.
+/// The process of a rule. Process ids are reused, so its start time is included, and they are valid only
+/// within a PID namespace, so that is included, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     namespace: String,
@@ -125,7 +122,7 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// The number of this process's namespace of processes: `pid:[4026531836]`.
+/// The id of this process's PID namespace: `pid:[4026531836]`.
 fn namespace() -> io::Result<String> {
     let link = std::fs::read_link("/proc/self/ns/pid")?;
     Ok(link.to_string_lossy().chars().filter(char::is_ascii_digit).collect())
@@ -140,38 +137,21 @@ fn started(process: u32) -> Option<u64> {
     rest.split(' ').nth(19)?.parse().ok()
 }
 
-impl KernelGate for Iptables {
+impl FixedCeiling for Iptables {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Iptables
-    }
-
-    fn set_limit(&mut self, _limit: u32) -> io::Result<()> {
-        Err(ceiling::is_fixed())
-    }
-
-    fn is_adjustable(&self) -> bool {
-        false
-    }
-
-    fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
-        Ok(how == Refusal::Reset)
     }
 
     fn counts(&mut self) -> io::Result<Counts> {
         let (tool, tag) = (self.tool, &self.tag);
         self.counted.or_read(|| {
-            let rules = ceiling::run(tool, &["-w", "5", "-nvxL", "INPUT"])?;
+            let rules = firewall::run(tool, &["-w", "5", "-nvxL", "INPUT"])?;
             let ours = rules.lines().find(|rule| rule.contains(tag.as_str()));
             let packets = ours.and_then(|rule| rule.split_whitespace().next()?.parse().ok());
-            packets
-                .ok_or_else(|| io::Error::other("our iptables rule is gone: somebody removed it"))
+            packets.ok_or_else(|| {
+                io::Error::other("our iptables rule is gone: it was removed from outside")
+            })
         })
-    }
-
-    fn reconcile(&mut self, _now: Instant, _accepted: u64) {}
-
-    fn occupancy(&self) -> Option<Occupancy> {
-        None
     }
 }
 
@@ -197,8 +177,8 @@ mod tests {
         assert_eq!(words("192.0.2.1:80"), format!("-p tcp -d 192.0.2.1 {rest}"));
     }
 
-    /// Purpose: only an owner that is surely gone counts as dead: not ourselves, nobody in another
-    /// namespace; but a process whose number is used again by another.
+    /// Purpose: only a process that is certainly gone counts as dead: not this process, and none in another
+    /// namespace; but a process whose id is reused by another.
     #[test]
     fn owners_are_told_apart() {
         let own = Owner::current().unwrap();

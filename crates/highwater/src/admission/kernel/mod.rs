@@ -1,8 +1,8 @@
 //! Which mechanism of the kernel refuses connections?
 //!
-//! Found out by trying, best first: a version number says nothing about privileges, seccomp profiles
-//! or modules that are missing. What was refused, and what to change, becomes part of the reason
-//! that the log, `/metrics` and `highwater doctor` give.
+//! Found by trying, best first: a version number does not show privileges, seccomp profiles or missing
+//! modules. Each failure, with its remedy, becomes part of the reason in the log, `/metrics` and `highwater
+//! doctor`.
 //!
 //! | mechanism  | needs         | changes its limit | refuses by   |
 //! |------------|---------------|-------------------|--------------|
@@ -11,14 +11,15 @@
 //! | `accept`   | nothing       | by a store        | not at all: connections wait |
 //! | [`iptables`] | CAP_NET_ADMIN | no              | reset        |
 //!
-//! `iptables` is only used when asked for: its rule counts like that of `nft`, but stays when its
-//! owner cannot clean up.
+//! `iptables` is only used when asked for: its rule counts like that of `nft`, but stays if its process
+//! cannot clean up.
 //!
-//! Invariants: a gate acts in the network namespace of the thread that opens it, from before the
-//! first connection is accepted; it goes when it is dropped, and when the process dies.
+//! Invariants: a gate acts in the network namespace of the thread that opens it, from before the first
+//! connection is accepted; it is removed when it is dropped, and when the process dies.
 
 mod ceiling;
 mod ebpf;
+mod firewall;
 mod iptables;
 mod nft;
 
@@ -33,7 +34,7 @@ use super::GateChoice;
 pub use ceiling::Ceiling;
 pub(crate) use ebpf::Occupancy;
 
-/// What refuses connections.
+/// A mechanism that refuses connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mechanism {
     Ebpf,
@@ -43,7 +44,7 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    /// As the settings and the metrics call it.
+    /// Its name in the settings and the metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Mechanism::Ebpf => "ebpf",
@@ -57,14 +58,14 @@ impl Mechanism {
 /// How a connection is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The client is told at once.
+    /// The client learns it at once.
     #[default]
     Reset,
-    /// The client hears nothing, and tries again after a second.
+    /// The client gets no packet, and tries again after a second.
     Drop,
 }
 
-/// What a gate has done so far. What a mechanism cannot count is 0.
+/// The counts of a gate so far. A count that a mechanism does not support is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) admitted: u64,
@@ -72,59 +73,116 @@ pub(crate) struct Counts {
     pub(crate) dropped: u64,
 }
 
-/// A gate in the kernel. Closed and gone when dropped.
-pub(crate) trait KernelGate: Send {
+/// A rule with a limit that cannot change: a replaced rule loses its count. It counts idle connections, too,
+/// and refuses by resets only. Removed when dropped.
+pub(crate) trait FixedCeiling: Send {
     fn mechanism(&self) -> Mechanism;
 
-    /// How much work may be under way.
-    ///
-    /// # Errors
-    /// `Unsupported` unless the gate [is adjustable](KernelGate::is_adjustable).
-    fn set_limit(&mut self, limit: u32) -> io::Result<()>;
+    /// The counts so far, about a second old at most.
+    fn counts(&mut self) -> io::Result<Counts>;
+}
 
-    /// Whether the limit can change without losing count. One that cannot is a fixed ceiling, and
-    /// counts idle connections too.
-    fn is_adjustable(&self) -> bool;
+/// A gate whose limit and way of refusing can change while it is in force. Removed when dropped.
+pub(crate) trait AdjustableGate: Send {
+    fn mechanism(&self) -> Mechanism;
 
-    /// Refuses differently from now on. Answers whether it can.
-    fn refuse_by(&mut self, how: Refusal) -> io::Result<bool>;
-
-    /// What was done so far, about a second old at most.
+    /// The counts so far.
     fn counts(&mut self) -> io::Result<Counts>;
 
-    /// Corrects the count of work by handshakes that were admitted and are not going to be completed;
-    /// `accepted` is how many connections came out of accept, so far.
+    /// Sets how much work may be in flight.
+    fn set_limit(&mut self, limit: u32) -> io::Result<()>;
+
+    /// Refuses differently from now on.
+    fn refuse_by(&mut self, how: Refusal) -> io::Result<()>;
+
+    /// Corrects the count of work by handshakes that were admitted and will not complete; `accepted` is how
+    /// many connections were accepted so far.
     fn reconcile(&mut self, now: Instant, accepted: u64);
 
-    /// Where workers say how much work they have; `None` if the gate counts by itself.
+    /// The counter that workers update with their work; `None` if the gate counts by itself.
     fn occupancy(&self) -> Option<Occupancy>;
 }
 
-/// What [`open`] came to.
+/// What refuses connections in the kernel.
+pub(crate) enum KernelGate {
+    Fixed(Box<dyn FixedCeiling>),
+    Adjustable(Box<dyn AdjustableGate>),
+}
+
+impl KernelGate {
+    pub(crate) fn mechanism(&self) -> Mechanism {
+        match self {
+            KernelGate::Fixed(ceiling) => ceiling.mechanism(),
+            KernelGate::Adjustable(gate) => gate.mechanism(),
+        }
+    }
+
+    /// The counts so far, about a second old at most.
+    pub(crate) fn counts(&mut self) -> io::Result<Counts> {
+        match self {
+            KernelGate::Fixed(ceiling) => ceiling.counts(),
+            KernelGate::Adjustable(gate) => gate.counts(),
+        }
+    }
+
+    /// Refuses by `how` from now on. Returns whether it can.
+    pub(crate) fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
+        match self {
+            KernelGate::Fixed(_) => Ok(how == Refusal::Reset),
+            KernelGate::Adjustable(gate) => gate.refuse_by(how).map(|()| true),
+        }
+    }
+
+    pub(crate) fn is_adjustable(&self) -> bool {
+        matches!(self, KernelGate::Adjustable(_))
+    }
+
+    /// The adjustable gate, if it is no fixed ceiling.
+    pub(crate) fn adjustable(&mut self) -> Option<&mut dyn AdjustableGate> {
+        match self {
+            KernelGate::Fixed(_) => None,
+            KernelGate::Adjustable(gate) => Some(&mut **gate),
+        }
+    }
+
+    /// The counter that workers update with their work, if the gate needs one.
+    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
+        match self {
+            KernelGate::Fixed(_) => None,
+            KernelGate::Adjustable(gate) => gate.occupancy(),
+        }
+    }
+}
+
+/// The result of [`open`].
 pub(crate) struct Opened {
-    /// `None` if nothing in the kernel refuses.
-    pub(crate) gate: Option<Box<dyn KernelGate>>,
+    /// `None` if there is no gate in the kernel.
+    pub(crate) gate: Option<KernelGate>,
     pub(crate) mechanism: Mechanism,
     /// Why this one, and not a better one.
     pub(crate) reason: String,
 }
 
-/// Opens the gate that was asked for, or the best there is, before the listeners of `address`.
+/// Opens the requested gate, or the best one that works, in front of the listeners of `address`.
 ///
 /// # Errors
-/// The one that was asked for by name cannot be had: why, and what to change.
+/// The gate that was asked for by name does not work here: why, and what to change.
 pub(crate) fn open(
     choice: GateChoice,
     address: SocketAddr,
     listeners: &[Listener],
     limit: u32,
 ) -> Result<Opened, String> {
-    let try_one = |mechanism: Mechanism| -> io::Result<Box<dyn KernelGate>> {
+    let try_one = |mechanism: Mechanism| -> io::Result<KernelGate> {
         Ok(match mechanism {
-            Mechanism::Ebpf => Box::new(ebpf::Ebpf::open(address, listeners, limit)?),
-            Mechanism::Nft => Box::new(nft::Nft::open(address, limit)?),
-            Mechanism::Iptables => Box::new(iptables::Iptables::open(address, limit)?),
-            Mechanism::Accept => unreachable!("it is what is left when nothing can be opened"),
+            Mechanism::Ebpf => {
+                KernelGate::Adjustable(Box::new(ebpf::Ebpf::open(address, listeners, limit)?))
+            }
+            Mechanism::Nft => KernelGate::Fixed(Box::new(nft::Nft::open(address, limit)?)),
+            Mechanism::Iptables => {
+                KernelGate::Fixed(Box::new(iptables::Iptables::open(address, limit)?))
+            }
+            Mechanism::Accept => unreachable!("it is the choice when no gate can be opened"),
         })
     };
     let only = match choice {
@@ -139,14 +197,15 @@ pub(crate) fn open(
             mechanism: only,
             reason: format!("--gate {} was asked for", only.name()),
         }),
-        Err(error) => {
-            Err(format!("--gate {} cannot be had: {error}; or let --gate auto choose", only.name()))
-        }
+        Err(error) => Err(format!(
+            "--gate {} does not work here: {error}; or let --gate auto choose",
+            only.name()
+        )),
     }
 }
 
-/// Which gate a server would have here if it were left to choose, and why: one is made before a port
-/// of loopback, and removed again.
+/// Which gate a server would choose on this machine, and why: opens one in front of a loopback port, and
+/// removes it again.
 pub fn gate_here() -> (&'static str, String) {
     let tried = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1).and_then(|listener| {
         let address = listener.local_addr()?;
@@ -158,11 +217,8 @@ pub fn gate_here() -> (&'static str, String) {
     }
 }
 
-/// The first of `mechanisms` that opens, or none; with what stood against those before it.
-fn best(
-    mechanisms: &[Mechanism],
-    try_one: impl Fn(Mechanism) -> io::Result<Box<dyn KernelGate>>,
-) -> Opened {
+/// The first of `mechanisms` that opens, or none; with the failures of those before it.
+fn best(mechanisms: &[Mechanism], try_one: impl Fn(Mechanism) -> io::Result<KernelGate>) -> Opened {
     let mut against = Vec::new();
     for &mechanism in mechanisms {
         match try_one(mechanism) {

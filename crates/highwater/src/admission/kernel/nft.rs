@@ -1,8 +1,8 @@
 //! A ceiling made of an nftables rule.
 //!
-//! The rule counts connections with conntrack and answers what is beyond with a reset. Its table is
-//! owned by the `nft` process that made it and goes with it (`flags owner`), and that process ends
-//! when the pipe to it does: when this process ends, however it ends.
+//! The rule counts connections with conntrack and resets those beyond the ceiling. Its table is owned by the
+//! `nft` process that made it and is removed with it (`flags owner`). That process ends when its input pipe
+//! closes: when this process ends, however it ends.
 //!
 //! ```text
 //!  us ──stdin──▶ nft -i ──netlink, open as long as it runs──▶ table inet highwater_PID_PORT
@@ -17,17 +17,16 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use highwater_core::time::Instant;
 use highwater_sys::capability::{self, Capability};
 
-use super::ceiling::{self, Counted};
-use super::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
+use super::firewall::{self, Counted};
+use super::{Counts, FixedCeiling, Mechanism};
 
 /// How long `nft` may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs before the chains that firewalls usually have, whose priority is 0, so that what is beyond
-/// the ceiling costs as little as it can.
+/// Runs before the usual chains of firewalls, whose priority is 0, so that a refusal costs as little as
+/// possible.
 const PRIORITY: i32 = -10;
 
 #[derive(Debug)]
@@ -42,15 +41,15 @@ pub(super) struct Nft {
 impl Nft {
     pub(super) fn open(address: SocketAddr, limit: u32) -> io::Result<Nft> {
         let (output, input) = io::pipe()?;
-        let nft = ceiling::tool("nft")?
+        let nft = firewall::tool("nft")?
             .arg("-i")
             .stdin(Stdio::piped())
             .stdout(input.try_clone()?)
             .stderr(input)
-            // A Ctrl-C at the terminal is ours to answer: the gate stays while we drain.
+            // This process handles a Ctrl-C at the terminal: the gate stays during the drain.
             .process_group(0)
             .spawn()
-            .map_err(|error| ceiling::missing("nft", &error))?;
+            .map_err(|error| firewall::missing("nft", &error))?;
         let table = format!("highwater_{}_{}", std::process::id(), address.port());
         let mut gate = Nft { nft, lines: follow(output)?, table, counted: Counted::default() };
         gate.tell(&rules(&gate.table, address, limit))?;
@@ -67,7 +66,7 @@ impl Nft {
         }
     }
 
-    /// How many connections the rule has refused. Fails also if a command before this did.
+    /// How many connections the rule has refused. Also fails if an earlier command failed.
     fn refused(&mut self) -> io::Result<u64> {
         let ask = format!("list counter inet {} refused\n", self.table);
         self.tell(&ask)?;
@@ -79,16 +78,16 @@ impl Nft {
             said.push_str(&line);
             said.push('\n');
             if line.contains("Error") {
-                return Err(ceiling::refused("nft", &said));
+                return Err(firewall::refused("nft", &said));
             }
         }
-        Err(ceiling::refused("nft", &format!("{said}no answer in {PATIENCE:?}")))
+        Err(firewall::refused("nft", &format!("{said}no answer in {PATIENCE:?}")))
     }
 }
 
 /// The commands that make the table, one a line.
 fn rules(table: &str, address: SocketAddr, limit: u32) -> String {
-    let to = match ceiling::host(address) {
+    let to = match firewall::host(address) {
         Some(host) if host.contains(':') => format!("ip6 daddr {host} "),
         Some(host) => format!("ip daddr {host} "),
         None if address.is_ipv4() => "meta nfproto ipv4 ".to_owned(),
@@ -105,7 +104,7 @@ fn rules(table: &str, address: SocketAddr, limit: u32) -> String {
     )
 }
 
-/// What `nft` says of a counter: `packets 12 bytes 720`.
+/// A counter as `nft` prints it: `packets 12 bytes 720`.
 fn packets(line: &str) -> Option<u64> {
     line.trim().strip_prefix("packets ")?.split(' ').next()?.parse().ok()
 }
@@ -115,7 +114,7 @@ fn packets(line: &str) -> Option<u64> {
 fn follow(output: PipeReader) -> io::Result<Receiver<String>> {
     let (sender, lines) = mpsc::channel();
     let read = move || {
-        // It reads a pipe. Where the system forbids to give rights up, the workers say so.
+        // It reads a pipe. If dropping capabilities fails, the workers log that.
         let _ = capability::give_up(&Capability::ALL);
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
@@ -127,38 +126,20 @@ fn follow(output: PipeReader) -> io::Result<Receiver<String>> {
     Ok(lines)
 }
 
-impl KernelGate for Nft {
+impl FixedCeiling for Nft {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Nft
-    }
-
-    fn set_limit(&mut self, _limit: u32) -> io::Result<()> {
-        Err(ceiling::is_fixed())
-    }
-
-    fn is_adjustable(&self) -> bool {
-        false
-    }
-
-    fn refuse_by(&mut self, how: Refusal) -> io::Result<bool> {
-        Ok(how == Refusal::Reset)
     }
 
     fn counts(&mut self) -> io::Result<Counts> {
         let mut counted = std::mem::take(&mut self.counted);
         let counts = counted.or_read(|| {
-            // What is left of an answer that failed, or came too late.
+            // The rest of an answer that failed, or came too late.
             while self.lines.try_recv().is_ok() {}
             self.refused()
         });
         self.counted = counted;
         counts
-    }
-
-    fn reconcile(&mut self, _now: Instant, _accepted: u64) {}
-
-    fn occupancy(&self) -> Option<Occupancy> {
-        None
     }
 }
 
@@ -175,7 +156,7 @@ impl Drop for Nft {
 mod tests {
     use super::*;
 
-    /// Purpose: the rule concerns the address that is listened on, as far as that is one.
+    /// Purpose: the rule matches the listening address, unless that is a wildcard.
     #[test]
     fn rules_match_the_address() {
         let rule = |address: &str| {
@@ -194,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a counter is read from what nft prints, and nothing else is taken for one.
+    /// Purpose: a counter is read from the output of nft, and no other line is read as one.
     #[test]
     fn counters_are_read() {
         assert_eq!(packets("\t\tpackets 12 bytes 720"), Some(12));

@@ -14,7 +14,7 @@ fn entry(item: u32, ready: u64) -> Entry<u32> {
     Entry { item, ready: at(ready), deadline: Instant::MAX }
 }
 
-fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Verdict)> {
+fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Option<Rejection>)> {
     queue.pop(at(now), true).map(|(entry, verdict)| (entry.item, verdict))
 }
 
@@ -25,19 +25,18 @@ fn standing() -> Queue<u32> {
     queue
 }
 
-/// Purpose: while the queue does not stand, everything is started in the order it came, however long it
-/// waits.
+/// Purpose: while the queue does not stand, every request starts in the order it came, however long it waits.
 #[test]
 fn a_burst_is_served_in_order() {
     let mut queue = Queue::new();
     (0..50).for_each(|n| queue.push(Class::Normal, entry(n, 0)));
     for n in 0..50 {
-        assert_eq!(take(&mut queue, 300 * u64::from(n)), Some((n, Verdict::Start)));
+        assert_eq!(take(&mut queue, 300 * u64::from(n)), Some((n, None)));
     }
     assert_eq!(take(&mut queue, 100), None);
 }
 
-/// Purpose: once a queue stands, the oldest are told and the newest go first; but not while nobody has
+/// Purpose: once a queue stands, the oldest are refused and the newest go first; but not while none has
 /// waited for longer than the target, as when the gate keeps the queue short.
 #[test]
 fn newest_first_while_the_oldest_are_late() {
@@ -45,8 +44,8 @@ fn newest_first_while_the_oldest_are_late() {
     for n in 0..4 {
         queue.push(Class::Normal, entry(n, 5 * u64::from(n)));
     }
-    let refused = |n| Some((n, Verdict::Refuse(Reason::Delay)));
-    let started = |n| Some((n, Verdict::Start));
+    let refused = |n| Some((n, Some(Rejection::QueueDelay)));
+    let started = |n| Some((n, None));
     assert_eq!(take(&mut queue, 10), started(0), "in order");
     assert_eq!(take(&mut queue, 16), refused(1));
     assert_eq!(take(&mut queue, 20), started(2), "in order again");
@@ -57,38 +56,38 @@ fn newest_first_while_the_oldest_are_late() {
     assert_eq!(take(&mut queue, 50), started(23), "the newest");
 }
 
-/// Purpose: as soon as the queue stands no longer, nobody is refused.
+/// Purpose: as soon as the queue ceases to stand, no request is refused.
 #[test]
 fn it_ends_at_once() {
     let mut queue = standing();
     queue.push(Class::Normal, entry(1, 0));
     queue.push(Class::Normal, entry(2, 0));
-    assert_eq!(take(&mut queue, 50), Some((1, Verdict::Refuse(Reason::Delay))));
+    assert_eq!(take(&mut queue, 50), Some((1, Some(Rejection::QueueDelay))));
     queue.set_target(None);
-    assert_eq!(take(&mut queue, 50), Some((2, Verdict::Start)));
+    assert_eq!(take(&mut queue, 50), Some((2, None)));
 }
 
-/// Purpose: the target is what may be waited: not refused at it, refused one step beyond it.
+/// Purpose: the target is the longest allowed wait: not refused at it, refused one step beyond it.
 #[test]
 fn the_target_is_inclusive() {
-    for (waited, verdict) in [(9, Verdict::Start), (10, Verdict::Start)] {
+    for (waited, verdict) in [(9, None), (10, None)] {
         let mut queue = standing();
         queue.push(Class::Normal, entry(1, 0));
         assert_eq!(take(&mut queue, waited), Some((1, verdict)), "{waited}");
     }
     let mut queue = standing();
     queue.push(Class::Normal, entry(1, 0));
-    assert_eq!(take(&mut queue, 11), Some((1, Verdict::Refuse(Reason::Delay))));
+    assert_eq!(take(&mut queue, 11), Some((1, Some(Rejection::QueueDelay))));
 }
 
-/// Purpose: who may not refuse serves everybody in order, whatever they waited.
+/// Purpose: without permission to refuse, the queue serves all requests in order, however long they waited.
 #[test]
 fn without_shedding_it_is_a_plain_queue() {
     let mut queue = standing();
     (0..50).for_each(|n| queue.push(Class::Normal, entry(n, 0)));
     for n in 0..50 {
         let (entry, verdict) = queue.pop(at(1000 * u64::from(n)), false).expect("they all wait");
-        assert_eq!((entry.item, verdict), (n, Verdict::Start));
+        assert_eq!((entry.item, verdict), (n, None));
     }
 }
 
@@ -99,27 +98,28 @@ fn deadlines_hold_without_overload() {
     let expiring = Entry { deadline: at(5), ..entry(1, 0) };
     queue.push(Class::Normal, expiring);
     queue.push(Class::Normal, Entry { item: 2, ..expiring });
-    assert_eq!(take(&mut queue, 4), Some((1, Verdict::Start)));
-    assert_eq!(take(&mut queue, 5), Some((2, Verdict::Refuse(Reason::Deadline))));
+    assert_eq!(take(&mut queue, 4), Some((1, None)));
+    assert_eq!(take(&mut queue, 5), Some((2, Some(Rejection::QueueDeadline))));
 }
 
-/// Purpose: the important go first and are refused last, and who is refused in their favour is told
-/// apart from who is refused for the crowd of his equals.
+/// Purpose: higher classes go first and are refused last, and refusals in favour of a higher class have
+/// another reason than refusals within a class.
 #[test]
 fn classes_are_strict() {
     let (mut queue, now) = (standing(), 0);
-    for (n, class) in [Class::Low, Class::Normal, Class::High, Class::Vital].into_iter().enumerate()
+    for (n, class) in
+        [Class::Low, Class::Normal, Class::High, Class::NeverShed].into_iter().enumerate()
     {
         queue.push(class, entry(n as u32, now));
     }
-    let refused = |n, reason| Some((n, Verdict::Refuse(reason)));
-    assert_eq!(take(&mut queue, now + 20), Some((3, Verdict::Start)));
-    assert_eq!(take(&mut queue, now + 20), refused(0, Reason::Priority));
-    assert_eq!(take(&mut queue, now + 20), refused(1, Reason::Priority));
-    assert_eq!(take(&mut queue, now + 20), refused(2, Reason::Delay));
+    let refused = |n, reason| Some((n, Some(reason)));
+    assert_eq!(take(&mut queue, now + 20), Some((3, None)));
+    assert_eq!(take(&mut queue, now + 20), refused(0, Rejection::RequestPriority));
+    assert_eq!(take(&mut queue, now + 20), refused(1, Rejection::RequestPriority));
+    assert_eq!(take(&mut queue, now + 20), refused(2, Rejection::QueueDelay));
 }
 
-/// Purpose: refusing never takes the place of serving, however many there are to be refused.
+/// Purpose: refusals never prevent a start, however many requests must be refused.
 #[test]
 fn refusals_are_bounded() {
     let (mut queue, now) = (standing(), 0);
@@ -128,7 +128,7 @@ fn refusals_are_bounded() {
     }
     let mut in_a_row = 0;
     while let Some((_, verdict)) = take(&mut queue, now + 50) {
-        in_a_row = if verdict == Verdict::Start { 0 } else { in_a_row + 1 };
+        in_a_row = if verdict.is_none() { 0 } else { in_a_row + 1 };
         assert!(in_a_row <= REFUSALS_MAX);
     }
 }
@@ -142,16 +142,16 @@ struct Model {
 }
 
 impl Model {
-    fn pop(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Verdict)> {
+    fn pop(&mut self, now: u64, may_refuse: bool) -> Option<(u32, Option<Rejection>)> {
         let age = |entry: &Entry<u32>| at(now) - entry.ready;
-        let sheddable = |class: &Class| *class != Class::Vital;
+        let sheddable = |class: &Class| *class != Class::NeverShed;
         let sheds = self.stands && may_refuse;
         let overdue = |(class, entry): &&(Class, Entry<u32>)| {
             sheds && self.refused < REFUSALS_MAX && sheddable(class) && age(entry) > TARGET
         };
-        let vital = self.waiting.iter().any(|(class, _)| !sheddable(class));
-        let overdue = |waiting: &&(Class, Entry<u32>)| !vital && overdue(waiting);
-        // The lowest class, and of it the oldest; items are numbered in the order of their coming.
+        let never_shed = self.waiting.iter().any(|(class, _)| !sheddable(class));
+        let overdue = |waiting: &&(Class, Entry<u32>)| !never_shed && overdue(waiting);
+        // The lowest class, and its oldest entry; items are numbered in the order of arrival.
         let key = |(class, entry): &&(Class, Entry<u32>)| {
             (std::cmp::Reverse(*class), entry.ready, entry.item)
         };
@@ -163,7 +163,7 @@ impl Model {
                 let equals = self.waiting.iter().filter(|(other, _)| *other == class);
                 let order = |(_, entry): &&(Class, Entry<u32>)| (entry.ready, entry.item);
                 let oldest = equals.clone().min_by_key(order)?;
-                let newest = sheds && class != Class::Vital && age(&oldest.1) > TARGET;
+                let newest = sheds && class != Class::NeverShed && age(&oldest.1) > TARGET;
                 let (_, entry) = if newest { equals.max_by_key(order)? } else { oldest };
                 (false, class, entry.item, entry.deadline)
             };
@@ -171,21 +171,21 @@ impl Model {
         let above = self.waiting.iter().any(|(other, _)| sheddable(other) && *other < class);
         let expired = deadline <= at(now) && sheddable(&class);
         let verdict = match (refuse, expired) {
-            (_, true) => Verdict::Refuse(Reason::Deadline),
-            (true, _) if above => Verdict::Refuse(Reason::Priority),
-            (true, _) => Verdict::Refuse(Reason::Delay),
-            (false, _) => Verdict::Start,
+            (_, true) => Some(Rejection::QueueDeadline),
+            (true, _) if above => Some(Rejection::RequestPriority),
+            (true, _) => Some(Rejection::QueueDelay),
+            (false, _) => None,
         };
         self.refused = match verdict {
-            Verdict::Start => 0,
-            Verdict::Refuse(_) => self.refused + 1,
+            None => 0,
+            Some(_) => self.refused + 1,
         };
         Some((item, verdict))
     }
 }
 
-/// Purpose: under any load, in any order of comings and takings, the queue does what its definition
-/// says, and everybody leaves it exactly once.
+/// Purpose: for any sequence of pushes and pops the queue behaves as its definition, and every entry leaves
+/// it exactly once.
 #[test]
 fn agrees_with_its_definition() {
     for seed in 0..100 {
@@ -201,8 +201,9 @@ fn agrees_with_its_definition() {
                 queue.set_target(model.stands.then_some(TARGET));
             }
             for _ in 0..prng.below(load + 1) {
-                let class = [Class::Vital, Class::High, Class::Normal, Class::Normal, Class::Low]
-                    [prng.below(5) as usize];
+                let class =
+                    [Class::NeverShed, Class::High, Class::Normal, Class::Normal, Class::Low]
+                        [prng.below(5) as usize];
                 let late = if prng.below(10) == 0 { prng.below(5).min(now) } else { 0 };
                 let deadline = match prng.below(4) {
                     0 => at(now + prng.below(40)),

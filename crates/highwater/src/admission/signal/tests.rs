@@ -24,7 +24,7 @@ fn near(value: f64, expected: f64) {
     assert!((value - expected).abs() <= 0.01 * expected.abs(), "{value}, expected {expected}");
 }
 
-/// Purpose: an unhurried server's demand is how busy it is: of its cores, or of its limit.
+/// Purpose: without overload the demand is the occupancy: of the cores, or of the limit.
 #[test]
 fn without_refusals_demand_is_occupancy() {
     let cpu = Sample { span: TICK, completed: 40, busy: 0.4, in_flight: 1, ..Sample::default() };
@@ -59,7 +59,7 @@ fn demand_is_not_capped_at_one() {
     }
 }
 
-/// Purpose: a server that sheds nothing collapses without a refusal; what piles up is demand too.
+/// Purpose: a server that sheds nothing collapses without a refusal; its growing queue is demand, too.
 #[test]
 fn a_growing_queue_is_demand() {
     let mut signal = signal();
@@ -79,8 +79,8 @@ fn a_growing_queue_is_demand() {
     assert!(signals.needs_scaleout);
 }
 
-/// Purpose: a crowd that comes at once keeps a server busy for as long as it takes, and is no reason to start
-/// another one: the ratio says that it is busy, not how many came.
+/// Purpose: a burst keeps a server busy until it is served, and is no reason to start another server: the
+/// ratio shows the occupancy, not the size of the burst.
 #[test]
 fn a_crowd_is_no_demand() {
     for known in [false, true] {
@@ -112,8 +112,8 @@ fn a_crowd_is_no_demand() {
     }
 }
 
-/// Purpose: on a shared machine a worker that is kept from its core looks half idle; its queue says
-/// otherwise.
+/// Purpose: on a shared machine a worker that is kept from its core looks half idle; its queue shows that it
+/// is not.
 #[test]
 fn a_standing_queue_is_full_use() {
     let sample = Sample {
@@ -149,8 +149,8 @@ fn the_lower_bound_undoes_three_tries() {
     }
 }
 
-/// Purpose: a server that refuses everything because what it needs is broken must not call for
-/// more of its kind, nor divide by zero.
+/// Purpose: a server that refuses everything because a dependency is broken must not ask to scale out, nor
+/// divide by zero.
 #[test]
 fn nothing_completed_is_no_capacity() {
     let stuck = Sample { span: TICK, refused: 1000, in_flight: 10, ..Sample::default() };
@@ -158,7 +158,7 @@ fn nothing_completed_is_no_capacity() {
     let signals = steady(&mut signal, 10, 10, stuck);
     near(signals.demand_ratio, 1.0);
     near(signals.demand_ratio_min, 1.0 / 3.0);
-    // Whoever has worked before is known to be able to.
+    // A server that has completed requests before has a known cost.
     let mut signal = self::signal();
     let fine = Sample { span: TICK, completed: 100, busy: 1.0, ..Sample::default() };
     steady(&mut signal, 20, 10, fine);
@@ -215,8 +215,8 @@ fn the_rejection_rate_forgets_after_a_second() {
     near(window.rate(), 5.0);
 }
 
-/// Purpose: the flag is cleared after the calm that the guide promises, and not before; load at the
-/// reference pace is no calm.
+/// Purpose: the flag is cleared after the calm that the guide promises, and not before; load at the reference
+/// rate is not calm.
 #[test]
 fn it_takes_a_calm_to_clear() {
     let mut signal = signal();
@@ -270,8 +270,8 @@ impl Server {
         }
     }
 
-    /// What a controller would see of the time up to `end` if requests of `mean` seconds came at
-    /// `load` times what the server can do.
+    /// The sample of a controller for the time up to `end` if requests of `mean` seconds come at `load` times
+    /// the capacity.
     fn tick(&mut self, end: f64, mean: f64, load: f64, service: Service) -> Sample {
         let mut sample = Sample { span: TICK, ..Sample::default() };
         let (mut idle, mut delay_min) = (0.0, f64::INFINITY);
@@ -297,7 +297,7 @@ impl Server {
         sample
     }
 
-    /// Lets time pass until `now`; answers how much of it the core was idle.
+    /// Lets time pass until `now`; returns how long the core was idle.
     fn advance(&mut self, now: f64, sample: &mut Sample) -> f64 {
         while self.departures.front().is_some_and(|&at| at <= now) {
             self.departures.pop_front();

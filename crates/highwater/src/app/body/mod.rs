@@ -18,10 +18,11 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderMap;
 
-use super::error::BoxError;
 use super::guard::{Guarded, GuardedFuture, drop_guarded, guarded};
+#[cfg(feature = "tower")]
+pub(crate) use channel::sender;
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
-pub(crate) use channel::{BodyFeed, channel, sender};
+pub(crate) use channel::{BodyFeed, channel};
 pub(crate) use pool::Pooled;
 #[cfg(feature = "tower")]
 pub(crate) use upgraded::poll_piece;
@@ -29,6 +30,9 @@ pub(crate) use upgraded::poll_piece;
 /// How many bytes [`Body::channel`] holds before its sender has to wait: as much as a connection
 /// encodes ahead (`Limits::output_max`), so that neither is the narrower.
 const CHANNEL_CAPACITY: usize = 64 * 1024;
+
+/// Any error that can cross threads.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// The content of a response.
 #[derive(Debug, Default)]
@@ -108,7 +112,6 @@ impl ByteStream {
 
     /// The content for code of the application that wants it, layers: they get its errors as they are,
     /// and a panic ends where that code is polled. Dropping it stays guarded.
-    #[cfg(feature = "tower")]
     pub(crate) fn content(&mut self) -> Pin<&mut dyn Content> {
         self.0.as_mut()
     }
@@ -232,7 +235,6 @@ impl Body {
     }
 
     /// Streamed content that may have trailers, and how many bytes it makes if that is known.
-    #[cfg(feature = "tower")]
     pub(crate) fn from_content(content: impl Content + 'static, length: Option<u64>) -> Self {
         Body(Repr::Stream(ByteStream::of(content), length))
     }

@@ -1,4 +1,4 @@
-//! The body of a request: whole, or as it comes.
+//! The body of a request: whole, or as a stream.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! How does a handler that goes on for ever learn that its server wants to end?
+//! How does an endless handler learn that its server drains?
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -103,7 +103,7 @@ impl Future for Begun<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let drain = self.drain;
         let mut waiting = drain.waiting();
-        // Under the lock: whoever begins the drain now finds the waker.
+        // Under the lock, so that a drain that begins now finds the waker.
         if drain.has_begun.load(SeqCst) {
             return Poll::Ready(());
         }

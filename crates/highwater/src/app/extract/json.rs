@@ -8,8 +8,9 @@ use super::body::{has_body, whole};
 use super::{BodyUse, FromRequest};
 use crate::app::body::{Body, Pooled};
 use crate::app::error::Error;
+use crate::app::into_response::IntoResponse;
 use crate::app::request::Request;
-use crate::app::response::{IntoResponse, Response};
+use crate::app::response::Response;
 
 const JSON: &str = "application/json";
 

@@ -42,13 +42,13 @@ pub(crate) use draining::Drain;
 /// | `Json<T>`, `Form<T>` | the body, deserialized |
 /// | `Bytes`, `Vec<u8>`, `String` | the body, whole |
 /// | [`BodyStream`](super::BodyStream) | the body, as it comes |
-/// | [`State<T>`], [`Extension<T>`] | what the application, or a hook, has provided |
+/// | [`State<T>`], [`Extension<T>`] | what the application, or a layer, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
-/// | [`Disconnected`](super::Disconnected) | tells when the client has gone |
+/// | [`Disconnected`](super::Disconnected) | tells when the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | where it came from, and which route it took |
 /// | `Option<T>` | `T`, or `None` if what `T` reads is absent. What is there has to be right |
-/// | `Result<T, Error>` | `T`, or why it could not be had |
+/// | `Result<T, Error>` | `T`, or why extracting it failed |
 ///
 /// An application's own extractors borrow what they need; this one never copies the body:
 ///
@@ -88,7 +88,7 @@ pub trait FromRequest: Sized {
     /// Makes the argument.
     ///
     /// # Errors
-    /// What the peer is to be told if it cannot be made.
+    /// The error for the peer if it cannot be made.
     fn from_request(request: &Request<'_>) -> Result<Self, Error>;
 
     /// Whether the request has what this reads; `Option<Self>` asks.
@@ -106,7 +106,7 @@ pub trait FromRequest: Sized {
 /// How the body of a request is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BodyUse {
-    /// Not at all: it is dropped as it comes.
+    /// Not at all: it is dropped as it arrives.
     #[default]
     None,
     /// Whole: the handler runs when all of it is there.
@@ -118,13 +118,19 @@ pub enum BodyUse {
 /// What an extractor needs the application to provide.
 #[derive(Debug, Default)]
 pub struct Requirements {
-    pub(super) states: Vec<(TypeId, &'static str)>,
+    pub(in crate::app) states: Vec<(TypeId, &'static str)>,
+    pub(in crate::app) worker_locals: Vec<(TypeId, &'static str)>,
 }
 
 impl Requirements {
     /// A state of type `T`, by [`Router::state`](super::Router::state).
     pub fn state<T: Send + Sync + 'static>(&mut self) {
         self.states.push((TypeId::of::<T>(), std::any::type_name::<T>()));
+    }
+
+    /// A value of type `T` that each worker has, by [`Router::per_worker`](super::Router::per_worker).
+    pub fn worker_local<T: 'static>(&mut self) {
+        self.worker_locals.push((TypeId::of::<T>(), std::any::type_name::<T>()));
     }
 }
 

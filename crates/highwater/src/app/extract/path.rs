@@ -47,7 +47,7 @@ impl<T: DeserializeOwned> FromRequest for Path<T> {
     }
 }
 
-/// What the whole of the parameters is told that `T` has something against.
+/// The name in errors about all parameters together.
 #[cold]
 fn of_all(request: &Request<'_>, message: &str) -> String {
     let named = |(index, name): (usize, &str)| {

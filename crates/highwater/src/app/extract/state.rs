@@ -1,4 +1,4 @@
-//! What the application provides: once for all requests, or for the one at hand.
+//! Values that the application provides: for all requests, or for the current one.
 
 use std::any::type_name;
 
@@ -60,10 +60,10 @@ impl FromRequest for Disconnected {
     }
 }
 
-/// A value that a hook or middleware has attached to the request; 500 if none has.
+/// A value that a layer has attached to the request; 500 if none has.
 ///
 /// ```
-/// use highwater::{Error, Extension, Request, Router};
+/// use highwater::{Error, Extension, Request, Router, layer};
 ///
 /// #[derive(Clone)]
 /// struct User(String);
@@ -75,7 +75,7 @@ impl FromRequest for Disconnected {
 /// }
 ///
 /// let app = Router::new()
-///     .before(authenticate)
+///     .layer(layer::on_request(authenticate))
 ///     .get("/me", |Extension(user): Extension<User>| user.0);
 /// # app.build().unwrap();
 /// ```

@@ -1,5 +1,5 @@
-//! One named text, deserialized: what path parameters, query parameters and form fields have in
-//! common. Whatever is wrong with it is said with its name.
+//! One named text, deserialized: what path parameters, query parameters and form fields have in common.
+//! Errors name it.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde::de::{self, IntoDeserializer, Visitor};
 /// Why something was not deserialized.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// A value does not fit; the message names it. The peer's doing.
+    /// A value does not fit; the message names it. The peer's fault.
     Value(String),
     /// The parts do not fit together: one is missing, or there are too many.
     Shape(String),
-    /// The type has something against what it was given, in its own words: the peer's doing. Whoever
-    /// knows what that was makes it a [`Failure::Value`].
+    /// The type rejects its input, in its own words: the peer's fault. The caller that knows the input makes
+    /// it a [`Failure::Value`].
     Refused(String),
 }
 
@@ -65,7 +65,7 @@ impl Text<'_> {
         Failure::Value(format!("{what} `{name}`: `{text}` {why}"))
     }
 
-    /// Adds the name to what a type has against the text.
+    /// Adds the name to a type's error about the text.
     pub(super) fn name(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Refused(message) => self.refuse(format_args!("is not accepted: {message}")),
@@ -73,7 +73,7 @@ impl Text<'_> {
         }
     }
 
-    /// Hands the text to `T`, and adds the name to what it has against it.
+    /// Gives the text to `T`, and adds the name to its error.
     fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         visitor
             .visit_str(self.text)

@@ -28,7 +28,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
                 plan.expect("it was made above")
             });
         let http1::Next::Request(request) = next else { panic!("the request is not complete") };
-        let http1::Body::Whole(body) = request.body else { panic!("the body is there") };
+        let core_http::Body::Whole(body) = request.body else { panic!("the body is there") };
         let target = target.expect("the head was planned for");
         let calling = allocation_counter::measure(|| {
             let incoming = Incoming {
@@ -72,14 +72,14 @@ fn none_on_the_plain_path() {
     let app = build(
         Router::new()
             .state(std::sync::Arc::new(7_u32))
-            .before(|request: &Request<'_>| match request.header("x-key") {
-                Some("1") => Ok(()),
-                _ => Err(Error::unauthorized("no key")),
-            })
-            .after(|_: &Request<'_>, response: &mut Response| {
+            .layer(layer::on_response(|_: &Request<'_>, response: &mut Response| {
                 let status = response.status();
                 response.set_status(status);
-            })
+            }))
+            .layer(layer::on_request(|request: &Request<'_>| match request.header("x-key") {
+                Some("1") => Ok(()),
+                _ => Err(Error::unauthorized("no key")),
+            }))
             .get("/", || "Hello, World!")
             .get("/fixed", fixed("ok"))
             .get("/json", || Json(Message { message: "Hello, World!", numbers: [1, 2, 3, 4] }))
@@ -100,7 +100,31 @@ fn none_on_the_plain_path() {
     assert_eq!(allocations(&app, posted, 200), 0);
 }
 
-/// Purpose: what an async handler costs: its future, and nothing else; hooks that want to see the
+/// Purpose: layers that do the same to every response cost a fixed answer nothing, and a request that no
+/// layer's part concerns pays for none.
+#[test]
+fn none_for_constant_layers() {
+    use crate::layers::{cors, security_headers};
+    let app = build(
+        Router::new()
+            .layer(security_headers())
+            .layer(cors().any_origin())
+            .get("/fixed", fixed("ok"))
+            .nest(
+                "/in",
+                Router::new()
+                    .layer(layer::on_request(|_: &Request<'_>| -> Result<(), Error> {
+                        unreachable!("it does not cover fixed answers")
+                    }))
+                    .get("/fixed", fixed("ok")),
+            ),
+    );
+    assert_eq!(get(&app, "/fixed").header("x-frame-options"), Some("DENY"));
+    assert_eq!(on_get(&app, "/fixed"), 0);
+    assert_eq!(on_get(&app, "/in/fixed"), 0);
+}
+
+/// Purpose: what an async handler costs: its future, and nothing else; layers that want to see the
 /// request afterwards add a copy of the head.
 #[test]
 fn one_for_a_future() {
@@ -109,7 +133,8 @@ fn one_for_a_future() {
     }
     let app = build(Router::new().get("/", hello));
     assert_eq!(on_get(&app, "/"), 1);
-    let app = build(Router::new().after(|_: &Request<'_>, _: &mut Response| ()).get("/", hello));
+    let look = layer::on_response(|_: &Request<'_>, _: &mut Response| ());
+    let app = build(Router::new().layer(look).get("/", hello));
     // The future, what is kept, and the head's three parts.
     assert_eq!(on_get(&app, "/"), 5);
 }

@@ -1,4 +1,4 @@
-//! What covers handlers: hooks, middleware, renderers, and the net under panics.
+//! What covers handlers: layers of every kind in their order, renderers, and the net under panics.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,18 +19,18 @@ impl Diary {
         std::mem::take(&mut *self.0.lock().unwrap()).join(" ")
     }
 
-    /// Covers a router with one of everything, each of which writes its name.
+    /// Covers a router with one layer of each kind, each of which writes its name.
     fn cover(&self, name: &'static str, router: Router) -> Router {
-        let (before, after, around) = (self.clone(), self.clone(), self.clone());
+        let (on_request, on_response, around) = (self.clone(), self.clone(), self.clone());
         router
-            .before(move |_: &Request<'_>| {
-                before.write(format!("{name}-before"));
-                Ok(())
-            })
-            .after(move |_: &Request<'_>, response: &mut Response| {
-                after.write(format!("{name}-after({})", response.status().as_u16()));
-            })
-            .middleware(move |request: MiddlewareRequest, next: Next| {
+            .layer(layer::on_response(move |_: &Request<'_>, response: &mut Response| {
+                on_response.write(format!("{name}-response({})", response.status().as_u16()));
+            }))
+            .layer(layer::on_request(move |_: &Request<'_>| {
+                on_request.write(format!("{name}-request"));
+                Ok::<(), Error>(())
+            }))
+            .layer(layer::around(move |request: MiddlewareRequest, next: Next| {
                 let diary = around.clone();
                 async move {
                     diary.write(format!("{name}-in"));
@@ -38,12 +38,12 @@ impl Diary {
                     diary.write(format!("{name}-out({})", response.status().as_u16()));
                     response
                 }
-            })
+            }))
     }
 }
 
-/// Purpose: the order of everything, for each kind of handler and for what has none: hooks around
-/// middleware, outer around inner, in the order given; after hooks reversed.
+/// Purpose: the order of everything, for each kind of handler and for what has none: one list, outer
+/// around inner, in the order given, and the responses in the reverse order.
 #[test]
 fn order() {
     let diary = Diary::default();
@@ -65,17 +65,17 @@ fn order() {
     );
     for kind in ["inline", "async", "blocking"] {
         assert_eq!(get(&app, &format!("/{kind}")).status, 200);
-        assert_eq!(diary.take(), "outer-before outer-in o outer-out(200) outer-after(200)");
+        assert_eq!(diary.take(), "outer-request outer-in o outer-out(200) outer-response(200)");
         assert_eq!(get(&app, &format!("/in/{kind}")).status, 200);
         assert_eq!(
             diary.take(),
-            "outer-before inner-before second-before outer-in inner-in second-in i \
-             second-out(200) inner-out(200) outer-out(200) \
-             second-after(200) inner-after(200) outer-after(200)"
+            "outer-request outer-in inner-request inner-in second-request second-in i \
+             second-out(200) second-response(200) inner-out(200) inner-response(200) \
+             outer-out(200) outer-response(200)"
         );
     }
     get(&app, "/nowhere");
-    assert_eq!(diary.take(), "outer-before outer-in outer-out(404) outer-after(404)");
+    assert_eq!(diary.take(), "outer-request outer-in outer-out(404) outer-response(404)");
     get(&app, "/in/nowhere");
     assert!(diary.take().contains("second-in second-out(404)"));
     send(&app, "DELETE", "/in/inline");
@@ -84,26 +84,23 @@ fn order() {
     assert!(diary.take().contains("second-in second-out(204)"));
 }
 
-/// Purpose: a hook that refuses keeps everything behind it from running; after hooks still run.
+/// Purpose: a layer that answers keeps everything behind it from running; the layers around it see the
+/// answer, and it does not.
 #[test]
-fn before_refuses() {
+fn a_layer_answers() {
     let diary = Diary::default();
-    let app = build(
-        diary.cover(
-            "late",
-            Router::new()
-                .before(|request: &Request<'_>| match request.header("authorization") {
-                    Some("Bearer x") => Ok(()),
-                    _ => Err(Error::unauthorized("a token is needed")
-                        .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
-                })
-                .get("/", || "secret"),
-        ),
-    );
+    let authorize =
+        layer::on_request(|request: &Request<'_>| match request.header("authorization") {
+            Some("Bearer x") => Ok(()),
+            _ => Err(Error::unauthorized("a token is needed")
+                .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+        });
+    let router = diary.cover("outer", Router::new()).layer(authorize);
+    let app = build(diary.cover("inner", router).get("/", || "secret"));
     let heard = get(&app, "/");
     assert_eq!((heard.status, heard.header("www-authenticate")), (401, Some("Bearer")));
     assert_eq!(heard.body, rendered("unauthorized", "a token is needed"));
-    assert_eq!(diary.take(), "late-after(401)");
+    assert_eq!(diary.take(), "outer-request outer-in outer-out(401) outer-response(401)");
     // What does not exist is hidden behind the same refusal.
     assert_eq!(get(&app, "/nowhere").status, 401);
     diary.take();
@@ -111,7 +108,8 @@ fn before_refuses() {
     assert_eq!(heard.body, "secret");
 }
 
-/// Purpose: what a hook attaches reaches middleware, handlers of every kind, and later hooks.
+/// Purpose: what a layer attaches reaches handlers of every kind and the layers around it, asynchronous or
+/// not.
 #[test]
 fn extensions_travel() {
     #[derive(Clone)]
@@ -120,45 +118,52 @@ fn extensions_travel() {
         format!("{} {path}", user.0)
     }
     let seen = Diary::default();
-    let hook = seen.clone();
-    let router = || {
-        Router::new()
-            .before(|request: &Request<'_>| {
-                request.insert(User("ann"));
-                Ok(())
-            })
+    let log = seen.clone();
+    let attach = || {
+        layer::on_request(|request: &Request<'_>| {
+            request.insert(User("ann"));
+            Ok::<(), Error>(())
+        })
+    };
+    let routes = |router: Router| {
+        router
             .get("/inline/{x}", show)
             .get("/blocking/{x}", blocking(show))
             .get("/async/{x}", async |e: Extension<User>, p: MatchedPath| show(e, p))
             .get("/none", |user: Option<Extension<u8>>| format!("{}", user.is_none()))
     };
-    let check = |app: &App, diary: &Diary, expected: &str| {
+    // What is attached reaches the layers within, and on the way out those that saw it attached.
+    let check = |app: &App, diary: &Diary, expected: &str, logged: &str| {
         for kind in ["inline", "blocking", "async"] {
             let heard = get(app, &format!("/{kind}/1"));
             assert_eq!(heard.body, format!("{expected} /{kind}/{{x}}"));
-            assert_eq!(diary.take(), format!("GET /{kind}/1 1 h ann 192.0.2.7:4711"));
+            assert_eq!(diary.take(), format!("GET /{kind}/1 1 h {logged} 192.0.2.7:4711"));
         }
         assert_eq!(get(app, "/none").body, "true");
         diary.take();
     };
-    let after = move |request: &Request<'_>, _: &mut Response| {
+    let look = move |request: &Request<'_>, _: &mut Response| {
         let user = request.extension::<User>().map_or("nobody", |user| user.0);
         let peer = request.peer().expect("it was looked up");
         let param = request.param("x").unwrap().unwrap_or_default();
         let host = request.header("HOST").unwrap();
         let (method, path) = (request.method(), request.path());
-        hook.write(format!("{method} {path} {param} {host} {user} {peer}"));
+        log.write(format!("{method} {path} {param} {host} {user} {peer}"));
     };
-    check(&build(router().after(after.clone())), &seen, "ann");
-    let middleware = async |mut request: MiddlewareRequest, next: Next| {
+    let look = || layer::on_response(look.clone());
+    check(&build(routes(Router::new().layer(look()).layer(attach()))), &seen, "ann", "ann");
+    let change = async |mut request: MiddlewareRequest, next: Next| {
         assert_eq!(request.extension::<User>().map(|user| user.0), Some("ann"));
         request.insert(User("bob"));
         next.run(request).await
     };
-    check(&build(router().after(after).middleware(middleware)), &seen, "bob");
+    let around = Router::new().layer(look()).layer(attach()).layer(layer::around(change));
+    check(&build(routes(around)), &seen, "bob", "ann");
+    let within = Router::new().layer(attach()).layer(layer::around(change)).layer(look());
+    check(&build(routes(within)), &seen, "bob", "bob");
 }
 
-/// Purpose: middleware sees the request, changes it, and may answer itself.
+/// Purpose: an asynchronous layer sees the request, changes it, and may answer itself.
 #[test]
 fn middleware_requests() {
     async fn guard(mut request: MiddlewareRequest, next: Next) -> Result<Response, Error> {
@@ -181,7 +186,7 @@ fn middleware_requests() {
     fn handler(headers: http::HeaderMap, Path(x): Path<String>, body: String) -> String {
         format!("{:?} {x} {body}", headers.get_all("x-a").iter().collect::<Vec<_>>())
     }
-    let app = build(Router::new().state(7_u8).middleware(guard).post("/{x}", handler));
+    let app = build(Router::new().state(7_u8).layer(layer::around(guard)).post("/{x}", handler));
     let raw = |query: &str| {
         format!(
             "POST /x%20y?{query} HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\n\
@@ -195,7 +200,7 @@ fn middleware_requests() {
     assert_eq!((heard.status, heard.body), (403, rendered("forbidden", "stopped")));
 }
 
-/// Purpose: streamed bodies go through middleware as streams.
+/// Purpose: streamed bodies go through asynchronous layers as streams, with synchronous ones between them.
 #[test]
 fn middleware_and_streams() {
     async fn length(body: BodyStream) -> Result<String, Error> {
@@ -205,44 +210,54 @@ fn middleware_and_streams() {
         assert_eq!(request.body(), None);
         next.run(request).await
     };
-    let app = build(Router::new().middleware(pass).post("/", length));
+    let between = layer::on_request(|request: &Request<'_>| {
+        assert_eq!(request.body(), None);
+        Ok::<(), Error>(())
+    });
+    let router = Router::new().layer(layer::around(pass)).layer(between).layer(layer::around(pass));
+    let app = build(router.post("/", length));
     let raw = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(hear(request_with(&app, raw, None, vec!["abc", "de"])).body, "5");
 }
 
-/// Purpose: a blocking handler behind middleware goes to the pool its worker has left for it; a full
+/// Purpose: a blocking handler behind an asynchronous layer goes to the pool of the worker that polls it; a full
 /// pool is a 503, and a job that is dropped does not hang its request.
 #[test]
 fn middleware_and_the_pool() {
-    use crate::app::{Task, set_pool};
+    use crate::app::{Submit, WorkerInfo};
     let app = build(
         Router::new()
-            .middleware(async |request, next: Next| next.run(request).await)
+            .layer(layer::around(async |request, next: Next| next.run(request).await))
+            .layer(layer::on_response(|_: &Request<'_>, response: &mut Response| {
+                let status = response.status().as_u16();
+                response.set_header(HeaderName::from_static("x-seen"), status.into());
+            }))
             .get("/", blocking(|| std::thread::current().name().unwrap_or_default().to_string())),
     );
-    set_pool(std::rc::Rc::new(|task: Task| {
+    let get_with = |submit: Submit| {
+        let context = block_on(app.worker_context(WorkerInfo::new(0, 1), submit));
+        let context = context.expect("there is nothing to make").expect("a future awaits the pool");
+        let _entered = context.enter();
+        let heard = get(&app, "/");
+        (heard.status, heard.header("x-seen").map(String::from), heard.body)
+    };
+    let on_a_thread = std::rc::Rc::new(|task: Box<dyn FnOnce() + Send>| {
         let pool = std::thread::Builder::new().name("pool".into());
         pool.spawn(task).expect("a thread starts").join().expect("jobs do not panic");
         Ok(())
-    }));
-    assert_eq!(get(&app, "/").body, "pool");
-    set_pool(std::rc::Rc::new(Err));
+    });
+    assert_eq!(get_with(on_a_thread), (200, Some(String::from("200")), String::from("pool")));
     let full = rendered("overloaded", "too much is waiting already");
-    let heard = get(&app, "/");
-    assert_eq!((heard.status, heard.body), (503, full));
-    set_pool(std::rc::Rc::new(|task: Task| {
+    assert_eq!(get_with(std::rc::Rc::new(Err)), (503, Some(String::from("503")), full));
+    let dropped = rendered("overloaded", "the server is shutting down");
+    let dropping = std::rc::Rc::new(|task| {
         drop(task);
         Ok(())
-    }));
-    let heard = get(&app, "/");
-    assert_eq!(
-        (heard.status, heard.body),
-        (503, rendered("overloaded", "the server is shutting down"))
-    );
+    });
+    assert_eq!(get_with(dropping), (503, Some(String::from("503")), dropped));
 }
 
-/// Purpose: one renderer gives every error its shape, whoever made it, and what the error carries is
-/// kept.
+/// Purpose: one renderer gives every error its shape, from any source, and what the error carries is kept.
 #[test]
 fn renderer() {
     fn shape(error: &Error) -> Html<String> {
@@ -285,7 +300,7 @@ fn renderer() {
     assert_eq!(response.error().map(Error::code), Some("conflict"));
 }
 
-/// Purpose: the innermost renderer renders; middleware further out sees the result.
+/// Purpose: the innermost renderer renders; layers further out see the result.
 #[test]
 fn renderers_nest() {
     let diary = Diary::default();
@@ -308,7 +323,7 @@ fn renderers_nest() {
     assert_eq!(get(&app, "/in/y").body, "inner");
 }
 
-/// Purpose: a panic anywhere is a 500 in the service's shape; the peer learns nothing, the hooks see
+/// Purpose: a panic anywhere is a 500 in the service's shape; the peer learns nothing, the layers see
 /// its message, and the application goes on.
 #[test]
 fn panics() {
@@ -324,26 +339,26 @@ fn panics() {
     let diary = Diary::default();
     let log = diary.clone();
     let covered = Router::new()
-        .middleware(async |request: MiddlewareRequest, next: Next| {
+        .layer(layer::around(async |request: MiddlewareRequest, next: Next| {
             if request.path() == "/m/self" {
                 boom("middleware");
             }
             next.run(request).await
-        })
+        }))
         .get("/self", || ())
         .get("/below", || boom("below"));
     let app = build(
         Router::new()
-            .after(move |_: &Request<'_>, response: &mut Response| {
+            .layer(layer::on_response(move |_: &Request<'_>, response: &mut Response| {
                 let source = response.error().and_then(Error::source).map(ToString::to_string);
                 log.write(source.unwrap_or_default());
-            })
-            .before(|request: &Request<'_>| {
+            }))
+            .layer(layer::on_request(|request: &Request<'_>| {
                 if request.path() == "/before" {
                     boom("before");
                 }
-                Ok(())
-            })
+                Ok::<(), Error>(())
+            }))
             .get("/inline", || boom("inline"))
             .get("/async", async || boom("async"))
             .get("/blocking", blocking(|| boom("blocking")))
@@ -367,21 +382,25 @@ fn panics() {
     assert_eq!(get(&app, "/fine").body, "fine");
 }
 
-/// Purpose: what renders and what runs last can fail too, and even then there is a response.
+/// Purpose: what renders and what runs last can fail too, and even then there is a response, which the
+/// layers around see.
 #[test]
 fn panics_on_the_way_out() {
     let broken_renderer: fn(&Error) -> Response = |_| panic!("renderer");
+    let diary = Diary::default();
     let app = build(
         Router::new().errors(broken_renderer).nest(
             "/after",
-            Router::new()
+            diary
+                .cover("outer", Router::new())
                 .errors(|e: &Error| e.code())
-                .after(|_: &Request<'_>, _: &mut Response| panic!("hook"))
+                .layer(layer::on_response(|_: &Request<'_>, _: &mut Response| panic!("layer")))
                 .get("/x", || "x"),
         ),
     );
-    let (rendering, hook) = (get(&app, "/nowhere"), get(&app, "/after/x"));
+    let (rendering, response) = (get(&app, "/nowhere"), get(&app, "/after/x"));
     let nothing = rendered("not_found", "there is nothing at this path");
     assert_eq!((rendering.status, rendering.body), (404, nothing));
-    assert_eq!((hook.status, hook.body.as_str()), (500, "internal"));
+    assert_eq!((response.status, response.body.as_str()), (500, "internal"));
+    assert_eq!(diary.take(), "outer-request outer-in outer-out(500) outer-response(500)");
 }

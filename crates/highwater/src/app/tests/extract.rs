@@ -1,4 +1,4 @@
-//! What handlers are given, and what peers are told when that is not possible.
+//! The arguments of handlers, and the errors for peers if extraction fails.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ fn path_refusals() {
     }
 }
 
-/// Purpose: a `Path<T>` that does not fit its pattern is our fault, and the peer is told nothing.
+/// Purpose: a `Path<T>` that does not fit its pattern is our fault, and the peer gets no details.
 #[test]
 fn path_of_the_wrong_shape() {
     #[derive(Deserialize, Debug)]
@@ -210,7 +210,7 @@ struct Author {
     age: u8,
 }
 
-/// Purpose: JSON is taken under its media types only; what is wrong with it is told exactly.
+/// Purpose: JSON is taken under its media types only; errors are reported exactly.
 #[test]
 fn json() {
     fn create(Json(todo): Json<NewTodo>) -> String {
@@ -323,7 +323,7 @@ fn text_is_utf8() {
         app.plan(app.find(head, &mut params), &limits)
     });
     let http1::Next::Request(request) = next else { panic!("it is complete") };
-    let http1::Body::Whole(body) = request.body else { panic!("it is there") };
+    let core_http::Body::Whole(body) = request.body else { panic!("it is there") };
     let target = app.find(&request.head, &mut params);
     let body = RequestBody::Whole(body);
     let incoming = Incoming {
@@ -410,8 +410,8 @@ fn cookies() {
     );
 }
 
-/// Purpose: a value that its type refuses (`serde(try_from)`, a visitor of its own) is the peer's
-/// fault, and told by its name, wherever in the request it stands.
+/// Purpose: a value that its type refuses (`serde(try_from)`, a visitor of its own) is the peer's fault, and
+/// reported by its name, wherever in the request it stands.
 #[test]
 fn refused_values_are_the_peers() {
     #[derive(Debug, Deserialize)]

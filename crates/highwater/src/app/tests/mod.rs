@@ -3,19 +3,23 @@
 mod allocations;
 mod cover;
 mod extract;
+mod layers;
+mod onion;
 mod respond;
 mod route;
+mod wrapped;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use highwater_core::http1::{self, BodyPlan, Connection, Limits, Scratch};
+use highwater_core::http::{self as core_http, BodyPlan, Limits};
+use highwater_core::http1::{self, Connection, Scratch};
 use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::*;
 use crate::app::body::Repr;
@@ -72,14 +76,14 @@ pub(super) fn request_with(
     };
     let target = target.expect("every head is planned for");
     let body = match request.body {
-        http1::Body::Whole(bytes) => RequestBody::Whole(bytes),
-        http1::Body::Streamed if app.reads_stream(target) => {
+        core_http::Body::Whole(bytes) => RequestBody::Whole(bytes),
+        core_http::Body::Streamed if app.reads_stream(target) => {
             let (feed, stream) = channel(1024, Waker::noop().clone());
             pieces.into_iter().for_each(|piece| feed.push(piece.as_ref()));
             feed.finish();
             RequestBody::Stream(stream)
         }
-        http1::Body::Streamed => RequestBody::Whole(&[]),
+        core_http::Body::Streamed => RequestBody::Whole(&[]),
     };
     let incoming = Incoming {
         head: &request.head,
@@ -91,7 +95,7 @@ pub(super) fn request_with(
     // As a worker does.
     match guarded(|| app.call(target, incoming)) {
         Ok(outcome) => resolve(outcome),
-        Err(panic) => app.panicked(Some(target), panic),
+        Err(panic) => app.fail(Some(target), Error::internal(panic)),
     }
 }
 
@@ -101,12 +105,11 @@ fn resolve(outcome: Outcome<'_>) -> Response {
         Outcome::Later(future) => block_on(future).expect("the app's futures catch"),
         Outcome::Offload(job) => job.run().expect("the app's jobs catch"),
         Outcome::Fixed(fixed) => {
-            let fields = std::str::from_utf8(fixed.fields()).expect("these tests use ASCII");
             let status = StatusCode::from_u16(fixed.status()).expect("it came from one");
             let mut response = Response::new(status).with_body(fixed.body().clone());
-            for line in fields.split_terminator("\r\n") {
-                let (name, value) = line.split_once(": ").expect("a field line");
-                response = response.with_header(name, value);
+            for (name, value) in fixed.fields().iter() {
+                let value = HeaderValue::from_bytes(value).expect("a value");
+                response.append_header(name.parse().expect("a name"), value);
             }
             response.with_header("x-fixed", "yes")
         }
@@ -174,7 +177,7 @@ pub(super) fn rendered(code: &str, message: &str) -> String {
     format!("{{\"error\":{{\"code\":\"{code}\",\"message\":\"{message}\"}}}}")
 }
 
-/// Purpose: what the worker is told about bodies follows from the handler's arguments.
+/// Purpose: the plan for a body follows from the handler's arguments.
 #[test]
 fn plans() {
     async fn streamed(_: BodyStream) {}
@@ -215,13 +218,15 @@ fn plans() {
 fn needs() {
     let needs = |router: Router| {
         let app = build(router);
-        (app.needs_runtime(), app.needs_pool(), app.needs_peer())
+        (app.needs_runtime(), app.awaits_pool(), app.needs_peer())
     };
     assert_eq!(needs(Router::new().get("/", || "")), (false, false, false));
     assert_eq!(needs(Router::new().get("/", async || "")), (true, false, false));
-    assert_eq!(needs(Router::new().get("/", blocking(|| ""))), (false, true, false));
+    assert_eq!(needs(Router::new().get("/", blocking(|| ""))), (false, false, false));
+    let around = || layer::around(async |request, next: Next| next.run(request).await);
+    let covered = || Router::new().layer(around());
+    assert_eq!(needs(covered().get("/", blocking(|| ""))), (true, true, false));
     assert_eq!(needs(Router::new().get("/", |_: Option<PeerAddr>| "")), (false, false, true));
     assert_eq!(needs(Router::new().peer_addresses()), (false, false, true));
-    let covered = Router::new().middleware(async |request, next: Next| next.run(request).await);
-    assert_eq!(needs(Router::new().nest("/x", covered)), (true, false, false));
+    assert_eq!(needs(Router::new().nest("/x", covered())), (true, false, false));
 }

@@ -92,8 +92,8 @@ fn framing_is_the_servers() {
     assert_eq!(heard.headers.len(), 1, "{heard:?}");
 }
 
-/// Purpose: what a handler says about framing, or what has none, is sent only if it is true; else
-/// whoever wrote the handler is told what to write instead.
+/// Purpose: what a handler says about framing, or what has none, is sent only if it is true; else the log
+/// says what to write instead.
 #[test]
 fn what_a_handler_may_not_say() {
     let get = Asked { is_head: false, is_complete: true, upgrade: b"" };
@@ -173,7 +173,7 @@ fn upgrades_are_asked_for() {
     assert_eq!(verify("a", b"a", false), Err(400));
 }
 
-/// Purpose: what no handler may answer cannot be prepared either, and whoever tries is told why.
+/// Purpose: what no handler may answer cannot be prepared either, and the error says why.
 #[test]
 fn fixed_responses_have_to_be_valid() {
     for (refused, teaches) in [
@@ -209,7 +209,7 @@ fn unserializable() {
     assert_eq!((heard.status, heard.body), (500, rendered("internal", "Internal Server Error")));
 }
 
-/// Purpose: streamed content arrives, whoever produces it, and keeps its announced length.
+/// Purpose: streamed content arrives, from any producer, and keeps its announced length.
 #[test]
 fn streams() {
     async fn pushed() -> Body {
@@ -258,16 +258,17 @@ fn upgrades() {
     assert_eq!(&first.expect("a piece").expect("no failure")[..], b"hi");
 }
 
-/// Purpose: fixed responses keep everything but the `Date`, and nothing else gets to see them.
+/// Purpose: fixed responses keep everything but the `Date`, and no layer gets to see them unless it covers
+/// everything.
 #[test]
 fn fixed_responses() {
     let app = build(
         Router::new()
-            .before(|_: &Request<'_>| Err(Error::forbidden("closed")))
-            .after(|_: &Request<'_>, response: &mut Response| {
+            .layer(layer::on_request(|_: &Request<'_>| Err::<(), _>(StatusCode::FORBIDDEN)))
+            .layer(layer::on_response(|_: &Request<'_>, response: &mut Response| {
                 response.set_status(StatusCode::IM_A_TEAPOT)
-            })
-            .middleware(async |_, _: Next| StatusCode::IM_A_TEAPOT)
+            }))
+            .layer(layer::around(async |_, _: Next| StatusCode::IM_A_TEAPOT))
             .get("/text", fixed("ok"))
             .get("/json", fixed((StatusCode::CREATED, [("x-a", "b")], Json([1, 2]))))
             .get("/error", fixed(Error::not_found("never here"))),

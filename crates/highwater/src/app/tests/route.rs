@@ -47,8 +47,8 @@ fn any_method() {
     }
 }
 
-/// Purpose: what has no route is answered as RFC 9110 says: 404 (§15.5.5), 405 with `Allow`
-/// (§15.5.6), 501 for a method nobody knows (§15.6.2).
+/// Purpose: what has no route is answered as RFC 9110 says: 404 (§15.5.5), 405 with `Allow` (§15.5.6), 501
+/// for an unknown method (§15.6.2).
 #[test]
 fn without_route() {
     let app = build(Router::new().get("/a", named("a")).post("/a", named("a")));

@@ -1,9 +1,8 @@
 //! Which source does each setting come from?
 //!
-//! A flag beats a variable beats the file beats the default. What a variable or the file says is
-//! put in front of the command line as if it had been typed there, unless a better source has the
-//! same setting; then `clap` parses everything the same way, and its verdicts are told together
-//! with the source.
+//! A flag beats a variable beats the file beats the default. What a variable or the file says is put in front
+//! of the command line as if it had been typed there, unless a better source has the same setting; then
+//! `clap` parses everything the same way, and its errors are reported together with the source.
 //!
 //! The environment and the arguments are parameters, so that tests need no process of their own.
 //!
@@ -334,8 +333,8 @@ fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(),
     Err(command.error(ErrorKind::UnknownArgument, message))
 }
 
-/// Refuses a variable that nobody reads but that looks like one of ours written wrongly. Others
-/// with our prefix are left alone: Kubernetes makes some up after the names of services.
+/// Refuses an unknown variable that looks like a misspelled one of ours. Others with our prefix are left
+/// alone: Kubernetes makes some up after the names of services.
 fn refuse_near_misses(
     command: &mut Command,
     environment: &BTreeMap<OsString, OsString>,

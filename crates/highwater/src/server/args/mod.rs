@@ -35,7 +35,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use highwater_core::http1::Limits;
+use highwater_core::http::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
@@ -44,7 +44,7 @@ use self::value::{
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
-use crate::log::LogFormat;
+use crate::logging::LogFormat;
 
 pub use self::layers::{parse, try_parse_from};
 pub use self::value::{duration, number, one_of, size};
@@ -72,10 +72,10 @@ const WORKERS: RangeInclusive<usize> = 1..=1024;
 const CONNECTIONS: RangeInclusive<u32> = 1..=(1 << 24);
 /// Connections with work at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
-/// Below ten milliseconds chance alone would be an overload; beyond a minute nobody is left to answer.
+/// Below ten milliseconds random delays would count as overload; beyond a minute no client still waits.
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
-/// Below a millisecond, the scheduler's own hiccups would count as overload; above ten seconds
-/// nobody is left to be served in time.
+/// Below a millisecond, the scheduler's own hiccups would count as overload; above ten seconds no request can
+/// be served in time.
 const QUEUE_TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// The settings that every service shares.
@@ -196,7 +196,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(DRAIN))]
     pub drain_timeout: Duration,
 
-    /// How to log to standard error
+    /// How to log to standard error, unless the program has a tracing subscriber of its own
     #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = log_format)]
     pub log: LogFormat,
 }

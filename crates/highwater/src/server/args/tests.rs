@@ -89,10 +89,13 @@ fn complaint(args: &[&str], variables: &[(&str, &str)]) -> String {
     first.strip_prefix("error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// Purpose: what `--help` shows as default is what the server takes without any flags.
+/// Purpose: what `--help` shows as default is what the server takes without any flags; but only a program with
+/// these settings writes lines unasked.
 #[test]
 fn defaults_agree_with_the_server() {
-    assert_eq!(given(&[], &[]).config(), ServerConfig::default());
+    let default = ServerConfig::default();
+    assert_eq!(default.log, LogFormat::Off);
+    assert_eq!(given(&[], &[]).config(), ServerConfig { log: LogFormat::Text, ..default });
 }
 
 /// Purpose: every flag reaches the configuration.
@@ -191,8 +194,8 @@ fn a_services_own_settings_are_layered_too() {
     assert_eq!(args.poll_interval, Duration::from_secs(300));
 }
 
-/// Purpose: a mistake is told with the setting, the value, its source and the remedy, whichever
-/// source it is.
+/// Purpose: a mistake is reported with the setting, the value, its source and the remedy, whichever source it
+/// is.
 #[test]
 fn mistakes_name_setting_value_source_and_remedy() {
     let remedy = "too small; use 100ms to 1h, written like 250ms, 10s or 5m";
@@ -301,7 +304,7 @@ fn unknown_names_are_refused() {
     assert!(complaint(&["--lisen", "x"], &[]).contains("unexpected argument '--lisen'"));
 }
 
-/// Purpose: a file that cannot be read or understood is told with its path and line.
+/// Purpose: a file that cannot be read or parsed is reported with its path and line.
 #[test]
 fn bad_files_are_refused() {
     let said = complaint(&["--config", "/nonexistent.toml"], &[]);
@@ -319,7 +322,7 @@ fn bad_files_are_refused() {
     );
 }
 
-/// Purpose: two listeners on one address would share its connections; whoever was set is named.
+/// Purpose: two listeners on one address would share its connections; the setting that was given is named.
 #[test]
 fn both_listeners_on_one_address_are_refused() {
     let required = ("PROVIDER_URL", "x");
@@ -367,7 +370,7 @@ fn subcommands_are_left_alone() {
     assert_eq!(delay.as_deref(), Some("1s"));
 }
 
-/// Purpose: a limit is either given or found; what is contradictory is told with the remedy.
+/// Purpose: a limit is either given or found; a contradiction is reported with the remedy.
 #[test]
 fn the_limiter_and_the_limit_must_agree() {
     assert_eq!(

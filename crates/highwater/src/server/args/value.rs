@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
-use crate::log::LogFormat;
+use crate::logging::LogFormat;
 use crate::server::config::{Pin, TransportChoice};
 
 /// Units of time, the largest first.
@@ -279,7 +279,7 @@ mod tests {
         );
     }
 
-    /// Purpose: a number is digits; signs and white space are mistakes of whoever wrote them.
+    /// Purpose: a number is digits; signs and white space are errors.
     #[test]
     fn numbers_are_parsed_within_their_range() {
         let parse = number(1..=1024_u32);

@@ -1,4 +1,4 @@
-//! Panics wherever code of an application runs, and wherever something of it is dropped.
+//! Panics in all code of an application that runs or is dropped.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-use super::{Books, Guest, Ledger, Yield, piece, stream_of};
+use super::{Alive, Shared, SharedState, Yield, piece, stream_of};
 use crate::app::{
     Body, BodyStream, Error, FromRequest, Handler, IntoResponse, MiddlewareRequest, Next, Path,
-    Request, Response, Router, State, blocking,
+    Request, Response, Router, State, blocking, layer,
 };
 
 pub(super) fn router() -> Router {
@@ -21,16 +21,16 @@ pub(super) fn router() -> Router {
 
 /// Panics in code that is called.
 fn contained() -> Router {
-    let hooks = Router::new()
-        .before(|_| blow())
+    let before = Router::new()
+        .layer(layer::on_request(|_| -> Result<(), Error> { blow() }))
         .get("/bomb/before", || "unreachable")
         .get("/bomb/before-async", async || "unreachable");
     let after = Router::new()
-        .after(|_, _| blow())
+        .layer(layer::on_response(|_, _| blow()))
         .get("/bomb/after", || "ok")
         .get("/bomb/after-async", async || "ok")
         .get("/bomb/after-pool", blocking(|| "ok"));
-    let layers = Router::new().middleware(bad_layer).get("/bomb/layer/{when}", || "ok");
+    let layers = Router::new().layer(layer::around(bad_layer)).get("/bomb/layer/{when}", || "ok");
     let renderer = Router::new()
         .errors(|_: &Error| -> &'static str { blow() })
         .get("/bomb/render", || Err::<&str, _>(Error::bad_request("no")))
@@ -49,13 +49,13 @@ fn contained() -> Router {
         .get("/bomb/upgraded/{polls}", upgraded.never_shed())
         .post("/bomb/body", body)
         .get("/bomb/detached/{polls}", late.detached())
-        .merge(hooks)
+        .merge(before)
         .merge(after)
         .merge(layers)
         .merge(renderer)
 }
 
-/// Panics in what is dropped, and where nothing else stands around the call.
+/// Panics in values that are dropped, and where no handler call surrounds the panic.
 fn dropped() -> Router {
     Router::new()
         .get("/drop/payload", || -> &'static str { blow_with(Bomb) })
@@ -64,10 +64,8 @@ fn dropped() -> Router {
         .get("/drop/payload-stream", payload_stream)
         .get("/drop/locals/{polls}", locals)
         .get("/drop/locals-detached/{polls}", locals.detached())
-        .get("/drop/future/{polls}", |Path(polls): Path<usize>, State(ledger): Books| BadFuture {
-            polls: Yield(polls),
-            _bomb: Bomb,
-            _guest: ledger.enter(),
+        .get("/drop/future/{polls}", |Path(polls): Path<usize>, State(shared): SharedState| {
+            BadFuture { polls: Yield(polls), _bomb: Bomb, _alive: shared.enter() }
         })
         .get("/drop/stream/{n}", stream)
         .get("/drop/closure", closure.never_shed())
@@ -122,32 +120,32 @@ async fn bad_layer(request: MiddlewareRequest, next: Next) -> Response {
 }
 
 /// Panics at its last poll.
-async fn late(Path(polls): Path<usize>, State(ledger): Books) -> &'static str {
-    let _guest = ledger.enter();
+async fn late(Path(polls): Path<usize>, State(shared): SharedState) -> &'static str {
+    let _alive = shared.enter();
     Yield(polls).await;
     blow()
 }
 
-/// Panics when all of the body has come.
-async fn body(mut body: BodyStream, State(ledger): Books) -> &'static str {
-    let _guest = ledger.enter();
+/// Panics when the whole body has come.
+async fn body(mut body: BodyStream, State(shared): SharedState) -> &'static str {
+    let _alive = shared.enter();
     while let Some(Ok(_)) = body.next().await {}
     blow()
 }
 
 /// Panics instead of a last piece.
-fn bad_stream(Path(count): Path<u64>, State(ledger): Books) -> Body {
-    pieces_then(count, ledger, || blow())
+fn bad_stream(Path(count): Path<u64>, State(shared): SharedState) -> Body {
+    pieces_then(count, shared, || blow())
 }
 
-fn payload_stream(State(ledger): Books) -> Body {
-    pieces_then(3, ledger, || blow_with(Bomb))
+fn payload_stream(State(shared): SharedState) -> Body {
+    pieces_then(3, shared, || blow_with(Bomb))
 }
 
-fn pieces_then(count: u64, ledger: Arc<Ledger>, end: fn()) -> Body {
-    let (mut next, guest) = (0, ledger.enter());
+fn pieces_then(count: u64, shared: Arc<Shared>, end: fn()) -> Body {
+    let (mut next, alive) = (0, shared.enter());
     Body::stream(stream_of(move |_| {
-        let _guest = &guest;
+        let _alive = &alive;
         if next == count {
             end();
         }
@@ -156,17 +154,17 @@ fn pieces_then(count: u64, ledger: Arc<Ledger>, end: fn()) -> Body {
     }))
 }
 
-fn upgraded(Path(polls): Path<usize>, State(ledger): Books) -> Response {
+fn upgraded(Path(polls): Path<usize>, State(shared): SharedState) -> Response {
     Response::upgrade(HeaderValue::from_static("bad"), move |_upgraded| async move {
-        let _guest = ledger.enter();
+        let _alive = shared.enter();
         Yield(polls).await;
         blow()
     })
 }
 
-/// What it holds panics when its client goes before its end, or at its end.
-async fn locals(Path(polls): Path<usize>, State(ledger): Books) -> &'static str {
-    let _guest = ledger.enter();
+/// Its local values panic when its client disconnects before its end, or at its end.
+async fn locals(Path(polls): Path<usize>, State(shared): SharedState) -> &'static str {
+    let _alive = shared.enter();
     let _bomb = Bomb;
     Yield(polls).await;
     "unreachable: the bomb goes off first"
@@ -176,14 +174,14 @@ async fn locals(Path(polls): Path<usize>, State(ledger): Books) -> &'static str 
 struct BadFuture {
     polls: Yield,
     _bomb: Bomb,
-    _guest: Guest,
+    _alive: Alive,
 }
 
-/// All pieces come, and then it panics when it is dropped.
-fn stream(Path(count): Path<u64>, State(ledger): Books) -> Body {
-    let (mut next, guest, bomb) = (0, ledger.enter(), Bomb);
+/// Sends all pieces, and then panics when it is dropped.
+fn stream(Path(count): Path<u64>, State(shared): SharedState) -> Body {
+    let (mut next, alive, bomb) = (0, shared.enter(), Bomb);
     Body::stream(stream_of(move |_| {
-        let _held = (&guest, &bomb);
+        let _held = (&alive, &bomb);
         next += 1;
         Poll::Ready((next <= count).then(|| piece(next - 1)))
     }))
@@ -195,9 +193,9 @@ fn closure() -> Response {
     })
 }
 
-fn bad_upgraded(Path(polls): Path<usize>, State(ledger): Books) -> Response {
+fn bad_upgraded(Path(polls): Path<usize>, State(shared): SharedState) -> Response {
     Response::upgrade(HeaderValue::from_static("bad"), move |_upgraded| async move {
-        let _guest = ledger.enter();
+        let _alive = shared.enter();
         let _bomb = Bomb;
         Yield(polls).await;
     })

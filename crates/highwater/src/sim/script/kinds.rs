@@ -1,15 +1,15 @@
-//! What clients say to applications of the kinds that are switched on, and where they go.
+//! What clients send to applications of the kinds that are switched on, and when they disconnect.
 
 use std::time::Duration;
 
 use super::super::kinds::Kind;
 use super::{Closes, Draft, Hold, Step, Wanted, Writer, app, get, ok, pieces, post, status};
 
-/// What a server may say to a request of which it has only seen a part, and no more will come.
+/// What a server may answer to a request of which it has seen only a part, if no more will come.
 const CUT_SHORT: &[u16] = &[400, 408, 413, 414, 431, 500, 503];
 
 impl Writer<'_> {
-    /// A part of a client's own: all of one kind or mixed, pipelined or not; and how it goes.
+    /// A client's own part: all of one kind or mixed, pipelined or not; and how the client leaves.
     pub(super) fn write_kinds(&mut self) {
         let (polite, count) = (self.chance(3), self.prng.below(7));
         let patient = self.chance(4);
@@ -63,14 +63,14 @@ impl Writer<'_> {
 
     fn waiting(&mut self) -> Draft {
         let (key, millis, n) = (self.key(), self.millis(), self.prng.below(12));
-        let hold = Hold::Elsewhere(key);
+        let hold = Hold::OtherThread(key);
         let mut draft = match self.prng.below(7) {
             0 | 1 => get(format!("/wait/{key}/{millis}"), ok(format!("waited {millis}"))),
             2 => {
-                // Some of them are just about as long as they may be.
+                // Some of them take nearly as long as they may.
                 let millis = if self.chance(2) { millis } else { 1990 + self.prng.below(20) };
                 let wanted = Wanted { or: &[503], ..ok(format!("waited {millis}")) };
-                let hold = Hold::ElsewhereOrTimeout(key);
+                let hold = Hold::OtherThreadOrTimeout(key);
                 return Draft { hold, ..get(format!("/wait-bounded/{key}/{millis}"), wanted) };
             }
             3 => get(format!("/wait-detached/{key}/{millis}"), ok("detached")),
@@ -160,7 +160,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Something of one of the kinds that ends the connection, or what others end with.
+    /// A request of one of the kinds that ends the connection, or one of the other endings.
     fn odd_ending(&mut self) {
         let polls = self.prng.below(20);
         match self.prng.below(8) {
@@ -183,7 +183,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Hears something without an end, and goes.
+    /// Receives an endless answer, and disconnects.
     fn endless(&mut self, path: &str, finishes: bool) {
         let key = self.key();
         let millis = [5, 300, 3000, 60_000][self.prng.below(4) as usize];
@@ -195,7 +195,7 @@ impl Writer<'_> {
             field = "Connection: upgrade\r\nUpgrade: talk\r\n";
         }
         let draft = get(format!("{path}/{key}/{millis}"), wanted);
-        let draft = Draft { hold: Hold::Elsewhere(key), ..draft };
+        let draft = Draft { hold: Hold::OtherThread(key), ..draft };
         self.say_request(draft, "1.1", field, false);
         if upgrades {
             self.steps.push(Step::Await(self.requests.len()));
@@ -215,7 +215,7 @@ impl Writer<'_> {
                 let millis = 1000 * (1 + self.prng.below(60));
                 let wanted = ok(format!("waited {millis}"));
                 let path = format!("/wait/{key}/{millis}");
-                Draft { hold: Hold::Elsewhere(key), ..get(path, wanted) }
+                Draft { hold: Hold::OtherThread(key), ..get(path, wanted) }
             }
         };
         self.say_request(draft, "1.1", "", false);
@@ -232,7 +232,7 @@ impl Writer<'_> {
         self.say_request(get(path, wanted), "1.1", field, false);
     }
 
-    /// Leaves behind what panics when it is dropped.
+    /// Leaves a value behind that panics when it is dropped.
     fn abandons(&mut self, polls: u64) {
         let path = ["locals", "locals-detached", "future", "stream"][self.prng.below(4) as usize];
         let polls = polls * 5;
@@ -243,7 +243,7 @@ impl Writer<'_> {
         self.steps.push(Step::Leave);
     }
 
-    /// Goes at any byte of what it has to say, and any moment after it; by a reset or by a FIN.
+    /// Disconnects at any byte, and any moment after it; by a reset or by a FIN.
     fn go(&mut self, resets: bool) {
         let total: usize = self.steps.iter().map(Step::len).sum();
         let cut = self.prng.below(total as u64 + 1);
@@ -257,7 +257,7 @@ impl Writer<'_> {
                 self.steps.push(Step::AwaitBytes(heard, Duration::from_millis(500)));
             }
         }
-        // Whoever asks for what never ends, and finishes, is of a kind of its own.
+        // Requesting an endless answer and finishing is a kind of its own.
         let never = |request: &super::Request| {
             request.hold == Hold::Never || request.wanted.endless || request.wanted.raw.is_some()
         };
@@ -265,7 +265,7 @@ impl Writer<'_> {
         self.steps.push(if resets { Step::Leave } else { Step::Finish });
     }
 
-    /// Leaves away all that would be said from byte `cut` on, of `total`.
+    /// Removes everything after byte `cut` of `total`.
     fn cut_at(&mut self, cut: u64, total: u64) {
         let mut excess = total - cut;
         while excess > 0 {

@@ -1,5 +1,5 @@
-//! Overload, turn by turn, on a clock that stands still unless it is told: which request is begun when,
-//! what the others are told, and what is counted. The worker has time for one request a turn.
+//! Overload, turn by turn, with a clock that moves only on command: which request is begun when,
+//! which answers the others get, and what is counted. The worker has time for one request a turn.
 
 use std::sync::Mutex;
 
@@ -28,29 +28,27 @@ impl Stage {
         let begun: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |begun: &Arc<Mutex<Vec<String>>>| {
             let begun = Arc::clone(begun);
-            move |Path(name): Path<String>| begun.lock().expect("nobody panics").push(name)
+            move |Path(name): Path<String>| begun.lock().expect("no holder panics").push(name)
         };
         let router = Router::new()
             .get("/do/{name}", note(&begun))
             .get("/low/{name}", note(&begun).priority(Priority::Low))
-            .get("/vital/{name}", note(&begun).never_shed());
+            .get("/never-shed/{name}", note(&begun).never_shed());
         let app = router.build().expect("the routes do not conflict");
-        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
-        let parts = WorkerParts {
-            app,
-            limits: Limits::default(),
-            connections_max: 1000,
-            gate: WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics), None),
-            metrics: Arc::clone(&metrics),
+        let server = ServerConfig {
             patience: PATIENCE,
             queue_target: TARGET,
-            deadline_max: Duration::from_secs(60),
-            think_max: Duration::ZERO,
-            bounds: Bounds::default(),
+            connections_max: Some(1000),
+            ..ServerConfig::default()
         };
-        let network = Network::new(None, Weather::default(), Trace::default());
+        let config = WorkerConfig::new(app, &server);
+        let metrics = Arc::clone(&config.metrics);
+        let gate = WorkerGate::new(shed, &Bound::new(limit), (0, 1), Arc::clone(&metrics), None);
+        let mut config = WorkerConfig { gate, ..config };
+        config.terms.turn_max = Duration::ZERO;
+        let network = Network::new(None, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
-        let worker = Worker::new(SimDriver { network }, parts, inbox, Pool::deferred(0));
+        let worker = Worker::new(SimDriver { network }, config, inbox, Pool::deferred(0));
         Stage { worker, metrics, begun }
     }
 
@@ -58,7 +56,7 @@ impl Stage {
         &mut self.worker.driver_mut().network
     }
 
-    /// A new client asks.
+    /// A new client sends a request.
     fn ask(&mut self, path: &str) -> usize {
         self.ask_with(path, "")
     }
@@ -78,7 +76,7 @@ impl Stage {
         turn(&mut self.worker);
     }
 
-    /// Turns until nobody waits.
+    /// Runs turns until no request waits.
     fn settle(&mut self) {
         turn(&mut self.worker);
         while self.worker.has_backlog() {
@@ -87,17 +85,18 @@ impl Stage {
         turn(&mut self.worker);
     }
 
-    /// The status that a client has heard, if any.
+    /// The status that a client has received, if any.
     fn status(&mut self, link: usize) -> Option<u16> {
         let heard = String::from_utf8(self.network().read(link, usize::MAX)).expect("ASCII");
         heard.get(9..12).map(|status| status.parse().expect("a status"))
     }
 
     fn begun(&self) -> Vec<String> {
-        std::mem::take(&mut *self.begun.lock().expect("nobody panics"))
+        std::mem::take(&mut *self.begun.lock().expect("no holder panics"))
     }
 
-    /// More comes than can be done, until the worker knows; it takes 1 ms for each request. Nobody is left.
+    /// More arrives than can be done, until the worker notices; each request takes 1 ms. In the end
+    /// no request is left.
     fn overload(&mut self) {
         let mut crowd = Vec::new();
         while !self.worker.queue_stands() {
@@ -107,18 +106,18 @@ impl Stage {
             self.turn_after(1);
         }
         assert!(self.begun().is_sorted_by_key(|name| name.parse::<u32>().ok()), "oldest first");
-        // They wait for longer than the target, and are told.
+        // They wait for longer than the target, and are refused.
         self.turn_after(15);
         self.settle();
         let statuses: Vec<u16> = crowd.iter().filter_map(|&link| self.status(link)).collect();
-        assert_eq!(statuses.len(), crowd.len(), "everybody is answered");
+        assert_eq!(statuses.len(), crowd.len(), "every client is answered");
         assert!(statuses.contains(&503));
         self.begun();
     }
 }
 
-/// Purpose: while overloaded, those who wait are begun in order as long as none is late; when too many are,
-/// the oldest are told, and the newest is begun.
+/// Purpose: during an overload, waiting requests are begun in order as long as none is late; when
+/// too many are late, the oldest are refused, and the newest is begun.
 #[test]
 fn newest_first() {
     let mut stage = Stage::new();
@@ -133,7 +132,8 @@ fn newest_first() {
     assert_eq!((stage.status(links[2]), stage.status(links[19])), (Some(503), Some(200)));
 }
 
-/// Purpose: the target is exact: begun when it has been waited for, refused beyond it.
+/// Purpose: the target is exact: a request that has waited for exactly the target is begun, a
+/// longer wait is refused.
 #[test]
 fn refused_beyond_the_target() {
     for (millis, status) in [(10, 200), (11, 503)] {
@@ -148,8 +148,8 @@ fn refused_beyond_the_target() {
     }
 }
 
-/// Purpose: nothing is begun for a client that has hung up while it waited; it is not even answered.
-/// When there is no overload, a client that has only finished sending is served.
+/// Purpose: nothing is begun for a client that has hung up while it waited, and it gets no answer.
+/// Without overload, a client that has only finished sending is served.
 #[test]
 fn hung_up() {
     let mut stage = Stage::new();
@@ -171,12 +171,12 @@ fn hung_up() {
     assert!(stage.network().link(gone).was_reset);
 }
 
-/// Purpose: a client that hung up in the listen queue, where nobody sees how long it waited, is not
-/// served once the gate opens. Serving such clients is what a server does that answers nobody in time.
+/// Purpose: a client that hung up in the listen queue, where its wait is not measured, is not
+/// served once the gate opens. A server that serves such clients answers no client in time.
 #[test]
 fn hung_up_before_it_was_accepted() {
     let mut stage = Stage::with(Shed::Accept, 1);
-    let first = connect(&mut stage.worker); // Until it has asked and heard, nobody else gets in.
+    let first = connect(&mut stage.worker); // No other is admitted until it is answered.
     stage.turn_after(0);
     let gone = stage.ask("/do/gone");
     let there = stage.ask("/do/there");
@@ -189,24 +189,29 @@ fn hung_up_before_it_was_accepted() {
     assert_eq!([first, gone, there].map(|link| stage.status(link)), [Some(200), None, Some(200)]);
 }
 
-/// Purpose: what must never be shed is begun at once, whoever waits, and however long it did.
+/// Purpose: a route that is never shed is begun at once, whatever waits, and however long it has
+/// waited.
 #[test]
-fn vital() {
+fn never_shed() {
     let mut stage = Stage::new();
     stage.overload();
     (0..20).for_each(|n| {
         stage.ask(&format!("/do/{n}"));
     });
     stage.turn_after(0);
-    let vital = stage.ask("/vital/v");
+    let never_shed = stage.ask("/never-shed/v");
     stage.turn_after(1000);
     assert_eq!(stage.begun(), ["0", "v"]);
     stage.settle();
-    assert_eq!((stage.begun().len(), stage.status(vital)), (1, Some(200)), "and then the newest");
+    assert_eq!(
+        (stage.begun().len(), stage.status(never_shed)),
+        (1, Some(200)),
+        "and then the newest"
+    );
 }
 
-/// Purpose: a request whose time is over before its turn is refused, overload or not; one whose time
-/// makes no sense is served.
+/// Purpose: a request whose deadline passes before its turn is refused, with overload or without;
+/// one with an invalid deadline is served.
 #[test]
 fn deadlines() {
     let mut stage = Stage::with(Shed::None, 100);
@@ -222,8 +227,8 @@ fn deadlines() {
     assert_eq!(statuses, [Some(200), Some(503), Some(200), Some(503)]);
 }
 
-/// Purpose: every request is counted once: as served or as refused, by the layer and the reason, with
-/// the time it waited; and what is not served is not called good.
+/// Purpose: every request is counted once, as served or as refused, by layer and reason, with its
+/// wait; and refusals are not counted as good.
 #[test]
 fn counted() {
     let mut stage = Stage::new();
@@ -236,14 +241,14 @@ fn counted() {
     assert_eq!(metrics.queue_delay.count(), good);
     assert_eq!(metrics.durations_counted(), asked);
     assert_eq!(metrics.refused_for_load(), asked - good);
-    // Nothing takes time but waiting, as the clock stands still while a request is handled.
+    // Only waiting takes time, because the clock stands still while a request is handled.
     assert_eq!(metrics.latency_nanos.get(), metrics.queue_delay.nanos.get());
     assert_eq!((metrics.in_flight.get(), metrics.load.get()), (0, 0));
-    assert!(metrics.take_load_max() > 50, "those who waited");
+    assert!(metrics.take_load_max() > 50, "the waiting requests");
 }
 
-/// Purpose: the accept gate lets in as many as the limit says and the next with every answer; clients
-/// that say nothing give their place up after a while, though they stay connected.
+/// Purpose: the accept gate admits as many as the limit says, and the next one with every answer;
+/// clients that send nothing lose their place after a while, though they stay connected.
 #[test]
 fn accept_gate() {
     let mut stage = Stage::with(Shed::Accept, 2);

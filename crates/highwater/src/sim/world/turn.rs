@@ -1,7 +1,8 @@
-//! How the worker has its turn: where it sleeps, and when it does not run at all.
+//! A turn of the worker: where it sleeps, and when it does not run at all.
 //!
-//! It follows `server/run.rs`: a worker with futures sleeps in its runtime. Any other may sleep in its
-//! driver, but need not: tasks of the application may be alive that the worker knows nothing of.
+//! It follows `server/run.rs`: a worker with futures sleeps in its runtime. Any other worker may
+//! sleep in its driver, but need not: tasks of the application may exist that the worker does not
+//! know.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,14 +10,14 @@ use std::time::Duration;
 
 use highwater_core::driver::Wait;
 
-use super::super::elsewhere::Place;
 use super::super::kinds::Kind;
+use super::super::threads::Place;
 use super::{CATCH_UP_MAX, IDLE_TURNS_MAX, PATIENCE_MAX, STOP_EVERY, World};
 
 /// How long the process may stand still.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// How far time goes on at least between two acts of clients while the process stands still.
+/// The smallest step of time between two acts of clients while the process stands still.
 const STOP_STEP: Duration = Duration::from_millis(1);
 
 impl World {
@@ -32,17 +33,17 @@ impl World {
             true => self.turn_in_runtime()?,
             false => self.turn_in_driver()?,
         };
-        self.ledger.turn();
+        self.shared.turn();
         if !self.plan.kinds.has(Kind::Wakes) && self.prng.chance(1, self.plan.pool_one_in) {
             self.pool.run_deferred();
         }
-        // Time that no deadline needed, and that no mail or event filled, was wasted.
+        // Time that no deadline needed, and in which no message or event came, was wasted.
         let idle = wasted && events == 0 && !had_backlog;
         if had_backlog || self.worker.has_backlog() {
             self.backlogged_at = self.network().turn_at;
         }
         self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
-        if let Some(what) = self.ledger.elsewhere.failure() {
+        if let Some(what) = self.shared.threads.failure() {
             return Err(what);
         }
         match self.idle_turns > IDLE_TURNS_MAX {
@@ -51,8 +52,8 @@ impl World {
         }
     }
 
-    /// A turn that waits in the driver. Returns how many events there were, and whether it might have
-    /// waited and had no time to.
+    /// A turn that waits in the driver. Returns how many events there were, and whether it could
+    /// have waited but had no time to.
     fn turn_in_driver(&mut self) -> Result<(u32, bool), String> {
         let may_wait = self.inbox.park_in_driver();
         let patience = if may_wait { self.plan_wait() } else { Duration::ZERO };
@@ -60,14 +61,14 @@ impl World {
             Duration::ZERO => Wait::No,
             _ => Wait::Until(self.network().now() + patience),
         };
-        self.ledger.elsewhere.park(may_wait.then_some(Place::Driver));
+        self.shared.threads.park(may_wait.then_some(Place::Driver));
         self.stop()?;
         let events = self.turn_worker(wait)?;
-        self.ledger.elsewhere.park(None);
+        self.shared.threads.park(None);
         Ok((events, may_wait && patience.is_zero()))
     }
 
-    /// A turn that does not wait; and if nothing came of it, a wait in the runtime.
+    /// A turn that does not wait; if it found nothing to do, a wait in the runtime.
     fn turn_in_runtime(&mut self) -> Result<(u32, bool), String> {
         self.stop()?;
         let events = self.turn_worker(Wait::No)?;
@@ -76,33 +77,33 @@ impl World {
         }
         let patience = self.plan_wait();
         let until = self.network().now() + patience;
-        let elsewhere = Arc::clone(&self.ledger.elsewhere);
-        let waker = Waker::from(Arc::clone(&elsewhere.bells));
+        let threads = Arc::clone(&self.shared.threads);
+        let waker = Waker::from(Arc::clone(&threads.wake_ups));
         let mut parked = false;
-        // The runtime polls once more whenever it was woken.
+        // The runtime polls once more after every wake-up.
         while self.inbox.park_in_runtime(&waker) {
             parked = true;
-            elsewhere.park(Some(Place::Runtime));
+            threads.park(Some(Place::Runtime));
             let network = &mut self.worker.driver_mut().network;
             network.sleep(until, Place::Runtime);
-            elsewhere.bells.hear(Place::Runtime);
-            if network.now() >= until.min(network.client_at) || network.is_rung() {
+            threads.wake_ups.notice(Place::Runtime);
+            if network.now() >= until.min(network.client_at) || network.driver_is_woken() {
                 break;
             }
         }
         self.inbox.resume();
-        elsewhere.park(None);
+        threads.park(None);
         Ok((events, parked && patience.is_zero()))
     }
 
-    /// The worker says how long it is going to wait. Returns how long it does, at most.
+    /// The worker plans its wait. Returns the longest time that it waits.
     fn plan_wait(&mut self) -> Duration {
         let spare = self.worker.spare_time();
         self.worker.driver_mut().network.plan(spare);
         spare.unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX)
     }
 
-    /// A turn of the worker, which tells the time that counts as the world does.
+    /// A turn of the worker. Checks that the worker counts the lost time as the world does.
     fn turn_worker(&mut self, wait: Wait) -> Result<u32, String> {
         let Ok(events) = self.worker.turn(wait);
         let (lost, stood) = (self.worker.lost(), self.network().lost);
@@ -114,7 +115,7 @@ impl World {
         Ok(events)
     }
 
-    /// The process stands still, and clients go on, if it is time for that.
+    /// If it is time for a stop, the process stands still while the clients continue.
     fn stop(&mut self) -> Result<(), String> {
         if !self.plan.kinds.has(Kind::Stops) {
             return Ok(());

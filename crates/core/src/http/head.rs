@@ -1,0 +1,107 @@
+//! A request's head as a view: slices of the bytes it arrived in, nothing copied.
+
+use core::fmt;
+
+use super::fields::{Fields, text};
+use super::method::Method;
+use super::version::Version;
+
+/// A request's head: method, target and fields. The decoder of a protocol makes it; method, target and the
+/// fields' names are ASCII.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    pub(crate) method: Method,
+    pub(crate) method_token: &'a [u8],
+    pub(crate) target: &'a [u8],
+    /// The target from where its path begins, or would begin if there is none.
+    pub(crate) path_on: &'a [u8],
+    /// How much of `path_on` is the path. A `?` and the query may follow.
+    pub(crate) path_len: usize,
+    pub(crate) version: Version,
+    /// There is a field that may carry the client's deadline.
+    pub(crate) names_deadline: bool,
+    pub(crate) asks_upgrade: bool,
+    pub(crate) fields: Fields<'a>,
+}
+
+impl<'a> Head<'a> {
+    /// The method.
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method's token as sent.
+    pub fn method_token(&self) -> &'a str {
+        text(self.method_token)
+    }
+
+    /// The request target as sent: origin-form, absolute-form, authority-form or `*`.
+    pub fn target(&self) -> &'a str {
+        text(self.target)
+    }
+
+    /// The requested server, as `host [":" port]`: the target of a `CONNECT`, else the value of `Host`. The
+    /// decoder of a protocol that sends it otherwise writes it as that field. `None` if it is missing, as
+    /// HTTP/1.0 allows.
+    pub fn authority(&self) -> Option<&'a str> {
+        if self.method == Method::Connect {
+            return Some(self.target());
+        }
+        self.fields.get("host").and_then(|host| core::str::from_utf8(host).ok())
+    }
+
+    /// The target's path, still percent-encoded. `/` for an absolute-form target without a path,
+    /// `*` for the asterisk-form, empty for the authority-form.
+    #[inline]
+    pub fn path(&self) -> &'a str {
+        text(self.path_bytes())
+    }
+
+    /// The bytes of [`Head::path`], which need not be checked to be text.
+    #[inline]
+    pub fn path_bytes(&self) -> &'a [u8] {
+        // Only an absolute-form target can lack a path while it has one (RFC 9110 §4.2.3).
+        if self.path_len == 0 && self.method != Method::Connect {
+            return b"/";
+        }
+        &self.path_on[..self.path_len]
+    }
+
+    /// The target's query, without the `?` and still percent-encoded.
+    #[inline]
+    pub fn query(&self) -> Option<&'a str> {
+        self.path_on.get(self.path_len + 1..).map(text)
+    }
+
+    /// The protocol version.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The header fields. Where the target is in absolute-form, the value of `Host` is the target's
+    /// authority, whatever was received (RFC 9112 §3.2.2).
+    #[inline]
+    pub fn headers(&self) -> Fields<'a> {
+        self.fields
+    }
+
+    /// Whether the peer offers to speak other protocols on this connection: `Upgrade` names them, and
+    /// `Connection` names `Upgrade`. Never in HTTP/1.0, where the field must be ignored (RFC 9110 §7.8).
+    #[inline]
+    pub fn asks_upgrade(&self) -> bool {
+        self.asks_upgrade
+    }
+}
+
+impl fmt::Debug for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("method", &self.method_token())
+            .field("target", &self.target())
+            .field("version", &self.version)
+            .field("headers", &self.fields)
+            .finish()
+    }
+}

@@ -1,0 +1,38 @@
+//! What is a message of HTTP, whatever it looks like on the wire (RFC 9110)?
+//!
+//! The types that an application and a protocol share. A protocol's decoder makes a [`Head`] and says how the
+//! [`Body`] arrives; the application plans for it ([`BodyPlan`]), and answers with a status, with fields that
+//! it gives to a [`FieldWriter`], and with a [`Payload`]. [`Reject`] is a decoder's refusal, [`Limits`] are
+//! its bounds.
+//!
+//! ```text
+//!  http1::Connection ─▶ Head, Body, Reject ─▶ application
+//!                    ◀─ BodyPlan, status, FieldWriter, Payload ◀─┘
+//! ```
+//!
+//! Never here: bytes of a connection, how messages are framed, when a connection ends. `http1` decides that,
+//! and this module does not depend on it.
+
+mod body;
+mod deadline_field;
+mod fields;
+mod head;
+mod limits;
+mod method;
+mod owned;
+mod reject;
+mod reply;
+mod version;
+
+pub use body::{Body, BodyPlan};
+pub use fields::{Fields, OwnedFields};
+pub use head::Head;
+pub use limits::Limits;
+pub use method::Method;
+pub use owned::OwnedHead;
+pub use reject::Reject;
+pub use reply::{FieldWriter, LengthMismatch, Payload};
+pub use version::Version;
+
+pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
+pub(crate) use fields::Span;

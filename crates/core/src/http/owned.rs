@@ -1,0 +1,124 @@
+//! A head that outlives the bytes it came in: for code that runs after them, and for code that changes the
+//! head for others.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::deadline_field::names_deadline;
+use super::fields::OwnedFields;
+use super::head::Head;
+use super::method::Method;
+use super::reply::FieldWriter;
+use super::version::Version;
+
+/// A copy of a head, which lends a [`Head`] again.
+#[derive(Clone, Debug)]
+pub struct OwnedHead {
+    method: Method,
+    version: Version,
+    names_deadline: bool,
+    asks_upgrade: bool,
+    /// The method's token, and behind it the target.
+    line: Box<[u8]>,
+    target_start: usize,
+    /// The path, which is a part of the target.
+    path_start: usize,
+    path_len: usize,
+    fields: OwnedFields,
+}
+
+impl OwnedHead {
+    /// A copy of `head`.
+    pub fn copy(head: &Head<'_>) -> Self {
+        let mut line = Vec::with_capacity(head.method_token.len() + head.target.len());
+        line.extend_from_slice(head.method_token);
+        line.extend_from_slice(head.target);
+        OwnedHead {
+            method: head.method,
+            version: head.version,
+            names_deadline: head.names_deadline,
+            asks_upgrade: head.asks_upgrade,
+            target_start: head.method_token.len(),
+            path_start: line.len() - head.path_on.len(),
+            path_len: head.path_len,
+            line: line.into_boxed_slice(),
+            fields: OwnedFields::copy(head.fields),
+        }
+    }
+
+    /// The head.
+    #[inline]
+    pub fn head(&self) -> Head<'_> {
+        Head {
+            method: self.method,
+            method_token: &self.line[..self.target_start],
+            target: &self.line[self.target_start..],
+            path_on: &self.line[self.path_start..],
+            path_len: self.path_len,
+            version: self.version,
+            names_deadline: self.names_deadline,
+            asks_upgrade: self.asks_upgrade,
+            fields: self.fields.fields(),
+        }
+    }
+
+    /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that is a
+    /// matter of the connection.
+    pub fn set_field(&mut self, name: &str, value: &[u8]) {
+        self.names_deadline |= names_deadline(name);
+        self.fields.set(name, value);
+    }
+
+    /// Replaces all fields; otherwise as [`OwnedHead::set_field`].
+    pub fn set_fields<'f>(&mut self, fields: impl IntoIterator<Item = (&'f str, &'f [u8])>) {
+        self.names_deadline = false;
+        self.fields.clear();
+        for (name, value) in fields {
+            self.names_deadline |= names_deadline(name);
+            self.fields.push(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Fields;
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Purpose: a change in a copy is visible in it, deadlines included; method and target stay.
+    #[test]
+    fn a_copy_can_be_changed() {
+        let mut copy = OwnedHead::copy(&Head {
+            method: Method::Other,
+            method_token: b"BREW",
+            target: b"http://pot/a%20b?c=d",
+            path_on: b"/a%20b?c=d",
+            path_len: 6,
+            version: Version::Http11,
+            names_deadline: false,
+            asks_upgrade: true,
+            fields: Fields { bytes: &[], spans: &[] },
+        });
+        let seen = |copy: &OwnedHead| {
+            let head = copy.head();
+            assert_eq!((head.method(), head.method_token()), (Method::Other, "BREW"));
+            assert_eq!(head.target(), "http://pot/a%20b?c=d");
+            assert_eq!((head.path(), head.query()), ("/a%20b", Some("c=d")));
+            assert!(head.asks_upgrade());
+            let fields = head.headers().iter().map(|(name, value)| (name.into(), value.into()));
+            let fields: Vec<(alloc::string::String, Vec<u8>)> = fields.collect();
+            (head.names_deadline(), fields)
+        };
+        assert_eq!(seen(&copy), (false, Vec::new()));
+        copy.set_field("X-Request-Deadline", b"7");
+        copy.set_field("a", b"1");
+        copy.set_field("A", b"2");
+        let set = [("X-Request-Deadline".into(), b"7".to_vec()), ("A".into(), b"2".to_vec())];
+        assert_eq!(seen(&copy), (true, set.to_vec()));
+        copy.set_fields([("b", &b"3"[..])]);
+        assert_eq!(seen(&copy), (false, [("b".into(), b"3".to_vec())].to_vec()));
+        copy.set_fields([("request-timeout", &b"3"[..]), ("c", b"")]);
+        assert!(seen(&copy).0);
+    }
+}

@@ -1,0 +1,235 @@
+//! One connection: its state, and the steps that several of its parts share.
+//!
+//! ```text
+//!           ┌───────────── answered, persistent ──────────────┐
+//!           ▼                                                 │
+//!         Head ──whole body at hand──────────────▶ (request handed out, reply owed)
+//!           │ └─body wanted whole──▶ Collecting ──complete──▶ │
+//!           │ └─body wanted as it comes──▶ Streaming ────────▶│──answered early──▶ Discarding ─▶ Head
+//!           │                                                 └──upgraded──▶ Raw
+//!           └─refused, or the last answer given──▶ Closed (what still comes is dropped)
+//! ```
+//!
+//! Invariants: at most one reply is owed at a time, so pipelined replies cannot reorder. An idle
+//! connection owns no buffer. Memory is allocated for bytes received, never for bytes promised.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::body::Decoder;
+use crate::http::{Body, Fields, Head, Reject, Span, Version};
+use crate::time::Instant;
+
+/// Working memory that the connections of one worker share, each during one call.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(super) spans: Vec<Span>,
+    pub(super) body: Vec<u8>,
+}
+
+/// A request whose handling can begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Request line and header fields.
+    pub head: Head<'a>,
+    /// The content.
+    pub body: Body<'a>,
+}
+
+/// The result of [`Connection::next`].
+#[derive(Debug)]
+pub enum Next<'a> {
+    /// Nothing to do before more bytes arrive, the owed reply is given, or output is taken.
+    Wait,
+    /// A request; a reply is owed from now on.
+    Request(Request<'a>),
+    /// The next piece of a streamed body.
+    Body(&'a [u8]),
+    /// The trailer fields of the streamed body, all of which has come; [`Next::BodyEnd`] follows. They are
+    /// bounded like header fields, and those that trailers cannot be are left out: framing, routing,
+    /// conditions, credentials, and how the content is to be read (RFC 9110 §6.5.1).
+    Trailers(Fields<'a>),
+    /// The streamed body is complete.
+    BodyEnd,
+    /// The streamed body will not be completed. The reply is still owed, and will be the last.
+    BodyFailed(Reject),
+    /// The input is not a valid request. A reply with its status is owed, and will be the last.
+    Reject(Reject),
+    /// Bytes of the protocol the connection was upgraded to.
+    Raw(&'a [u8]),
+    /// The peer of an upgraded connection has finished sending.
+    RawEnd,
+}
+
+/// What to do with a connection whose deadline has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// The deadline has moved; nothing to do.
+    Early,
+    /// Close without a reply.
+    Close,
+    /// Reset: the peer does not read.
+    Reset,
+    /// A reply with this refusal's status is owed, and will be the last.
+    Reject(Reject),
+    /// A streamed body has stalled: its handler gets an error. The reply is still owed.
+    BodyFailed(Reject),
+    /// Reset: the peer has finished sending, and its answer has made no progress for too long.
+    HalfClosed,
+}
+
+/// The server's side of one HTTP/1.1 connection.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) input: Input,
+    pub(super) reply: Reply,
+    pub(super) ending: Ending,
+    /// The current request lets the connection persist.
+    pub(super) persistent: bool,
+    /// The reply in progress is the last.
+    pub(super) last: bool,
+    /// The current request is a `HEAD`: its reply has no content.
+    pub(super) head_only: bool,
+    pub(super) version: Version,
+    /// The peer waits for a 100 before it sends the body.
+    pub(super) continue_owed: bool,
+    pub(super) body_paused: bool,
+    /// A received request is queued.
+    pub(super) held: bool,
+    pub(super) draining: bool,
+    /// Some bytes of the next head have arrived.
+    pub(super) head_begun: bool,
+    pub(super) eof: bool,
+    /// Since when the answer to a peer that has finished sending has made no progress; `MAX` while the peer
+    /// may still send.
+    pub(super) gone_since: Instant,
+    pub(super) requests: u32,
+    /// Length of the incomplete head when it was last parsed.
+    pub(super) attempted: u32,
+    /// Input that could not be used yet: an incomplete head, or pipelined requests.
+    pub(super) carry: Vec<u8>,
+    /// A request whose body is, or was last, collected.
+    pub(super) partial: Option<Box<Partial>>,
+    pub(super) output: Vec<u8>,
+    pub(super) tail: Bytes,
+    /// `tail` is a chunk's content: the output behind it begins with the chunk's line end.
+    pub(super) chunk_open: bool,
+    /// Bytes of output that the kernel has not taken yet.
+    pub(super) in_flight: usize,
+    /// When the current phase began, from which the next deadline counts.
+    pub(super) since: Instant,
+    /// When body bytes arrived last, and how many have arrived since `since`.
+    pub(super) progress: Instant,
+    pub(super) body_bytes: u64,
+    pub(super) body_max: u64,
+    /// Since when the output in flight has made no progress; `MAX` if none is in flight.
+    pub(super) writing_since: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum Input {
+    Head,
+    Collecting,
+    Streaming(Decoder),
+    Discarding(Decoder),
+    Raw,
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    None,
+    Owed,
+    /// Content of known length follows; this much is left.
+    Length(u64),
+    Chunked,
+    /// Delimited by the end of the connection (HTTP/1.0).
+    UntilClose,
+    Raw,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    No,
+    /// After the output: close.
+    Close,
+    /// After the output: shut down sending, and read on for a while.
+    Linger,
+    /// Shut down; reading on.
+    Lingering,
+}
+
+/// A request whose head is complete, but not its body.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    pub(super) decoder: Decoder,
+}
+
+impl Connection {
+    /// A connection accepted at `now`.
+    pub fn new(now: Instant) -> Self {
+        Connection {
+            input: Input::Head,
+            reply: Reply::None,
+            ending: Ending::No,
+            persistent: true,
+            last: false,
+            head_only: false,
+            version: Version::Http11,
+            continue_owed: false,
+            body_paused: false,
+            held: false,
+            draining: false,
+            head_begun: false,
+            eof: false,
+            gone_since: Instant::MAX,
+            requests: 0,
+            attempted: 0,
+            carry: Vec::new(),
+            partial: None,
+            output: Vec::new(),
+            tail: Bytes::new(),
+            chunk_open: false,
+            in_flight: 0,
+            since: now,
+            progress: now,
+            body_bytes: 0,
+            body_max: 0,
+            writing_since: Instant::MAX,
+        }
+    }
+
+    /// Refuses a head: its content is ignored, even if it was a `HEAD`.
+    pub(super) fn refuse_head<'r>(&mut self, reject: Reject) -> Next<'r> {
+        self.head_only = false;
+        self.refuse(reject)
+    }
+
+    /// Refuses the input: a last reply is owed.
+    pub(super) fn refuse<'r>(&mut self, reject: Reject) -> Next<'r> {
+        self.input = Input::Closed;
+        self.partial = None;
+        self.persistent = false;
+        self.continue_owed = false;
+        self.body_bytes = 0;
+        self.reply = Reply::Owed;
+        Next::Reject(reject)
+    }
+
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.input = Input::Closed;
+        self.body_bytes = 0;
+        // Once the peer has finished sending, no unread input can arrive: no need to linger.
+        self.ending = if self.eof { Ending::Close } else { ending };
+    }
+
+    /// A body's deadlines count from now.
+    pub(super) fn begin_body(&mut self, now: Instant) {
+        self.since = now;
+        self.progress = now;
+        self.body_bytes = 0;
+    }
+}

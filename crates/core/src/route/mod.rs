@@ -1,0 +1,412 @@
+//! Which route does a path belong to? A radix tree over path patterns.
+//!
+//! It knows nothing of methods, handlers or percent-encoding: a [`Router<T>`] maps a path to a `T`.
+//! An HTTP framework keeps a table of methods in that `T`, so that 404, 405 and `Allow` come out of
+//! one lookup.
+//!
+//! # Patterns
+//!
+//! | pattern | matches |
+//! |---|---|
+//! | `/users/me` | that path, byte for byte |
+//! | `/users/{id}` | one segment of at least one byte in place of `{id}` |
+//! | `/static/{*rest}` | at least one byte after `/static/`, slashes included; neither `/static` nor `/static/` |
+//! | `/{{x}}` | the literal path `/{x}`: a doubled brace stands for one |
+//!
+//! Paths are matched raw, as they arrive: `%2F` is not a separator, `/a%62` is not `/ab`, a trailing
+//! slash counts and an empty segment is a segment. The caller takes the query off first. Decode the
+//! values with [`percent_decode`](crate::percent::percent_decode).
+//!
+//! # Precedence
+//! In every segment, from left to right, literal text comes before `{param}`, and `{param}` before
+//! `{*rest}`. The order of insertion never matters. The search goes back when a choice leads
+//! nowhere: with `/a/b` and `/{x}/c`, the path `/a/c` matches the second. Different routes may name
+//! the same parameter differently, but two routes that match the same paths are refused.
+//!
+//! # Cost
+//!
+//! A lookup allocates nothing and does not recurse. A node determines how many segments were
+//! matched to reach it, so a lookup enters each node at most once: it is never exponential. Its
+//! work is at most the path's length for each node whose parent was reached. To go back it walks
+//! up: each node knows its parent, so no stack is needed.
+//!
+//! Invariants: a literal child begins with a byte that none of its siblings begins with; a `{param}`
+//! or `{*rest}` hangs below literal text that ends with `/`; patterns all begin with `/`, which is
+//! the root's text.
+
+mod pattern;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+pub use pattern::{InsertError, InsertErrorKind};
+use pattern::{Pattern, Piece};
+
+/// How many parameters a pattern can have, `{*rest}` included.
+pub const PARAMS_MAX: usize = 16;
+
+/// Maps paths to values by pattern.
+#[derive(Clone, Debug)]
+pub struct Router<T> {
+    nodes: Vec<Node>,
+    routes: Vec<Route<T>>,
+}
+
+/// A route of one router: how many were inserted before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteId(u32);
+
+impl RouteId {
+    /// The id as an index: dense, from 0, in the order of insertion.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Route<T> {
+    pattern: Box<str>,
+    param_names: Box<[Box<str>]>,
+    value: T,
+}
+
+/// A place in the tree: what was matched so far, and what may follow.
+#[derive(Clone, Debug)]
+struct Node {
+    /// The literal text that leads here from the parent; empty if a parameter does.
+    text: Box<[u8]>,
+    /// The first byte of each literal child, in step with `children`.
+    first_bytes: Vec<u8>,
+    children: Vec<NodeId>,
+    /// Where a `{param}` leads.
+    param: Option<NodeId>,
+    /// The route of a `{*rest}` from here.
+    rest: Option<RouteId>,
+    /// The route whose pattern ends here.
+    route: Option<RouteId>,
+    parent: NodeId,
+}
+
+type NodeId = u32;
+
+/// The node whose text is the `/` that every pattern begins with. Its parent is itself.
+const ROOT: NodeId = 0;
+
+impl<T> Router<T> {
+    /// A router without routes.
+    pub fn new() -> Self {
+        Router { nodes: Vec::from([Node::new(b"/", ROOT)]), routes: Vec::new() }
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    ///
+    /// If the pattern is malformed, or another route already matches the same paths. The error
+    /// names the pattern, or both, and says what to write instead. The router is as it was.
+    pub fn insert(&mut self, pattern: &str, value: T) -> Result<RouteId, InsertError> {
+        let Pattern { pieces, param_names } = Pattern::parse(pattern)?;
+        let id =
+            RouteId(u32::try_from(self.routes.len()).expect("2³² routes do not fit in memory"));
+        let mut at = ROOT;
+        let mut ends_in_rest = false;
+        for piece in pieces {
+            match piece {
+                // The root stands for the slash that every pattern begins with.
+                Piece::Literal(text) if at == ROOT => at = self.literal_child(at, &text[1..]),
+                Piece::Literal(text) => at = self.literal_child(at, &text),
+                Piece::Param => at = self.param_child(at),
+                Piece::Rest => ends_in_rest = true,
+            }
+        }
+        let node = &mut self.nodes[at as usize];
+        let end = if ends_in_rest { &mut node.rest } else { &mut node.route };
+        if let Some(existing) = *end {
+            let existing = self.routes[existing.index()].pattern.clone();
+            return Err(InsertError::new(pattern, InsertErrorKind::Conflict { existing }));
+        }
+        *end = Some(id);
+        self.routes.push(Route { pattern: pattern.into(), param_names, value });
+        Ok(id)
+    }
+
+    /// The route that `path` belongs to, and its value. The positions of its parameters are stored
+    /// in `params`, whose former content does not matter. If there is no route, `params` is
+    /// meaningless.
+    ///
+    /// `path` is an absolute path without a query. Anything else (`*`, `host:port`, more than 4
+    /// GiB) has no route.
+    #[inline]
+    pub fn find(&self, path: impl AsRef<[u8]>, params: &mut Params) -> Option<(RouteId, &T)> {
+        let id = self.search(path.as_ref(), params, |_| ())?;
+        Some((id, &self.routes[id.index()].value))
+    }
+
+    /// The value of the route that was inserted with exactly this pattern. Takes time in proportion
+    /// to the number of routes: use it during set-up only.
+    pub fn get_mut(&mut self, pattern: &str) -> Option<&mut T> {
+        self.routes
+            .iter_mut()
+            .find(|route| &*route.pattern == pattern)
+            .map(|route| &mut route.value)
+    }
+
+    /// The pattern of a route, as it was inserted.
+    ///
+    /// # Panics
+    ///
+    /// If `id` belongs to another router and this one has no such route.
+    pub fn pattern(&self, id: RouteId) -> &str {
+        &self.routes[id.index()].pattern
+    }
+
+    /// The names of a route's parameters, from left to right, in step with [`Params`].
+    ///
+    /// # Panics
+    ///
+    /// If `id` belongs to another router and this one has no such route.
+    #[inline]
+    pub fn param_names(&self, id: RouteId) -> &[Box<str>] {
+        &self.routes[id.index()].param_names
+    }
+
+    /// All routes, in the order of insertion.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
+        self.routes.iter().map(|route| (&*route.pattern, &route.value))
+    }
+
+    /// The search behind [`Router::find`]. It reports every node that it enters to `on_enter`, so
+    /// that a test can count them.
+    #[inline]
+    fn search(
+        &self,
+        path: &[u8],
+        params: &mut Params,
+        mut on_enter: impl FnMut(NodeId),
+    ) -> Option<RouteId> {
+        params.count = 0;
+        if path.first() != Some(&b'/') || u32::try_from(path.len()).is_err() {
+            return None;
+        }
+        // `at` is the current node, `path[..pos]` is matched, and `choice` is what the search tries
+        // next.
+        let (mut at, mut pos, mut choice) = (ROOT, 1, Choice::Literal);
+        loop {
+            let node = &self.nodes[at as usize];
+            choice = match choice {
+                Choice::Literal if pos == path.len() => match node.route {
+                    Some(route) => return Some(route),
+                    // A parameter is never empty, so nothing else can match the end either.
+                    None => Choice::GoBack,
+                },
+                Choice::Literal => match self.literal_match(node, &path[pos..]) {
+                    Some((child, length)) => {
+                        (at, pos) = (child, pos + length);
+                        on_enter(at);
+                        Choice::Literal
+                    }
+                    None => Choice::Param,
+                },
+                Choice::Param => match (node.param, segment_length(&path[pos..])) {
+                    (Some(child), length @ 1..) => {
+                        params.push(pos, length);
+                        (at, pos) = (child, pos + length);
+                        on_enter(at);
+                        Choice::Literal
+                    }
+                    _ => Choice::Rest,
+                },
+                Choice::Rest => match node.rest {
+                    Some(route) => {
+                        params.push(pos, path.len() - pos);
+                        return Some(route);
+                    }
+                    None => Choice::GoBack,
+                },
+                Choice::GoBack if at == ROOT => return None,
+                Choice::GoBack => {
+                    at = node.parent;
+                    if node.text.is_empty() {
+                        pos = params.pop();
+                        Choice::Rest
+                    } else {
+                        pos -= node.text.len();
+                        Choice::Param
+                    }
+                }
+            };
+        }
+    }
+
+    /// The literal child of `node` that `path` continues with, and how long its text is.
+    #[inline]
+    fn literal_match(&self, node: &Node, path: &[u8]) -> Option<(NodeId, usize)> {
+        let child = node.child_beginning_with(*path.first()?)?;
+        let text = &self.nodes[child as usize].text;
+        path.starts_with(text).then_some((child, text.len()))
+    }
+
+    /// The node reached from `at` by `text`. Adds missing nodes, and splits a node inside which the
+    /// text ends or differs.
+    fn literal_child(&mut self, mut at: NodeId, mut text: &[u8]) -> NodeId {
+        while let Some(&first) = text.first() {
+            let Some(child) = self.nodes[at as usize].child_beginning_with(first) else {
+                let node = self.add_node(text, at);
+                self.nodes[at as usize].first_bytes.push(first);
+                self.nodes[at as usize].children.push(node);
+                return node;
+            };
+            let shared = shared_length(&self.nodes[child as usize].text, text);
+            let whole = shared == self.nodes[child as usize].text.len();
+            at = if whole { child } else { self.split(child, shared) };
+            text = &text[shared..];
+        }
+        at
+    }
+
+    /// Puts a node in front of `lower` that takes over the first `length` bytes of its text.
+    fn split(&mut self, lower: NodeId, length: usize) -> NodeId {
+        let (parent, text) = {
+            let node = &mut self.nodes[lower as usize];
+            (node.parent, core::mem::take(&mut node.text))
+        };
+        let upper = self.add_node(&text[..length], parent);
+        for child in &mut self.nodes[parent as usize].children {
+            if *child == lower {
+                *child = upper;
+            }
+        }
+        self.nodes[lower as usize].text = text[length..].into();
+        self.nodes[lower as usize].parent = upper;
+        self.nodes[upper as usize].first_bytes.push(text[length]);
+        self.nodes[upper as usize].children.push(lower);
+        upper
+    }
+
+    fn param_child(&mut self, at: NodeId) -> NodeId {
+        if let Some(child) = self.nodes[at as usize].param {
+            return child;
+        }
+        let child = self.add_node(b"", at);
+        self.nodes[at as usize].param = Some(child);
+        child
+    }
+
+    fn add_node(&mut self, text: &[u8], parent: NodeId) -> NodeId {
+        let id = NodeId::try_from(self.nodes.len()).expect("2³² nodes do not fit in memory");
+        self.nodes.push(Node::new(text, parent));
+        id
+    }
+}
+
+impl<T> Default for Router<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a search tries next at a node.
+#[derive(Clone, Copy)]
+enum Choice {
+    Literal,
+    Param,
+    Rest,
+    GoBack,
+}
+
+impl Node {
+    fn new(text: &[u8], parent: NodeId) -> Self {
+        Node {
+            text: text.into(),
+            first_bytes: Vec::new(),
+            children: Vec::new(),
+            param: None,
+            rest: None,
+            route: None,
+            parent,
+        }
+    }
+
+    #[inline]
+    fn child_beginning_with(&self, byte: u8) -> Option<NodeId> {
+        let place = self.first_bytes.iter().position(|&first| first == byte)?;
+        self.children.get(place).copied()
+    }
+}
+
+/// How many bytes there are up to the next `/` or the end.
+#[inline]
+fn segment_length(path: &[u8]) -> usize {
+    path.iter().position(|&byte| byte == b'/').unwrap_or(path.len())
+}
+
+fn shared_length(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(l, r)| l == r).count()
+}
+
+/// Positions of the parameters in a matched path, from left to right: 132 bytes that own nothing
+/// and can be used again. The router has the names ([`Router::param_names`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Params {
+    spans: [Span; PARAMS_MAX],
+    count: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    length: u32,
+}
+
+impl Params {
+    /// No parameters.
+    pub const fn new() -> Self {
+        Params { spans: [Span { start: 0, length: 0 }; PARAMS_MAX], count: 0 }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The value of parameter `index`, still percent-encoded. `path` is the path that was searched
+    /// for. `None` if there are fewer parameters, or if `path` is shorter than the parameter's
+    /// position.
+    #[inline]
+    pub fn value<'p>(&self, index: usize, path: &'p str) -> Option<&'p str> {
+        let span = self.spans[..self.len()].get(index)?;
+        path.get(span.start as usize..)?.get(..span.length as usize)
+    }
+
+    /// All values, as [`Params::value`] gives them.
+    pub fn values<'p>(&self, path: &'p str) -> impl Iterator<Item = &'p str> {
+        (0..self.len()).filter_map(move |index| self.value(index, path))
+    }
+
+    /// Positions fit in 32 bits because `search` refuses longer paths.
+    #[inline]
+    fn push(&mut self, start: usize, length: usize) {
+        self.spans[self.count as usize] = Span { start: start as u32, length: length as u32 };
+        self.count += 1;
+    }
+
+    /// Removes the last one and returns where it began.
+    #[inline]
+    fn pop(&mut self) -> usize {
+        self.count -= 1;
+        self.spans[self.count as usize].start as usize
+    }
+}

@@ -1,0 +1,156 @@
+//! The settings of admission, and which of them can be combined.
+
+use std::time::Duration;
+
+use highwater_core::limit::{Aimd, Fixed, HillClimb, LIMIT_MAX, Limit, QueueDelay};
+
+use super::gate::Counts;
+
+/// How excess work is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shed {
+    /// Not at all. Beyond its capacity such a server answers no request in time.
+    None,
+    /// With a 503 after parsing the request. Costs about as much as serving it: for comparison with servers
+    /// that do so.
+    App,
+    /// By not accepting connections beyond the limit, and not starting requests that waited too
+    /// long. Needs no privilege.
+    Accept,
+    /// In the kernel, before there is a connection; and not starting requests that waited too long.
+    /// Needs CAP_BPF or CAP_NET_ADMIN.
+    Kernel,
+}
+
+/// Which mechanism of the kernel refuses connections under [`Shed::Kernel`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateChoice {
+    /// The cheapest that the machine and the process's privileges allow.
+    #[default]
+    Auto,
+    /// A BPF program at the socket lookup, or do not start.
+    Ebpf,
+    /// An nftables table of our own, or do not start.
+    Nft,
+    /// An iptables rule, or do not start.
+    Iptables,
+}
+
+/// How the gate in the kernel refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateRefusal {
+    /// With resets, but silently while resets would cost too much.
+    #[default]
+    Auto,
+    /// With a reset: clients learn it at once, and retry at once.
+    Reset,
+    /// Silently: clients learn it by their own timeout. The cheapest refusal there is.
+    Drop,
+}
+
+/// What decides how many connections may have work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limiter {
+    /// The operator does, with a number.
+    Fixed,
+    /// Steps of a hundred along the request rate.
+    HillClimb,
+    /// Queueing delay: no limit while no queue stands, else as many as can wait for no longer than the
+    /// target.
+    Gradient,
+    /// One more while there is no overload, a tenth less when there is (AIMD).
+    Aimd,
+}
+
+impl Shed {
+    /// Its name in the settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Shed::None => "none",
+            Shed::App => "app",
+            Shed::Accept => "accept",
+            Shed::Kernel => "kernel",
+        }
+    }
+}
+
+impl Limiter {
+    /// Its name in the settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Limiter::Fixed => "fixed",
+            Limiter::HillClimb => "hill-climb",
+            Limiter::Gradient => "gradient",
+            Limiter::Aimd => "aimd",
+        }
+    }
+}
+
+/// Either the operator sets the limit or an algorithm finds it: neither and both are errors.
+///
+/// # Errors
+/// What is wrong and, after a semicolon, what to write instead.
+pub(crate) fn check_limiter(
+    limiter: Option<Limiter>,
+    connection_limit: Option<u32>,
+) -> Result<(), &'static str> {
+    match (limiter, connection_limit) {
+        (Some(Limiter::Fixed), None) => Err("does not find a limit; add --connection-limit N"),
+        (Some(Limiter::HillClimb | Limiter::Gradient | Limiter::Aimd), Some(_)) => {
+            Err("finds the limit itself; leave --connection-limit at auto, or use fixed")
+        }
+        (Some(Limiter::Fixed) | None, Some(_)) | (_, None) => Ok(()),
+    }
+}
+
+/// The server's settings of admission.
+#[derive(Clone, Debug)]
+pub(crate) struct AdmissionSettings {
+    pub(crate) shed: Option<Shed>,
+    pub(crate) gate: GateChoice,
+    pub(crate) gate_refusal: GateRefusal,
+    pub(crate) connection_limit: Option<u32>,
+    pub(crate) limiter: Option<Limiter>,
+    pub(crate) patience: Duration,
+    pub(crate) queue_target: Duration,
+    /// Most open connections.
+    pub(crate) connections_max: u32,
+    /// Worker threads.
+    pub(crate) workers: usize,
+}
+
+impl AdmissionSettings {
+    /// The algorithm, with its initial limit.
+    pub(super) fn limit(&self) -> Result<Box<dyn Limit>, String> {
+        if let Some(limit) = self.connection_limit.filter(|limit| !(1..=LIMIT_MAX).contains(limit))
+        {
+            return Err(format!(
+                "a connection limit of {limit}: out of range; use 1 to {LIMIT_MAX}"
+            ));
+        }
+        check_limiter(self.limiter, self.connection_limit).map_err(|remedy| {
+            let limiter = self.limiter.unwrap_or(Limiter::Fixed);
+            format!("the limiter {}: {remedy}", limiter.name())
+        })?;
+        // Not --connections-max: beyond it connections wait, and idle ones are closed for them; with that
+        // value as limit the kernel would refuse them.
+        let limit_max = LIMIT_MAX;
+        Ok(match (self.connection_limit, self.limiter) {
+            _ if self.shed == Some(Shed::None) => Box::new(Fixed::new(LIMIT_MAX)),
+            (Some(limit), _) => Box::new(Fixed::new(limit)),
+            (None, Some(Limiter::HillClimb)) => Box::new(HillClimb::new(limit_max)),
+            (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, self.queue_target / 2)),
+            (None, _) => Box::new(QueueDelay::new(self.queue_target, self.patience, limit_max)),
+        })
+    }
+
+    /// What it counts as load.
+    pub(super) fn counts(&self) -> Counts {
+        let by_hand = self.connection_limit.is_some();
+        match self.limiter {
+            Some(Limiter::HillClimb | Limiter::Aimd) => Counts::Work,
+            Some(Limiter::Fixed | Limiter::Gradient) | None if by_hand => Counts::Work,
+            Some(Limiter::Fixed | Limiter::Gradient) | None => Counts::Time,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Sets up admission: from the settings and the machine's capabilities to a limit, a gate in the kernel, and
+//! each worker's side of them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use highwater_core::limit::Limit;
+use highwater_sys::Listener;
+use highwater_sys::capability::{self, Capability};
+
+use super::backlog::Backlogs;
+use super::controller::{Admission, Control, Controller, Entrance};
+use super::gate::{Bound, Counts, WorkerGate};
+use super::kernel::{self, KernelGate, Refusal};
+use super::settings::{AdmissionSettings, GateRefusal, Shed};
+use super::signal::Signal;
+use crate::metrics::Metrics;
+
+impl AdmissionSettings {
+    /// The gate in the kernel, if one is wanted and works here, and how excess is then refused, by which
+    /// mechanism, and why.
+    fn kernel_gate(
+        &self,
+        address: SocketAddr,
+        listeners: &[Listener],
+        limit: u32,
+    ) -> Result<Chosen, String> {
+        match self.shed {
+            Some(shed @ (Shed::None | Shed::App | Shed::Accept)) => {
+                let reason = "--shed says so".to_owned();
+                let mut chosen = Chosen { shed, mechanism: shed.name(), reason, gate: None };
+                self.settle_refusal(&mut chosen)?;
+                Ok(chosen)
+            }
+            Some(Shed::Kernel) | None => {
+                // A ceiling that cannot follow the limit also counts idle connections.
+                let ceiling = self.connection_limit.unwrap_or(self.connections_max);
+                let opened = kernel::open(self.gate, address, listeners, ceiling)?;
+                let mut gate = opened.gate;
+                let follows = gate.as_ref().is_some_and(KernelGate::is_adjustable);
+                if let Some(gate) = gate.as_mut().and_then(KernelGate::adjustable) {
+                    gate.set_limit(limit).map_err(|error| error.to_string())?;
+                }
+                let shed = if follows { Shed::Kernel } else { Shed::Accept };
+                let mechanism = opened.mechanism.name();
+                let mut chosen = Chosen { shed, mechanism, reason: opened.reason, gate };
+                self.settle_refusal(&mut chosen)?;
+                Ok(chosen)
+            }
+        }
+    }
+
+    /// The way of refusing that the settings fix; `None` if it may change.
+    fn refusal(&self) -> Option<Refusal> {
+        match self.gate_refusal {
+            GateRefusal::Auto => None,
+            GateRefusal::Reset => Some(Refusal::Reset),
+            GateRefusal::Drop => Some(Refusal::Drop),
+        }
+    }
+
+    /// Makes the gate refuse as the settings say, or explains why it cannot.
+    fn settle_refusal(&self, chosen: &mut Chosen) -> Result<(), String> {
+        let Some(how) = self.refusal() else { return Ok(()) };
+        let done = match &mut chosen.gate {
+            Some(gate) => gate.refuse_by(how).map_err(|error| error.to_string())?,
+            None => false,
+        };
+        if done {
+            return Ok(());
+        }
+        let how = match how {
+            Refusal::Reset => "reset",
+            Refusal::Drop => "drop",
+        };
+        Err(format!(
+            "--gate-refusal {how}: what refuses connections here is {}, which cannot; use auto, or \
+             --shed kernel --gate ebpf",
+            chosen.mechanism
+        ))
+    }
+}
+
+/// How excess is finally refused, by which mechanism, and why.
+struct Chosen {
+    shed: Shed,
+    mechanism: &'static str,
+    reason: String,
+    gate: Option<KernelGate>,
+}
+
+/// Admission that is set up but not running: before the first connection is accepted.
+pub(crate) struct PreparedAdmission {
+    admission: Arc<Admission>,
+    bound: Arc<Bound>,
+    limit: Box<dyn Limit>,
+    entrance: Entrance,
+    counts: Counts,
+    queue_target: Duration,
+    workers: usize,
+}
+
+impl PreparedAdmission {
+    /// Sets up admission as `settings` say, for the server that listens at `address` with `listeners`, and
+    /// logs the result.
+    ///
+    /// # Errors
+    /// The settings contradict each other, or a gate that was asked for by name does not work here: what is
+    /// wrong and what to do instead.
+    pub(crate) fn new(
+        settings: &AdmissionSettings,
+        address: SocketAddr,
+        listeners: &[Listener],
+    ) -> Result<PreparedAdmission, String> {
+        let limit = settings.limit()?;
+        let Chosen { shed, mechanism, reason, gate } =
+            settings.kernel_gate(address, listeners, limit.limit())?;
+        tracing::info!(
+            mechanism,
+            reason = reason.as_str(),
+            limiter = limit.name(),
+            limit = limit.limit(),
+            "admission",
+        );
+        if settings.shed == Some(Shed::Kernel) && gate.is_none() {
+            tracing::warn!(
+                reason = reason.as_str(),
+                instead = "grant CAP_BPF (setcap cap_bpf+ep), or use --shed accept",
+                "no gate in the kernel; connections are held back by not accepting them",
+            );
+        }
+        let bound = Bound::new(limit.limit());
+        let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
+        // The kernel counts drops by a gate's program as overflows, too; the gate itself reports them.
+        let drops = gate.as_ref().is_some_and(KernelGate::is_adjustable);
+        let backlogs = Backlogs::of(if drops { &[] } else { listeners });
+        Ok(PreparedAdmission {
+            admission: Arc::new(admission),
+            bound,
+            limit,
+            entrance: Entrance { gate, backlogs, refusal: settings.refusal() },
+            counts: settings.counts(),
+            queue_target: settings.queue_target,
+            workers: settings.workers,
+        })
+    }
+
+    /// The side of worker `index`.
+    pub(crate) fn worker(&self, index: usize, metrics: &Metrics) -> WorkerGate {
+        let occupancy = self.entrance.gate.as_ref().and_then(KernelGate::occupancy);
+        let place = (index as u32, self.workers as u32);
+        let metrics = metrics.worker(index);
+        WorkerGate::new(self.admission.shed, &self.bound, place, metrics, occupancy)
+            .counting(self.counts)
+    }
+
+    /// Whether connections are refused in the kernel.
+    pub(crate) fn has_kernel_gate(&self) -> bool {
+        self.entrance.gate.is_some()
+    }
+
+    /// Starts the controller. `wake` makes every worker read the limit.
+    ///
+    /// # Errors
+    /// The system cannot start another thread.
+    pub(crate) fn start(
+        self,
+        metrics: &Metrics,
+        wake: Box<dyn Fn() + Send>,
+    ) -> io::Result<RunningAdmission> {
+        let admission = Arc::clone(&self.admission);
+        let has_gate = self.entrance.gate.is_some();
+        metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
+        let told = Arc::clone(&admission);
+        metrics.admission(move || told.scaling());
+        let signal = Signal::new(self.queue_target);
+        let controller = Controller::new(
+            self.admission,
+            self.limit,
+            self.entrance,
+            signal,
+            metrics,
+            self.workers,
+            wake,
+        );
+        Ok(RunningAdmission { admission, has_gate, _control: Control::start(controller)? })
+    }
+}
+
+/// Running admission. Ends when dropped.
+pub(crate) struct RunningAdmission {
+    admission: Arc<Admission>,
+    /// There is a gate in the kernel.
+    has_gate: bool,
+    _control: Control,
+}
+
+impl RunningAdmission {
+    /// Drops the capabilities that setting up the gate needed, for the calling thread and those it will
+    /// start: for a program that only serves. The server's own threads drop them when they start; only the
+    /// controller's thread keeps the one that reads and removes the rules of `nft` and `iptables`.
+    pub(crate) fn give_up_rights(&self) {
+        if self.has_gate
+            && let Err(error) = capability::give_up(&Capability::ALL)
+        {
+            tracing::warn!(error = %error, "the server keeps capabilities that it does not need");
+        }
+    }
+}
+
+impl fmt::Debug for RunningAdmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.admission.fmt(f)
+    }
+}

@@ -1,0 +1,365 @@
+//! Which requests does a worker serve?
+//!
+//! Only this module decides that. The worker calls it before it starts a request, and again once the
+//! request's head is parsed:
+//!
+//! ```text
+//!  input ─▶ is the turn budget used up, or do others wait? ─▶ Wait      admit_now, enqueue
+//!             │no                                               │ next
+//!             ▼                                                 ▼
+//!  head  ─▶ over the limit? past its deadline? route full? ─▶ Refuse(reason)      judge
+//!             │no
+//!             ▼
+//!           Serve(grant)
+//! ```
+//!
+//! At the end of each turn the worker reports what its connections want. From that this module determines
+//! whether the queue stands (`core::limit::Standing`), shortens the waiting time if so, and updates the gate.
+//!
+//! Never here: a socket, a connection, the application. Requests are named by an id of type `T`; the rules of
+//! a request's route are an argument.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater_core::limit::{Standing, Turn, short_target};
+use highwater_core::time::Instant;
+
+use super::budget::TurnBudget;
+use super::gate::{Load, WorkerGate};
+use super::queue::{Class, Entry, Queue};
+use super::route_limit::{Permit, RouteLimit};
+use crate::metrics::{Rejection, WorkerMetrics};
+
+/// What a connection wants from its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Nothing: it is idle, or it is being closed.
+    None,
+    /// The worker's time: it was just accepted, or its request waits to be started.
+    Time,
+    /// An answer that is being made: its handler was started and waits for something else.
+    Answer,
+}
+
+impl Load {
+    /// The want of a connection changes from `before` to `after`.
+    fn change(&mut self, before: Demand, after: Demand) {
+        for (demand, change) in [(before, u32::MAX), (after, 1)] {
+            let count = match demand {
+                Demand::None => continue,
+                Demand::Time => &mut self.time,
+                Demand::Answer => &mut self.answers,
+            };
+            *count = count.wrapping_add(change); // Adding `MAX` subtracts one.
+        }
+    }
+}
+
+/// The verdict about a request.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It is served.
+    Serve(Grant),
+    /// It waits in the queue, with all its input.
+    Wait,
+    /// It is answered 503, or not at all.
+    Refuse(Rejection),
+}
+
+/// Permission to serve one request.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    /// The client's own deadline; `MAX` if it sent none.
+    pub(crate) deadline: Instant,
+    /// Its place within the limit of its route, if that has one.
+    pub(crate) permit: Option<Permit>,
+}
+
+/// How a request arrives at the verdict: at once when its input came, or from the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// When it could have been started.
+    pub(crate) ready: Instant,
+    /// When the requests behind it could have been started without this one.
+    next_ready: Instant,
+    /// Its deadline, if it was read when the request was queued.
+    deadline: Option<Instant>,
+    /// The reason to refuse it, if the queue decided that.
+    refuse: Option<Rejection>,
+}
+
+impl Arrival {
+    /// Input came at `now`.
+    #[inline]
+    pub(crate) fn at(now: Instant) -> Self {
+        Arrival { ready: now, next_ready: now, deadline: None, refuse: None }
+    }
+
+    /// Whether to refuse the next request, unless its route is never shed.
+    #[inline]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refuse.is_some()
+    }
+
+    /// The current request is done; the next one of the same connection follows.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.ready = self.next_ready;
+    }
+}
+
+/// The admission rules of a request's route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'a> {
+    /// It is always served.
+    pub(crate) is_never_shed: bool,
+    /// How many requests of the route may be answered at once.
+    pub(crate) limit: Option<&'a Arc<RouteLimit>>,
+}
+
+/// The settings of a worker's admission.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// For how long clients wait for an answer.
+    pub(crate) patience: Duration,
+    /// How long requests may wait in the queue during overload.
+    pub(crate) queue_target: Duration,
+    /// The longest deadline a client may ask for.
+    pub(crate) deadline_max: Duration,
+    /// The time of one turn.
+    pub(crate) turn_max: Duration,
+}
+
+/// A worker's side of admission. `T` names a request that waits.
+#[derive(Debug)]
+pub(crate) struct WorkerAdmission<T> {
+    pub(crate) gate: WorkerGate,
+    queue: Queue<T>,
+    budget: TurnBudget,
+    standing: Standing,
+    /// How many connections have each want.
+    load: Load,
+    terms: Terms,
+    /// Requests refused so far.
+    refusals: u32,
+}
+
+impl<T> WorkerAdmission<T> {
+    pub(crate) fn new(gate: WorkerGate, terms: Terms, now: Instant) -> Self {
+        WorkerAdmission {
+            gate,
+            queue: Queue::new(),
+            budget: TurnBudget::new(terms.turn_max),
+            standing: Standing::new(terms.patience, now),
+            load: Load::default(),
+            terms,
+            refusals: 0,
+        }
+    }
+
+    /// The longest deadline a client may ask for.
+    pub(crate) fn deadline_max(&self) -> Duration {
+        self.terms.deadline_max
+    }
+
+    /// A turn begins. With `is_doubtful` each request is checked, since its client may have disconnected.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, now: Instant, is_doubtful: bool) {
+        self.budget.begin(now, is_doubtful || !self.queue.is_empty());
+    }
+
+    // ---- before a request is started
+
+    /// Whether a request may be started without a further check. Nearly always.
+    #[inline]
+    pub(crate) fn admits_at_once(&self) -> bool {
+        !self.budget.is_used_up()
+    }
+
+    /// Whether a request may be started at `now`, as nothing waits and the turn has time left.
+    pub(crate) fn has_time(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.queue.is_empty() && self.budget.has_time(now())
+    }
+
+    /// A request waits from now on.
+    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) -> Verdict {
+        self.queue.push(class, entry);
+        Verdict::Wait
+    }
+
+    /// A request is started or refused: it counts against the turn's budget.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        self.budget.count();
+    }
+
+    /// The verdict about a request whose head is known. `has_deadline` and `is_limited` say whether its head
+    /// names a deadline and its route has a limit; `rules` and `deadline` are called only if the verdict
+    /// depends on them.
+    #[inline]
+    pub(crate) fn judge<'a>(
+        &self,
+        arrival: &mut Arrival,
+        now: Instant,
+        (has_deadline, is_limited): (bool, bool),
+        rules: impl FnOnce() -> Rules<'a>,
+        deadline: impl FnOnce(Instant) -> Instant,
+    ) -> Verdict {
+        if !(arrival.is_refused() || self.gate.over() || has_deadline || is_limited) {
+            return Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
+        }
+        self.judge_closely(arrival, now, rules(), deadline)
+    }
+
+    #[cold]
+    fn judge_closely(
+        &self,
+        arrival: &mut Arrival,
+        now: Instant,
+        rules: Rules<'_>,
+        deadline: impl FnOnce(Instant) -> Instant,
+    ) -> Verdict {
+        let refuse = arrival.refuse.take();
+        let deadline = arrival.deadline.take().unwrap_or_else(|| deadline(arrival.ready));
+        if !rules.is_never_shed {
+            if let Some(reason) = refuse {
+                return Verdict::Refuse(reason);
+            }
+            if self.gate.over() {
+                return Verdict::Refuse(Rejection::RequestApp);
+            }
+            if deadline <= now {
+                return Verdict::Refuse(Rejection::QueueDeadline);
+            }
+        }
+        let permit = match rules.limit {
+            None => None,
+            Some(limit) => match limit.enter(now) {
+                None => return Verdict::Refuse(Rejection::RequestLimit),
+                permit => permit,
+            },
+        };
+        Verdict::Serve(Grant { deadline, permit })
+    }
+
+    /// The number of the next refusal, which selects one of the prepared answers.
+    pub(crate) fn next_refusal(&mut self) -> u32 {
+        self.refusals = self.refusals.wrapping_add(1);
+        self.refusals
+    }
+
+    // ---- requests that wait
+
+    /// Whether no request waits.
+    #[inline]
+    pub(crate) fn is_queue_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The queue's part of the turn begins: tasks may have used up the turn budget, and queued requests get a
+    /// new one.
+    pub(crate) fn begin_queue(&mut self, now: Instant) {
+        self.budget.extend(now);
+    }
+
+    /// Whether the time for waiting requests is used up.
+    pub(crate) fn is_turn_over(&self, now: Instant) -> bool {
+        self.budget.is_over(now)
+    }
+
+    /// Takes the next request from the queue, with the reason if it must be refused.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(Entry<T>, Option<Rejection>)> {
+        self.queue.pop(now, self.gate.sheds())
+    }
+
+    /// Whether a queued request may be dropped because its client disconnected: it waited for long, or
+    /// `is_suspect`, and the gate may refuse requests.
+    pub(crate) fn may_give_up(&self, ready: Instant, now: Instant, is_suspect: bool) -> bool {
+        self.gate.sheds() && (is_suspect || self.queue.is_overdue(ready, now))
+    }
+
+    /// A request leaves the queue, to be started or refused: exactly one may start now. The input behind it
+    /// on its connection was ready at `next_ready`.
+    pub(crate) fn resume(
+        &mut self,
+        entry: &Entry<T>,
+        refuse: Option<Rejection>,
+        next_ready: Instant,
+        now: Instant,
+    ) -> Arrival {
+        self.budget.allow_one(now);
+        Arrival { ready: entry.ready, next_ready, deadline: Some(entry.deadline), refuse }
+    }
+
+    /// The queue's part of the turn is over: no more requests start in this turn.
+    pub(crate) fn end_queue(&mut self) {
+        self.budget.stop();
+    }
+
+    /// Deadlines of clients end `by` earlier: time has passed that does not count as waiting.
+    pub(crate) fn bring_forward(&mut self, by: Duration) {
+        self.queue.bring_forward(by);
+    }
+
+    // ---- what the worker's connections want
+
+    /// The want of a connection changes from `before` to `after`.
+    #[inline]
+    pub(crate) fn change(&mut self, before: Demand, after: Demand) {
+        self.load.change(before, after);
+    }
+
+    /// Reports to the gate what the connections want, once a turn.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        self.gate.settle(self.load);
+    }
+
+    /// A turn ends, in which `started` requests were started and `refused` were refused for load. Determines
+    /// whether the queue stands, and acts on it.
+    #[inline]
+    pub(crate) fn end_turn(
+        &mut self,
+        (began, ended): (Instant, Instant),
+        (started, mut refused): (u32, u32),
+        metrics: &WorkerMetrics,
+    ) {
+        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        let stood = self.standing.stands();
+        if stood {
+            refused += self.gate.take_refused();
+        }
+        let stands = self.standing.on_turn(&Turn { began, ended, waiting, started, refused });
+        if stood || stands {
+            self.follow_queue(stood, stands, metrics);
+        }
+        metrics.queue.waiting.set(u64::from(waiting));
+        self.budget.end(ended);
+    }
+
+    /// The queue gets the short target while it stands. The controller gets the cost of a request, and is
+    /// woken when the queue begins or ceases to stand.
+    #[cold]
+    fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
+        let cost = self.standing.cost().unwrap_or_default();
+        let Terms { queue_target, patience, .. } = self.terms;
+        self.queue.set_target(stands.then(|| short_target(queue_target, patience, cost)));
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        metrics.queue.stands.set(u64::from(stands));
+        metrics.queue.cost_nanos.set(nanos(cost));
+        metrics.queue.empty_nanos.set(nanos(self.standing.empty()));
+        if stood != stands {
+            if stands {
+                self.gate.take_refused(); // Earlier refusals do not delay the end.
+            }
+            self.gate.alarm();
+        }
+    }
+
+    /// Whether more requests wait than can be served in time.
+    #[cfg(test)]
+    pub(crate) fn queue_stands(&self) -> bool {
+        self.standing.stands()
+    }
+}

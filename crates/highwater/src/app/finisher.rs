@@ -1,0 +1,140 @@
+//! Finishes responses that are made after the request's bytes are dropped: those of async and blocking
+//! handlers, and of asynchronous layers.
+
+use std::cell::OnceCell;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use highwater_core::http::{Head, OwnedHead};
+use highwater_core::route::Params;
+use http::Extensions;
+
+use super::disconnected::Disconnected;
+use super::dispatch::{Shared, Target};
+use super::error::Error;
+use super::guard;
+use super::into_response::IntoResponse;
+use super::request::{Content, Request};
+use super::response::Response;
+use super::stack::HANDLER;
+
+/// The remaining work for a request once its response is made: the response parts of one segment of layers.
+#[derive(Debug)]
+pub struct ResponseFinisher {
+    app: Arc<Shared>,
+    target: Target,
+    depth: usize,
+    kept: Option<Box<Kept>>,
+}
+
+/// The parts of a request that layers will read.
+#[derive(Debug)]
+pub(super) struct Kept {
+    head: OwnedHead,
+    params: Params,
+    peer: Option<SocketAddr>,
+    disconnected: OnceCell<Disconnected>,
+    extensions: Extensions,
+}
+
+impl Kept {
+    /// Those of a request without attached values.
+    pub(super) fn of_head(head: &Head<'_>, params: &Params, peer: Option<SocketAddr>) -> Self {
+        Kept {
+            head: OwnedHead::copy(head),
+            params: *params,
+            peer,
+            disconnected: OnceCell::new(),
+            extensions: Extensions::new(),
+        }
+    }
+
+    fn of(request: &Request<'_>) -> Self {
+        Kept {
+            head: OwnedHead::copy(request.head),
+            params: *request.params,
+            peer: request.peer,
+            disconnected: request.disconnected.clone(),
+            extensions: request.extensions.borrow().clone(),
+        }
+    }
+
+    /// Calls `f` with the request, without its body.
+    pub(super) fn with<R>(
+        &self,
+        app: &Arc<Shared>,
+        target: Target,
+        depth: usize,
+        f: impl FnOnce(&Request<'_>) -> R,
+    ) -> R {
+        f(&Request {
+            head: &self.head.head(),
+            params: &self.params,
+            body: Content::Whole(&[]),
+            peer: self.peer,
+            disconnected: &self.disconnected,
+            extensions: self.extensions.clone().into(),
+            app,
+            target,
+            depth,
+        })
+    }
+}
+
+impl ResponseFinisher {
+    /// The finisher for `request`. Copies its head only if a layer needs it.
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        let (app, target, depth) = (request.app.clone(), request.target, request.depth);
+        let responds = app.scope(target).stack.responds(depth);
+        let kept = responds.then(|| Box::new(Kept::of(request)));
+        ResponseFinisher { app, target, depth, kept }
+    }
+
+    /// Gives an error its shape, then runs the response parts of the layers.
+    pub(super) fn finish(self, answer: Result<Response, Error>) -> Response {
+        let ResponseFinisher { app, target, depth, kept } = self;
+        let response = answer.unwrap_or_else(IntoResponse::into_response);
+        let scope = app.scope(target);
+        let response = match kept {
+            None => scope.render(response),
+            Some(kept) => {
+                let layers = &scope.stack.segment(depth).responses;
+                kept.with(&app, target, depth, |request| {
+                    scope.respond(layers, HANDLER, request, response)
+                })
+            }
+        };
+        app.report_panics(Some(target));
+        response
+    }
+}
+
+/// Calls `f`; a panic in it is an error.
+pub(super) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
+    guard::guarded(f).map_err(Error::internal)
+}
+
+/// Awaits `future`; a panic in it is an error.
+pub(super) async fn guarded_future<F>(future: F) -> Result<Response, Error>
+where
+    F: Future<Output: IntoResponse>,
+{
+    let mut future = pin!(Some(future));
+    poll_fn(|context| {
+        let polled = guarded(|| {
+            let future = future.as_mut().as_pin_mut().expect("it is polled until it is ready");
+            future.poll(context).map(IntoResponse::into_response)
+        });
+        let answer = match polled {
+            Ok(Poll::Ready(response)) => Ok(response),
+            Ok(Poll::Pending) => return Poll::Pending,
+            Err(error) => Err(error),
+        };
+        // What it still holds is dropped here, where a panic is an error, too.
+        Poll::Ready(guarded(|| future.set(None)).and(answer))
+    })
+    .await
+}

@@ -1,0 +1,18 @@
+//! Work for the pool that answers a request.
+
+use super::guard::{Guarded, Panic, guarded};
+use super::response::Response;
+
+/// A unit of work for the pool.
+pub struct Job(Guarded<Box<dyn FnOnce() -> Response + Send>>);
+
+impl Job {
+    pub(crate) fn new(job: impl FnOnce() -> Response + Send + 'static) -> Self {
+        Job(Guarded::new(Box::new(job)))
+    }
+
+    /// Runs it.
+    pub(crate) fn run(self) -> Result<Response, Panic> {
+        guarded(self.0.into_inner())
+    }
+}

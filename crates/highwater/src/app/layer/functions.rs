@@ -1,0 +1,244 @@
+//! Layers made of a function, one part each.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use super::{Ended, Layer, LayerFuture, Parts};
+use crate::app::finisher::{ResponseFinisher, guarded_future};
+use crate::app::into_response::IntoResponse;
+use crate::app::middleware::{MiddlewareRequest, Next};
+use crate::app::request::Request;
+use crate::app::response::Response;
+
+/// A layer that looks at each request: the function returns `ControlFlow::Continue(())` or
+/// `ControlFlow::Break(response)`, or `Ok(())` or `Err(error)`. See [`Layer::on_request`].
+///
+/// ```
+/// use highwater::{Error, Request, Router, layer};
+///
+/// fn authorize(request: &Request<'_>) -> Result<(), Error> {
+///     match request.header("authorization") {
+///         Some("Bearer open sesame") => Ok(()),
+///         _ => Err(Error::unauthorized("a token is needed")),
+///     }
+/// }
+///
+/// let admin = Router::new().layer(layer::on_request(authorize)).get("/stats", || "1 visitor");
+/// # admin.build().unwrap();
+/// ```
+pub fn on_request<F, D>(function: F) -> impl Layer
+where
+    F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
+    D: Decision + 'static,
+{
+    OnRequest(function, PhantomData)
+}
+
+/// A layer that changes each response. See [`Layer::on_response`].
+///
+/// ```
+/// use highwater::{Request, Response, Router, layer};
+///
+/// fn log(request: &Request<'_>, response: &mut Response) {
+///     if let Some(cause) = response.error().and_then(|error| error.source()) {
+///         eprintln!("{}: {cause}", request.path());
+///     }
+/// }
+///
+/// let app = Router::new().layer(layer::on_response(log)).get("/", || "Hello");
+/// # app.build().unwrap();
+/// ```
+pub fn on_response<F>(function: F) -> impl Layer
+where
+    F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
+{
+    OnResponse(function)
+}
+
+/// A layer that changes each response in the same way, whatever the request. See [`Layer::amend`].
+///
+/// ```
+/// use highwater::layer::{self, Layer};
+/// use highwater::{Response, Router, fixed, header};
+///
+/// fn name(response: &mut Response) {
+///     response.set_header(header::SERVER, "example".parse().unwrap());
+/// }
+///
+/// let app = Router::new().layer(layer::amend(name).everywhere()).get("/health", fixed("ok"));
+/// # app.build().unwrap();
+/// ```
+pub fn amend<F>(function: F) -> impl Layer
+where
+    F: Fn(&mut Response) + Send + Sync + 'static,
+{
+    Amend(function)
+}
+
+/// A layer that goes around handlers and may wait. See [`Layer::around`].
+///
+/// ```
+/// use highwater::{MiddlewareRequest, Next, Response, Router, layer};
+///
+/// async fn timing(request: MiddlewareRequest, next: Next) -> Response {
+///     let start = std::time::Instant::now();
+///     let response = next.run(request).await;
+///     response.with_header("server-timing", format!("app;dur={}", start.elapsed().as_millis()))
+/// }
+///
+/// let app = Router::new().layer(layer::around(timing)).get("/", || "Hello");
+/// # app.build().unwrap();
+/// ```
+pub fn around<F, Fut>(function: F) -> impl Layer
+where
+    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoResponse> + 'static,
+{
+    Around(function, PhantomData)
+}
+
+/// A layer that is called with how each answer ended, such as an access log. See [`Layer::on_end`].
+///
+/// ```
+/// use highwater::layer::{self, Ended};
+/// use highwater::{Request, Router};
+///
+/// fn access(request: &Request<'_>, ended: &Ended) {
+///     let (method, target) = (request.method(), request.target());
+///     println!("{method} {target} {} {} {:?}", ended.status(), ended.bytes(), ended.duration());
+/// }
+///
+/// let app = Router::new().layer(layer::on_end(access)).get("/", || "Hello");
+/// # app.build().unwrap();
+/// ```
+pub fn on_end<F>(function: F) -> impl Layer
+where
+    F: Fn(&Request<'_>, &Ended) + Send + Sync + 'static,
+{
+    OnEnd(function)
+}
+
+/// What the function of [`on_request`] returns.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not decide what happens to a request",
+    label = "this neither lets a request continue nor answers it",
+    note = "return `Result<(), Error>`, `Result<(), impl IntoResponse>`, or `ControlFlow<response>`: \
+            `ControlFlow::Continue(())` goes on, `ControlFlow::Break(response)` answers",
+    note = "a function that has to wait is `async fn(MiddlewareRequest, Next) -> response`, for \
+            `layer::around`"
+)]
+pub trait Decision {
+    /// To continue, or an answer.
+    fn decide(self) -> ControlFlow<Response>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: IntoResponse> Decision for ControlFlow<R> {
+    #[inline]
+    fn decide(self) -> ControlFlow<Response> {
+        match self {
+            ControlFlow::Continue(()) => ControlFlow::Continue(()),
+            ControlFlow::Break(response) => ControlFlow::Break(response.into_response()),
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: IntoResponse> Decision for Result<(), E> {
+    #[inline]
+    fn decide(self) -> ControlFlow<Response> {
+        match self {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error.into_response()),
+        }
+    }
+}
+
+struct OnRequest<F, D>(F, PhantomData<fn() -> D>);
+
+impl<F, D> Layer for OnRequest<F, D>
+where
+    F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
+    D: Decision + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::ON_REQUEST
+    }
+
+    fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
+        (self.0)(request).decide()
+    }
+}
+
+struct OnResponse<F>(F);
+
+impl<F> Layer for OnResponse<F>
+where
+    F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::ON_RESPONSE
+    }
+
+    fn on_response(&self, request: &Request<'_>, response: &mut Response) {
+        (self.0)(request, response);
+    }
+}
+
+struct Amend<F>(F);
+
+impl<F> Layer for Amend<F>
+where
+    F: Fn(&mut Response) + Send + Sync + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::AMEND
+    }
+
+    fn amend(&self, response: &mut Response) {
+        (self.0)(response);
+    }
+}
+
+struct Around<F, Fut>(F, PhantomData<fn() -> Fut>);
+
+impl<F, Fut> Layer for Around<F, Fut>
+where
+    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoResponse> + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::AROUND
+    }
+
+    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+        let future = (self.0)(request, next);
+        Box::pin(async move { future.await.into_response() })
+    }
+
+    fn surround(
+        &self,
+        request: MiddlewareRequest,
+        next: Next,
+        finisher: ResponseFinisher,
+    ) -> LayerFuture {
+        let future = (self.0)(request, next);
+        Box::pin(async move { finisher.finish(guarded_future(future).await) })
+    }
+}
+
+struct OnEnd<F>(F);
+
+impl<F> Layer for OnEnd<F>
+where
+    F: Fn(&Request<'_>, &Ended) + Send + Sync + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::ON_END
+    }
+
+    fn on_end(&self, request: &Request<'_>, ended: &Ended) {
+        (self.0)(request, ended);
+    }
+}

@@ -1,0 +1,74 @@
+//! Layers that wait, and have on each worker a value of its own, which need be neither `Send` nor `Sync`.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use super::{Layer, LayerFuture, Parts};
+use crate::app::finisher::{ResponseFinisher, guarded_future};
+use crate::app::into_response::IntoResponse;
+use crate::app::middleware::{MiddlewareRequest, Next};
+use crate::app::worker_local::{LayerKey, LayerLocal, WorkerContext};
+
+/// As [`layer::around`](super::around), with a clone of what `make` has made on the worker that has the request.
+///
+/// What runs on no worker has one made for it alone: an application that is called without a server.
+#[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "layers of `tower` are such layers"))]
+pub(crate) fn around_per_worker<T, M, F, Fut>(make: M, function: F) -> impl Layer
+where
+    T: Clone + 'static,
+    M: Fn() -> T + Send + Sync + 'static,
+    F: Fn(T, MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoResponse> + 'static,
+{
+    AroundPerWorker { key: LayerKey::next(), make, function, types: PhantomData }
+}
+
+struct AroundPerWorker<T, M, F, Fut> {
+    key: LayerKey,
+    make: M,
+    function: F,
+    types: PhantomData<fn() -> (T, Fut)>,
+}
+
+impl<T, M, F, Fut> AroundPerWorker<T, M, F, Fut>
+where
+    T: Clone + 'static,
+    M: Fn() -> T,
+    F: Fn(T, MiddlewareRequest, Next) -> Fut,
+{
+    fn call(&self, request: MiddlewareRequest, next: Next) -> Fut {
+        let value = WorkerContext::of_layer::<T>(self.key).unwrap_or_else(&self.make);
+        (self.function)(value, request, next)
+    }
+}
+
+impl<T, M, F, Fut> Layer for AroundPerWorker<T, M, F, Fut>
+where
+    T: Clone + 'static,
+    M: Fn() -> T + Send + Sync + 'static,
+    F: Fn(T, MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoResponse> + 'static,
+{
+    fn parts(&self) -> Parts {
+        Parts::AROUND
+    }
+
+    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+        let future = self.call(request, next);
+        Box::pin(async move { future.await.into_response() })
+    }
+
+    fn per_worker(&self) -> Option<LayerLocal> {
+        Some(LayerLocal::new(self.key, (self.make)()))
+    }
+
+    fn surround(
+        &self,
+        request: MiddlewareRequest,
+        next: Next,
+        finisher: ResponseFinisher,
+    ) -> LayerFuture {
+        let future = self.call(request, next);
+        Box::pin(async move { finisher.finish(guarded_future(future).await) })
+    }
+}

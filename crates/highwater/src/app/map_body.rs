@@ -1,0 +1,155 @@
+//! Content that a layer changes, piece by piece.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http::{HeaderMap, header};
+
+use super::body::{Body, ByteStream, Content, Repr};
+use super::error::BoxError;
+use super::response::Response;
+
+impl Response {
+    /// Puts a stream around the content: `wrap` gets that as a stream of pieces, and returns what is sent
+    /// instead, piece by piece. Trailers stay, and are sent when the new stream has ended, if it has read
+    /// the pieces to their end. The length is no longer known; a `Content-Length` is dropped. Other fields
+    /// that describe the content (`Content-Encoding`, `ETag`, …) are the caller's to change.
+    ///
+    /// Nothing happens to a response without content, nor to an [upgrade](Response::upgrade).
+    ///
+    /// ```
+    /// use std::pin::Pin;
+    /// use std::task::{Context, Poll};
+    ///
+    /// use futures_core::Stream;
+    /// use highwater::{BodyPieces, BoxError, Bytes, Request, Response, Router, layer};
+    ///
+    /// struct Uppercase(BodyPieces);
+    ///
+    /// impl Stream for Uppercase {
+    ///     type Item = Result<Bytes, BoxError>;
+    ///
+    ///     fn poll_next(
+    ///         mut self: Pin<&mut Self>,
+    ///         context: &mut Context<'_>,
+    ///     ) -> Poll<Option<Self::Item>> {
+    ///         let upper = |piece: Bytes| Bytes::from(piece.to_ascii_uppercase());
+    ///         Pin::new(&mut self.0).poll_next(context).map(|next| next.map(|piece| piece.map(upper)))
+    ///     }
+    /// }
+    ///
+    /// fn shout(_: &Request<'_>, response: &mut Response) {
+    ///     response.map_body(Uppercase);
+    /// }
+    ///
+    /// let app = Router::new().layer(layer::on_response(shout)).get("/", || "hello");
+    /// # app.build().unwrap();
+    /// ```
+    pub fn map_body<F, S, B, E>(&mut self, wrap: F)
+    where
+        F: FnOnce(BodyPieces) -> S,
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        if self.body().is_empty() || matches!(self.body().repr(), Repr::Upgrade(_)) {
+            return;
+        }
+        let source = match self.take_body().into_repr() {
+            Repr::Stream(stream, _) => Source::Stream(stream),
+            Repr::Static(bytes) => Source::Whole(Bytes::from_static(bytes)),
+            Repr::Owned(bytes) => Source::Whole(bytes.into()),
+            Repr::Pooled(bytes) => Source::Whole(Bytes::copy_from_slice(&bytes)),
+            Repr::Shared(bytes) => Source::Whole(bytes),
+            Repr::Empty | Repr::Upgrade(_) => Source::Over,
+        };
+        let trailers = Trailers::default();
+        let stream = Box::pin(wrap(BodyPieces { source, trailers: trailers.clone() }));
+        self.set_body(Body::from_content(Mapped { stream, trailers }, None));
+        self.remove_header(&header::CONTENT_LENGTH);
+    }
+}
+
+/// The content of a response as a stream of pieces; see [`Response::map_body`].
+pub struct BodyPieces {
+    source: Source,
+    trailers: Trailers,
+}
+
+enum Source {
+    Whole(Bytes),
+    Stream(ByteStream),
+    Over,
+}
+
+/// The trailers of the content that was there before, once they are known.
+#[derive(Clone, Default)]
+struct Trailers(Arc<Mutex<HeaderMap>>);
+
+impl Trailers {
+    fn swap(&self, trailers: HeaderMap) -> HeaderMap {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), trailers)
+    }
+}
+
+impl Stream for BodyPieces {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = match &mut self.source {
+            Source::Over => return Poll::Ready(None),
+            Source::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
+            Source::Stream(stream) => ready!(stream.content().poll_next(context)),
+        };
+        if next.is_none()
+            && let Source::Stream(stream) = &mut self.source
+        {
+            let trailers = stream.content().take_trailers();
+            self.trailers.swap(trailers);
+        }
+        if !matches!((&self.source, &next), (Source::Stream(_), Some(Ok(_)))) {
+            self.source = Source::Over;
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl fmt::Debug for BodyPieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyPieces")
+    }
+}
+
+struct Mapped<S> {
+    stream: Pin<Box<S>>,
+    trailers: Trailers,
+}
+
+impl<S, B, E> Stream for Mapped<S>
+where
+    S: Stream<Item = Result<B, E>>,
+    B: Into<Bytes>,
+    E: Into<BoxError>,
+{
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(self.stream.as_mut().poll_next(context));
+        Poll::Ready(next.map(|piece| piece.map(Into::into).map_err(Into::into)))
+    }
+}
+
+impl<S, B, E> Content for Mapped<S>
+where
+    S: Stream<Item = Result<B, E>> + Send,
+    B: Into<Bytes>,
+    E: Into<BoxError>,
+{
+    fn take_trailers(self: Pin<&mut Self>) -> HeaderMap {
+        self.trailers.swap(HeaderMap::new())
+    }
+}

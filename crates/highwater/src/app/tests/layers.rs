@@ -1,0 +1,418 @@
+//! What a layer covers: fixed answers, preflights, refusals, the server's own answers, and the end of an
+//! answer.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use highwater_core::http::Reject;
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::*;
+use crate::app::layer::{Ended, Parts};
+
+const SEEN: HeaderName = HeaderName::from_static("x-seen");
+
+/// Adds its name to the field `x-seen`, alike for every response.
+fn stamp(name: &'static str) -> impl Layer {
+    layer::amend(move |response| response.append_header(SEEN, HeaderValue::from_static(name)))
+}
+
+/// Adds its name and the request's path to the field `x-seen`.
+fn look(name: &'static str) -> impl Layer {
+    layer::on_response(move |request: &Request<'_>, response: &mut Response| {
+        let seen = format!("{name}{}", request.path());
+        response.append_header(SEEN, HeaderValue::try_from(seen).unwrap());
+    })
+}
+
+fn seen(heard: &Heard) -> String {
+    let of_name = heard.headers.iter().filter(|(name, _)| name == "x-seen");
+    of_name.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// Has `f` called with the head of a request for `path`, as a worker has it.
+fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R) -> R {
+    let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
+    let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
+    let next = connection.next(&mut raw.as_bytes(), &mut scratch, &limits, Instant::ZERO, |head| {
+        target = Some(app.find(head, &mut params));
+        UNWANTED_BODY
+    });
+    let http1::Next::Request(request) = next else { panic!("the request is not complete") };
+    let incoming = Incoming {
+        head: &request.head,
+        params: &params,
+        body: RequestBody::Whole(&[]),
+        peer: None,
+        disconnected: &Default::default(),
+    };
+    f(target.expect("every head is planned for"), incoming)
+}
+
+/// How request number `n` for `path` is refused.
+fn refused(app: &App, path: &str, n: u32) -> Heard {
+    with_head(app, path, |target, incoming| match app.refuse(target, incoming, n) {
+        Some(response) => hear(response),
+        None => hear(resolve(Outcome::Fixed(app.refusal(target, n)))),
+    })
+}
+
+/// Purpose: a fixed answer is seen by layers that cover everything, and by no others. What they do alike is
+/// done when the application is built; else the answer is made for each request.
+#[test]
+fn fixed_answers() {
+    let constant = Router::new()
+        .layer(stamp("a").everywhere())
+        .layer(stamp("no"))
+        .layer(layer::around(async |_, _: Next| StatusCode::IM_A_TEAPOT))
+        .layer(stamp("b").everywhere())
+        .get("/x", fixed((StatusCode::CREATED, [("x-own", "1")], "content")))
+        .get("/empty", fixed(StatusCode::NO_CONTENT));
+    let dynamic = Router::new()
+        .layer(look("c").everywhere())
+        .layer(stamp("d").everywhere())
+        .layer(look("no"))
+        .get("/x", fixed((StatusCode::CREATED, [("x-own", "1")], "content")));
+    let app = build(Router::new().nest("/constant", constant).nest("/dynamic", dynamic));
+    let heard = get(&app, "/constant/x");
+    assert_eq!((heard.status, heard.body.as_str()), (201, "content"));
+    assert_eq!((heard.header("x-own"), heard.header("x-fixed")), (Some("1"), Some("yes")));
+    assert_eq!(seen(&heard), "b a");
+    assert_eq!(get(&app, "/constant/empty").status, 204);
+    let heard = get(&app, "/dynamic/x");
+    assert_eq!((heard.status, heard.body.as_str()), (201, "content"));
+    assert_eq!((heard.header("x-own"), heard.header("x-fixed")), (Some("1"), None));
+    assert_eq!(seen(&heard), "d c/dynamic/x");
+    // The content is one for all.
+    assert_eq!(get(&app, "/dynamic/x"), heard);
+}
+
+/// Purpose: a layer that covers everything may answer instead of a fixed answer.
+#[test]
+fn fixed_answers_can_be_guarded() {
+    let close = |request: &Request<'_>| match request.query() {
+        Some("open") => ControlFlow::Continue(()),
+        _ => ControlFlow::Break((StatusCode::FORBIDDEN, "closed")),
+    };
+    let app = build(
+        Router::new()
+            .layer(look("outer").everywhere())
+            .layer(layer::on_request(close).everywhere())
+            .layer(look("inner").everywhere())
+            .get("/x", fixed("content")),
+    );
+    let heard = get(&app, "/x");
+    assert_eq!((heard.status, heard.body.as_str()), (403, "closed"));
+    assert_eq!(seen(&heard), "outer/x");
+    let heard = get(&app, "/x?open");
+    assert_eq!((heard.status, heard.body.as_str()), (200, "content"));
+    assert_eq!(seen(&heard), "inner/x outer/x");
+}
+
+/// Purpose: what a layer must not make of a fixed answer is found when the application is built.
+#[test]
+fn fixed_answers_stay_valid() {
+    let add = |response: &mut Response| response.set_body("content");
+    let router = Router::new().layer(layer::amend(add).everywhere());
+    let problems = router.get("/x", fixed(StatusCode::NO_CONTENT)).build().unwrap_err();
+    assert_eq!(problems.problems().len(), 1);
+    let problem = &problems.problems()[0];
+    assert!(problem.starts_with("GET /x: behind its layers, the status 204 has no"), "{problem}");
+}
+
+/// Purpose: a layer that fails on what is prepared is a problem of the application: of its fixed answers, and
+/// of its refusals, reported once for all routers within.
+#[test]
+fn prepared_answers_must_succeed() {
+    let fail = |_: &mut Response| panic!("at build");
+    let covered = || Router::new().layer(layer::amend(fail).everywhere());
+    let error = covered().nest("/in", Router::new()).get("/x", fixed("x")).build().unwrap_err();
+    let expected = [
+        "GET /x: behind its layers, panicked: at build",
+        "refusals (503), behind the layers: panicked: at build",
+    ];
+    assert_eq!(error.problems(), expected);
+    let empty = |response: &mut Response| response.set_status(StatusCode::NO_CONTENT);
+    let error = Router::new().layer(layer::amend(empty).everywhere()).build().unwrap_err();
+    assert_eq!(error.problems().len(), 1);
+    assert!(error.problems()[0].contains("the status 204 has no content"), "{error}");
+}
+
+/// Purpose: a layer may put an error in place of a response, and it gets the service's shape before the
+/// layers around see it.
+#[test]
+fn a_layer_makes_an_error() {
+    let replace = |_: &Request<'_>, response: &mut Response| {
+        *response = Error::conflict("too late").into_response();
+    };
+    let quote = |_: &Request<'_>, response: &mut Response| {
+        let body = String::from_utf8_lossy(response.body().as_bytes().unwrap()).into_owned();
+        response.set_body(format!("<{body}>"));
+    };
+    let app = build(
+        Router::new()
+            .errors(|error: &Error| error.code())
+            .layer(layer::on_response(quote))
+            .layer(layer::on_response(replace))
+            .get("/x", || "x")
+            .get("/async", async || "x"),
+    );
+    for path in ["/x", "/async", "/nowhere"] {
+        let heard = get(&app, path);
+        assert_eq!((heard.status, heard.body.as_str()), (409, "<conflict>"), "{path}");
+    }
+}
+
+/// Answers preflights with its name.
+struct Allow(&'static str);
+
+impl Layer for Allow {
+    fn parts(&self) -> Parts {
+        Parts::PREFLIGHT | Parts::ON_RESPONSE
+    }
+
+    fn preflight(&self, request: &Request<'_>) -> ControlFlow<Response> {
+        match request.query() {
+            Some("pass") => ControlFlow::Continue(()),
+            Some("panic") => panic!("preflight"),
+            _ => ControlFlow::Break(Response::from(self.0)),
+        }
+    }
+
+    fn on_response(&self, _: &Request<'_>, response: &mut Response) {
+        response.append_header(SEEN, HeaderValue::from_static(self.0));
+    }
+}
+
+/// Purpose: a preflight comes to the layer that answers it whatever stands before that (a layer that asks for
+/// credentials, one that waits), whether or not there is a route; the layers around see the answer.
+#[test]
+fn preflights() {
+    let app = build(
+        Router::new()
+            .layer(look("outer"))
+            .layer(layer::on_request(|_: &Request<'_>| Err::<(), _>(StatusCode::UNAUTHORIZED)))
+            .layer(layer::around(async |_, _: Next| StatusCode::IM_A_TEAPOT))
+            .layer(Allow("allowed"))
+            .layer(look("inner"))
+            .get("/x", || "x")
+            .get("/fixed", fixed("x"))
+            .any("/any", fixed("x")),
+    );
+    let preflight = |target: &str| {
+        let fields = "Host: h\r\nAccess-Control-Request-Method: PUT\r\n";
+        hear(request(&app, &format!("OPTIONS {target} HTTP/1.1\r\n{fields}\r\n")))
+    };
+    for path in ["/x", "/fixed", "/any", "/nowhere"] {
+        let heard = preflight(path);
+        assert_eq!((heard.status, heard.body.as_str()), (200, "allowed"), "{path}");
+        assert_eq!(seen(&heard), format!("outer{path}"));
+    }
+    assert_eq!(preflight("*").body, "allowed");
+    let heard = preflight("/x?panic");
+    assert_eq!((heard.status, seen(&heard)), (500, String::from("outer/x")));
+    // What is no preflight, or is let pass, goes the usual way.
+    assert_eq!(send(&app, "OPTIONS", "/x").status, 401);
+    assert_eq!(preflight("/x?pass").status, 401);
+}
+
+/// Purpose: a request tells the methods of its path, wherever it goes.
+#[test]
+fn allowed_methods() {
+    let tell = |request: &Request<'_>| {
+        let methods = request.allowed_methods().unwrap_or("none").to_string();
+        ControlFlow::<String>::Break(methods)
+    };
+    let app =
+        build(Router::new().layer(layer::on_request(tell)).get("/x", || "x").post("/x", || "x"));
+    for method in ["GET", "OPTIONS", "DELETE"] {
+        assert_eq!(send(&app, method, "/x").body, "GET, HEAD, POST, OPTIONS", "{method}");
+    }
+    assert_eq!(get(&app, "/nowhere").body, "none");
+}
+
+/// Purpose: refusals are changed by the layers that cover everything: once, if that is the same each time,
+/// else for each; and their shape is the application's.
+#[test]
+fn refusals() {
+    let constant = Router::new()
+        .errors(|error: &Error| error.code())
+        .layer(stamp("a").everywhere())
+        .layer(look("no"))
+        .get("/x", || "x");
+    let close = |_: &Request<'_>| Err::<(), _>(StatusCode::FORBIDDEN);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let codes = log.clone();
+    let note = move |_: &Request<'_>, response: &mut Response| {
+        codes.lock().unwrap().push(response.error().map(Error::code));
+    };
+    let dynamic = Router::new()
+        .layer(stamp("a").everywhere())
+        .layer(layer::on_request(close).everywhere())
+        .layer(look("b").everywhere())
+        .layer(layer::on_response(note).everywhere())
+        .get("/x", || "x");
+    let app = build(Router::new().nest("/constant", constant).nest("/dynamic", dynamic));
+    let mut waits = Vec::new();
+    for n in 0..4 {
+        let heard = refused(&app, "/constant/x", n);
+        assert_eq!((heard.status, heard.body.as_str()), (503, "overloaded"));
+        assert_eq!((heard.header("x-fixed"), seen(&heard)), (Some("yes"), "a".into()));
+        waits.push(heard.header("retry-after").unwrap().to_string());
+        let heard = refused(&app, "/dynamic/x", n);
+        assert_eq!((heard.status, heard.header("x-fixed")), (503, None));
+        assert_eq!(heard.header("content-type"), Some("application/json"));
+        assert_eq!(heard.header("retry-after"), waits.last().map(String::as_str));
+        assert_eq!(seen(&heard), "b/dynamic/x a");
+    }
+    waits.dedup();
+    assert_eq!(waits.len(), 4);
+    assert_eq!(*log.lock().unwrap(), [Some("overloaded"); 4]);
+    assert_eq!(seen(&refused(&app, "/elsewhere", 0)), "");
+}
+
+/// Purpose: what the server answers itself is covered by what does not look at requests; and, where the
+/// worker has kept the head, by what does.
+#[test]
+fn answers_of_the_server() {
+    let app = build(
+        Router::new()
+            .layer(stamp("root").everywhere())
+            .nest(
+                "/in",
+                Router::new()
+                    .layer(look("a").everywhere())
+                    .layer(stamp("b").everywhere())
+                    .layer(look("no"))
+                    .get("/inline", || "x")
+                    .get("/async/{n}", async || "x"),
+            )
+            .get("/async", async || "x"),
+    );
+    let known = |path: &str| {
+        with_head(&app, path, |target, incoming| {
+            let Incoming { head, params, peer, .. } = incoming;
+            (target, app.know(target, head, params, peer))
+        })
+    };
+    let (target, kept) = known("/in/async/7");
+    let kept = kept.expect("a layer wants to see its request");
+    let heard = hear(app.fail(Some(target), Error::timed_out()));
+    assert_eq!((heard.status, seen(&heard)), (503, "b root".into()));
+    let heard = hear(app.fail_known(&kept, Error::timed_out()));
+    assert_eq!((heard.status, seen(&heard)), (503, "b a/in/async/7 root".into()));
+    let heard = hear(app.reject_known(&kept, Reject::BodyTooLarge));
+    assert_eq!((heard.status, seen(&heard)), (413, "b a/in/async/7 root".into()));
+    // What is answered at once, or covered by no layer that looks, need not be kept.
+    assert!(known("/in/inline").1.is_none());
+    assert!(known("/async").1.is_none());
+    assert!(known("/in/nowhere").1.is_none());
+    // No valid request: only what the outermost router does alike to all.
+    assert_eq!(seen(&hear(request(&app, "GET / HTTP/1.1\r\n\r\n"))), "root");
+}
+
+/// Purpose: a layer that observes how answers end is called, with the known parts of the request, for fixed
+/// answers and refusals as well; a panic in it does no harm.
+#[test]
+fn ends() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let told = log.clone();
+    let note = move |request: &Request<'_>, ended: &Ended| {
+        let (method, route) = (request.method(), request.matched_path().map(String::from));
+        told.lock().unwrap().push((method, route, request.path().to_string(), *ended));
+    };
+    let app = build(
+        Router::new().get("/elsewhere", || "x").nest(
+            "/in",
+            Router::new()
+                .layer(layer::on_end(note))
+                .layer(layer::on_end(|_: &Request<'_>, _: &Ended| panic!("end")))
+                .get("/x/{n}", || "x")
+                .get("/fixed", fixed("x")),
+        ),
+    );
+    let ended = Ended {
+        status: StatusCode::OK,
+        bytes: 99,
+        duration: Duration::from_millis(5),
+        is_complete: false,
+    };
+    for (path, route) in
+        [("/in/x/7", Some("/in/x/{n}")), ("/in/fixed", Some("/in/fixed")), ("/in/nowhere", None)]
+    {
+        let known = with_head(&app, path, |target, incoming| {
+            app.know(target, incoming.head, incoming.params, None)
+        });
+        app.ended(&known.expect("a layer wants to know"), &ended);
+        let (method, matched, told, how) = log.lock().unwrap().pop().expect("it was told");
+        assert_eq!((method, matched.as_deref()), (http::Method::GET, route));
+        assert_eq!((told.as_str(), how), (path, ended));
+        assert_eq!((how.status(), how.bytes()), (StatusCode::OK, 99));
+        assert_eq!((how.duration().as_millis(), how.is_complete()), (5, false));
+    }
+    let known = with_head(&app, "/elsewhere", |target, incoming| {
+        app.know(target, incoming.head, incoming.params, None)
+    });
+    assert!(known.is_none());
+    assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
+}
+
+/// Purpose: a layer is one value with as many parts as it names; what it does not name is not called.
+#[test]
+fn parts() {
+    struct Whole(Parts, Arc<Mutex<Vec<&'static str>>>);
+    impl Whole {
+        fn note(&self, part: &'static str) {
+            self.1.lock().unwrap().push(part);
+        }
+    }
+    impl Layer for Whole {
+        fn parts(&self) -> Parts {
+            self.0
+        }
+        fn on_request(&self, _: &Request<'_>) -> ControlFlow<Response> {
+            self.note("request");
+            ControlFlow::Continue(())
+        }
+        fn around(&self, request: MiddlewareRequest, next: Next) -> layer::LayerFuture {
+            let log = self.1.clone();
+            Box::pin(async move {
+                log.lock().unwrap().push("in");
+                let response = next.run(request).await;
+                log.lock().unwrap().push("out");
+                response
+            })
+        }
+        fn amend(&self, _: &mut Response) {
+            self.note("amend");
+        }
+        fn on_response(&self, _: &Request<'_>, _: &mut Response) {
+            self.note("response");
+        }
+    }
+    let all = Parts::ON_REQUEST | Parts::AROUND | Parts::AMEND | Parts::ON_RESPONSE;
+    for (parts, expected) in [
+        (all, &["request", "in", "out", "amend", "response"][..]),
+        (Parts::ON_REQUEST | Parts::AMEND, &["request", "amend"]),
+        (Parts::AROUND, &["in", "out"]),
+        (Parts::default(), &[]),
+    ] {
+        let log = Arc::default();
+        let app = build(Router::new().layer(Whole(parts, Arc::clone(&log))).get("/", || "x"));
+        assert_eq!(get(&app, "/").body, "x");
+        assert_eq!(*log.lock().unwrap(), expected);
+    }
+}
+
+/// Purpose: an invalid layer is a problem of the application, reported once, with what to write instead.
+#[test]
+fn problems() {
+    let around = layer::around(async |request, next: Next| next.run(request).await);
+    let covered = Router::new().layer(around.everywhere()).nest("/y", Router::new());
+    let error = Router::new().nest("/x", covered).build().unwrap_err();
+    assert_eq!(error.problems().len(), 1);
+    let problem = &error.problems()[0];
+    assert!(problem.starts_with("/x: a layer with an asynchronous part cannot"), "{problem}");
+}

@@ -1,0 +1,33 @@
+//! How does text get into a JSON string?
+
+use std::fmt::Write;
+
+/// Appends `text` as the inside of a JSON string (RFC 8259 §7), which no terminal and no reader of lines takes
+/// for anything but text.
+pub(crate) fn json(text: &str, out: &mut String) {
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // C1 controls and the separators U+2028 and U+2029 end lines for some readers.
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                write!(out, "\\u{:04x}", u32::from(c)).expect("a String takes everything");
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Purpose: each kind of character comes out as RFC 8259 §7 allows, and what ends a line nowhere as itself.
+    #[test]
+    fn what_could_end_a_string_or_a_line_is_escaped() {
+        let mut out = String::new();
+        super::json("a\"b\\c\r\n\td\0\u{1f}\u{7f}\u{85}\u{2028}\u{2029}é 🦀/", &mut out);
+        assert_eq!(out, r#"a\"b\\c\r\n\td\u0000\u001f\u007f\u0085\u2028\u2029é 🦀/"#);
+    }
+}

@@ -1,0 +1,141 @@
+//! Where do the server's events go?
+//!
+//! The library emits events through [`tracing`](https://docs.rs/tracing), and nothing else: they go to the
+//! subscriber that the application has set, and nowhere if there is none. Their targets begin with
+//! `highwater`; what follows is the module, and may change. They are about a server's life, never about a
+//! single request that went well: those are counted ([`crate::metrics`]).
+//!
+//! A program without a subscriber of its own gets one here, which writes few, structured lines to standard
+//! error, as text for people or JSON for machines:
+//!
+//! ```
+//! use highwater::logging::{self, LogFormat};
+//!
+//! logging::install(LogFormat::Text);
+//! let address = std::net::Ipv4Addr::LOCALHOST;
+//! tracing::info!(address = %address, workers = 4, "serving");
+//! // 2026-02-03T04:05:06.789Z INFO  serving address=127.0.0.1 workers=4
+//! # logging::flush();
+//! ```
+//!
+//! The library calls [`install`] itself only where settings ask for it: where a server starts whose
+//! [`ServerConfig::log`](crate::ServerConfig::log) is not [`LogFormat::Off`]. `--log` and `HIGHWATER_LOG` make it
+//! text ([`ServerArgs`](crate::server::args::ServerArgs), `highwater::serve`);
+//! [`ServerConfig::default`](crate::ServerConfig) leaves it off.
+//!
+//! Invariants: a subscriber that the application has set stays; writing lines never waits for what reads
+//! standard error (a thread writes; a full queue drops lines and says how many); a value cannot forge a line;
+//! what can happen at any rate is emitted at most [`BURST`] times in [`PERIOD`] by one place in the code, and
+//! what was left out is counted.
+//!
+//! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits.
+
+mod line;
+mod rate;
+mod subscriber;
+mod writer;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use self::subscriber::Lines;
+
+pub use self::rate::{BURST, PERIOD};
+#[doc(inline)]
+pub use crate::__highwater_rate_limited as rate_limited;
+
+#[doc(hidden)]
+pub use self::rate::Site;
+/// For [`rate_limited!`].
+#[doc(hidden)]
+pub use tracing;
+
+/// How long the end of a program may wait for its last lines to be written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How events are written to standard error, where the application has no subscriber of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Not at all.
+    Off,
+}
+
+/// Writes the process's events to standard error, in `format`: those of the server, and of all else that
+/// emits through `tracing`.
+///
+/// It returns whether they are from now on. They are not if a global subscriber has been set already, by the
+/// application or by an earlier call, which stays; nor with [`LogFormat::Off`], which leaves the place free.
+pub fn install(format: LogFormat) -> bool {
+    if format == LogFormat::Off {
+        return false;
+    }
+    let lines = Lines::new(format, now, Box::new(std::io::stderr()));
+    tracing::dispatcher::set_global_default(tracing::Dispatch::new(lines)).is_ok()
+}
+
+/// Waits until every line so far is written, but no longer than a second. To be called right before the process
+/// ends. Without the subscriber of [`install`] there is nothing to wait for.
+pub fn flush() {
+    tracing::dispatcher::get_default(|dispatch| {
+        if let Some(lines) = dispatch.downcast_ref::<Lines>() {
+            lines.writer().flush(FLUSH_PATIENCE);
+        }
+    });
+}
+
+/// Calls [`flush`] when it is dropped, however a server ends.
+#[derive(Debug)]
+pub(crate) struct FlushAtEnd;
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+/// Milliseconds since the epoch.
+#[doc(hidden)]
+pub fn now() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::mpsc::{self, Sender};
+
+    use super::*;
+
+    /// Takes its time for a line.
+    struct Slow(Sender<()>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(20));
+            self.0.send(()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Purpose: the last lines are written before a program ends, even if writing is slow.
+    #[test]
+    fn the_last_lines_are_written() {
+        let (taken, lines) = mpsc::channel();
+        let subscriber = Lines::new(LogFormat::Text, now, Box::new(Slow(taken)));
+        tracing::subscriber::with_default(subscriber, || {
+            let at_end = FlushAtEnd;
+            tracing::info!("a line");
+            tracing::info!("another");
+            drop(at_end);
+            assert_eq!(lines.try_iter().count(), 2);
+        });
+    }
+}

@@ -1,0 +1,370 @@
+//! The threads of the workers of one listening address: starting, waking and stopping them, and noticing one
+//! that died.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use highwater_sys::capability::{self, Capability};
+use highwater_sys::epoll::Epoll;
+use highwater_sys::uring::Uring;
+use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
+
+use super::error::ServerError;
+use super::pool::{Pool, panic_text};
+use super::transport::Kind;
+use super::worker::{self, Inbox, Phase, Worker, WorkerConfig};
+use crate::app::WorkerInfo;
+use crate::metrics::{Metrics, Readiness};
+
+/// How long workers that are stopped without a drain may take.
+const END_GRACE: Duration = Duration::from_secs(2);
+
+/// What a worker needs to begin on its own thread.
+pub(super) struct WorkerThread {
+    pub(super) name: String,
+    /// Which of the server's workers it is.
+    pub(super) worker: WorkerInfo,
+    pub(super) core: Option<usize>,
+    pub(super) kind: Kind,
+    pub(super) listener: Listener,
+    pub(super) pool: Pool,
+    /// Whether its thread is to lose the rights that a gate in the kernel needed.
+    pub(super) gives_up_rights: bool,
+    pub(super) config: WorkerConfig,
+}
+
+/// Wakes all workers of a server.
+pub(super) type Alarm = Box<dyn Fn() + Send + Sync>;
+
+/// Where the workers of one server report that they have ended, and where the server waits for that.
+///
+/// A worker ends when the server has drained, and at no other time. If one ends because its driver failed or
+/// a panic escaped, that is logged and counted, and the others drain: half a server is worse than none, since
+/// a supervisor does not restart it.
+pub(super) struct Watch {
+    /// Used whenever a worker ends.
+    pub(super) waker: Waker,
+    has_failed: AtomicBool,
+    phase: Arc<Phase>,
+    /// Wakes the workers that follow `phase`, once they have started.
+    alarm: OnceLock<Alarm>,
+    metrics: Metrics,
+    readiness: Readiness,
+}
+
+impl Watch {
+    /// For the workers that follow `phase`.
+    pub(super) fn new(
+        phase: Arc<Phase>,
+        metrics: &Metrics,
+        readiness: &Readiness,
+    ) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Watch {
+            waker: Waker::standalone()?,
+            has_failed: AtomicBool::new(false),
+            phase,
+            alarm: OnceLock::new(),
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+        }))
+    }
+
+    /// What to call when a worker fails.
+    pub(super) fn set_alarm(&self, alarm: Alarm) {
+        let _ = self.alarm.set(alarm);
+    }
+
+    /// Whether a worker has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
+    fn failed(&self, name: &str, error: &io::Error) {
+        tracing::error!(worker = name, cause = %error, "a worker died; the server stops");
+        self.metrics.worker_failed();
+        self.readiness.drain();
+        self.phase.drain();
+        self.has_failed.store(true, Ordering::SeqCst);
+        if let Some(alarm) = self.alarm.get() {
+            alarm();
+        }
+    }
+}
+
+/// The worker threads of one listening address. If dropped before it is stopped, it stops without a drain.
+pub(super) struct Workers {
+    phase: Arc<Phase>,
+    watch: Arc<Watch>,
+    members: Vec<Member>,
+}
+
+struct Member {
+    inbox: Arc<Inbox>,
+    has_ended: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// How a worker reports that it accepts.
+pub(super) struct Ready<'t> {
+    tell: mpsc::SyncSender<Arc<Inbox>>,
+    has_begun: &'t Cell<bool>,
+}
+
+impl Ready<'_> {
+    pub(super) fn tell(&self, inbox: &Arc<Inbox>) {
+        self.has_begun.set(true);
+        let sent = self.tell.send(Arc::clone(inbox));
+        debug_assert!(sent.is_ok(), "the thread that starts a worker waits for this");
+    }
+}
+
+impl Workers {
+    pub(super) fn new(phase: Arc<Phase>, watch: Arc<Watch>) -> Self {
+        Workers { phase, watch, members: Vec::new() }
+    }
+
+    /// Starts a worker and waits until it accepts.
+    pub(super) fn spawn(&mut self, setup: WorkerThread) -> Result<(), ServerError> {
+        let phase = Arc::clone(&self.phase);
+        self.start(setup.name.clone(), move |ready| setup.run(&phase, ready))
+    }
+
+    /// Starts a thread and waits until it reports that it is ready.
+    pub(super) fn start<F>(&mut self, name: String, body: F) -> Result<(), ServerError>
+    where
+        F: FnOnce(&Ready<'_>) -> io::Result<()> + Send + 'static,
+    {
+        let (tell, started) = mpsc::sync_channel(1);
+        let watch = Arc::clone(&self.watch);
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let builder = thread::Builder::new().name(name.clone());
+        let spawned = builder.spawn(move || {
+            let has_begun = Cell::new(false);
+            let ready = Ready { tell, has_begun: &has_begun };
+            let outcome = caught(|| body(&ready));
+            if let Err(error) = &outcome
+                && has_begun.get()
+            {
+                watch.failed(&name, error);
+            }
+            ended.store(true, Ordering::SeqCst);
+            watch.waker.wake();
+            outcome
+        });
+        let thread = spawned.map_err(ServerError::Worker)?;
+        match started.recv() {
+            Ok(inbox) => {
+                self.members.push(Member { inbox, has_ended, thread });
+                Ok(())
+            }
+            Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
+                Ok(Err(error)) => error,
+                _ => io::Error::other("a worker ended before it began"),
+            })),
+        }
+    }
+
+    /// Wakes all workers, for another thread.
+    pub(super) fn alarm(&self) -> Alarm {
+        let inboxes: Vec<Arc<Inbox>> =
+            self.members.iter().map(|member| Arc::clone(&member.inbox)).collect();
+        Box::new(move || inboxes.iter().for_each(|inbox| inbox.nudge()))
+    }
+
+    fn wake(&self) {
+        self.members.iter().for_each(|member| member.inbox.nudge());
+    }
+
+    /// Lets every connection end after the answer in progress.
+    pub(super) fn drain(&self) {
+        self.phase.drain();
+        self.wake();
+    }
+
+    /// Ends every connection that is left.
+    pub(super) fn cut(&self) {
+        self.phase.cut();
+        self.wake();
+    }
+
+    /// Stops without a drain.
+    pub(super) fn end_now(&mut self) -> io::Result<()> {
+        self.drain();
+        self.cut();
+        let begun = Instant::now();
+        while !self.has_ended() && begun.elapsed() < END_GRACE {
+            self.watch.waker.wait(END_GRACE.saturating_sub(begun.elapsed()))?;
+        }
+        self.join()
+    }
+
+    /// Whether all workers have ended, one way or another.
+    pub(super) fn has_ended(&self) -> bool {
+        self.members.iter().all(|member| member.has_ended.load(Ordering::SeqCst))
+    }
+
+    /// Joins the threads that have ended, and returns an error if one of them failed. Threads that have not
+    /// ended are left behind: a handler that does not return holds them.
+    pub(super) fn join(&mut self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for member in self.members.drain(..) {
+            if member.has_ended.load(Ordering::SeqCst) {
+                let ended = member.thread.join();
+                outcome =
+                    outcome.and(ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+            } else {
+                tracing::warn!(
+                    instead = "a handler that takes long belongs into blocking(…)",
+                    "a worker does not end; it is left behind",
+                );
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        if !self.members.is_empty() {
+            let _ = self.end_now();
+        }
+    }
+}
+
+/// Runs `body`; its panic is an error.
+fn caught(body: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let error = io::Error::other(format!("it panicked: {}", panic_text(&*panic)));
+        // Dropping it might panic again.
+        std::mem::forget(panic);
+        Err(error)
+    })
+}
+
+impl WorkerThread {
+    /// A worker's life, on its own thread.
+    fn run(self, phase: &Phase, ready: &Ready<'_>) -> io::Result<()> {
+        if self.gives_up_rights
+            && let Err(error) = capability::give_up(&Capability::ALL)
+        {
+            tracing::warn!(error = %error, "a worker keeps capabilities that it does not need");
+        }
+        if let Some(core) = self.core {
+            // Pinning is an optimization: a container may forbid it.
+            let _ = cpu::pin_thread(core);
+        }
+        let wants_peers = self.config.app.needs_peer();
+        let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
+        let WorkerThread { kind, worker, listener, pool, config, .. } = self;
+        let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
+        match kind {
+            Kind::Uring => work(Uring::new(listener, &driver)?, config, worker, pool, phase, tell),
+            Kind::Epoll => work(Epoll::new(listener, &driver)?, config, worker, pool, phase, tell),
+        }
+    }
+}
+
+/// Serves until the server has drained; reports when it begins.
+pub(super) fn work<D: External>(
+    driver: D,
+    config: WorkerConfig,
+    worker: WorkerInfo,
+    pool: Pool,
+    phase: &Phase,
+    begins: impl FnOnce(&Arc<Inbox>),
+) -> io::Result<()> {
+    let waker = driver.waker();
+    let inbox = Inbox::new(Box::new(move || waker.wake()));
+    let runtime = if config.app.needs_runtime() { Some(worker::runtime()?) } else { None };
+    let context = worker::context(&config.app, worker, &pool, runtime.as_ref())?;
+    config.metrics.runs_here();
+    let app = config.app.clone();
+    let worker = Worker::new(driver, config, Arc::clone(&inbox), pool).with_context(context);
+    begins(&inbox);
+    let outcome = worker::run(worker, &inbox, phase, runtime);
+    app.report_panics(None); // Panics of what was dropped with the worker.
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANG: Duration = Duration::from_secs(20);
+
+    /// What a worker does.
+    type Body = fn() -> io::Result<()>;
+
+    /// Workers that run `bodies`, each once it has begun.
+    fn workers(bodies: Vec<Body>) -> (Workers, Metrics, Readiness) {
+        let (metrics, readiness, phase) = (Metrics::new(), Readiness::new(), Arc::default());
+        metrics.begin(&[], 1);
+        let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness).expect("a descriptor");
+        let mut workers = Workers::new(phase, Arc::clone(&watch));
+        for body in bodies {
+            let start = workers.start("highwater-test".into(), move |ready| {
+                ready.tell(&Inbox::new(Box::new(|| {})));
+                body()
+            });
+            start.expect("it begins");
+        }
+        watch.set_alarm(workers.alarm());
+        (workers, metrics, readiness)
+    }
+
+    /// Waits as a supervisor does, for one wake-up.
+    fn until(watch: &Watch, condition: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            assert!(begun.elapsed() < HANG, "the failure was not reported");
+            watch.waker.wait(HANG).expect("it can be polled");
+        }
+    }
+
+    /// Purpose: a worker that dies, by a panic or by an error, is noticed at once, counted, and ends the
+    /// server: the others drain, and stopping the server returns the reason.
+    #[test]
+    fn a_death_is_noticed() {
+        let deaths: [(Body, &str); 3] = [
+            (|| panic!("on demand"), "it panicked: on demand"),
+            (|| std::panic::panic_any(Spiteful), "it panicked: no message"),
+            (|| Err(io::Error::other("the ring is gone")), "the ring is gone"),
+        ];
+        for (death, cause) in deaths {
+            let (mut workers, metrics, readiness) = workers(vec![death]);
+            let watch = Arc::clone(&workers.watch);
+            until(&watch, || watch.has_failed());
+            until(&watch, || workers.has_ended());
+            assert!(workers.phase.is_draining());
+            assert_eq!(readiness.verdict(), Err("draining".to_owned()));
+            assert!(metrics.page().contains("\nhighwater_worker_failures_total 1\n"));
+            assert_eq!(workers.join().expect_err("it failed").to_string(), cause);
+        }
+    }
+
+    /// A panic whose payload panics again when it is dropped.
+    struct Spiteful;
+
+    impl Drop for Spiteful {
+        fn drop(&mut self) {
+            panic!("on demand, when dropped");
+        }
+    }
+
+    /// Purpose: a worker that ends because the server has drained is no failure.
+    #[test]
+    fn an_end_is_no_death() {
+        let (mut workers, metrics, readiness) = workers(vec![|| Ok(()), || Ok(())]);
+        let watch = Arc::clone(&workers.watch);
+        until(&watch, || workers.has_ended());
+        assert!(!watch.has_failed() && readiness.verdict().is_ok());
+        assert!(metrics.page().contains("\nhighwater_worker_failures_total 0\n"));
+        workers.join().expect("all ended well");
+    }
+}

@@ -1,0 +1,138 @@
+//! How much memory do the bodies of requests take up, over all connections of a server?
+//!
+//! ```text
+//!  complete in the receive buffer    never counted, never held
+//!  collected for its handler         counted as it grows; no room: 503, Retry-After, and the connection closes
+//!  streamed to its handler           64 KiB are set aside; no room: its feed holds a few KiB, and TCP pushes back
+//! ```
+//!
+//! Memory stays counted until the request is answered, since the handler most likely has a copy of the
+//! content. Requests without a body, and bodies that came with their heads, never come here.
+//!
+//! Invariant: the bytes that connections hold add up to the counted bytes, and these never exceed the bound.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use highwater_core::time::Clock;
+
+use super::serve::ExchangeMut;
+use crate::app::Target;
+use crate::metrics::Rejection;
+
+/// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
+pub(super) const FEED_SIZE_MAX: usize = 64 * 1024;
+
+/// The same where memory for bodies is scarce. Enough to keep a handler busy, one receive at a time.
+const FEED_SIZE_MIN: usize = 4 * 1024;
+
+/// This fraction of the memory is never set aside for streamed bodies, which work without it; collected
+/// bodies do not.
+const COLLECTED_SHARE: u64 = 2;
+
+/// The memory for the bodies of all requests of a server. Cheap to clone; by default without bound.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyMemory {
+    held: Arc<AtomicU64>,
+    max: u64,
+}
+
+impl Default for BodyMemory {
+    fn default() -> Self {
+        BodyMemory::new(u64::MAX)
+    }
+}
+
+impl BodyMemory {
+    pub(crate) fn new(max: u64) -> Self {
+        BodyMemory { held: Arc::default(), max }
+    }
+
+    /// The counter of bytes held, for the metrics.
+    pub(in crate::server) fn held(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.held)
+    }
+
+    /// Takes this many bytes more, if that many are left.
+    fn take(&self, bytes: usize) -> bool {
+        self.take_below(bytes, self.max)
+    }
+
+    /// The same for a streamed body.
+    fn take_for_stream(&self, bytes: usize) -> bool {
+        self.take_below(bytes, self.max - self.max / COLLECTED_SHARE)
+    }
+
+    fn take_below(&self, bytes: usize, max: u64) -> bool {
+        let with = |held: u64| held.checked_add(bytes as u64).filter(|&held| held <= max);
+        self.held.fetch_update(Relaxed, Relaxed, with).is_ok()
+    }
+
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// How much a streamed body's feed may hold. The larger size is counted in `charged`.
+    pub(super) fn feed_size(&self, charged: &mut usize) -> usize {
+        if self.take_for_stream(FEED_SIZE_MAX) {
+            *charged += FEED_SIZE_MAX;
+            FEED_SIZE_MAX
+        } else {
+            FEED_SIZE_MIN
+        }
+    }
+}
+
+impl<C: Clock> ExchangeMut<'_, C> {
+    /// Counts the body that is being collected. Returns `false` if there is no room for it: then it is
+    /// refused.
+    #[cold]
+    pub(super) fn hold_body(&mut self) -> bool {
+        let held = self.connection.protocol.collected();
+        if self.parts.body_memory.take(held.saturating_sub(self.exchange.charged)) {
+            self.exchange.charged = self.exchange.charged.max(held);
+            return true;
+        }
+        self.connection.protocol.refuse_body();
+        self.exchange.be_no_request(self.parts.unmatched, self.parts.turn.now);
+        let number = self.parts.admission.next_refusal();
+        self.refuse_with(Target::NotFound(0), Rejection::RequestMemory, number);
+        false
+    }
+
+    /// Gives back what was counted for a body whose content is dropped.
+    #[inline]
+    pub(super) fn release_body(&mut self) {
+        let is_over = self.exchange.charged != 0
+            && self.exchange.feed.is_none()
+            && !self.connection.protocol.is_collecting()
+            && !self.connection.protocol.is_reply_owed();
+        if is_over {
+            self.parts.body_memory.give_back(std::mem::take(&mut self.exchange.charged));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the bound is exact, what is given back can be taken again, and streamed bodies leave half
+    /// of it to those that are collected.
+    #[test]
+    fn the_bound_is_exact() {
+        let memory = BodyMemory::new(4 * FEED_SIZE_MAX as u64);
+        assert!(memory.take(4 * FEED_SIZE_MAX) && !memory.take(1) && memory.take(0));
+        memory.give_back(1);
+        assert!(!memory.take(2) && memory.take(1));
+        memory.give_back(4 * FEED_SIZE_MAX);
+        let mut charged = 0;
+        let sizes: Vec<usize> = (0..3).map(|_| memory.feed_size(&mut charged)).collect();
+        assert_eq!(sizes, [FEED_SIZE_MAX, FEED_SIZE_MAX, FEED_SIZE_MIN]);
+        assert_eq!(
+            (charged, memory.held().load(Relaxed)),
+            (2 * FEED_SIZE_MAX, 2 * FEED_SIZE_MAX as u64)
+        );
+        assert!(memory.take(2 * FEED_SIZE_MAX) && !memory.take(1));
+    }
+}

@@ -1,0 +1,177 @@
+//! Encodes responses into connections, with what every response needs besides itself: the limits, the date,
+//! and buffers to write to.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use highwater_core::http::{FieldWriter, LengthMismatch, Limits, Payload};
+use highwater_core::http_date;
+use highwater_core::http1::{Connection, FieldEncoder};
+use highwater_core::time::{Clock, Instant, UnixSeconds};
+
+use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response, StreamFailed};
+
+/// Send buffers kept for reuse, and the size beyond which one is not kept.
+const SPARE_BUFFERS_MAX: usize = 256;
+const SPARE_BUFFER_SIZE_MAX: usize = 64 * 1024;
+
+/// Up to this size an owned body is copied behind its head; a larger one is sent as it is.
+const COPY_MAX: usize = 8 * 1024;
+
+/// What a new send buffer holds without growing: a head and a small body.
+const BUFFER_SIZE: usize = 512;
+
+/// How long a `Date` is used before the wall clock is read again. Its resolution is one second.
+const DATE_AGE_MAX: Duration = Duration::from_millis(50);
+
+/// The limits, the `Date` of the second, and the spare send buffers of one worker.
+pub(super) struct Encoder {
+    pub(super) limits: Limits,
+    date: [u8; 29],
+    date_of: UnixSeconds,
+    /// When to read the wall clock again.
+    date_until: Instant,
+    spare: Vec<Vec<u8>>,
+}
+
+/// What follows a response's head.
+pub(super) enum Rest {
+    /// Nothing: it is encoded whole.
+    None,
+    /// Content is to be encoded as it comes.
+    Stream { content: ByteStream, is_events: bool },
+    /// The connection now belongs to another protocol.
+    Upgrade(OnUpgrade),
+}
+
+impl Encoder {
+    pub(super) fn new(limits: Limits, now: Instant, today: UnixSeconds) -> Self {
+        let date = http_date::format(today);
+        Encoder { limits, date, date_of: today, date_until: now, spare: Vec::new() }
+    }
+
+    /// Brings the date up to date.
+    #[inline]
+    pub(super) fn refresh_date(&mut self, now: Instant, clock: &impl Clock) {
+        if now < self.date_until {
+            return;
+        }
+        self.date_until = now + DATE_AGE_MAX;
+        let today = clock.unix_time();
+        if today != self.date_of {
+            self.date_of = today;
+            self.date = http_date::format(today);
+        }
+    }
+
+    /// Gives the connection a buffer if it has none; `recycle` takes it back.
+    #[inline]
+    pub(super) fn lend(&mut self, connection: &mut Connection) {
+        if connection.needs_buffer() {
+            let spare = self.spare.pop();
+            connection.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
+        }
+    }
+
+    /// Keeps a buffer whose content was sent.
+    #[inline]
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        let useful = (1..=SPARE_BUFFER_SIZE_MAX).contains(&buffer.capacity());
+        if useful && self.spare.len() < SPARE_BUFFERS_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Encodes a response that was prepared at start-up.
+    #[inline]
+    pub(super) fn fixed(&mut self, to: &mut Connection, now: Instant, fixed: &FixedResponse) {
+        self.lend(to);
+        let fields = |fields: &mut FieldEncoder<'_>| fields.push_lines(fixed.http1_fields());
+        let payload = Payload::Shared(fixed.body().clone());
+        to.respond(fixed.status(), &self.date, &self.limits, now, fields, payload);
+    }
+
+    /// Encodes `response`, as far as its content is ready.
+    #[inline]
+    pub(super) fn response(
+        &mut self,
+        to: &mut Connection,
+        now: Instant,
+        response: &mut Response,
+    ) -> Rest {
+        self.lend(to);
+        let (date, limits) = (&self.date, &self.limits);
+        let status = response.status().as_u16();
+        let respond = |to: &mut Connection, response: &Response, payload: Payload<'_>| {
+            let fields = |fields: &mut FieldEncoder<'_>| response.write_fields(fields);
+            to.respond(status, date, limits, now, fields, payload)
+        };
+        // Content to copy is copied from its place; only shared content must be moved.
+        let copied = match response.body().repr() {
+            BodyRepr::Empty => Some(&b""[..]),
+            BodyRepr::Static(bytes) => Some(*bytes),
+            BodyRepr::Pooled(bytes) => Some(&bytes[..]),
+            BodyRepr::Owned(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
+            BodyRepr::Shared(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
+            _ => None,
+        };
+        if let Some(bytes) = copied {
+            respond(to, response, Payload::Bytes(bytes));
+            return Rest::None;
+        }
+        match response.take_body().into_repr() {
+            BodyRepr::Owned(bytes) => respond(to, response, Payload::Shared(bytes.into())),
+            BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(shareable(bytes))),
+            BodyRepr::Stream(stream, length) => {
+                let more = respond(to, response, Payload::Stream(length));
+                let is_events = is_event_stream(response);
+                return if more { Rest::Stream { content: stream, is_events } } else { Rest::None };
+            }
+            BodyRepr::Upgrade(upgrade) => {
+                respond(to, response, Payload::Upgrade);
+                return Rest::Upgrade(upgrade);
+            }
+            BodyRepr::Empty | BodyRepr::Static(_) | BodyRepr::Pooled(_) => {
+                unreachable!("these are copied above")
+            }
+        };
+        Rest::None
+    }
+}
+
+/// Bytes that a driver may drop: their owner may be application code, and panic.
+fn shareable(bytes: Bytes) -> Bytes {
+    Bytes::from_owner(Guarded::new(bytes))
+}
+
+/// Appends a piece of streamed content.
+pub(super) fn push(to: &mut Connection, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
+    if piece.len() <= COPY_MAX {
+        to.push_body(&piece)
+    } else {
+        to.push_shared(Bytes::from_owner(piece))
+    }
+}
+
+/// Ends streamed content that has no further piece, with its trailers.
+pub(super) fn finish(
+    to: &mut Connection,
+    content: &mut ByteStream,
+    limits: &Limits,
+    now: Instant,
+) -> Result<(), LengthMismatch> {
+    let trailers = content.take_trailers().map_err(|StreamFailed| LengthMismatch)?;
+    to.finish_body_with(limits, now, |fields| {
+        for (name, value) in trailers.iter() {
+            fields.push(name.as_str(), value.as_bytes());
+        }
+    })
+}
+
+/// Whether the response is a stream of server-sent events, whose end no client waits for.
+fn is_event_stream(response: &Response) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let media_type = response.header("content-type").and_then(|value| value.get(..EVENTS.len()));
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case(EVENTS))
+}

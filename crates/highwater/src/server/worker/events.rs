@@ -1,0 +1,170 @@
+//! Handles what the driver reports, tasks that were woken, and deadlines that are due.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use highwater_core::driver::{ConnId, Event};
+use highwater_core::time::{Clock, Instant};
+
+use super::runtime::Runtime;
+use super::serve::ExchangeMut;
+use super::{Parts, WorkerState};
+use crate::logging::rate_limited;
+
+impl<C: Clock> WorkerState<C> {
+    /// The current exchange of connection `id`.
+    #[inline]
+    pub(super) fn exchange(&mut self, id: ConnId) -> ExchangeMut<'_, C> {
+        let WorkerState { app, connections, parsing, parts } = self;
+        ExchangeMut::new(app, connections, parsing, parts, id)
+    }
+
+    /// What the driver has reported.
+    pub(super) fn on_event(&mut self, event: Event<'_>) {
+        self.freshen();
+        self.parts.turn.count_event();
+        let id = match event {
+            Event::Accepted(id, peer) => return self.accepted(id, peer),
+            Event::AcceptFailed(error) => {
+                self.parts.metrics.accept_failed(error);
+                return self.parts.acceptor.failed(self.parts.turn.now);
+            }
+            Event::Closed(id) => return self.closed(id),
+            Event::Received(id, _) | Event::Sent(id, _) | Event::Progress(id) => id,
+            Event::Eof(id) | Event::HungUp(id) => id,
+        };
+        let mut at = self.exchange(id);
+        match event {
+            Event::Received(_, bytes) => at.receive(bytes),
+            Event::Sent(_, buffer) => {
+                at.parts.encoder.recycle(buffer);
+                at.sent();
+            }
+            Event::Progress(_) => at.connection.protocol.on_progress(at.parts.turn.now),
+            Event::Eof(_) => {
+                at.connection.protocol.on_eof();
+                at.hung_up();
+                at.serve_carry();
+            }
+            Event::HungUp(_) => at.hung_up(),
+            Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {
+                unreachable!("matched above")
+            }
+        }
+    }
+
+    fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
+        let WorkerState { connections, parts, .. } = self;
+        let now = parts.turn.now;
+        let connection = connections.open(id, peer, now);
+        connection.is_suspect = parts.acceptor.is_doubtful(now);
+        if parts.acceptor.is_draining() {
+            connection.protocol.drain(now);
+        }
+        parts.agenda.touch(id, connection);
+        parts.admission.gate.accepted();
+        parts.acceptor.accepted();
+        parts.metrics.connections.add(1);
+        parts.metrics.connections_active.set(u64::from(parts.acceptor.count()));
+    }
+
+    fn closed(&mut self, id: ConnId) {
+        let mut at = self.exchange(id);
+        debug_assert!(at.connection.is_open, "Closed names an open connection");
+        at.closed();
+        let target = at.exchange.target;
+        self.connections.close(id);
+        self.app.report_panics(target);
+        let Parts { acceptor, metrics, .. } = &mut self.parts;
+        acceptor.closed();
+        metrics.connections_active.set(u64::from(acceptor.count()));
+    }
+
+    /// Reads the clock, once a turn, when there is something to do.
+    #[inline]
+    pub(super) fn freshen(&mut self) {
+        if let Some(lost) = self.parts.turn.freshen() {
+            if !lost.is_zero() {
+                self.bring_forward(lost);
+            }
+            let Parts { turn, acceptor, admission, tasks, encoder, .. } = &mut self.parts;
+            tasks.inbox.resume();
+            admission.begin_turn(turn.now, acceptor.is_doubtful(turn.now));
+            encoder.refresh_date(turn.now, &turn.clock);
+        }
+    }
+
+    /// The worker was kept from running for `lost`. Deadlines that clients sent are not extended by it.
+    #[cold]
+    fn bring_forward(&mut self, lost: Duration) {
+        self.parts.admission.bring_forward(lost);
+        for id in self.connections.ids() {
+            let mut at = self.exchange(id);
+            if at.connection.is_open && at.exchange.deadline != Instant::MAX {
+                at.exchange.bring_forward(lost);
+                at.arm();
+            }
+        }
+    }
+
+    /// Advances what was woken since the last turn, and takes what the pool delivered.
+    #[inline]
+    pub(super) fn run_tasks(&mut self) {
+        if self.parts.tasks.runtime == Runtime::Wanted {
+            return; // The next turn is inside a runtime and takes the mail.
+        }
+        let (mut woken, mut done) = self.parts.tasks.take();
+        for done in done.drain(..) {
+            // The connection is gone, so the answer is dropped.
+            if let Some(id) = self.connections.lookup(done.exchange) {
+                self.exchange(id).job_done(done);
+            }
+        }
+        for exchange in woken.drain(..) {
+            if let Some(id) = self.connections.lookup(exchange) {
+                self.exchange(id).advance();
+            }
+            let detached = &mut self.parts.tasks.detached;
+            if !detached.is_empty() {
+                detached.advance(exchange);
+            }
+        }
+        self.parts.tasks.put_back(woken, done);
+    }
+
+    /// Checks every connection whose deadline may have passed.
+    pub(super) fn expire(&mut self) {
+        let due = self.parts.agenda.take_due(self.parts.turn.looked_at);
+        for &token in &due {
+            if let Some(id) = self.connections.fired(token) {
+                self.exchange(id).expire();
+            }
+        }
+        self.parts.agenda.put_back(due);
+    }
+
+    /// The turn ends: its statistics are recorded, and findings are logged.
+    pub(super) fn end_turn(&mut self) {
+        if let Some(context) = &self.parts.context {
+            context.end_turn();
+        }
+        self.app.report_panics(None); // Panics whose request is not known.
+        let WorkerState { app, parts, .. } = self;
+        let Parts { turn, admission, metrics, .. } = parts;
+        let (began, end) = turn.end();
+        turn.statistics.settle(metrics, end);
+        admission.end_turn((began, end), turn.statistics.take_counts(), metrics);
+        metrics.turn(end - began, turn.events());
+        app.on_turn(end);
+        if let Some(found) = turn.blocking.take_finding() {
+            let endpoint = app.endpoints().get(usize::from(found.endpoint));
+            rate_limited!(
+                WARN,
+                route = endpoint.map_or("not_found", |endpoint| endpoint.pattern()),
+                took_us = u64::try_from(found.longest.as_micros()).unwrap_or(u64::MAX),
+                instead = "wrap it in blocking(…), or make it an async fn that awaits",
+                "a handler blocks its worker, and every other connection of it",
+            );
+        }
+    }
+}

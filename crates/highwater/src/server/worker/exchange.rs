@@ -1,0 +1,350 @@
+//! An exchange: one request and its answer, and all work in progress for them.
+//!
+//! Everything that waits, wakes a worker, stands in a queue or is refused names an exchange by its
+//! [`ExchangeId`]. HTTP/1.1 answers one request of a connection at a time: such a connection has one record,
+//! which its requests use one after the other, so that the waker of its tasks is made once. A protocol with
+//! several requests at a time will take a record for each of its streams.
+
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use highwater_core::driver::{ConnId, Reading};
+use highwater_core::time::Instant;
+
+use crate::admission::route_limit::Permit;
+use crate::app::{App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Panic, Response, Target};
+use crate::server::pool::Ticket;
+
+/// If a handler's feed was empty at the end of this many turns in a row, the handler keeps up with its
+/// client: its body is then read as it arrives. Before that, each delivery costs one command.
+const KEPT_UP_MIN: u8 = 8;
+
+/// Names one use of an exchange's record: its index in the low half, its generation in the high half. An id
+/// never comes back, so a late wake-up cannot reach an exchange of another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ExchangeId(pub(super) u64);
+
+impl ExchangeId {
+    pub(super) fn new(index: u32, generation: u32) -> Self {
+        ExchangeId(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
+/// What an exchange waits for, if its handler did not answer at once.
+pub(super) enum Task {
+    /// The response, from a future that is polled here.
+    Answer(GuardedFuture<Response>),
+    /// The response, from the worker's job of this number on the pool. If the ticket is dropped before the
+    /// job was begun, it is not begun; without a ticket it runs in any case.
+    Offloaded { job: u64, _ticket: Option<Ticket> },
+    /// Nothing: the connection speaks another protocol, by this future.
+    Upgraded(GuardedFuture<Result<(), Panic>>),
+}
+
+/// Progress of an answer whose end is reported to layers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answered {
+    /// 0 while there is no answer.
+    pub(super) status: u16,
+    /// Bytes of it that are encoded.
+    pub(super) bytes: u64,
+}
+
+/// One request and its answer.
+pub(super) struct Exchange {
+    /// The connection it belongs to.
+    pub(super) connection: ConnId,
+    generation: u32,
+    // The request.
+    /// What it was routed to; `None` before the first request, and for input that was no valid request.
+    pub(super) target: Option<Target>,
+    /// Under which index it is counted.
+    pub(super) endpoint: u16,
+    /// The protocols that it offers to go on with (`Upgrade`); mostly none.
+    pub(super) offered: Option<Box<[u8]>>,
+    /// When it could have been started.
+    pub(super) started: Instant,
+    /// The client's own deadline for the answer; `MAX` if it sent none.
+    pub(super) deadline: Instant,
+    /// Its place within its route's limit.
+    pub(super) permit: Option<Permit>,
+    /// The parts of the request that layers need after its bytes are dropped; mostly nothing.
+    pub(super) known: Option<Box<Known>>,
+    // Its content.
+    /// Where the pieces of a streamed request body go.
+    pub(super) feed: Option<BodyFeed>,
+    /// At the end of how many turns in a row the feed was empty.
+    kept_up: u8,
+    /// Bytes counted against the memory for bodies.
+    pub(super) charged: usize,
+    /// What is known of an upload that holds a place within its route's limit.
+    pub(super) upload: Upload,
+    // Its answer.
+    pub(super) task: Option<Task>,
+    /// When the handler must have answered.
+    pub(super) task_deadline: Instant,
+    /// The content of a streamed answer, as far as it is not encoded yet.
+    pub(super) content: Option<ByteStream>,
+    /// The content has no end that its client waits for: an event stream, or an upgraded protocol that no
+    /// longer reads. It ends with its client.
+    pub(super) is_endless: bool,
+    /// Progress of the answer, for layers that observe how it ended.
+    pub(super) answer: Answered,
+    /// It is counted among those that wait for a future.
+    pub(super) is_awaiting: bool,
+    /// The waker of its tasks; made once per record, if at all.
+    pub(super) waker: Option<Waker>,
+    // Its time in the queue.
+    /// It waits in the queue of requests.
+    pub(super) is_queued: bool,
+    /// When the first and the last input came that are not yet counted as ready: while one request waits,
+    /// others may come behind it. `MAX` if none has.
+    next_ready: Instant,
+    last_ready: Instant,
+}
+
+impl Exchange {
+    fn new() -> Self {
+        Exchange {
+            connection: ConnId(0),
+            generation: 0,
+            target: None,
+            endpoint: 0,
+            offered: None,
+            started: Instant::ZERO,
+            deadline: Instant::MAX,
+            permit: None,
+            known: None,
+            answer: Answered::default(),
+            feed: None,
+            kept_up: 0,
+            charged: 0,
+            upload: Upload::NONE,
+            task: None,
+            task_deadline: Instant::MAX,
+            content: None,
+            is_endless: false,
+            is_awaiting: false,
+            waker: None,
+            is_queued: false,
+            next_ready: Instant::MAX,
+            last_ready: Instant::MAX,
+        }
+    }
+
+    /// Input came while the request waited in the queue.
+    pub(super) fn note_more(&mut self, now: Instant) {
+        self.next_ready = self.next_ready.min(now);
+        self.last_ready = now;
+    }
+
+    /// The request that waited has its turn; it was ready at `ready`. Returns when the input behind it was
+    /// ready: that is known of the first and the last of it only, and what came in between counts as last.
+    pub(super) fn take_next_ready(&mut self, ready: Instant) -> Instant {
+        if self.next_ready == Instant::MAX {
+            return ready;
+        }
+        let more = self.last_ready > self.next_ready;
+        let after = if more { self.last_ready } else { Instant::MAX };
+        std::mem::replace(&mut self.next_ready, after)
+    }
+
+    /// A body begins to be fed to the handler.
+    pub(super) fn begin_feed(&mut self, feed: BodyFeed) {
+        self.feed = Some(feed);
+        self.kept_up = 0;
+    }
+
+    /// How to read input that is needed. A feed must not get much more than its handler takes, so a body is
+    /// read one delivery at a time until its handler has shown that it keeps up.
+    #[inline]
+    pub(super) fn reading_wanted(&mut self) -> Reading {
+        let Some(feed) = &self.feed else { return Reading::Stream };
+        self.kept_up = if feed.is_drained() { self.kept_up.saturating_add(1) } else { 0 };
+        if self.kept_up >= KEPT_UP_MIN { Reading::Stream } else { Reading::Once }
+    }
+
+    /// Takes the future of a detached handler, which runs on without its client.
+    pub(super) fn take_future(&mut self) -> Option<GuardedFuture<Response>> {
+        match self.task.take() {
+            Some(Task::Answer(future)) => Some(future),
+            other => {
+                self.task = other;
+                None
+            }
+        }
+    }
+
+    /// The task is over: it has answered, or its answer is no longer wanted.
+    pub(super) fn end_task(&mut self) {
+        self.task = None;
+        self.permit = None;
+        self.task_deadline = Instant::MAX;
+    }
+
+    /// The input is not a valid request; it is counted as a request for `endpoint`.
+    pub(super) fn be_no_request(&mut self, endpoint: u16, now: Instant) {
+        self.target = None;
+        self.endpoint = endpoint;
+        self.started = now;
+    }
+
+    /// The id of this use of the record, which is at `index`.
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> ExchangeId {
+        ExchangeId::new(index, self.generation)
+    }
+
+    /// An error of the server's own about the request, in the shape of the application's errors.
+    pub(super) fn fail(&self, app: &App, error: Error) -> Response {
+        match &self.known {
+            Some(known) => app.fail_known(known, error),
+            None => app.fail(self.target, error),
+        }
+    }
+
+    /// Whether it waits for a future.
+    #[inline]
+    pub(super) fn awaits_future(&self) -> bool {
+        matches!(self.task, Some(Task::Answer(_) | Task::Upgraded(_)))
+    }
+
+    /// Whether the answer of job `number` is awaited.
+    pub(super) fn awaits_job(&self, number: u64) -> bool {
+        matches!(self.task, Some(Task::Offloaded { job, .. }) if job == number)
+    }
+
+    /// Whether work is in progress: a task, an answer's or a request's content.
+    #[cfg(feature = "sim")]
+    pub(super) fn is_busy(&self) -> bool {
+        self.task.is_some() || self.content.is_some() || self.feed.is_some() || self.is_awaiting
+    }
+
+    /// When its next deadline is due.
+    #[inline]
+    pub(super) fn due(&self) -> Instant {
+        self.task_deadline.min(self.upload.due)
+    }
+
+    /// The deadline that the client named ends `by` earlier.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        self.deadline = self.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
+        if self.task_deadline != Instant::MAX {
+            self.task_deadline = self.task_deadline.min(self.deadline);
+        }
+    }
+}
+
+/// The state of an upload when it was last judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Upload {
+    /// When to judge it next; `MAX` for never.
+    pub(super) due: Instant,
+    /// When it was last judged, and how many bytes the route still accepted then; `None` if the handler was
+    /// not waiting for its client.
+    pub(super) seen: Option<(Instant, u64)>,
+}
+
+impl Upload {
+    /// No upload to judge.
+    pub(super) const NONE: Upload = Upload { due: Instant::MAX, seen: None };
+}
+
+/// The records of a worker's exchanges.
+#[derive(Default)]
+pub(super) struct Exchanges {
+    records: Vec<Exchange>,
+    free: Vec<u32>,
+}
+
+impl Exchanges {
+    /// Takes a record for `connection`, and returns its index.
+    #[inline]
+    pub(super) fn open(&mut self, connection: ConnId) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.records.push(Exchange::new());
+            (self.records.len() - 1) as u32
+        });
+        self.records[index as usize].connection = connection;
+        index
+    }
+
+    /// Gives a record back. Its remaining content is dropped, and its id becomes invalid.
+    pub(super) fn close(&mut self, index: u32) {
+        let record = &mut self.records[index as usize];
+        let generation = record.generation.wrapping_add(1);
+        *record = Exchange { generation, ..Exchange::new() };
+        self.free.push(index);
+    }
+
+    /// The record at `index`.
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Exchange {
+        &mut self.records[index as usize]
+    }
+
+    /// The id of the exchange at `index`.
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> ExchangeId {
+        self.records[index as usize].id(index)
+    }
+
+    /// The connection of the exchange `id`, if that is not over.
+    pub(super) fn lookup(&self, id: ExchangeId) -> Option<ConnId> {
+        let record = self.records.get(id.index())?;
+        (self.id(id.index() as u32) == id).then_some(record.connection)
+    }
+
+    /// The records, in use or not.
+    #[cfg(feature = "sim")]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        self.records.iter()
+    }
+}
+
+/// Polls a task's future with `waker`; `None` while it is not ready.
+pub(super) fn poll<T>(future: &mut GuardedFuture<T>, waker: &Waker) -> Option<Result<T, Panic>> {
+    match future.poll(&mut std::task::Context::from_waker(waker)) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: an id names one use of a record: it finds nothing once that is over, nor when the record is
+    /// used again.
+    #[test]
+    fn an_id_never_comes_back() {
+        let mut exchanges = Exchanges::default();
+        let first = exchanges.open(ConnId(7));
+        let id = exchanges.id(first);
+        assert_eq!(exchanges.lookup(id), Some(ConnId(7)));
+        exchanges.close(first);
+        assert_eq!(exchanges.lookup(id), None);
+        let again = exchanges.open(ConnId(8));
+        assert_eq!((again, exchanges.lookup(id)), (first, None));
+        assert_eq!(exchanges.lookup(exchanges.id(again)), Some(ConnId(8)));
+        assert_eq!(exchanges.lookup(ExchangeId::new(99, 0)), None, "no such record");
+    }
+
+    /// Purpose: what came behind a request that waited is ready when it came: the first of it, then the last.
+    #[test]
+    fn input_behind_a_waiting_request_keeps_its_time() {
+        let at = Instant::from_nanos;
+        let mut exchange = Exchange::new();
+        assert_eq!(exchange.take_next_ready(at(5)), at(5), "nothing came behind it");
+        for now in [10, 20, 30] {
+            exchange.note_more(at(now));
+        }
+        assert_eq!(exchange.take_next_ready(at(5)), at(10));
+        assert_eq!(exchange.take_next_ready(at(10)), at(30));
+        assert_eq!(exchange.take_next_ready(at(30)), at(30));
+    }
+}

@@ -1,0 +1,99 @@
+//! Commands for the driver at the end of a turn: output, how to read, how many to accept, what to close.
+
+use highwater_core::driver::{Close, ConnId, Driver, Reading};
+
+use super::connections::Agenda;
+use super::room::{self, RoomPolicy};
+use super::{Parts, Worker};
+use crate::metrics::Rejection;
+
+impl<D: Driver> Worker<D> {
+    /// Gives each touched connection's output to the driver, and commands how to read.
+    pub(super) fn flush(&mut self) {
+        let mut touched = std::mem::take(&mut self.state.parts.agenda.touched);
+        for &id in &touched {
+            self.flush_one(id);
+        }
+        touched.clear();
+        self.state.parts.agenda.touched = touched;
+        self.state.parts.admission.settle();
+        self.flush_accepting();
+    }
+
+    fn flush_one(&mut self, id: ConnId) {
+        let Worker { driver, state } = self;
+        let mut at = state.exchange(id);
+        at.count_demand();
+        at.release_body();
+        Agenda::untouch(at.connection);
+        if !at.connection.is_alive() {
+            return;
+        }
+        if let Some(how) = at.ends() {
+            return self.close(id, how);
+        }
+        let now = at.parts.turn.now;
+        if at.connection.channel.may_send()
+            && let Some((output, then)) = at.connection.protocol.take_output(now)
+        {
+            at.connection.channel.sends(then);
+            at.parts.metrics.bytes_written.add(output.len() as u64);
+            driver.send(id, output, then);
+        }
+        if !at.connection.channel.has_ended() {
+            let protocol = &at.connection.protocol;
+            let wants = protocol.wants_input(&at.parts.encoder.limits) && !protocol.is_eof();
+            let wanted = if wants { at.exchange.reading_wanted() } else { Reading::Stop };
+            if let Some(reading) = at.connection.channel.read(wanted) {
+                driver.read(id, reading);
+            }
+        }
+        at.arm(); // Also after the last send: the peer may not read it.
+    }
+
+    /// Commands the driver how many connections to accept, if that has changed.
+    pub(super) fn flush_accepting(&mut self) {
+        let Some(plan) = self.state.parts.acceptor.plan() else { return };
+        if plan.make_room {
+            self.make_room();
+        }
+        let Parts { acceptor, admission, turn, metrics, .. } = &mut self.state.parts;
+        if let Some(backlog) = acceptor.fit_backlog(&admission.gate, turn.now) {
+            self.driver.backlog(backlog);
+        }
+        if plan.became_full {
+            metrics.rejected(Rejection::AcceptConnectionsMax);
+        }
+        if let Some(accepting) = acceptor.decide(&admission.gate, turn.now) {
+            self.driver.accept(accepting);
+        }
+    }
+
+    /// Closes connections to make room for others.
+    fn make_room(&mut self) {
+        let Parts { acceptor, turn, room_policy, .. } = &mut self.state.parts;
+        let policy = *room_policy;
+        let closed = match policy {
+            RoomPolicy::Oldest => room::oldest(&self.state.connections, acceptor.count()),
+            // A connection that seems idle may have sent something that is not read yet.
+            RoomPolicy::Idle if turn.is_catching_up() || !acceptor.may_evict(turn.now) => return,
+            RoomPolicy::Idle => {
+                let (idle, next_due) =
+                    room::idle(&self.state.connections, acceptor.count(), turn.now);
+                acceptor.evict_due = next_due;
+                idle
+            }
+        };
+        for id in closed {
+            self.close(id, room::how(policy));
+        }
+    }
+
+    /// Closes a connection now. Output that was not sent is lost.
+    pub(super) fn close(&mut self, id: ConnId, how: Close) {
+        let (connection, _) = self.state.connections.get_mut(id);
+        if connection.is_open && connection.channel.close() {
+            self.driver.close(id, how);
+        }
+    }
+}

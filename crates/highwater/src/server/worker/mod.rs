@@ -1,0 +1,314 @@
+//! One core, one loop. Each turn has four steps, and they never interleave:
+//!
+//! ```text
+//!   reap    the driver reports what the kernel finished            driver.poll
+//!   think   connections parse, handlers run, tasks advance         on_event, run_tasks, run_queue, expire
+//!   flush   each touched connection hands over its output, once    flush
+//!   submit  all of it enters the kernel with the next reap         driver.poll
+//! ```
+//!
+//! A worker is a driver, its connections, and parts that each own their state:
+//!
+//! ```text
+//!  Worker ─┬─ driver
+//!          ├─ app            what is served
+//!          ├─ connections    channel, protocol and exchange of each     connections, channel, exchange
+//!          ├─ parsing        working memory for one request
+//!          └─ parts ─┬─ turn         what time it is, what was done     turn, served_time, statistics, blocking
+//!                    ├─ acceptor     how many connections are let in    accept, room
+//!                    ├─ admission    what is served                     crate::admission::worker
+//!                    ├─ tasks        what was woken, the pool           tasks, inbox, handover, detached, runtime
+//!                    ├─ encoder      responses into bytes               encode
+//!                    ├─ body_memory  how much memory bodies use         body_memory, upload
+//!                    └─ agenda       what is flushed, what is due       connections
+//! ```
+//!
+//! `events` handles what the driver reports, `flush` gives the driver its commands. Code for one connection
+//! gets the connection, its exchange and the parts as an [`ExchangeMut`](serve::ExchangeMut). A part returns
+//! what it decides; no decision is passed through a field.
+//!
+//! The same loop runs over io_uring, epoll and the simulator. It never waits anywhere but in the driver, and
+//! allocates nothing for a request that is answered at once.
+
+mod accept;
+#[cfg(test)]
+mod allocations;
+mod blocking;
+mod body_memory;
+mod channel;
+mod connections;
+mod detached;
+mod encode;
+mod events;
+mod exchange;
+mod flush;
+#[cfg(test)]
+mod gated;
+mod handover;
+mod inbox;
+#[cfg(feature = "sim")]
+mod inspect;
+mod room;
+mod run;
+mod runtime;
+mod serve;
+mod served_time;
+mod statistics;
+mod sync;
+mod tasks;
+mod turn;
+mod upload;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use highwater_core::driver::{Accepting, Close, ConnId, Driver, Wait};
+use highwater_core::http::Limits;
+use highwater_core::http1::Scratch;
+use highwater_core::route::Params;
+use highwater_core::time::{Clock, Instant};
+
+use self::accept::Acceptor;
+use self::connections::{Agenda, Connections};
+use self::encode::Encoder;
+use self::exchange::ExchangeId;
+use self::tasks::Tasks;
+use self::turn::Turn;
+use super::config::ServerConfig;
+use super::pool::Pool;
+use crate::admission::gate::WorkerGate;
+use crate::admission::worker::{Terms, WorkerAdmission};
+use crate::app::{App, WorkerContext};
+use crate::metrics::{Rejection, Timeout, WorkerMetrics};
+
+pub(in crate::server) use self::accept::BACKLOG;
+pub(in crate::server) use self::body_memory::BodyMemory;
+pub(crate) use self::inbox::Inbox;
+pub(in crate::server) use self::room::RoomPolicy;
+pub(in crate::server) use self::run::{Phase, serve as run};
+pub(crate) use self::run::{context, runtime};
+
+/// The parts of a worker besides its driver.
+pub(crate) struct WorkerConfig {
+    /// The application it serves.
+    pub(crate) app: App,
+    /// The bounds of each connection.
+    pub(crate) limits: Limits,
+    /// Most connections it holds; beyond it, accepting pauses.
+    pub(crate) connections_max: u32,
+    /// Its metrics.
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    /// Its side of the gate.
+    pub(crate) gate: WorkerGate,
+    /// How requests are admitted.
+    pub(crate) terms: Terms,
+    /// The memory for bodies, which it shares with the server's other workers.
+    pub(crate) body_memory: BodyMemory,
+    /// Which connections are closed when there is no room for another.
+    pub(crate) room_policy: RoomPolicy,
+}
+
+impl WorkerConfig {
+    /// A worker that serves `app` as `config` says, as the only one of its server and without a gate.
+    pub(crate) fn new(app: App, config: &ServerConfig) -> Self {
+        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        WorkerConfig {
+            app,
+            limits: config.limits.clone(),
+            connections_max: config.connections_max.unwrap_or(u32::MAX),
+            metrics,
+            gate: WorkerGate::open(),
+            terms: config.terms(),
+            body_memory: BodyMemory::default(),
+            room_policy: RoomPolicy::Idle,
+        }
+    }
+}
+
+/// Serves an application over one driver, on one thread.
+pub(crate) struct Worker<D: Driver> {
+    driver: D,
+    state: WorkerState<D::Clock>,
+}
+
+/// Everything of a worker but its driver, so that it can change while the driver reports.
+struct WorkerState<C> {
+    app: App,
+    connections: Connections,
+    parsing: Parsing,
+    parts: Parts<C>,
+}
+
+/// Working memory for parsing and routing one request.
+#[derive(Default)]
+struct Parsing {
+    scratch: Scratch,
+    params: Params,
+}
+
+/// What the connections of a worker share.
+struct Parts<C> {
+    metrics: Arc<WorkerMetrics>,
+    turn: Turn<C>,
+    acceptor: Acceptor,
+    admission: WorkerAdmission<ExchangeId>,
+    tasks: Tasks,
+    encoder: Encoder,
+    body_memory: BodyMemory,
+    agenda: Agenda,
+    room_policy: RoomPolicy,
+    context: Option<Rc<WorkerContext>>,
+    /// The index under which requests without a matching endpoint are counted.
+    unmatched: u16,
+}
+
+impl<D: Driver> Worker<D> {
+    /// A worker over `driver`, which accepts from now on. `inbox` must wake that driver; `pool` runs the
+    /// blocking handlers.
+    pub(crate) fn new(driver: D, config: WorkerConfig, inbox: Arc<Inbox>, pool: Pool) -> Self {
+        let turn = Turn::new(driver.clock());
+        let (now, today) = (turn.now, turn.clock.unix_time());
+        let unmatched = u16::try_from(config.app.endpoints().len()).unwrap_or(u16::MAX);
+        let parts = Parts {
+            metrics: config.metrics,
+            turn,
+            acceptor: Acceptor::new(config.connections_max),
+            admission: WorkerAdmission::new(config.gate, config.terms, now),
+            tasks: Tasks::new(inbox, pool),
+            encoder: Encoder::new(config.limits, now, today),
+            body_memory: config.body_memory,
+            agenda: Agenda::new(now),
+            room_policy: config.room_policy,
+            context: None,
+            unmatched,
+        };
+        let (app, connections, parsing) = (config.app, Connections::default(), Parsing::default());
+        let state = WorkerState { app, connections, parsing, parts };
+        let mut worker = Worker { driver, state };
+        worker.flush_accepting();
+        worker
+    }
+
+    /// Adds the application's state for this worker.
+    pub(crate) fn with_context(mut self, context: Option<Rc<WorkerContext>>) -> Self {
+        self.state.parts.context = context;
+        self
+    }
+
+    /// Runs one turn, which waits as `wait` says. Returns the number of events.
+    ///
+    /// # Errors
+    /// The driver itself failed; the worker cannot go on.
+    pub(crate) fn turn(&mut self, wait: Wait) -> Result<u32, D::Error> {
+        let Worker { driver, state } = self;
+        let _entered = state.parts.context.as_ref().map(WorkerContext::enter);
+        let wait = state.parts.turn.begin(wait);
+        driver.poll(wait, &mut |event| state.on_event(event))?;
+        state.freshen();
+        state.run_tasks();
+        self.run_queue();
+        if self.state.parts.turn.may_judge() {
+            self.state.expire();
+        }
+        self.flush();
+        self.state.end_turn();
+        Ok(self.state.parts.turn.events())
+    }
+
+    /// How long the worker may wait: until a deadline may be due.
+    pub(crate) fn waits(&self) -> Wait {
+        let Parts { acceptor, admission, agenda, turn, .. } = &self.state.parts;
+        if self.has_backlog() {
+            return Wait::No;
+        }
+        let wait = match agenda.next().min(acceptor.due(&admission.gate, turn.now)) {
+            Instant::MAX => Wait::Forever,
+            due => Wait::Until(due),
+        };
+        turn.clock.plan(wait); // The worker may wait elsewhere than in the driver.
+        wait
+    }
+
+    /// Whether requests wait in the queue, or unread input may wait.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.state.parts.admission.is_queue_empty() || self.is_catching_up()
+    }
+
+    /// Whether the worker was kept from running for long, and so reads input before it judges deadlines.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.state.parts.turn.is_catching_up()
+    }
+
+    /// Stops accepting, and ends every connection after the answer in progress.
+    pub(crate) fn drain(&mut self) {
+        let Worker { driver, state } = self;
+        if !state.parts.acceptor.drain() {
+            return;
+        }
+        state.app.drain();
+        state.parts.turn.expire();
+        state.freshen();
+        let WorkerState { connections, parts, .. } = state;
+        for id in connections.ids() {
+            let (connection, _) = connections.get_mut(id);
+            if connection.is_open {
+                connection.protocol.drain(parts.turn.now);
+                parts.agenda.touch(id, connection);
+            }
+        }
+        driver.accept(Accepting::Closed);
+        self.flush();
+    }
+
+    /// Whether draining has finished: nothing is left to do.
+    pub(crate) fn is_drained(&self) -> bool {
+        let Parts { acceptor, tasks, .. } = &self.state.parts;
+        acceptor.is_draining() && acceptor.count() == 0 && tasks.detached.is_empty()
+    }
+
+    /// Cuts every connection that is left.
+    pub(crate) fn cut(&mut self) {
+        let alive: Vec<ConnId> = self.state.connections.alive().map(|(id, _)| id).collect();
+        for id in alive {
+            self.state.parts.metrics.timeout(Timeout::Drain);
+            self.close(id, Close::Reset);
+        }
+    }
+
+    /// Starts queued requests until the turn budget is used up; at least one.
+    fn run_queue(&mut self) {
+        let Worker { driver, state } = self;
+        if state.parts.admission.is_queue_empty() {
+            return;
+        }
+        let mut looked_at = 0;
+        state.parts.admission.begin_queue(state.parts.turn.now);
+        while !state.parts.admission.is_queue_empty() {
+            state.parts.turn.look();
+            let now = state.parts.turn.now;
+            if state.parts.admission.is_turn_over(now) && looked_at > 0 {
+                break;
+            }
+            let Some((entry, refuse)) = state.parts.admission.next(now) else { break };
+            let Some(id) = state.connections.lookup(entry.item) else { continue }; // It is closed.
+            looked_at += 1;
+            let mut at = state.exchange(id);
+            let is_suspect = std::mem::take(&mut at.connection.is_suspect);
+            if at.parts.admission.may_give_up(entry.ready, now, is_suspect)
+                && !at.connection.channel.is_sending()
+                && !at.connection.protocol.has_output()
+                && (at.connection.protocol.is_eof() || driver.is_hung_up(id))
+            {
+                // The client has disconnected, or has only finished sending: the server cannot tell which.
+                // Without overload both are served.
+                at.exchange.is_queued = false;
+                at.connection.channel.close = Some(Close::Reset);
+                at.parts.metrics.rejected(Rejection::QueueHungUp);
+                at.touch();
+                continue;
+            }
+            at.resume(&entry, refuse);
+        }
+        state.parts.admission.end_queue();
+    }
+}

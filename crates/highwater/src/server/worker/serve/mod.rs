@@ -1,0 +1,102 @@
+//! What a worker does for one exchange, from received bytes to its answer's last byte.
+//!
+//! [`ExchangeMut`] is an exchange with its connection and the parts of the worker that it may touch, borrowed
+//! for the time of one event. Its methods stand by subject:
+//!
+//! ```text
+//!  request.rs    bytes in: admit, parse, route, call
+//!  answer.rs     an outcome: a response at once, a future, a job
+//!  stream.rs     content that comes piece by piece, both ways
+//!  deadline.rs   deadlines; clients that disconnect; the end of the connection
+//! ```
+
+mod answer;
+mod deadline;
+mod request;
+mod stream;
+
+use highwater_core::driver::ConnId;
+use highwater_core::time::Clock;
+
+use super::connections::{Connection, Connections};
+use super::exchange::{Exchange, ExchangeId};
+use super::{Parsing, Parts};
+use crate::app::{self, App};
+
+/// One exchange, its connection, and the worker's parts.
+pub(super) struct ExchangeMut<'w, C> {
+    pub(super) id: ConnId,
+    pub(super) app: &'w App,
+    pub(super) connection: &'w mut Connection,
+    pub(super) exchange: &'w mut Exchange,
+    pub(super) parts: &'w mut Parts<C>,
+    parsing: &'w mut Parsing,
+    /// A loop is serving input of the connection, and continues with it.
+    is_serving: bool,
+    /// An encoded answer is being dropped, with the values that its handler left in it.
+    is_dropping: bool,
+}
+
+impl<'w, C: Clock> ExchangeMut<'w, C> {
+    /// The current exchange of connection `id`.
+    #[inline]
+    pub(super) fn new(
+        app: &'w App,
+        connections: &'w mut Connections,
+        parsing: &'w mut Parsing,
+        parts: &'w mut Parts<C>,
+        id: ConnId,
+    ) -> Self {
+        let (connection, exchange) = connections.get_mut(id);
+        let (is_serving, is_dropping) = (false, false);
+        ExchangeMut { id, app, connection, exchange, parts, parsing, is_serving, is_dropping }
+    }
+
+    /// The exchange's id.
+    pub(super) fn exchange_id(&self) -> ExchangeId {
+        self.exchange.id(self.connection.exchange)
+    }
+
+    /// Flushes the connection at the end of the turn.
+    #[inline]
+    pub(super) fn touch(&mut self) {
+        self.parts.agenda.touch(self.id, self.connection);
+    }
+
+    /// Makes sure that the connection is checked no later than at its next deadline.
+    #[inline]
+    pub(super) fn arm(&mut self) {
+        let Parts { encoder, agenda, .. } = &mut *self.parts;
+        let deadline = self.connection.protocol.deadline(&encoder.limits);
+        let deadline = deadline.min(self.exchange.due());
+        let deadline = deadline.min(self.connection.fresh_until(self.exchange));
+        agenda.arm(self.id, self.connection, deadline);
+    }
+
+    /// Updates the count of what connections want from the worker.
+    #[inline]
+    pub(super) fn count_demand(&mut self) {
+        let demand = self.connection.demand(self.exchange, self.parts.turn.now);
+        if demand != self.connection.demand {
+            self.parts.admission.change(self.connection.demand, demand);
+            self.connection.demand = demand;
+        }
+    }
+
+    /// Updates the count of exchanges that wait for a future.
+    pub(super) fn count_awaiting(&mut self) {
+        let is_awaiting = self.exchange.awaits_future() || self.exchange.content.is_some();
+        if is_awaiting != self.exchange.is_awaiting {
+            self.exchange.is_awaiting = is_awaiting;
+            self.parts.tasks.count_awaiting(is_awaiting);
+        }
+    }
+
+    /// Reports the panics that were caught while the exchange was handled.
+    #[inline]
+    pub(super) fn report_panics(&self) {
+        if app::has_panicked() {
+            self.app.report_panics(self.exchange.target);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The asynchronous work of a worker: futures that are polled when woken, jobs on the pool, and detached
+//! tasks.
+//!
+//! Never here: what an answer becomes (`serve/answer.rs`). Here it is only decided which task is polled.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::detached::DetachedTasks;
+use super::exchange::{Exchange, ExchangeId};
+use super::inbox::{Done, Inbox};
+use super::runtime::Runtime;
+use crate::server::pool::Pool;
+
+/// The tasks of one worker.
+pub(super) struct Tasks {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) pool: Pool,
+    pub(super) detached: DetachedTasks,
+    pub(super) runtime: Runtime,
+    /// Jobs handed to the pool so far.
+    jobs: u64,
+    /// Exchanges that wait for a future, which may be waiting for the runtime.
+    awaiting: u32,
+    woken: Vec<ExchangeId>,
+    done: Vec<Done>,
+}
+
+impl Tasks {
+    pub(super) fn new(inbox: Arc<Inbox>, pool: Pool) -> Self {
+        Tasks {
+            inbox,
+            pool,
+            detached: DetachedTasks::default(),
+            runtime: Runtime::Running,
+            jobs: 0,
+            awaiting: 0,
+            woken: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// The number of the next job.
+    pub(super) fn next_job(&mut self) -> u64 {
+        self.jobs += 1;
+        self.jobs
+    }
+
+    /// The waker of the tasks of `exchange`, whose id is `id`.
+    pub(super) fn waker(&self, exchange: &mut Exchange, id: ExchangeId) -> Waker {
+        exchange.waker.get_or_insert_with(|| self.inbox.waker(id)).clone()
+    }
+
+    /// Whether there is no runtime yet to poll the future of exchange `id`. If so, it is polled as soon as
+    /// there is one.
+    pub(super) fn lacks_runtime(&mut self, id: ExchangeId) -> bool {
+        if self.runtime == Runtime::Running {
+            return false;
+        }
+        self.runtime = Runtime::Wanted;
+        self.inbox.waker(id).wake();
+        true
+    }
+
+    /// One more exchange waits for a future, or one fewer.
+    pub(super) fn count_awaiting(&mut self, is_awaiting: bool) {
+        self.awaiting = if is_awaiting { self.awaiting + 1 } else { self.awaiting - 1 };
+    }
+
+    /// Whether no future of a handler is alive.
+    pub(super) fn is_idle(&self) -> bool {
+        self.awaiting == 0 && self.detached.is_empty()
+    }
+
+    /// Takes the tasks woken and the jobs done since the last turn; give the lists back with
+    /// [`Tasks::put_back`].
+    #[inline]
+    pub(super) fn take(&mut self) -> (Vec<ExchangeId>, Vec<Done>) {
+        let (mut woken, mut done) =
+            (std::mem::take(&mut self.woken), std::mem::take(&mut self.done));
+        self.inbox.take(&mut woken, &mut done);
+        (woken, done)
+    }
+
+    /// Keeps the empty lists for the next time.
+    #[inline]
+    pub(super) fn put_back(&mut self, woken: Vec<ExchangeId>, done: Vec<Done>) {
+        self.woken = woken;
+        self.done = done;
+    }
+}

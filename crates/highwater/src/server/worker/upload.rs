@@ -1,0 +1,75 @@
+//! Which uploads are ended when a route's places are scarce?
+//!
+//! `--body-rate-min` bounds how slow one client may be, and a slow phone is served on a server that has
+//! room. But eight clients just above that rate must not hold all eight places of a route while others
+//! are refused there. So what a client must send to keep its place rises while places are scarce:
+//!
+//! ```text
+//!  no refusal at the route's limit within a second              --body-rate-min
+//!  a refusal within a second                                    twice that, and twice as much again for
+//!                                                               each half second that it goes on
+//!  after three seconds of it, and from then on                  64 times that: 15 KiB a second
+//! ```
+//!
+//! The slowest uploads end first, with 408. As soon as refusals stop, the others may be slow again. An upload
+//! is judged every two seconds, by the bytes that came within them. Only the client's own slowness counts:
+//! time in which the handler did not read is ignored. Collected bodies hold no place before they are
+//! complete, so this does not apply to them.
+//!
+//! Without a minimum rate (`--body-rate-min 0`) no upload is ended.
+
+use std::time::Duration;
+
+use highwater_core::http::Reject;
+use highwater_core::time::Clock;
+
+use super::exchange::Upload;
+use super::serve::ExchangeMut;
+use crate::app::BodyError;
+use crate::metrics::Timeout;
+
+/// How often an upload that holds a place is judged. Longer than the gaps of a mobile network.
+const LOOK: Duration = Duration::from_secs(2);
+
+impl<C: Clock> ExchangeMut<'_, C> {
+    /// Judges the exchange's upload from now on, if there is one: it holds a place of its route's limit.
+    pub(super) fn watch_upload(&mut self) {
+        if self.exchange.feed.is_some() && self.connection.protocol.is_reply_owed() {
+            let now = self.parts.turn.now;
+            let seen = self.connection.protocol.upload().map(|(_, left)| (now, left));
+            self.exchange.upload = Upload { due: now + LOOK, seen };
+            self.touch(); // For the timer.
+        }
+    }
+
+    /// Ends the exchange's upload if it is slower than the current minimum rate.
+    #[cold]
+    pub(super) fn look_at_upload(&mut self) {
+        let (now, protocol) = (self.parts.turn.now, &mut self.connection.protocol);
+        let exchange = &mut *self.exchange;
+        let before = std::mem::replace(&mut exchange.upload, Upload::NONE);
+        if exchange.feed.is_none() || !protocol.is_reply_owed() {
+            return; // It is complete, or answered.
+        }
+        let upload = protocol.upload();
+        exchange.upload = Upload { due: now + LOOK, seen: upload.map(|(_, left)| (now, left)) };
+        let (Some((since, left)), Some((seen_at, seen_left))) = (upload, before.seen) else {
+            return;
+        };
+        if since > seen_at {
+            return; // The handler did not read for some of this time.
+        }
+        let scarcity = |target| self.app.rules(target).limit.map(|limit| limit.scarcity(now));
+        let factor = exchange.target.and_then(scarcity).unwrap_or(0);
+        let rate_min = u128::from(self.parts.encoder.limits.body_rate_min) * u128::from(factor);
+        let came = u128::from(seen_left.saturating_sub(left));
+        if came * 1000 < rate_min * (now - seen_at).as_millis() {
+            exchange.upload = Upload::NONE;
+            protocol.end_upload();
+            self.parts.metrics.timeout(Timeout::Body);
+            if let Some(feed) = exchange.feed.take() {
+                feed.fail(BodyError::from(Reject::BodyTimeout));
+            }
+        }
+    }
+}

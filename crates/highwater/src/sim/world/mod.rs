@@ -1,0 +1,441 @@
+//! One run: its clients, its limits, and turn after turn until nothing is left to do.
+
+mod turn;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use highwater_core::driver::Accepting;
+use highwater_core::http::Limits;
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+use highwater_core::timer::TICK;
+
+use super::Report;
+use super::app::{Shared, app};
+use super::client::Client;
+use super::faults::Faults;
+use super::kinds::{Kind, Kinds};
+use super::link::{Link, Stage};
+use super::network::{Network, SimDriver};
+use super::oracle::{self, Ending};
+use super::script;
+use super::trace::Trace;
+use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
+use crate::admission::Shed;
+use crate::admission::gate::{Bound, WorkerGate};
+use crate::metrics::WorkerMetrics;
+use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
+
+/// A run that has not ended after this many turns has failed.
+const TURNS_MAX: u32 = 300_000;
+
+/// Turns in a row that may find nothing to do without having waited.
+const IDLE_TURNS_MAX: u32 = 20;
+
+/// A worker never waits for longer than this.
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a connection counts as having work before its first request has come.
+const FRESH_MAX: Duration = Duration::from_millis(100);
+
+/// How long accepting may pause although there is room: the worker's back-off after a failure.
+const ACCEPT_REST_MAX: Duration = Duration::from_millis(100);
+
+/// The most turns in a row in which a late worker reads before it judges.
+const CATCH_UP_MAX: u32 = 31;
+
+/// With no more clients than this, no queue is so long that requests may be refused for waiting.
+const CROWD: usize = 16;
+
+/// Turns between two stops of the process, at most.
+const STOP_EVERY: u64 = 400;
+
+pub(super) struct World {
+    worker: Worker<SimDriver>,
+    inbox: Arc<Inbox>,
+    pool: Pool,
+    prng: Prng,
+    metrics: Arc<WorkerMetrics>,
+    shared: Arc<Shared>,
+    clients: Vec<Client>,
+    watches: Vec<Watch>,
+    plan: Plan,
+    turns: u32,
+    drained_at: Option<Instant>,
+    idle_turns: u32,
+    /// Turns before the next stop.
+    stop_in: u64,
+    /// Since when a client waits to be accepted although there is room.
+    waiting_since: Option<Instant>,
+    /// When requests last waited for their turn.
+    backlogged_at: Instant,
+    /// For how many turns in a row the worker has been catching up after a late look.
+    catching_up: u32,
+    /// Since when a client waits although closing an idle connection could make room.
+    crowded_since: Option<Instant>,
+}
+
+/// The parameters drawn for the whole run.
+#[derive(Debug)]
+struct Plan {
+    kinds: Kinds,
+    limits: Limits,
+    connections_max: u32,
+    /// How many jobs may wait for the pool.
+    pool_max: usize,
+    /// The pool runs in one turn of this many.
+    pool_one_in: u64,
+    /// Drain after this many turns, and cut after this many more.
+    drain_at: Option<u32>,
+    cut_at: Option<u32>,
+    faults: Faults,
+    /// The worker has time for one request a turn: the others wait.
+    defers: bool,
+    shed: Shed,
+    /// Connections with work, at most.
+    limit: u32,
+    patience: Duration,
+    queue_target: Duration,
+}
+
+impl Plan {
+    fn draw(prng: &mut Prng, kinds: Kinds) -> Self {
+        // In half of all runs only clients misbehave.
+        let stormy = prng.chance(1, 2);
+        let mut pick = |choices: &[u64]| choices[prng.below(choices.len() as u64) as usize];
+        let millis = Duration::from_millis;
+        let limits = Limits {
+            uri_max: pick(&[100, 8192]) as usize,
+            header_max: pick(&[200, 16_384]) as usize,
+            body_max: pick(&[1000, 1 << 20]),
+            header_timeout: millis(pick(&[1000, 10_000])),
+            body_timeout: millis(pick(&[1000, 30_000])),
+            body_rate_min: pick(&[0, 1, 240]) as u32,
+            body_grace: millis(pick(&[500, 5000])),
+            idle_timeout: millis(pick(&[1500, 60_000])),
+            write_timeout: millis(pick(&[3000, 30_000])),
+            half_closed_timeout: millis(pick(&[500, 5000])),
+            linger_timeout: millis(pick(&[200, 2000])),
+            discard_max: pick(&[2000, 256 * 1024]),
+            output_max: pick(&[1000, 64 * 1024]) as usize,
+            requests_max: pick(&[2, 5, u64::from(u32::MAX), u64::from(u32::MAX)]) as u32,
+            ..Limits::default()
+        };
+        let storm = |value: u64| if stormy { value } else { 0 };
+        let faults = Faults {
+            reset_one_in: storm(pick(&[0, 100, 1000])),
+            jump_one_in: storm(pick(&[0, 20, 300])),
+            jump_max: Duration::from_secs(pick(&[1, 20, 300])),
+            accept_failure_one_in: storm(pick(&[0, 5])),
+            turn_micros_max: pick(&[50, 50, 10_000, 200_000]),
+        };
+        let drain_at = (storm(pick(&[1, 0, 0, 0])) > 0).then(|| pick(&[10, 100, 300, 1000]) as u32);
+        let cut_after = pick(&[0, 5, 100, 2000]) as u32;
+        Plan {
+            kinds,
+            limits,
+            connections_max: pick(&[1, 2, 4, 100]) as u32,
+            pool_max: pick(&[1, 3, 1000]) as usize,
+            pool_one_in: pick(&[1, 3, 40]),
+            drain_at,
+            cut_at: drain_at.map(|at| at + cut_after),
+            faults,
+            defers: pick(&[0, 1]) > 0,
+            shed: [Shed::None, Shed::None, Shed::Accept, Shed::Kernel]
+                [pick(&[0, 1, 2, 3]) as usize],
+            limit: pick(&[1, 2, 100]) as u32,
+            patience: millis(pick(&[10, 50, 1000])),
+            queue_target: Duration::from_micros(pick(&[0, 500, 10_000])),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
+        let mut prng = Prng::from_seed(seed);
+        // From another sequence, so that additional kinds change nothing else.
+        let mut extra = Prng::from_seed(!seed);
+        let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
+        trace.line(|| format!("{plan:#?}"));
+        let mut network = Network::new(Some(prng.next_u64()), plan.faults, trace);
+        let crowd = if extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
+        let clients: Vec<Client> = (0..1 + crowd + prng.below(8))
+            .map(|_| {
+                let script = script::draw(&mut prng, &plan.limits, plan.kinds);
+                Client::draw(&mut prng, &mut network, script)
+            })
+            .collect();
+        let shared = Arc::new(Shared::default());
+        let app = app(Arc::clone(&shared));
+        let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let bound = Bound::new(plan.limit);
+        let server = ServerConfig {
+            limits: plan.limits.clone(),
+            patience: plan.patience,
+            queue_target: plan.queue_target,
+            ..ServerConfig::default()
+        };
+        let mut config = WorkerConfig {
+            connections_max: plan.connections_max,
+            gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
+            metrics: Arc::clone(&metrics),
+            ..WorkerConfig::new(app, &server)
+        };
+        if plan.defers {
+            config.terms.turn_max = Duration::ZERO;
+        }
+        let wake_ups = Arc::clone(&shared.threads.wake_ups);
+        let inbox = Inbox::new(Box::new(move || wake_ups.driver.store(true, SeqCst)));
+        let pool = Pool::deferred(plan.pool_max);
+        let extra_stop = 20 + extra.below(STOP_EVERY);
+        shared.threads.begin(extra, Arc::clone(&inbox), pool.clone());
+        network.threads = Some(Arc::clone(&shared.threads));
+        let worker = Worker::new(SimDriver { network }, config, Arc::clone(&inbox), pool.clone());
+        World {
+            worker,
+            inbox,
+            pool,
+            metrics,
+            shared,
+            watches: clients.iter().map(|client| Watch::new(&client.requests)).collect(),
+            clients,
+            plan,
+            prng,
+            turns: 0,
+            drained_at: None,
+            idle_turns: 0,
+            stop_in: extra_stop,
+            waiting_since: None,
+            backlogged_at: Instant::ZERO,
+            catching_up: 0,
+            crowded_since: None,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Report, String> {
+        while !self.is_at_rest() {
+            self.follow_plan();
+            self.act()?;
+            self.turn()?;
+            self.look()?;
+            self.turns += 1;
+            if self.turns > TURNS_MAX {
+                let (tasks, jobs) = (self.worker.has_tasks(), self.pool.queued());
+                let connections = self.worker.connections();
+                return Err(format!(
+                    "not at rest after {TURNS_MAX} turns: {connections} connections, {jobs} jobs, \
+                     tasks: {tasks}"
+                ));
+            }
+        }
+        self.settle()
+    }
+
+    fn network(&self) -> &Network {
+        &self.worker.driver().network
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let network = self.network();
+        self.clients.iter().all(|client| client.is_gone(network))
+            && self.worker.connections() == 0
+            && !self.worker.has_tasks()
+            && self.pool.queued() == 0
+    }
+
+    /// Whether requests may be refused because they waited too long.
+    fn may_refuse(&self) -> bool {
+        matches!(self.plan.shed, Shed::Accept | Shed::Kernel) && self.clients.len() > CROWD
+    }
+
+    fn is_cutting(&self) -> bool {
+        self.drained_at.is_some() && self.plan.cut_at.is_some_and(|at| self.turns >= at)
+    }
+
+    fn follow_plan(&mut self) {
+        let is_due = self.plan.drain_at == Some(self.turns);
+        let is_asked = match self.plan.kinds.has(Kind::Wakes) {
+            true => {
+                self.shared.threads.schedule(self.pool.queued(), is_due);
+                self.shared.threads.take_drain()
+            }
+            false => is_due,
+        };
+        if is_asked {
+            self.drained_at = Some(self.network().now());
+            self.network().trace.line(|| "drain".into());
+            self.worker.drain();
+            let network = &mut self.worker.driver_mut().network;
+            let now = network.now();
+            network.look(now);
+        }
+        if self.is_cutting() {
+            self.worker.cut();
+        }
+    }
+
+    /// Some clients act.
+    fn act(&mut self) -> Result<(), String> {
+        let World { worker, clients, prng, .. } = self;
+        let network = &mut worker.driver_mut().network;
+        for _ in 0..1 + prng.below(2 * clients.len() as u64) {
+            let at = prng.below(clients.len() as u64) as usize;
+            clients[at].act(network, prng).map_err(|what| format!("client {at}: {what}"))?;
+        }
+        let next = clients.iter().map(|client| client.next_at(network)).min();
+        network.client_at = next.unwrap_or(Instant::MAX);
+        Ok(())
+    }
+
+    /// Checks every connection, and the listener.
+    fn look(&mut self) -> Result<(), String> {
+        let network = &self.worker.driver().network;
+        let open = |link: &&Link| matches!(link.stage, Stage::Open(_));
+        let connections = network.links().iter().filter(open).count() as u32;
+        if connections != self.worker.connections() {
+            return Err(format!("{connections} connections, {} known", self.worker.connections()));
+        }
+        let is_full = connections >= self.plan.connections_max;
+        if connections > self.plan.connections_max && self.drained_at.is_none() {
+            return Err(format!(
+                "{connections} connections, {} allowed",
+                self.plan.connections_max
+            ));
+        }
+        let around = Around {
+            limits: &self.plan.limits,
+            now: network.turn_at,
+            threads: &self.shared.threads,
+            drained_at: self.drained_at,
+            is_cutting: self.is_cutting(),
+            is_short: is_full || network.accept_failed,
+            pool_is_bounded: self.plan.pool_max < 1000,
+            pool_is_quiet: self.pool.queued() == 0,
+            backlogged_at: self.backlogged_at,
+            is_catching_up: self.catching_up > 0 || self.worker.is_catching_up(),
+            is_worn_out: self.catching_up >= CATCH_UP_MAX,
+            drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
+            defers: self.plan.defers,
+            sheds_after: self.may_refuse().then_some(self.plan.queue_target),
+        };
+        for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
+            let link = network.link(client.link);
+            let allocated = match link.stage {
+                Stage::Open(id) => self.worker.allocated(id),
+                _ => 0,
+            };
+            watch
+                .look(link, &client.requests, allocated, &around)
+                .map_err(|what| format!("client {at}: {what}"))?;
+        }
+        self.look_at_listener(is_full, self.plan.connections_max.saturating_sub(connections))
+    }
+
+    /// Waiting clients are accepted if there is room, and soon if room can be made; and no more may
+    /// be accepted than there is `room` for.
+    fn look_at_listener(&mut self, is_full: bool, room: u32) -> Result<(), String> {
+        let network = &self.worker.driver().network;
+        let now = network.turn_at;
+        let welcome = network.welcome();
+        if welcome > room && self.drained_at.is_none() {
+            return Err(format!("{welcome} more may be accepted, and there is room for {room}"));
+        }
+        let is_open = self.drained_at.is_none() && network.waiting() > 0;
+        let is_shut = self.plan.shed == Shed::Accept && self.busy() >= self.plan.limit as usize;
+        let is_paused = network.accepting() == Accepting::Paused;
+        let rests = is_open && !is_full && !is_shut && is_paused;
+        let since = if rests { Some(*self.waiting_since.get_or_insert(now)) } else { None };
+        self.waiting_since = since;
+        if since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
+            return Err("there is room, but no connection is accepted".into());
+        }
+        // Room is made one connection at a time, and no faster than accepting is tried again.
+        let is_closing = |link: &Link| matches!(link.stage, Stage::Open(_)) && !link.is_live();
+        let is_old = |(client, watch): (&Client, &Watch)| {
+            let link = network.link(client.link);
+            let idle = link.is_live().then(|| watch.idle_since(link, &client.requests)).flatten();
+            idle.is_some_and(|since| now - since >= EVICTION_AGE_MIN)
+        };
+        let crowded = is_open
+            && is_full
+            && !network.links().iter().any(is_closing)
+            && self.clients.iter().zip(&self.watches).any(is_old);
+        // Connections that look idle are read first.
+        let crowded = crowded && self.catching_up == 0 && !self.worker.is_catching_up();
+        let since = if crowded { Some(*self.crowded_since.get_or_insert(now)) } else { None };
+        self.crowded_since = since;
+        match since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
+            true => Err("a client waits, and an idle connection keeps its place".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Connections that may have work, as seen from outside.
+    fn busy(&self) -> usize {
+        let network = self.network();
+        let may_work = |(client, watch): &(&Client, &Watch)| {
+            let link = network.link(client.link);
+            let is_open = matches!(link.stage, Stage::Open(_));
+            let is_fresh = network.turn_at <= link.facts.accepted_at + FRESH_MAX + TICK;
+            is_open && (is_fresh || watch.idle_since(link, &client.requests).is_none())
+        };
+        self.clients.iter().zip(&self.watches).filter(may_work).count()
+    }
+
+    /// The run has ended: checks the totals.
+    fn settle(mut self) -> Result<Report, String> {
+        if self.worker.busy() > 0 {
+            return Err("an operation is still in flight for a connection that is gone".into());
+        }
+        if self.shared.alive() > 0 {
+            return Err(format!("{} futures or streams are left behind", self.shared.alive()));
+        }
+        self.check_totals()?;
+        let network = &self.worker.driver().network;
+        let sheds = self.may_refuse();
+        let mut report = Report { turns: self.turns, ..Report::default() };
+        for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
+            let link = network.link(client.link);
+            let was_drained = self.drained_at.is_some();
+            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
+                .map_err(|what| format!("client {at}: {what}"))?;
+            report.clients += 1;
+            report.answers += client.reader.answers().len();
+            report.resets += usize::from(link.has_left);
+            report.expiries += usize::from(watch.excuse.is_some());
+            report.fingerprint = report.fingerprint.rotate_left(7) ^ client.hash;
+        }
+        Ok(report)
+    }
+
+    /// The worker's counters match what has happened.
+    fn check_totals(&self) -> Result<(), String> {
+        let (network, metrics) = (self.network(), &self.metrics);
+        let same = |what: &str, counted: u64, happened: u64| match counted == happened {
+            true => Ok(()),
+            false => Err(format!("{what}: {counted} were counted, {happened} happened")),
+        };
+        same("connections", metrics.connections.get(), network.accepted)?;
+        same("open connections", metrics.connections_active.get(), 0)?;
+        same("bytes read", metrics.bytes_read.get(), network.delivered)?;
+        same("bytes written", metrics.bytes_written.get(), network.commanded)?;
+        same("durations", metrics.durations_counted(), metrics.requests())?;
+        let begun = |watch: &Watch| watch.at_hand() + usize::from(watch.reader.is_inside());
+        let answered: usize = self.watches.iter().map(begun).sum();
+        // An answer that was ready when its connection broke is counted, but was never seen.
+        let broke = |(client, watch): (&Client, &Watch)| {
+            let link = network.link(client.link);
+            link.has_left || link.was_reset || watch.excuse == Some(Excuse::HalfClosed)
+        };
+        let unseen = self.clients.iter().zip(&self.watches).any(broke);
+        let requests = metrics.requests();
+        if requests != answered as u64 && !(unseen && requests > answered as u64) {
+            return Err(format!("{requests} requests were counted, {answered} were answered"));
+        }
+        let begun = self.shared.detached_begun.load(std::sync::atomic::Ordering::Relaxed);
+        let done = self.shared.detached_done.load(std::sync::atomic::Ordering::Relaxed);
+        same("detached handlers that came to their end", done as u64, begun as u64)
+    }
+}

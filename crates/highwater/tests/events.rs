@@ -1,0 +1,178 @@
+//! An application that has a subscriber of its own: does it get the server's events, with what they are about?
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZero;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use highwater::logging::{self, BURST, LogFormat, PERIOD};
+use highwater::server::Shed;
+use highwater::{Router, Running, Server, ServerConfig, StatusCode};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// No step takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+/// What was emitted: the process has one subscriber.
+static EMITTED: Mutex<Vec<Emitted>> = Mutex::new(Vec::new());
+
+/// The tests here count what the process emits, and have to be alone for that.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// An event as an application sees it.
+#[derive(Clone, Debug)]
+struct Emitted {
+    level: Level,
+    target: String,
+    /// The message is one of them. Text stands without quotes, numbers in their shortest form.
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Emitted {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+}
+
+impl Visit for Emitted {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+/// The application's subscriber.
+struct Collector;
+
+impl Subscriber for Collector {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let (level, target) = (*event.metadata().level(), event.metadata().target().to_owned());
+        let mut emitted = Emitted { level, target, fields: BTreeMap::new() };
+        event.record(&mut emitted);
+        lock(&EMITTED).push(emitted);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets the application's subscriber, and forgets what it has heard so far.
+fn collect() -> MutexGuard<'static, ()> {
+    static SET: Once = Once::new();
+    let alone = lock(&ALONE);
+    SET.call_once(|| {
+        tracing::subscriber::set_global_default(Collector).expect("there is none yet");
+    });
+    lock(&EMITTED).clear();
+    alone
+}
+
+/// What was emitted with this message.
+fn emitted(message: &str) -> Vec<Emitted> {
+    let all = lock(&EMITTED);
+    all.iter().filter(|event| event.field("message") == Some(message)).cloned().collect()
+}
+
+/// A server whose settings ask for lines, too.
+fn serve(router: Router) -> Running {
+    let config = ServerConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        metrics: None,
+        workers: NonZero::new(1),
+        shed: Some(Shed::Accept),
+        log: LogFormat::Text,
+        ..ServerConfig::default()
+    };
+    Server::new(router).config(config).start().expect("it starts")
+}
+
+/// The status of `path`, asked for on a connection of its own.
+fn ask(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
+    stream.set_read_timeout(Some(HANG)).expect("it is open");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// Purpose: the start of a server comes to the subscriber that the application has set, which settings do not
+/// replace.
+#[test]
+fn the_applications_subscriber_hears_of_the_start() {
+    let _alone = collect();
+    let running = serve(Router::new().get("/", || "OK"));
+    let serving = emitted("serving");
+    let [serving] = &serving[..] else { panic!("{serving:?}") };
+    assert_eq!(serving.level, Level::INFO);
+    assert!(serving.target.starts_with("highwater::"), "{}", serving.target);
+    assert_eq!(serving.field("address"), Some(&*running.address().to_string()));
+    assert_eq!(serving.field("workers"), Some("1"));
+    let transport = serving.field("transport").expect("it is told");
+    assert!(["uring", "io_uring", "epoll"].contains(&transport), "{transport}");
+    assert_eq!(serving.field("metrics"), None, "there are none");
+    assert_eq!(emitted("admission")[0].field("mechanism"), Some("accept"));
+    assert!(!logging::install(LogFormat::Json), "the application's stays");
+}
+
+/// Purpose: failures are logged with route and cause, at a bounded rate: the rest is counted elsewhere.
+#[test]
+fn a_storm_of_panics_is_told_a_few_times() {
+    let _alone = collect();
+    let boom = || -> StatusCode { panic!("line\nfeeds are kept") };
+    let mut running = serve(Router::new().get("/boom/{n}", boom));
+    let begun = Instant::now();
+    for n in 0..BURST + 2 {
+        assert_eq!(ask(running.address(), &format!("/boom/{n}")), "500");
+    }
+    running.stop().expect("a panic ends a request, and nothing else");
+    let told = emitted("a panic ended a request, and nothing else");
+    // On a machine so busy that this takes longer, a second period has begun.
+    let periods = if begun.elapsed() < PERIOD { 1 } else { 2 };
+    assert!((1..=periods).contains(&told.len().div_ceil(BURST as usize)), "{told:#?}");
+    assert!(told.len() >= BURST as usize, "{told:#?}");
+    for event in told {
+        assert_eq!((event.level, event.field("route")), (Level::ERROR, Some("/boom/{n}")));
+        assert!(event.target.starts_with("highwater::"), "{}", event.target);
+        assert_eq!(event.field("panic"), Some("line\nfeeds are kept"));
+        assert_eq!(event.field("suppressed"), None, "none was, before these");
+    }
+}
+
+/// Purpose: a request that goes well is no event, and neither is one that the peer got wrong.
+#[test]
+fn requests_are_no_events() {
+    let _alone = collect();
+    let mut running = serve(Router::new().get("/", || "OK"));
+    let before = lock(&EMITTED).len();
+    assert!(before > 0, "the start is told");
+    for _ in 0..20 {
+        assert_eq!(ask(running.address(), "/"), "200");
+        assert_eq!(ask(running.address(), "/nowhere"), "404");
+    }
+    running.stop().expect("nothing failed");
+    let told = lock(&EMITTED)[before..].to_vec();
+    assert!(told.is_empty(), "{told:#?}");
+}

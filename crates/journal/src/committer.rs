@@ -1,0 +1,345 @@
+//! From batches in queues to records on the disk: one write and one sync for all that wait.
+//!
+//! ```text
+//!   gather ─▶ stamp ─▶ write ─▶ sync ─▶ publish to readers ─▶ resolve the receipts
+//!                        │        │
+//!              no room:  │        │ any error: the segment is left as it is, for ever; the
+//!              cut back, │        │ group goes into a new segment, whose header says how far the
+//!              `Full`    │        │ old one is to be believed
+//!                        ▼        ▼
+//!              receipts fail      and if that fails as well: receipts fail, the journal is poisoned
+//! ```
+//!
+//! A failed sync is never repeated on the same file. Linux reports a failed write-back once and marks the
+//! pages as clean: a second sync would succeed without having written them. So what was not synced is
+//! written again, from memory, into a file that has no such past.
+//!
+//! A full disk poisons nothing. The receipts say [`ErrorKind::Full`], and the next group tries again.
+//!
+//! Invariants: a receipt is resolved with success only after a sync that followed the write, in a file
+//! whose name is durable. An offset is given once; those of a failed group are skipped. Never here: a
+//! clock, a thread (`journal.rs` has it); [`Committer::turn`] is one step, and a test may take it.
+
+use std::sync::Arc;
+
+use highwater_core::frame::{FRAMES_AT, Previous, SEAL_BYTES, SegmentHeader};
+
+use crate::error::{Error, ErrorKind};
+use crate::log::{Health, Log};
+use crate::options::Options;
+use crate::queue::{Door, Entry, Intake, poisoned};
+use crate::receipt::Committed;
+use crate::segment::{Segment, file_name};
+use crate::storage::{File, Storage};
+
+/// The committing half of a journal.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    storage: Arc<dyn Storage>,
+    options: Options,
+    log: Arc<Log>,
+    door: Arc<Door>,
+    intake: Intake,
+    retention: crate::retention::Keeper,
+    active: Option<Active>,
+    next_offset: u64,
+    next_sequence: u64,
+    previous: Option<Previous>,
+    is_poisoned: bool,
+    /// What is written next, in one piece. Kept for its memory.
+    bytes: Vec<u8>,
+    group: Vec<Entry>,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+struct Active {
+    file: Box<dyn File>,
+    segment: Segment,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There was something to write, or to refuse.
+    Worked,
+    /// Nothing waits.
+    Idle,
+}
+
+/// How a group did not become durable.
+enum Failure {
+    /// The segment is as it was before.
+    Refused(Error),
+    /// The segment's end is not known any more.
+    Segment(Error),
+}
+
+impl Committer {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        log: Arc<Log>,
+        door: Arc<Door>,
+        retention: crate::retention::Keeper,
+        found: &crate::look::Found,
+    ) -> Committer {
+        Committer {
+            storage,
+            intake: Intake::new(Arc::clone(&door)),
+            options,
+            door,
+            retention,
+            active: None,
+            next_offset: log.next_offset(),
+            next_sequence: found.next_sequence,
+            previous: found.previous,
+            log,
+            is_poisoned: false,
+            bytes: Vec::new(),
+            group: Vec::new(),
+        }
+    }
+
+    /// Makes durable what waits, up to a group.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let mut group = std::mem::take(&mut self.group);
+        self.intake.gather(&mut group, self.options.group_bytes_max);
+        let turn = if group.is_empty() { Turn::Idle } else { Turn::Worked };
+        if !group.is_empty() {
+            let outcome = self.commit(&mut group);
+            self.resolve(&mut group, outcome);
+        }
+        self.group = group;
+        if turn == Turn::Idle {
+            self.retain();
+        }
+        turn
+    }
+
+    /// Removes what need not be kept any more.
+    pub(crate) fn retain(&mut self) {
+        self.retention.retain(&*self.storage, &self.log, (self.options.clock)());
+    }
+
+    /// Whether time alone can make something to do.
+    pub(crate) fn looks_at_age(&self) -> bool {
+        self.retention.looks_at_age()
+    }
+
+    /// Ends the last segment in order. What still waits was not taken.
+    pub(crate) fn finish(mut self) {
+        self.end_segment();
+    }
+
+    /// The offset of the group's first record, once all of it is durable.
+    fn commit(&mut self, group: &mut [Entry]) -> Result<u64, Error> {
+        if self.is_poisoned {
+            return Err(poisoned());
+        }
+        let first_offset = self.next_offset;
+        let records: u64 = group.iter().map(|entry| entry.batch.records()).sum();
+        self.next_offset += records;
+        if records == 0 {
+            return Ok(first_offset);
+        }
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let error = match self.write(group, first_offset) {
+                Ok(()) => {
+                    self.publish(group, first_offset);
+                    return Ok(first_offset);
+                }
+                Err(Failure::Refused(error)) => return Err(self.unhealthy(error)),
+                Err(Failure::Segment(error)) => error,
+            };
+            self.abandon();
+            if error.kind() == ErrorKind::Full {
+                return Err(self.unhealthy(error));
+            }
+            if attempt == ATTEMPTS_MAX {
+                self.is_poisoned = true;
+                self.door.poison();
+                self.log.set_health(Health::Poisoned(error.clone()));
+                return Err(error);
+            }
+        }
+    }
+
+    fn unhealthy(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Full {
+            self.log.set_health(Health::Full(error.clone()));
+        }
+        error
+    }
+
+    /// Writes the group behind what is durable, and syncs.
+    fn write(&mut self, group: &mut [Entry], first_offset: u64) -> Result<(), Failure> {
+        let group_bytes = group.iter().map(|entry| entry.batch.bytes() as u64).sum();
+        self.make_room(group_bytes)?;
+        self.segment_for(group_bytes, first_offset)?;
+        let active = self.active.as_mut().expect("a segment was made for it");
+        let (salt, mark) = (active.segment.salt, active.segment.end);
+        let mut offset = first_offset;
+        self.bytes.clear();
+        for entry in group {
+            entry.batch.stamp(salt, offset, mark);
+            offset += entry.batch.records();
+            self.bytes.extend_from_slice(entry.batch.frames());
+        }
+        let place = format!("{}/{}", self.storage.place(), active.segment.name);
+        if let Err(error) = active.file.write_at(mark, &self.bytes) {
+            let error = Error::disk(format!("writing to {place}"), &error);
+            // Nothing was synced since the last success, so nothing was lost: the file may be used on,
+            // if what was written of the group can be taken away.
+            let may_go_on = error.kind() == ErrorKind::Full && active.file.cut(mark).is_ok();
+            return Err(if may_go_on { Failure::Refused(error) } else { Failure::Segment(error) });
+        }
+        active
+            .file
+            .sync()
+            .map_err(|error| Failure::Segment(Error::disk(format!("syncing {place}"), &error)))?;
+        active.segment.end = mark + self.bytes.len() as u64;
+        // The memory of one large group is not kept for small ones.
+        self.bytes.shrink_to(self.options.group_bytes_max);
+        Ok(())
+    }
+
+    /// Sees that all segments stay within `bytes_max`, seals included.
+    fn make_room(&mut self, group_bytes: u64) -> Result<(), Failure> {
+        let Some(max) = self.options.bytes_max else { return Ok(()) };
+        let header = if self.fits(group_bytes) { 0 } else { FRAMES_AT + SEAL_BYTES };
+        let needed = group_bytes + (header + SEAL_BYTES) as u64;
+        let has_room = |log: &Log| log.stat().bytes.saturating_add(needed) <= max;
+        if has_room(&self.log) {
+            return Ok(());
+        }
+        self.retain();
+        if has_room(&self.log) {
+            return Ok(());
+        }
+        let text = format!("{}: the journal has bytes_max ({max}) bytes", self.storage.place());
+        Err(Failure::Refused(Error::new(ErrorKind::Full, text)))
+    }
+
+    /// Whether the segment that is written to takes so much more.
+    fn fits(&self, group_bytes: u64) -> bool {
+        self.active.as_ref().is_some_and(|Active { segment, .. }| {
+            let is_empty = segment.end == FRAMES_AT as u64;
+            is_empty || segment.end + group_bytes + SEAL_BYTES as u64 <= self.options.segment_bytes
+        })
+    }
+
+    /// Sees that there is a segment that the group fits into.
+    fn segment_for(&mut self, group_bytes: u64, base_offset: u64) -> Result<(), Failure> {
+        if self.fits(group_bytes) {
+            return Ok(());
+        }
+        if self.active.is_some() {
+            self.end_segment();
+            self.retain();
+        }
+        self.begin_segment(base_offset).map_err(|error| match error.kind() {
+            ErrorKind::Full => Failure::Refused(error),
+            _ => Failure::Segment(error),
+        })
+    }
+
+    /// Makes a segment: its header is durable, and its name, before it gets a record.
+    fn begin_segment(&mut self, base_offset: u64) -> Result<(), Error> {
+        if !self.retention.sweep(&*self.storage) {
+            let text = format!("{}: files cannot be removed any more", self.storage.place());
+            return Err(Error::new(ErrorKind::Disk, text));
+        }
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let header = SegmentHeader {
+            sequence,
+            salt: (self.options.salt)(),
+            base_offset,
+            created_us: (self.options.clock)(),
+            previous: self.previous,
+        };
+        let name = file_name(sequence, base_offset);
+        let place = format!("{}/{name}", self.storage.place());
+        let make = || {
+            let mut file = self.storage.create(&name)?;
+            file.write_at(0, &header.encode())?;
+            file.sync()?;
+            self.storage.sync_dir()?;
+            Ok(file)
+        };
+        let made = make();
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => {
+                self.retention.discard(&*self.storage, name);
+                return Err(Error::disk(format!("creating {place}"), &error));
+            }
+        };
+        let segment = Segment::new(name, &header, FRAMES_AT as u64);
+        self.previous = Some(Previous { sequence, end: segment.end });
+        self.log.begin(segment.clone());
+        self.active = Some(Active { file, segment });
+        Ok(())
+    }
+
+    /// Ends the segment with a seal. Without one, it is only read more slowly at the next opening.
+    fn end_segment(&mut self) {
+        let Some(Active { mut file, mut segment }) = self.active.take() else { return };
+        self.bytes.clear();
+        segment.next_offset = segment.next_offset.max(segment.base_offset);
+        segment.seal().push(&mut self.bytes, segment.salt, segment.end);
+        let sealed = file.write_at(segment.end, &self.bytes).and_then(|()| file.sync());
+        if sealed.is_ok() {
+            segment.end += SEAL_BYTES as u64;
+            segment.sealed = true;
+            self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
+            self.log.publish(&segment, 0);
+        }
+    }
+
+    /// Leaves the segment as it is. The next one's header says how far it is to be believed.
+    fn abandon(&mut self) {
+        if let Some(Active { mut file, segment }) = self.active.take() {
+            // So that a crash before there is a next segment finds little to wonder about. Whether it
+            // works does not matter.
+            let _ = file.cut(segment.end);
+        }
+    }
+
+    /// Lets readers see the group.
+    fn publish(&mut self, group: &[Entry], first_offset: u64) {
+        let active = self.active.as_mut().expect("the group was written to it");
+        let mut at = self.previous.map_or(FRAMES_AT as u64, |previous| previous.end);
+        let mut offset = first_offset;
+        for batch in group.iter().map(|entry| &entry.batch) {
+            for bytes in batch.frame_lengths() {
+                active.segment.add(at, offset, batch.newest_us());
+                at += bytes as u64;
+                offset += 1;
+            }
+        }
+        let Segment { sequence, end, .. } = active.segment;
+        debug_assert_eq!(at, end);
+        self.previous = Some(Previous { sequence, end });
+        self.log.publish(&active.segment, offset);
+        self.log.set_health(Health::Serving);
+    }
+
+    fn resolve(&self, group: &mut Vec<Entry>, outcome: Result<u64, Error>) {
+        let mut offset = *outcome.as_ref().unwrap_or(&0);
+        for Entry { batch, answer } in group.drain(..) {
+            let records = batch.records();
+            answer.resolve(match &outcome {
+                Ok(_) => Ok(Committed { first_offset: offset, records }),
+                Err(error) => Err(error.clone()),
+            });
+            offset += records;
+        }
+    }
+}
+
+/// A group is written so often: into its segment, and once into a new one.
+const ATTEMPTS_MAX: u32 = 2;

@@ -1,0 +1,74 @@
+//! What went wrong, and whose it is.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// What kind of trouble it is: what a caller decides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The producer's queue is full: try again when receipts have come back.
+    Busy,
+    /// A record or a batch is larger than the limit.
+    TooLarge,
+    /// There is no room, on the disk or within `bytes_max`. Service goes on when there is.
+    Full,
+    /// The disk gave an error. The records may or may not be there after the next opening.
+    Disk,
+    /// The disk failed twice in a row: nothing is taken any more until the journal is opened again.
+    Poisoned,
+    /// The journal was closed, or its committing thread ended, before the records were durable.
+    Closed,
+    /// Another process writes to this directory.
+    InUse,
+    /// A file is of a format version that this program does not know.
+    Version,
+    /// There are as many producers or consumers as there may be.
+    TooMany,
+    /// An option or a name is not what it may be.
+    Invalid,
+}
+
+/// Whether an error of the disk says that there is no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// What went wrong: a kind for the program, a sentence for the operator.
+#[derive(Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    text: Arc<str>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<Arc<str>>) -> Error {
+        Error { kind, text: text.into() }
+    }
+
+    /// An error of the disk, doing `what`.
+    pub(crate) fn disk(what: impl fmt::Display, error: &io::Error) -> Error {
+        let kind = if is_full(error) { ErrorKind::Full } else { ErrorKind::Disk };
+        Error::new(kind, format!("{what}: {error}"))
+    }
+
+    /// What kind of trouble it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.text)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,375 @@
+//! The journal as an application holds it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use highwater_core::frame::{FRAMES_AT, Previous};
+
+use crate::committer::{Committer, Turn};
+use crate::consumer::{Consumer, Consumers};
+use crate::damage::{Report, Tail};
+use crate::error::{Error, ErrorKind, is_full};
+use crate::log::{Health, Log, Stat};
+use crate::look::{Found, look};
+use crate::options::Options;
+use crate::queue::{Door, Producer};
+use crate::reader::Reader;
+use crate::retention::Keeper;
+use crate::segment::Segment;
+use crate::storage::{File, Storage};
+
+/// How often age is looked at while nothing is written.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A durable record log. See the crate's documentation.
+///
+/// Dropping it closes it: what was accepted is made durable first, so that may take as long as the disk
+/// takes.
+#[derive(Debug)]
+pub struct Journal {
+    storage: Arc<dyn Storage>,
+    log: Arc<Log>,
+    door: Arc<Door>,
+    consumers: Arc<Consumers>,
+    recovery: Recovery,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What was found, and done, when the journal was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// What was found. Its tail has been cut off, and unfinished files are removed.
+    pub report: Report,
+    /// Positions of consumers that were lost, a sentence each.
+    pub positions_lost: Vec<String>,
+}
+
+/// What an operator should know, a line each; nothing if all is well.
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report.fmt(f)?;
+        for lost in &self.positions_lost {
+            writeln!(f, "{lost}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Opens the journal in `storage`, or begins one, and starts its committing thread.
+    ///
+    /// What a crash left is put in order: see [`recovery`](Journal::recovery). Damage does not keep it
+    /// from opening.
+    ///
+    /// # Errors
+    ///
+    /// If an option is out of its range, a file is of a later version, or the disk gives an error.
+    pub fn open(storage: impl Storage, options: Options) -> Result<Journal, Error> {
+        let (mut journal, mut committer) = Journal::open_idle(Arc::new(storage), options)?;
+        let door = Arc::clone(&journal.door);
+        let run = move || {
+            door.here();
+            run(&mut committer, &door);
+            committer.finish();
+        };
+        let thread = std::thread::Builder::new().name("journal".into()).spawn(run);
+        let failed = |error| Error::new(ErrorKind::Disk, format!("starting a thread: {error}"));
+        journal.thread = Some(thread.map_err(failed)?);
+        Ok(journal)
+    }
+
+    /// The journal, and its committing half for whoever takes its turns.
+    pub(crate) fn open_idle(
+        storage: Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<(Journal, Committer), Error> {
+        options.check()?;
+        let mut found = look(&*storage, options.scan_bytes_max)?;
+        mend(&*storage, &mut found)?;
+        let mut recovery = Recovery::default();
+        let failed = |error| Error::disk(storage.place(), &error);
+        let told = &mut recovery.positions_lost;
+        let consumers = Consumers::load(Arc::clone(&storage), options.consumers_max, told);
+        let consumers = Arc::new(consumers.map_err(failed)?);
+        // A position beyond the end belongs to records that are gone: their offsets are not given again.
+        let report = &mut found.report;
+        report.next_offset = report.next_offset.max(consumers.highest().unwrap_or(0));
+        recovery.report = report.clone();
+        let segments = std::mem::take(&mut found.segments);
+        let log = Log::new(segments, &recovery.report);
+        let door = Arc::new(Door::new(&options));
+        let keeper = Keeper::new(options.retention, Arc::clone(&consumers));
+        let (log_, door_) = (Arc::clone(&log), Arc::clone(&door));
+        let committer = Committer::new(Arc::clone(&storage), options, log_, door_, keeper, &found);
+        Ok((Journal { storage, log, door, consumers, recovery, thread: None }, committer))
+    }
+
+    /// What was found when it was opened. Its text, if there is any, belongs into the operator's log.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// A queue of its own to append through: one for each thread that appends.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooMany`] if there are `producers_max` of them.
+    pub fn producer(&self) -> Result<Producer, Error> {
+        self.door.producer()
+    }
+
+    /// Reads from the record `offset` on. If retention has removed that one, the reader says so first.
+    pub fn reader(&self, offset: u64) -> Reader {
+        Reader::new(Arc::clone(&self.log), Arc::clone(&self.storage), offset)
+    }
+
+    /// Reads from the beginning on: from the first record that retention has left.
+    pub fn reader_from_start(&self) -> Reader {
+        self.reader(self.log.begins_at())
+    }
+
+    /// The consumer `name`. One that is new begins with the first record that is there. It touches the
+    /// disk, and so blocks.
+    ///
+    /// # Errors
+    ///
+    /// If there are `consumers_max` of them, the name is not `[a-z0-9_-]{1,64}`, or the disk gives an
+    /// error.
+    pub fn consumer(&self, name: &str) -> Result<Consumer, Error> {
+        self.consumers.consumer(name, self.log.begins_at(), &self.log, &self.door)
+    }
+
+    /// Forgets the consumer `name`: its position goes, and nothing is kept for it any more.
+    ///
+    /// # Errors
+    ///
+    /// If the disk gives an error: it may then be there again after the next opening.
+    pub fn forget_consumer(&self, name: &str) -> Result<(), Error> {
+        self.consumers.forget(name)?;
+        self.door.ring();
+        Ok(())
+    }
+
+    /// The consumers' names and positions.
+    pub fn consumers(&self) -> Vec<(String, u64)> {
+        self.consumers.positions()
+    }
+
+    /// How much there is.
+    pub fn stat(&self) -> Stat {
+        self.log.stat()
+    }
+
+    /// Whether it takes records.
+    pub fn health(&self) -> Health {
+        self.log.health()
+    }
+
+    /// Takes no more, makes durable what was accepted, ends the last segment in order and lets go of the
+    /// storage once readers and producers are gone as well.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Poisoned`] if the disk failed, now or before.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end();
+        match self.log.health() {
+            Health::Poisoned(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self) {
+        self.door.close();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, its receipts have said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Takes turns until the journal is closed and nothing waits.
+fn run(committer: &mut Committer, door: &Door) {
+    loop {
+        if committer.turn() == Turn::Worked {
+            continue;
+        }
+        door.lie_down();
+        if committer.turn() == Turn::Worked {
+            door.get_up();
+            continue;
+        }
+        if door.is_closed() {
+            return;
+        }
+        if committer.looks_at_age() {
+            std::thread::park_timeout(RETENTION_INTERVAL);
+        } else {
+            std::thread::park();
+        }
+        door.get_up();
+    }
+}
+
+/// Puts in order what a crash has left.
+///
+/// What the newest segment holds behind its highest mark may never have been synced, or its sync may have
+/// failed: the file's pages can then be in memory, look intact, count as clean, and never reach the disk.
+/// So those bytes are written again, as they are, and synced, before anybody is served from them.
+fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
+    for name in &found.report.unfinished {
+        let failed = |error| Error::disk(format!("removing {}/{name}", storage.place()), &error);
+        storage.remove(name).map_err(failed)?;
+    }
+    if let Some(segment) = found.segments.last_mut() {
+        let place = format!("{}/{}", storage.place(), segment.name);
+        if let (Some(tail), Some((at, kind))) = (&found.report.tail, found.unreadable) {
+            let Tail { at: end, bytes, .. } = tail;
+            let text = format!(
+                "{place}: the disk cannot read at {at} ({kind}), so it cannot be known whether the \
+                 {bytes} bytes at {end} hold records; copy the file to another disk"
+            );
+            return Err(Error::new(ErrorKind::Disk, text));
+        }
+        let failed = |error| Error::disk(format!("mending {place}"), &error);
+        let mut file = storage.open(&segment.name).map_err(failed)?;
+        // Without a mark behind the header, even that may be in memory only.
+        let from = if segment.mark > FRAMES_AT as u64 { segment.mark } else { 0 };
+        write_again(&mut *file, from, segment.end).map_err(failed)?;
+        if found.report.tail.is_some() {
+            cut_tail(&mut *file, segment, found.report.next_offset).map_err(failed)?;
+            found.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
+        }
+        file.sync().map_err(failed)?;
+    }
+    storage.sync_dir().map_err(|error| Error::disk(storage.place(), &error))
+}
+
+/// Puts a seal where the tail begins, and cuts off the rest.
+///
+/// The seal remembers which offset is next. The tail may have been records that somebody has seen, before
+/// the disk damaged them: no other record gets their offsets, even after the next opening. So the seal is
+/// durable before anything is cut off.
+fn cut_tail(file: &mut dyn File, segment: &mut Segment, next_offset: u64) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    segment.next_offset = next_offset;
+    segment.seal().push(&mut bytes, segment.salt, segment.mark);
+    match file.write_at(segment.end, &bytes).and_then(|()| file.sync()) {
+        // The tail may stay: the next segment's header says that it is not to be believed.
+        Err(error) if is_full(&error) => return Ok(()),
+        other => other?,
+    }
+    segment.end += bytes.len() as u64;
+    segment.sealed = true;
+    file.cut(segment.end)
+}
+
+/// Writes what stands from `at` to `end` where it stands.
+fn write_again(file: &mut dyn File, mut at: u64, end: u64) -> io::Result<()> {
+    let mut piece = vec![0; 1 << 20];
+    while at < end {
+        let bytes = piece.len().min((end - at) as usize);
+        let filled = file.read_at(at, &mut piece[..bytes])?;
+        if filled == 0 {
+            return Ok(());
+        }
+        file.write_at(at, &piece[..filled])?;
+        at += filled as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Batch, Record};
+    use crate::storage::sim::{Disk, Faults};
+
+    fn batch(id: u128) -> Batch {
+        let mut batch = Batch::new();
+        batch.push(Record { partition: 0, time_us: 0, id, body: b"a body" });
+        batch
+    }
+
+    fn kind<T: fmt::Debug>(result: Result<T, impl Into<Error>>) -> ErrorKind {
+        result.expect_err("it must not succeed").into().kind()
+    }
+
+    /// Purpose: what arrived while a sync was under way shares the next one, whoever appended it; and
+    /// offsets follow each other in the order of the receipts.
+    #[test]
+    fn one_sync_for_all_that_wait() {
+        let disk = Disk::new(1);
+        let (journal, mut committer) =
+            Journal::open_idle(Arc::new(disk.clone()), Options::default()).expect("it is empty");
+        let producers = [(); 5].map(|()| journal.producer().expect("there are few"));
+        let append =
+            |id: usize| producers[id % 5].append(batch(id as u128)).expect("there is room");
+        append(0).answer();
+        assert_eq!(committer.turn(), Turn::Worked);
+        let before = disk.syncs();
+        let receipts: Vec<_> = (0..100).map(append).collect();
+        assert!(receipts.iter().all(|receipt| receipt.answer().is_none()));
+        assert_eq!(committer.turn(), Turn::Worked);
+        assert_eq!(disk.syncs() - before, 1);
+        let offsets: Vec<u64> = receipts
+            .iter()
+            .map(|receipt| receipt.answer().expect("it is durable").expect("it works").first_offset)
+            .collect();
+        for producer in 0..5 {
+            let mine: Vec<_> = offsets.iter().skip(producer).step_by(5).collect();
+            assert!(mine.is_sorted(), "{mine:?}");
+        }
+        assert_eq!(committer.turn(), Turn::Idle);
+    }
+
+    /// Purpose: a disk that fails twice in a row is not trusted any more, and that is said at once to who
+    /// appends; opened again on a disk that works, the journal serves.
+    #[test]
+    fn a_failing_disk_poisons_until_the_next_opening() {
+        let disk = Disk::new(1);
+        let journal = Journal::open(disk.clone(), Options::default()).expect("it is empty");
+        let producer = journal.producer().expect("there are few");
+        producer.append(batch(1)).expect("there is room").wait().expect("the disk works");
+        disk.set_faults(Faults { write: 100, ..Faults::default() });
+        let receipt = producer.append(batch(2)).expect("there is room");
+        assert_eq!(kind(receipt.wait()), ErrorKind::Disk);
+        disk.set_faults(Faults::default());
+        assert_eq!(kind(producer.append(batch(3))), ErrorKind::Poisoned);
+        assert!(matches!(journal.health(), Health::Poisoned(_)));
+        assert_eq!(kind(journal.close()), ErrorKind::Disk);
+
+        let journal = Journal::open(disk, Options::default()).expect("the disk works");
+        let producer = journal.producer().expect("there are few");
+        let committed = producer.append(batch(4)).expect("there is room").wait();
+        assert!(committed.expect("the disk works").first_offset > 0);
+    }
+
+    /// Purpose: without room nothing is lost or poisoned; with room again it serves, in the same opening.
+    #[test]
+    fn a_full_disk_poisons_nothing() {
+        let disk = Disk::new(1);
+        let journal = Journal::open(disk.clone(), Options::default()).expect("it is empty");
+        let producer = journal.producer().expect("there are few");
+        for room in [0, 8191, 8192, 8192 + 30] {
+            disk.set_faults(Faults { room: Some(room), ..Faults::default() });
+            let receipt = producer.append(batch(1)).expect("there is room in the queue");
+            assert_eq!(kind(receipt.wait()), ErrorKind::Full, "{room}");
+            assert!(matches!(journal.health(), Health::Full(_)));
+        }
+        disk.set_faults(Faults::default());
+        producer.append(batch(2)).expect("there is room").wait().expect("the disk has room");
+        assert!(matches!(journal.health(), Health::Serving));
+        assert_eq!(journal.stat().records, 1);
+    }
+}

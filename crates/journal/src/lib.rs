@@ -1,0 +1,76 @@
+//! # A durable record log
+//!
+//! Records go in batches, through a queue for each producer, to one committing thread, which writes all
+//! that wait and syncs once. A [`Receipt`] says when a batch is durable. Readers follow in order, from
+//! any offset. What was acknowledged is there after a crash, or it is said what is missing, and where.
+//!
+//! ```
+//! use highwater_journal::{Batch, Directory, Item, Journal, Options, Record};
+//!
+//! # let path = std::env::temp_dir().join(format!("journal-doc-{}", std::process::id()));
+//! let journal = Journal::open(Directory::open(&path)?, Options::default())?;
+//! eprint!("{}", journal.recovery());
+//!
+//! let producer = journal.producer()?; // one for each worker
+//! let mut batch = Batch::new();
+//! batch.push(Record { partition: 0, time_us: 0, id: 1, body: b"hello" });
+//! let receipt = producer.append(batch)?; // never blocks: taken, or refused
+//! let committed = receipt.wait()?; // or `.await` it
+//!
+//! let mut reader = journal.reader(committed.first_offset);
+//! while let Item::Record(record) = reader.next()? {
+//!     assert_eq!(record.body, b"hello");
+//! }
+//! journal.close()?;
+//! # std::fs::remove_dir_all(&path).ok();
+//! # Ok::<(), highwater_journal::Error>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! - A receipt is resolved with success after the sync that made its batch durable, never before.
+//! - An append never blocks its caller. Everything that can grow has a bound in [`Options`].
+//! - The order of one producer's batches is kept. An offset is never given twice.
+//! - Readers see what is durable, in order, and are told what is missing.
+//! - An error on a receipt means *not known to be durable*: after a crash such records may be there.
+//!
+//! # What it does not
+//!
+//! A batch is no transaction: a crash before its receipt may keep a part of it. There is no
+//! replication: damage to the only copy is found and told, not mended.
+//!
+//! The format of the files is described in `docs/journal.md`.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod committer;
+mod consumer;
+mod damage;
+mod error;
+mod frames;
+mod journal;
+mod log;
+mod look;
+mod options;
+mod queue;
+mod reader;
+mod receipt;
+mod retention;
+mod segment;
+#[cfg(test)]
+mod simulation;
+pub mod storage;
+mod view;
+
+pub use batch::{Batch, Record};
+pub use consumer::{CONSUMER_NAME_MAX, Consumer};
+pub use damage::{DAMAGE_MAX, Damage, DamageKind, Report, Tail};
+pub use error::{Error, ErrorKind};
+pub use journal::{Journal, Recovery};
+pub use log::{Health, Stat};
+pub use options::{Options, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use queue::{Producer, Refused};
+pub use reader::{Item, Reader, Stored};
+pub use receipt::{Committed, Receipt};
+pub use storage::{Directory, Storage};
+pub use view::{View, verify};

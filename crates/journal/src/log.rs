@@ -1,0 +1,231 @@
+//! What is durable, as readers and the committing thread share it.
+//!
+//! The committing thread is the only one that adds to it, after a sync, and that removes from it, before
+//! a file is removed. Readers look here only at the end of what they know of.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::damage::{Damage, DamageKind, Report};
+use crate::error::Error;
+use crate::segment::Segment;
+
+/// So many tasks wait for new records at once; a further one is woken at once, to look again.
+const WATCHERS_MAX: usize = 1024;
+
+/// Whether the journal takes records.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Health {
+    /// It does.
+    Serving,
+    /// The last ones did not fit; it tries again with the next.
+    Full(Error),
+    /// It does not, until it is opened again.
+    Poisoned(Error),
+}
+
+/// What is in a journal now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// How many records there are.
+    pub records: u64,
+    /// What the segments take of the disk.
+    pub bytes: u64,
+    /// How many segments there are.
+    pub segments: usize,
+    /// The offset of the first record.
+    pub first_offset: Option<u64>,
+    /// The offset of the last record.
+    pub last_offset: Option<u64>,
+    /// Every record with a lower offset is durable, if it is there at all.
+    pub next_offset: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    segments: VecDeque<Segment>,
+    /// Whole files that are gone or cannot be read.
+    lost: Vec<Damage>,
+    /// What retention has removed ends here.
+    removed_below: u64,
+    next_offset: u64,
+    health: Health,
+    watchers: Vec<Waker>,
+}
+
+/// Where a reader goes on.
+#[derive(Debug)]
+pub(crate) enum Goal {
+    /// In this segment, from this place on, where no offset is lower than this.
+    Segment(Box<Segment>, u64, u64),
+    /// Something is missing before that.
+    Skip(Damage),
+    /// Nowhere yet.
+    End,
+}
+
+impl Log {
+    pub(crate) fn new(segments: Vec<Segment>, report: &Report) -> Arc<Log> {
+        let whole =
+            |damage: &&Damage| matches!(damage.kind, DamageKind::File | DamageKind::Missing);
+        let lost: Vec<Damage> = report.damage.iter().filter(whole).cloned().collect();
+        let bases = segments.iter().map(|segment| segment.base_offset);
+        let first = bases.chain(lost.iter().map(|damage| damage.first_offset)).min();
+        let state = State {
+            removed_below: first.unwrap_or(report.next_offset),
+            lost,
+            segments: segments.into(),
+            next_offset: report.next_offset,
+            health: Health::Serving,
+            watchers: Vec::new(),
+        };
+        Arc::new(Log { state: Mutex::new(state), more: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.lock().next_offset
+    }
+
+    /// Nothing is there with a lower offset, nor is anything missing that should be.
+    pub(crate) fn begins_at(&self) -> u64 {
+        self.lock().removed_below
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.lock().health.clone()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        self.lock().health = health;
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        let state = self.lock();
+        let mut stat = Stat { next_offset: state.next_offset, ..Stat::default() };
+        for segment in &state.segments {
+            stat.records += segment.records;
+            stat.bytes += segment.end;
+            stat.segments += 1;
+            stat.first_offset = stat.first_offset.or(segment.first_offset);
+            stat.last_offset = segment.last_offset.or(stat.last_offset);
+        }
+        stat
+    }
+
+    /// A new segment, durable and still without records.
+    pub(crate) fn begin(&self, segment: Segment) {
+        self.lock().segments.push_back(segment);
+    }
+
+    /// The newest segment has changed. Whoever waits for records hears of it.
+    pub(crate) fn publish(&self, segment: &Segment, next_offset: u64) {
+        let mut state = self.lock();
+        state.next_offset = state.next_offset.max(next_offset);
+        if let Some(newest) = state.segments.back_mut().filter(|s| s.sequence == segment.sequence) {
+            newest.clone_from(segment);
+        }
+        let watchers = std::mem::take(&mut state.watchers);
+        drop(state);
+        self.more.notify_all();
+        watchers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes the oldest segment away, if `is_due` says so of it and of all segments' bytes.
+    pub(crate) fn oldest(&self, is_due: impl Fn(&Segment, u64) -> bool) -> Option<String> {
+        let mut state = self.lock();
+        let bytes = state.segments.iter().map(|segment| segment.end).sum();
+        // The newest records stay: they say which offset is next. An empty segment says so as well, but
+        // its header is all it has.
+        let others_have_records = state.segments.iter().skip(1).any(|other| other.records > 0);
+        if !others_have_records || !is_due(&state.segments[0], bytes) {
+            return None;
+        }
+        let oldest = state.segments.pop_front()?;
+        state.removed_below = state.segments[0].base_offset;
+        let below = state.removed_below;
+        state.lost.retain(|damage| damage.next_offset > below);
+        Some(oldest.name)
+    }
+
+    /// Where to read on from the record `offset`, having read the segment `after` to its end.
+    pub(crate) fn find(&self, offset: u64, after: Option<u64>) -> Goal {
+        let state = self.lock();
+        let is_next = |segment: &&Segment| match after {
+            Some(after) => segment.sequence > after,
+            None => segment.next_offset > offset,
+        };
+        let newest = state.segments.back();
+        let segment = state.segments.iter().find(is_next);
+        let segment = segment.or(newest.filter(|newest| after.is_none_or(|a| newest.sequence > a)));
+        let horizon = segment.map_or(state.next_offset, |segment| segment.base_offset);
+        let lost = |lost: &&Damage| lost.next_offset > offset && lost.first_offset <= horizon;
+        if let Some(lost) = state.lost.iter().find(lost) {
+            return Goal::Skip(lost.clone());
+        }
+        if offset < state.removed_below {
+            return Goal::Skip(removed(offset, state.removed_below));
+        }
+        match segment {
+            Some(segment) => {
+                let (at, lowest) = segment.find(offset);
+                Goal::Segment(Box::new(segment.clone()), at, lowest)
+            }
+            None => Goal::End,
+        }
+    }
+
+    /// How far the segment `sequence` can be read, and whether there is a later one.
+    pub(crate) fn end_of(&self, sequence: u64) -> (Option<u64>, bool) {
+        let state = self.lock();
+        let this = state.segments.iter().rev().find(|segment| segment.sequence == sequence);
+        let later = state.segments.back().is_some_and(|newest| newest.sequence > sequence);
+        (this.map(|segment| segment.end), later)
+    }
+
+    /// Ready when a record with `offset` or a later one may be there.
+    pub(crate) fn poll_more(&self, offset: u64, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.next_offset > offset {
+            return Poll::Ready(());
+        }
+        let waker = context.waker();
+        if !state.watchers.iter().any(|other| other.will_wake(waker)) {
+            if state.watchers.len() >= WATCHERS_MAX {
+                waker.wake_by_ref();
+            } else {
+                state.watchers.push(waker.clone());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Blocks until a record with `offset` or a later one may be there. False if `timeout` has passed.
+    pub(crate) fn wait_more(&self, offset: u64, timeout: Duration) -> bool {
+        let waits = |state: &mut State| state.next_offset <= offset;
+        let state = self.lock();
+        let (state, _) = self
+            .more
+            .wait_timeout_while(state, timeout, waits)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.next_offset > offset
+    }
+}
+
+fn removed(first_offset: u64, next_offset: u64) -> Damage {
+    let (at, bytes, file) = (0, 0, format!("segments before offset {next_offset}"));
+    Damage { kind: DamageKind::Removed, file, at, bytes, first_offset, next_offset }
+}
