@@ -70,7 +70,7 @@ has_privileges() {
 # An application may take any of them without the others. The library alone: its tests have what they need.
 check_features() {
   local feature
-  for feature in "" json cli tower sim testing; do
+  for feature in "" json cli tower journal batcher sim testing; do
     cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
       printf 'test.sh: with no feature but "%s"\n' "$feature" >&2
       return 1

@@ -91,6 +91,10 @@ pub mod tower;
 
 pub use app::*;
 pub use bytes::Bytes;
+#[cfg(feature = "batcher")]
+pub use highwater_batcher as batcher;
+#[cfg(feature = "journal")]
+pub use highwater_journal as journal;
 pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;

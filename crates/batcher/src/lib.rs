@@ -1,0 +1,2 @@
+//! # Batches of records, and the sinks that take them
+#![forbid(unsafe_code)]
