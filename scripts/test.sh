@@ -45,7 +45,7 @@ step() {
 # be what is broken.
 what_works() {
   local tool
-  for tool in nginx prometheus python3 setpriv; do
+  for tool in docker-compose haproxy nginx prometheus python3 redis-server setpriv systemd-analyze; do
     ! command -v "$tool" >/dev/null || echo "$tool"
   done
   [ ! -e .git ] || echo git
