@@ -14,6 +14,9 @@
 //! * At least once: after a crash, commands behind the committed position come again. The store knows
 //!   which of them it has applied.
 
+#[cfg(feature = "kafka")]
+pub mod kafka;
+
 use std::error;
 use std::fmt;
 use std::future::Future;

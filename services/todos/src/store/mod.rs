@@ -18,6 +18,8 @@
 //! | `dead_letters` | what could not be applied, with the reason |
 //! | `schema_migrations` | which migrations have run |
 
+pub mod postgres;
+
 use std::error;
 use std::fmt;
 
@@ -140,6 +142,14 @@ pub struct DeadLetter {
     pub reason: String,
     /// When that was found, in microseconds since 1970.
     pub time_us: i64,
+}
+
+/// Where a delivery came from, as a dead letter says it: `source/partition/offset`.
+pub(crate) fn origin(source: &str, delivery: &Delivery) -> String {
+    match delivery.position {
+        Some(position) => format!("{source}/{}/{}", position.partition, position.offset),
+        None => format!("{source}//"),
+    }
 }
 
 /// Why a store cannot do its work: what happened, where, and what to do about it.

@@ -18,7 +18,7 @@ use super::link::Failure;
 use super::statements::{self, Statements, letter, time};
 use crate::command::{Action, Command};
 use crate::queue::Delivery;
-use crate::store::{Applied, Change, Changes, Outcome};
+use crate::store::{Applied, Change, Changes, Outcome, origin};
 use crate::todo::Todo;
 
 /// Applies `deliveries` together.
@@ -213,11 +213,7 @@ impl<'a> Batch<'a> {
         bytes: &[u8],
         reason: &str,
     ) -> Result<bool, Failure> {
-        let place = delivery.position.map(|position| (position.partition, position.offset));
-        let (partition, offset) = place.map_or_else(Default::default, |(partition, offset)| {
-            (partition.to_string(), offset.to_string())
-        });
-        let origin = format!("{}/{partition}/{offset}", self.source);
+        let origin = origin(self.source, delivery);
         // The reason may quote what the server refused.
         let reason = reason.replace('\0', "\u{FFFD}");
         let dead = &self.statements.dead;
