@@ -17,6 +17,7 @@ pub mod command;
 pub mod feed;
 pub mod health;
 pub mod model;
+pub mod near;
 pub mod queue;
 pub mod reads;
 pub mod store;
