@@ -18,6 +18,8 @@
 //! | `dead_letters` | what could not be applied, with the reason |
 //! | `schema_migrations` | which migrations have run |
 
+pub mod sqlite;
+
 use std::error;
 use std::fmt;
 
