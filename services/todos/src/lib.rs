@@ -13,9 +13,11 @@
 #![forbid(unsafe_code)]
 
 pub mod applier;
+pub mod auth;
 pub mod command;
 pub mod feed;
 pub mod health;
+pub mod http;
 pub mod model;
 pub mod near;
 pub mod queue;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::store::StoreError;
+use crate::store::{Outcome, StoreError};
 
 /// The most todos that a list may have.
 pub const LIST_MAX: u32 = 10_000;
@@ -40,7 +40,20 @@ pub trait Reads: Send + Sync + 'static {
 
     /// One todo.
     fn todo(&self, id: Uuid) -> Read<Option<Shown>>;
+
+    /// Waits for a command to be applied, and its effect to be visible to every read of this instance that begins
+    /// then. Called before the command is sent; dropping it ends the waiting. `None`: nobody is going to say.
+    fn wait_for(&self, command: Uuid) -> Waiting;
+
+    /// How many todos there are, where that is known without asking anybody.
+    fn count(&self) -> Option<usize>;
+
+    /// Whether answers are always [`Read::Ready`]. Then the worker answers at once, without a task.
+    fn is_in_memory(&self) -> bool;
 }
+
+/// Resolves when it is known what became of a command.
+pub type Waiting = Pin<Box<dyn Future<Output = Option<Outcome>>>>;
 
 /// An answer: at once where it is in memory, else once it was asked for.
 pub enum Read<T> {

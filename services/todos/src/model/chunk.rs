@@ -125,10 +125,8 @@ fn build(pieces: &[Piece<'_>], out: &mut Vec<Arc<Chunk>>) {
     let mut bytes = Vec::new();
     for piece in pieces {
         if bytes.len() >= BYTES_MAX {
-            push(
-                Chunk { rows: std::mem::take(&mut rows), bytes: std::mem::take(&mut bytes).into() },
-                out,
-            );
+            let rows = std::mem::take(&mut rows);
+            push(Arc::new(Chunk { rows, bytes: std::mem::take(&mut bytes).into() }), out);
         }
         let (key, user_id) = match piece {
             Piece::Old(chunk, at) => {
@@ -144,20 +142,24 @@ fn build(pieces: &[Piece<'_>], out: &mut Vec<Arc<Chunk>>) {
         let end = u32::try_from(bytes.len()).expect("a todo is far shorter than a body may be");
         rows.push(Entry { key, user_id, end });
     }
-    push(Chunk { rows, bytes: bytes.into() }, out);
+    push(Arc::new(Chunk { rows, bytes: bytes.into() }), out);
 }
 
 /// Appends a chunk; together with the one before if both are small.
-fn push(chunk: Chunk, out: &mut Vec<Arc<Chunk>>) {
+pub(super) fn push(chunk: Arc<Chunk>, out: &mut Vec<Arc<Chunk>>) {
     let joins = |last: &Arc<Chunk>| {
         last.len() + chunk.len() <= ROWS_MIN && last.bytes.len() + chunk.bytes.len() <= BYTES_MAX
     };
     let Some(last) = out.pop_if(|last| joins(last)) else {
-        return out.push(Arc::new(chunk));
+        return out.push(chunk);
     };
     let shift = u32::try_from(last.bytes.len()).expect("a chunk is bounded");
-    let moved = |row: Entry| Entry { end: row.end + shift, ..row };
-    let kept = last.rows.iter().map(|row| Entry { user_id: Arc::clone(&row.user_id), ..*row });
-    let rows = kept.chain(chunk.rows.into_iter().map(moved)).collect();
+    let moved = |row: &Entry, by| Entry {
+        key: row.key,
+        user_id: Arc::clone(&row.user_id),
+        end: row.end + by,
+    };
+    let kept = last.rows.iter().map(|row| moved(row, 0));
+    let rows = kept.chain(chunk.rows.iter().map(|row| moved(row, shift))).collect();
     out.push(Arc::new(Chunk { rows, bytes: [&last.bytes[..], &chunk.bytes].concat().into() }));
 }

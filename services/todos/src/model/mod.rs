@@ -25,9 +25,8 @@ use uuid::Uuid;
 
 use self::index::Index;
 pub use self::snapshot::Snapshot;
-pub use self::waiters::Wait;
-use self::waiters::Waiters;
-use crate::reads::{Limit, Read, Reads, Shown};
+pub use self::waiters::Waiters;
+use crate::reads::{Limit, Read, Reads, Shown, Waiting};
 use crate::store::{Change, Changes, Loaded};
 use crate::todo::{Key, Todo};
 
@@ -41,7 +40,7 @@ pub struct Model {
     /// Held by whoever makes the next snapshot. It knows where in the snapshot a todo is.
     index: Index,
     writer: Mutex<()>,
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
 }
 
 impl Model {
@@ -52,7 +51,7 @@ impl Model {
             lists: Cache::new(CACHE_LIMITS),
             index: Index::default(),
             writer: Mutex::default(),
-            waiters: Waiters::default(),
+            waiters: Arc::default(),
         };
         model.replace(loaded);
         model
@@ -115,11 +114,6 @@ impl Model {
         self.shown.load_full()
     }
 
-    /// Waits for a command to be applied and visible. To be called before the command is sent.
-    pub fn wait_for(self: &Arc<Self>, command: Uuid) -> Wait {
-        Waiters::wait(self, command)
-    }
-
     /// How the cache of lists is doing.
     pub fn cache(&self) -> CacheStats {
         self.lists.stats()
@@ -141,6 +135,18 @@ impl Reads for Model {
     fn todo(&self, id: Uuid) -> Read<Option<Shown>> {
         let Some(created_us) = self.index.get(id) else { return Read::Ready(None) };
         Read::Ready(self.shown.load().find(Key { created_us, id }))
+    }
+
+    fn wait_for(&self, command: Uuid) -> Waiting {
+        self.waiters.wait_for(command)
+    }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.shown.load().len())
+    }
+
+    fn is_in_memory(&self) -> bool {
+        true
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Row;
-use super::chunk::{Chunk, merge};
+use super::chunk::{Chunk, merge, push};
 use crate::reads::Shown;
 use crate::todo::Key;
 
@@ -55,7 +55,7 @@ impl Snapshot {
         list.push(b'[');
         slices().for_each(|slice| list.extend_from_slice(slice));
         // The last comma, if there is one.
-        list.truncate((bytes).max(1));
+        list.truncate(bytes.max(1));
         list.push(b']');
         list.into()
     }
@@ -80,14 +80,15 @@ impl Snapshot {
         }
         for (at, chunk) in self.chunks.iter().enumerate() {
             if rest.is_empty() {
-                chunks.extend_from_slice(&self.chunks[at..]);
+                push(Arc::clone(chunk), &mut chunks);
+                chunks.extend_from_slice(&self.chunks[at + 1..]);
                 break;
             }
             let next = self.chunks.get(at + 1).map(|next| next.first());
             let count = next.map_or(rest.len(), |next| rest.partition_point(|row| row.0 > next));
             let (here, later) = rest.split_at(count);
             match here {
-                [] => chunks.push(Arc::clone(chunk)),
+                [] => push(Arc::clone(chunk), &mut chunks),
                 _ => merge(Some(chunk), here, &mut chunks),
             }
             rest = later;

@@ -1,66 +1,54 @@
 //! Who waits for a command to be visible?
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::Model;
+use crate::reads::Waiting;
 use crate::store::Outcome;
 
 /// Those who wait: at most one for each request that is open.
-#[derive(Default)]
-pub(super) struct Waiters {
+#[derive(Debug, Default)]
+pub struct Waiters {
     /// How many there are, so that nobody takes the lock where nobody waits.
     count: AtomicUsize,
     waiting: Mutex<HashMap<Uuid, oneshot::Sender<Outcome>>>,
 }
 
-/// Waits for one command. Dropping it ends the waiting.
-pub struct Wait {
-    model: Arc<Model>,
+/// Takes itself off the list.
+struct Place {
+    waiters: Arc<Waiters>,
     command: Uuid,
-    told: oneshot::Receiver<Outcome>,
 }
 
-impl Wait {
-    /// Resolves when the command's effect is visible to every read of this instance that begins then. `None`
-    /// if nobody is going to say so.
-    pub async fn outcome(&mut self) -> Option<Outcome> {
-        (&mut self.told).await.ok()
-    }
-}
-
-impl Drop for Wait {
+impl Drop for Place {
     fn drop(&mut self) {
-        let waiters = &self.model.waiters;
-        let mut waiting = waiters.lock();
+        let mut waiting = self.waiters.lock();
         waiting.remove(&self.command);
-        waiters.count.store(waiting.len(), Ordering::SeqCst);
-    }
-}
-
-impl fmt::Debug for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wait({})", self.command)
+        self.waiters.count.store(waiting.len(), Ordering::SeqCst);
     }
 }
 
 impl Waiters {
-    pub(super) fn wait(model: &Arc<Model>, command: Uuid) -> Wait {
+    /// Waits for one command from now on, whether or not the future is polled. Dropping it ends the waiting.
+    pub fn wait_for(self: &Arc<Self>, command: Uuid) -> Waiting {
         let (tell, told) = oneshot::channel();
-        let mut waiting = model.waiters.lock();
+        let mut waiting = self.lock();
         waiting.insert(command, tell);
-        model.waiters.count.store(waiting.len(), Ordering::SeqCst);
+        self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        Wait { model: Arc::clone(model), command, told }
+        let place = Place { waiters: Arc::clone(self), command };
+        Box::pin(async move {
+            let _place = place;
+            told.await.ok()
+        })
     }
 
-    /// Tells what became of commands to those who wait for them.
-    pub(super) fn tell(&self, commands: Vec<(Uuid, Outcome)>) {
+    /// Tells what became of commands to those who wait for them. What they did must be visible by now.
+    pub fn tell(&self, commands: impl IntoIterator<Item = (Uuid, Outcome)>) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -52,7 +52,7 @@ use self::link::Way;
 use crate::feed::{Feed, News};
 use crate::health::Part;
 use crate::model::Model;
-use crate::reads::{Limit, Read, Reads, Shown};
+use crate::reads::{Limit, Read, Reads, Shown, Waiting};
 use crate::store::StoreError;
 
 /// How many lists the near cache keeps, and how many bytes; the least used go first.
@@ -122,6 +122,18 @@ impl Reads for Near {
 
     fn todo(&self, id: Uuid) -> Read<Option<Shown>> {
         self.0.model.todo(id)
+    }
+
+    fn wait_for(&self, command: Uuid) -> Waiting {
+        self.0.model.wait_for(command)
+    }
+
+    fn count(&self) -> Option<usize> {
+        self.0.model.count()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        false
     }
 }
 

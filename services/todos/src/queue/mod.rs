@@ -14,6 +14,7 @@
 //! * At least once: after a crash, commands behind the committed position come again. The store knows
 //!   which of them it has applied.
 
+pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 
@@ -35,27 +36,20 @@ pub trait Queue: Send + Sync {
     /// If there can be no further one: the server then does not start.
     fn sender(&self) -> Result<Box<dyn Sender>, QueueError>;
 
-    /// Whether it takes commands.
+    /// Whether it takes commands, as far as is known without asking anybody. Asked by `/ready`.
     fn part(&self) -> Part;
 
     /// How many commands wait to be applied; as good as it is known without asking anybody.
     fn depth(&self) -> u64;
 
-    /// Has everything that was acknowledged been applied and become visible in this instance?
+    /// A mark behind everything that was acknowledged so far. `None` where nobody in this process knows,
+    /// because other instances acknowledge commands as well.
     ///
     /// Asked when a todo is not found that may have been created a moment ago.
-    fn settled(&self) -> Settled;
-}
+    fn mark(&self) -> Option<u64>;
 
-/// Whether everything that was acknowledged is visible in this instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// It is: what is not there does not exist.
-    Yes,
-    /// Not yet; ask again soon.
-    NotYet,
-    /// Nobody in this process knows: other instances acknowledge commands as well.
-    Unknown,
+    /// Whether everything before the mark is applied, and visible in this instance.
+    fn reached(&self, mark: u64) -> bool;
 }
 
 /// A worker's way into the queue. It stays on its thread.
@@ -68,9 +62,6 @@ pub trait Sender {
     ///
     /// If the command was not taken.
     fn send(&self, command: &Command) -> Result<Durable, Refusal>;
-
-    /// Called at the end of each turn of the worker: the place to hand over what came together.
-    fn turn_end(&self) {}
 }
 
 /// Resolves once the command is durable, or is not known to be. It needs no runtime. Dropping it recalls

@@ -19,6 +19,7 @@
 //! | `schema_migrations` | which migrations have run |
 
 pub mod postgres;
+pub mod sqlite;
 
 use std::error;
 use std::fmt;

@@ -28,7 +28,7 @@ use highwater::logging::rate_limited;
 pub use self::dead::WithDeadTopic;
 use self::producer::{Message, Producer, Undelivered};
 pub use self::source::{GROUP, KafkaSource};
-use super::{Durable, Queue, QueueError, Refusal, Sender, Settled};
+use super::{Durable, Queue, QueueError, Refusal, Sender};
 use crate::command::Command;
 use crate::health::Part;
 
@@ -117,8 +117,12 @@ impl Queue for KafkaQueue {
         self.shared.producer.load().waiting()
     }
 
-    fn settled(&self) -> Settled {
-        Settled::Unknown
+    fn mark(&self) -> Option<u64> {
+        None
+    }
+
+    fn reached(&self, _mark: u64) -> bool {
+        true
     }
 }
 
