@@ -10,8 +10,8 @@
 //! while there is no tracking is not heard of.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -72,13 +72,16 @@ impl Link {
     ///
     /// If `url` is not one of Redis, or there can be no thread.
     pub fn new(url: &str) -> Result<Link, String> {
-        let wrong = |error: RedisError| format!("REDIS_URL is no URL of Redis: {error}; write redis://host:port/0");
+        let wrong = |error: RedisError| {
+            format!("REDIS_URL is no URL of Redis: {error}; write redis://host:port/0")
+        };
         let info = url.into_connection_info().map_err(wrong)?;
         let server = format!("Redis at {}", info.addr());
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(settings)).map_err(wrong)?;
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(|error| format!("cannot start a runtime for Redis: {error}"))?;
+        let runtime =
+            runtime.map_err(|error| format!("cannot start a runtime for Redis: {error}"))?;
         let part = Part::new("cache");
         part.is_away(format!("{server}: not reached yet"));
         let shared = Arc::new(Shared {

@@ -26,7 +26,7 @@
 //! | the connection breaks, and news are lost | tracking comes first, then the count changes, then it is used |
 //! | Redis hangs | a lookup has [`LOOKUP`]; then the model answers |
 //! | Redis is behind the store: nobody has advanced yet | a list that is older than this instance's model is not used |
-//! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused |
+//! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused, and not kept here either |
 //! | the store was restored to an older version | an instance that sees the version fall makes a new epoch |
 //!
 //! So an answer is never older than what this instance has heard from the store, and Redis can be away, empty or
@@ -71,6 +71,12 @@ struct Inner {
     flights: Mutex<HashMap<u32, Flight>>,
     /// How long Redis keeps a list.
     keep: Duration,
+}
+
+/// Whether a list is of the newest version that is known of.
+enum Newest {
+    Yes,
+    No,
 }
 
 /// A lookup that is under way.
@@ -160,10 +166,11 @@ impl Inner {
         drop(flights);
         let inner = Arc::clone(self);
         self.link.runtime().spawn(async move {
-            let list = inner.look_up(limit, way).await;
-            if let Some(list) = &list {
+            let found = inner.look_up(limit, way).await;
+            if let Some((list, Newest::Yes)) = &found {
                 inner.lists.get_or_build(&number, version, || list.clone());
             }
+            let list = found.map(|(list, _)| list);
             let mut flights = inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
             if flights.get(&number).is_some_and(|flight| flight.version == version) {
                 flights.remove(&number);
@@ -176,7 +183,7 @@ impl Inner {
     }
 
     /// From Redis, or from the model into Redis. `None`: Redis does not answer.
-    async fn look_up(self: &Arc<Self>, limit: Limit, mut way: Way) -> Option<Bytes> {
+    async fn look_up(self: &Arc<Self>, limit: Limit, mut way: Way) -> Option<(Bytes, Newest)> {
         let shown = self.model.snapshot();
         let scripts = way.scripts().clone();
         let found = match timeout(LOOKUP, scripts.lookup(&mut way.connection, limit)).await {
@@ -193,16 +200,19 @@ impl Inner {
         if found.version >= shown.version()
             && let Some(list) = found.list
         {
-            return Some(list);
+            return Some((list, Newest::Yes));
         }
         let Read::Ready(list) = self.model.list(limit) else { return None };
-        if self.model.snapshot().number() == shown.number() && shown.version() >= found.version {
+        let version = shown.version();
+        if self.model.snapshot().number() == shown.number() && version >= found.version {
             // It is of exactly that version. Others wait for Redis, not for this.
             let (inner, list) = (Arc::clone(self), list.clone());
-            let of = (found.epoch, shown.version());
+            let of = (found.epoch, version);
             self.link.runtime().spawn(async move { inner.fill(limit, of, &list, way).await });
         }
-        Some(list)
+        // What another instance is about to fill in will not be told here, so it must be looked for.
+        let newest = if found.version > version { Newest::No } else { Newest::Yes };
+        Some((list, newest))
     }
 
     async fn fill(&self, limit: Limit, (epoch, version): (String, u64), list: &[u8], mut way: Way) {

@@ -100,7 +100,11 @@ impl Scripts {
 
 /// Where a list is.
 pub(super) fn key(limit: Limit) -> String {
-    if limit == Limit::ALL { "todos:all".to_owned() } else { format!("todos:limit:{}", limit.get()) }
+    if limit == Limit::ALL {
+        "todos:all".to_owned()
+    } else {
+        format!("todos:limit:{}", limit.get())
+    }
 }
 
 fn epoch() -> String {

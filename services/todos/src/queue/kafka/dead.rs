@@ -34,7 +34,8 @@ impl<S: Store> WithDeadTopic<S> {
         &self,
         letters: impl Iterator<Item = (&'l str, &'l [u8], &'l str)>,
     ) -> Result<(), StoreError> {
-        let failed = |why: String| StoreError::new(format!("dead letters to {}: {why}", self.topic));
+        let failed =
+            |why: String| StoreError::new(format!("dead letters to {}: {why}", self.topic));
         let mut sent = Vec::new();
         for (origin, value, reason) in letters {
             let headers = [("reason", reason), ("origin", origin)];
@@ -73,9 +74,9 @@ impl<S: Store> Store for WithDeadTopic<S> {
             let dead = usize::try_from(applied.dead).unwrap_or(usize::MAX);
             let letters = self.store.dead_letters(dead)?;
             let is_sent = |letter: &DeadLetter| {
-                poison.iter().any(|(origin, bytes, _)| {
-                    *origin == letter.origin && *bytes == letter.bytes
-                })
+                poison
+                    .iter()
+                    .any(|(origin, bytes, _)| *origin == letter.origin && *bytes == letter.bytes)
             };
             let rest = letters.iter().rev().filter(|letter| !is_sent(letter));
             self.send(rest.map(|letter| (&*letter.origin, &*letter.bytes, &*letter.reason)))?;

@@ -99,7 +99,8 @@ impl KafkaQueue {
         let watched = Arc::clone(&shared);
         let watch = thread::Builder::new().name("todos-kafka".into());
         let watch = watch.spawn(move || watched.watch());
-        let watch = watch.map_err(|error| QueueError::new(format!("cannot start a thread: {error}")))?;
+        let watch =
+            watch.map_err(|error| QueueError::new(format!("cannot start a thread: {error}")))?;
         Ok(KafkaQueue { shared, watch: Some(watch) })
     }
 }

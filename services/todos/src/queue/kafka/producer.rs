@@ -7,7 +7,9 @@ use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{
+    BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer,
+};
 use tokio::sync::oneshot;
 
 use super::KafkaSettings;
@@ -63,9 +65,9 @@ impl Producer {
             // Commands about one todo go to one partition, whichever instance sends them.
             .set("partitioner", "murmur2_random");
         let context = Context { part, brokers: settings.brokers.clone() };
-        let inner = config.create_with_context(context).map_err(|error| {
-            QueueError::new(format!("Kafka at {}: {error}", settings.brokers))
-        })?;
+        let inner = config
+            .create_with_context(context)
+            .map_err(|error| QueueError::new(format!("Kafka at {}: {error}", settings.brokers)))?;
         Ok(Producer { inner })
     }
 

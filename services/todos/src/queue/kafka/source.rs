@@ -57,9 +57,8 @@ impl KafkaSource {
             // Only what `commit` has stored: also when partitions go away, and at the end.
             .set("enable.auto.commit", "true")
             .set("enable.auto.offset.store", "false");
-        let failed = |error: KafkaError| {
-            QueueError::new(format!("Kafka at {}: {error}", settings.brokers))
-        };
+        let failed =
+            |error: KafkaError| QueueError::new(format!("Kafka at {}: {error}", settings.brokers));
         let consumer: BaseConsumer = config.create().map_err(failed)?;
         consumer.subscribe(&[&settings.topic]).map_err(failed)?;
         Ok(KafkaSource {
@@ -112,16 +111,20 @@ impl Source for KafkaSource {
     fn commit(&mut self) -> Result<(), QueueError> {
         let mut positions = TopicPartitionList::new();
         for (&partition, &next) in &self.applied {
-            let added = positions.add_partition_offset(&self.topic, partition, Offset::Offset(next));
+            let added =
+                positions.add_partition_offset(&self.topic, partition, Offset::Offset(next));
             added.map_err(|error| self.failed(&error))?;
         }
         self.applied.clear();
-        let committed = self.consumer.store_offsets(&positions).and_then(|()| {
-            self.consumer.commit(&positions, CommitMode::Async)
-        });
+        let committed = self
+            .consumer
+            .store_offsets(&positions)
+            .and_then(|()| self.consumer.commit(&positions, CommitMode::Async));
         match committed {
             // A partition that went to another member: it is that one's to commit.
-            Err(KafkaError::StoreOffset(RDKafkaErrorCode::State | RDKafkaErrorCode::UnknownPartition)) => Ok(()),
+            Err(KafkaError::StoreOffset(
+                RDKafkaErrorCode::State | RDKafkaErrorCode::UnknownPartition,
+            )) => Ok(()),
             outcome => outcome.map_err(|error| self.failed(&error)),
         }
     }

@@ -21,8 +21,7 @@ const WAIT: Duration = Duration::from_secs(10);
 ///
 /// If the cluster does not answer, or refuses.
 pub(super) fn create(settings: &KafkaSettings) -> Result<(), QueueError> {
-    let failed =
-        |why: String| QueueError::new(format!("Kafka at {}: {why}", settings.brokers));
+    let failed = |why: String| QueueError::new(format!("Kafka at {}: {why}", settings.brokers));
     let client: AdminClient<DefaultClientContext> =
         client_config(settings).create().map_err(|error| failed(error.to_string()))?;
     let dead = settings.dead_topic();
@@ -41,7 +40,9 @@ pub(super) fn create(settings: &KafkaSettings) -> Result<(), QueueError> {
         match outcome {
             Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
             Err((topic, code)) => {
-                return Err(failed(format!("cannot create topic {topic}: {code}; create it by hand")));
+                return Err(failed(format!(
+                    "cannot create topic {topic}: {code}; create it by hand"
+                )));
             }
         }
     }

@@ -113,12 +113,14 @@ impl Store for Postgres {
 
     fn positions(&mut self, source: &str) -> Result<Vec<(u32, u64)>, StoreError> {
         self.link.run(async |Session { client, .. }| {
-            let sql = "SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1";
+            let sql =
+                "SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1";
             let rows = client.query(sql, &[&source]).await?;
             let position = |row: &tokio_postgres::Row| {
                 let (partition, offset): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
                 let damaged = || {
-                    let what = format!("positions of {source}: partition {partition}, offset {offset}");
+                    let what =
+                        format!("positions of {source}: partition {partition}, offset {offset}");
                     Failure::Damaged(what)
                 };
                 let partition = u32::try_from(partition).map_err(|_| damaged())?;

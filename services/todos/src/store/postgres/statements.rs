@@ -113,7 +113,8 @@ pub(super) fn todo(row: &Row) -> Result<Todo, Failure> {
 
 /// A version, which no version of this service makes negative.
 pub(super) fn version(version: i64) -> Result<u64, Failure> {
-    u64::try_from(version).map_err(|_| Failure::Damaged(format!("todo_state: the version is {version}")))
+    u64::try_from(version)
+        .map_err(|_| Failure::Damaged(format!("todo_state: the version is {version}")))
 }
 
 /// What is different, from rows of todos and of ids that are gone.
