@@ -13,14 +13,18 @@
 #![forbid(unsafe_code)]
 
 pub mod applier;
+pub mod args;
 pub mod auth;
 pub mod command;
+pub mod engine;
 pub mod feed;
 pub mod health;
 pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod near;
 pub mod queue;
 pub mod reads;
+pub mod serve;
 pub mod store;
 pub mod todo;

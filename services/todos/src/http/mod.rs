@@ -47,7 +47,7 @@ pub struct Service {
     pub keys: Arc<Keys>,
     /// What a request may be.
     pub bounds: Bounds,
-    /// What `/ready` looks at.
+    /// What `/ready` looks at, beside the queue.
     pub parts: Vec<Part>,
     /// What was asked of the queue.
     pub counts: Counts,
@@ -86,6 +86,15 @@ impl Counts {
     }
 }
 
+impl Service {
+    /// The parts that are away, by name, and why.
+    pub fn away(&self) -> Vec<(&'static str, String)> {
+        let queue = self.queue.part();
+        let parts = std::iter::once(&queue).chain(&self.parts);
+        parts.filter_map(|part| Some((part.name(), part.away()?))).collect()
+    }
+}
+
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").field("bounds", &self.bounds).finish_non_exhaustive()
@@ -103,7 +112,7 @@ pub fn router(service: &Arc<Service>) -> Router {
         .put("/todos/{id}", write::update.name("update"))
         .delete("/todos/{id}", write::delete.name("delete"))
         .get("/health", fixed("OK").name("health"))
-        .get("/ready", (move || is_ready(&ready.parts)).name("ready").never_shed())
+        .get("/ready", (move || is_ready(&ready.away())).name("ready").never_shed())
         .errors(error);
     reading(router, service)
 }
@@ -143,9 +152,7 @@ async fn get<T>(read: Read<T>) -> Result<T, Error> {
     }
 }
 
-fn is_ready(parts: &[Part]) -> Response {
-    let away: Vec<(&str, String)> =
-        parts.iter().filter_map(|part| Some((part.name(), part.away()?))).collect();
+fn is_ready(away: &[(&str, String)]) -> Response {
     if away.is_empty() {
         return Response::from("OK");
     }

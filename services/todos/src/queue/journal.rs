@@ -8,9 +8,9 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use highwater::journal::{
     Batch, Consumer, Directory, Error, ErrorKind, Health, Item, Journal, Options, Producer, Reader,
@@ -40,6 +40,9 @@ const KEPT_BYTES: u64 = 64 << 20;
 /// The smallest bound of the queue: it must have room for what is kept, and a segment.
 pub const BYTES_MIN: u64 = KEPT_BYTES + 2 * SEGMENT_BYTES;
 
+/// How often it is tried whether there is room again, at most.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How many batches of one worker may wait for the disk.
 const BATCHES_MAX: usize = 1 << 14;
 
@@ -54,6 +57,13 @@ struct Inner {
     part: Part,
     /// Every command with a lower offset is applied and visible.
     applied: AtomicU64,
+    probe: Mutex<Probe>,
+}
+
+/// Tries whether there is room again: who is not ready may get no writes, so no write would find out.
+struct Probe {
+    producer: Producer,
+    tried: Option<Instant>,
 }
 
 impl JournalQueue {
@@ -93,7 +103,9 @@ impl JournalQueue {
             journal = open().map_err(failed)?;
         }
         let (part, applied) = (Part::new("queue"), AtomicU64::new(applied));
-        Ok(JournalQueue { inner: Arc::new(Inner { journal, part, applied }) })
+        let probe = Probe { producer: journal.producer().map_err(failed)?, tried: None };
+        let probe = Mutex::new(probe);
+        Ok(JournalQueue { inner: Arc::new(Inner { journal, part, applied, probe }) })
     }
 
     /// Delivers from the store's position on.
@@ -156,8 +168,24 @@ impl Inner {
     /// Says whether the journal takes commands.
     fn look(&self) {
         match self.journal.health() {
-            Health::Full(error) | Health::Poisoned(error) => self.part.is_away(error.to_string()),
+            Health::Full(error) => {
+                self.part.is_away(error.to_string());
+                self.try_again();
+            }
+            Health::Poisoned(error) => self.part.is_away(error.to_string()),
             _ => self.part.is_up(),
+        }
+    }
+
+    /// Appends a record that says nothing, if the last one is long enough ago. The next look finds out.
+    fn try_again(&self) {
+        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        if probe.tried.is_none_or(|tried| tried.elapsed() >= PROBE_INTERVAL) {
+            probe.tried = Some(Instant::now());
+            let mut batch = Batch::new();
+            batch.push(Record { partition: 0, time_us: 0, id: 0, body: b"" });
+            // The journal's health says what came of it.
+            drop(probe.producer.append(batch));
         }
     }
 }
@@ -209,6 +237,8 @@ impl Source for JournalSource {
         let mut may_wait = true;
         while deliveries.len() < max {
             match self.reader.next() {
+                // Somebody tried whether there was room.
+                Ok(Item::Record(record)) if record.body.is_empty() => {}
                 Ok(Item::Record(record)) => {
                     let position = Some(Position { partition: 0, offset: record.offset });
                     deliveries.push(Delivery { position, content: Command::decode(record.body) });
@@ -233,6 +263,10 @@ impl Source for JournalSource {
             }
         }
         self.given = self.reader.next_offset();
+        if deliveries.is_empty() {
+            // There was nothing to apply. What was given before is applied, or the applier would not ask.
+            self.applied();
+        }
         Ok(deliveries)
     }
 
