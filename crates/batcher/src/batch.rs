@@ -190,6 +190,11 @@ impl Open {
         self.batch.memory()
     }
 
+    /// The first record's time.
+    pub(crate) fn first_us(&self) -> Option<u64> {
+        self.batch.runs.first().map(|run| run.time_us)
+    }
+
     /// Whether no more belongs into it, for a batch of that size.
     pub(crate) fn is_full(&self, size: Size) -> bool {
         self.batch.bodies.len() >= size.bytes || self.records() >= size.records

@@ -8,19 +8,16 @@
 //! busy ones; a batch's ids are its own, for they are taken from a counter in blocks of `records_max`.
 
 use std::fmt;
-use std::future::Future as _;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use crate::awaiting::Awaiting;
-use crate::batch::{Batch, Size};
+use crate::batch::Size;
 use crate::failure::{Failure, FailureKind};
-use crate::lane::{Closed, InFlight, Lane};
-use crate::options::{Layout, OnFailure, Options, OptionsError};
-use crate::receipt::Outcome;
+use crate::flow::{Counts, Flow};
+use crate::lane::Lane;
+use crate::options::{Options, OptionsError};
 use crate::sink::Sink;
 
 /// Gathers one worker's records into batches, and hands them to a sink. See the crate's documentation.
@@ -29,26 +26,7 @@ use crate::sink::Sink;
 #[derive(Debug)]
 pub struct Batcher<S> {
     lanes: Vec<Lane>,
-    rest: Rest<S>,
-}
-
-/// Everything but the lanes.
-#[derive(Debug)]
-struct Rest<S> {
-    sink: S,
-    options: Options,
-    size: Size,
-    /// Lanes that are not idle.
-    busy: Vec<u32>,
-    /// Memory to be used again.
-    spare: Vec<Batch>,
-    /// All memory: of lanes, and spare.
-    memory: usize,
-    next_id: u128,
-    counts: Counts,
-    trouble: Option<Failure>,
-    /// Whom the receipts wake.
-    waker: Waker,
+    flow: Flow<S>,
 }
 
 /// When something happens: on two clocks, read together.
@@ -80,23 +58,6 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a batcher has done, in records. `appended` = `written` + `failed` + those that are still in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Taken in.
-    pub appended: u64,
-    /// Confirmed by the sink.
-    pub written: u64,
-    /// Given up: the sink did not take them, and whoever waited was told.
-    pub failed: u64,
-    /// Batches that were given to the sink again.
-    pub retries: u64,
-}
-
-/// So many batches' memory is kept to be used again.
-const SPARE_MAX: usize = 4;
-
 impl<S: Sink> Batcher<S> {
     /// An empty batcher that hands its batches to `sink`.
     ///
@@ -106,7 +67,7 @@ impl<S: Sink> Batcher<S> {
     pub fn new(sink: S, options: Options) -> Result<Batcher<S>, OptionsError> {
         options.check()?;
         let lanes = (0..options.lanes()).map(|_| Lane::default()).collect();
-        let rest = Rest {
+        let flow = Flow {
             sink,
             size: Size { bytes: options.batch_bytes, records: options.records_max },
             busy: Vec::new(),
@@ -118,7 +79,7 @@ impl<S: Sink> Batcher<S> {
             waker: Waker::noop().clone(),
             options,
         };
-        Ok(Batcher { lanes, rest })
+        Ok(Batcher { lanes, flow })
     }
 
     /// Takes a record of `partition`, and returns its id. If its batch is full, that goes to the sink.
@@ -132,10 +93,10 @@ impl<S: Sink> Batcher<S> {
     /// If there is no such partition.
     #[inline]
     pub fn append(&mut self, partition: u32, moment: Moment, body: &[u8]) -> Result<u128, Refused> {
-        let lane = self.rest.lane(partition);
+        let lane = self.flow.lane(partition);
         match self.lanes[lane].open.push(partition, moment.unix_us, body) {
             Some(id) => {
-                self.rest.counts.appended += 1;
+                self.flow.counts.appended += 1;
                 Ok(id)
             }
             None => self.append_slowly(lane, partition, moment, body),
@@ -158,7 +119,7 @@ impl<S: Sink> Batcher<S> {
         body: &[u8],
     ) -> Result<Awaiting, Refused> {
         self.append(partition, moment, body)?;
-        let lane = self.rest.lane(partition);
+        let lane = self.flow.lane(partition);
         let Lane { open, place, .. } = &mut self.lanes[lane];
         let place = Rc::clone(place.get_or_insert_default());
         Ok(place.wait_for(open.records() as u32 - 1))
@@ -171,9 +132,9 @@ impl<S: Sink> Batcher<S> {
     ///
     /// If there is no such partition.
     pub fn has_room(&mut self, partition: u32, now: Instant, records: usize, bytes: usize) -> bool {
-        let lane = self.rest.lane(partition);
+        let lane = self.flow.lane(partition);
         let open = &self.lanes[lane].open;
-        let needed = open.growth_max(records, bytes, self.rest.size);
+        let needed = open.growth_max(records, bytes, self.flow.size);
         self.make_room(needed, now)
     }
 
@@ -187,67 +148,68 @@ impl<S: Sink> Batcher<S> {
         moment: Moment,
         body: &[u8],
     ) -> Result<u128, Refused> {
-        if body.len() > self.rest.options.record_bytes_max {
+        if body.len() > self.flow.options.record_bytes_max {
             return Err(Refused::TooLarge);
         }
-        let size = self.rest.size;
+        let size = self.flow.size;
         let this = &mut self.lanes[lane];
         if !this.open.takes(body.len(), size) {
             this.close();
-            self.rest.hand_over(this, moment.now);
+            self.flow.hand_over(this, moment.now);
         }
         if this.open.is_empty() {
-            self.rest.begin(&mut this.open);
+            self.flow.begin(&mut this.open);
         }
         let growth = this.open.growth(body.len(), size);
         if !self.make_room(growth, moment.now) {
-            let Batcher { lanes, rest } = self;
+            let Batcher { lanes, flow } = self;
             if lanes[lane].open.is_empty() {
-                rest.recycle(lanes[lane].open.take());
+                flow.recycle(lanes[lane].open.take());
             }
             return Err(Refused::Full);
         }
-        let Batcher { lanes, rest } = self;
+        let Batcher { lanes, flow } = self;
         let this = &mut lanes[lane];
         let before = this.open.memory();
         this.open.prepare(partition, moment.unix_us, body.len(), size);
-        rest.memory += this.open.memory() - before;
+        flow.memory += this.open.memory() - before;
         let id = this.open.push(partition, moment.unix_us, body);
         this.since.get_or_insert(moment.now);
         if !this.is_busy {
             this.is_busy = true;
-            rest.busy.push(lane as u32);
+            flow.busy.push(lane as u32);
         }
-        rest.counts.appended += 1;
+        flow.counts.appended += 1;
         Ok(id.expect("room was made for it"))
     }
 
     /// Whether so much more memory may be taken, after everything was given back that can be.
     fn make_room(&mut self, bytes: usize, now: Instant) -> bool {
-        if self.rest.has_room(bytes) {
+        if self.flow.has_room(bytes) {
             return true;
         }
-        let Batcher { lanes, rest } = self;
-        for &lane in &rest.busy.clone() {
-            rest.settle(&mut lanes[lane as usize], now);
+        let Batcher { lanes, flow } = self;
+        for &lane in &flow.busy.clone() {
+            flow.settle(&mut lanes[lane as usize], now);
         }
-        rest.drop_spare();
-        rest.has_room(bytes)
+        flow.drop_spare();
+        flow.has_room(bytes)
     }
 
     /// Does what is due: takes the sink's answers, and hands over what the crate's documentation says. Receipts wake
     /// `waker` from now on, and then this is to be called again; likewise at the time it returns, if any.
     pub fn on_turn_end(&mut self, now: Instant, waker: &Waker) -> Option<Instant> {
-        if self.rest.busy.is_empty() {
+        if self.flow.busy.is_empty() {
             return None;
         }
-        self.rest.waker.clone_from(waker);
-        self.work(|rest, lane| {
-            rest.settle(lane, now);
-            if rest.is_due(lane, now) {
+        self.flow.waker.clone_from(waker);
+        self.work(|flow, lane| {
+            flow.settle(lane, now);
+            if flow.is_due(lane, now) {
                 lane.close();
             }
-            rest.hand_over(lane, now);
+            flow.hand_over(lane, now);
+            flow.time_out(lane, now);
         });
         self.deadline()
     }
@@ -255,188 +217,63 @@ impl<S: Sink> Batcher<S> {
     /// Hands over as much as the sink takes, whether due or not: for the end. [`is_idle`](Batcher::is_idle) says whether
     /// the sink has answered for everything; until then it may be called again.
     pub fn flush(&mut self, now: Instant) {
-        self.work(|rest, lane| {
-            rest.settle(lane, now);
+        self.work(|flow, lane| {
+            flow.settle(lane, now);
             lane.close();
             lane.retry_at = None;
-            rest.hand_over(lane, now);
+            flow.hand_over(lane, now);
         });
     }
 
-    fn work(&mut self, mut with: impl FnMut(&mut Rest<S>, &mut Lane)) {
-        let Batcher { lanes, rest } = self;
-        let mut busy = std::mem::take(&mut rest.busy);
+    fn work(&mut self, mut with: impl FnMut(&mut Flow<S>, &mut Lane)) {
+        let Batcher { lanes, flow } = self;
+        let mut busy = std::mem::take(&mut flow.busy);
         busy.retain(|&lane| {
             let lane = &mut lanes[lane as usize];
-            with(rest, lane);
+            with(flow, lane);
             lane.is_busy = !lane.is_idle();
             lane.is_busy
         });
-        rest.busy = busy;
+        flow.busy = busy;
     }
 
     /// When [`on_turn_end`](Batcher::on_turn_end) is to be called if nothing happens before: a batch has waited long
     /// enough then, or the sink is to be tried again.
     pub fn deadline(&self) -> Option<Instant> {
-        let of = |lane: &u32| self.rest.deadline(&self.lanes[*lane as usize]);
-        self.rest.busy.iter().filter_map(of).min()
+        let of = |lane: &u32| self.flow.deadline(&self.lanes[*lane as usize]);
+        self.flow.busy.iter().filter_map(of).min()
     }
 
     /// Whether the sink has answered for everything that was appended.
     pub fn is_idle(&self) -> bool {
-        self.rest.busy.is_empty()
+        self.flow.busy.is_empty()
+    }
+
+    /// When the oldest record that the sink has not answered for was appended, by its own account: microseconds since
+    /// 1970. `None` if there is none.
+    pub fn oldest_us(&self) -> Option<u64> {
+        let of = |lane: &u32| self.lanes[*lane as usize].oldest_us();
+        self.flow.busy.iter().filter_map(of).min()
     }
 
     /// What was done so far.
     pub fn counts(&self) -> Counts {
-        self.rest.counts
+        self.flow.counts
     }
 
     /// How much memory all batches take; never more than `memory_max`.
     pub fn memory(&self) -> usize {
-        self.rest.memory
+        self.flow.memory
     }
 
     /// Why the sink did not take something, if nothing was written since.
     pub fn trouble(&self) -> Option<&Failure> {
-        self.rest.trouble.as_ref()
+        self.flow.trouble.as_ref()
     }
 
     /// The sink.
     pub fn sink(&self) -> &S {
-        &self.rest.sink
-    }
-}
-
-impl<S: Sink> Rest<S> {
-    #[inline]
-    fn lane(&self, partition: u32) -> usize {
-        assert!(partition < self.options.partitions, "there is no partition {partition}");
-        match self.options.layout {
-            Layout::Mixed => 0,
-            Layout::Partitioned => partition as usize,
-        }
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        self.memory.saturating_add(bytes) <= self.options.memory_max
-    }
-
-    /// Begins a batch, with ids of its own.
-    fn begin(&mut self, open: &mut crate::batch::Open) {
-        open.begin(self.spare.pop().unwrap_or_default(), self.next_id);
-        self.next_id = self.next_id.wrapping_add(self.size.records as u128);
-    }
-
-    /// Whether the open batch goes to the sink now.
-    fn is_due(&self, lane: &Lane, now: Instant) -> bool {
-        let unanswered = lane.in_flight.len() + lane.closed.len();
-        if unanswered == 0 || lane.open.is_full(self.size) {
-            return true;
-        }
-        let is_over = |since| now >= since + self.options.linger;
-        unanswered < self.options.in_flight_max && lane.since.is_some_and(is_over)
-    }
-
-    fn deadline(&self, lane: &Lane) -> Option<Instant> {
-        let unanswered = lane.in_flight.len() + lane.closed.len();
-        let linger = lane.since.filter(|_| unanswered < self.options.in_flight_max);
-        let linger = linger.map(|since| since + self.options.linger);
-        let retry = lane.retry_at.filter(|_| !lane.closed.is_empty());
-        linger.into_iter().chain(retry).min()
-    }
-
-    /// Gives the sink what waits for it, as far as it takes it.
-    fn hand_over(&mut self, lane: &mut Lane, now: Instant) {
-        loop {
-            self.settle(lane, now);
-            let may_try = lane.retry_at.is_none_or(|at| now >= at);
-            if !may_try || lane.in_flight.len() >= self.options.in_flight_max {
-                return;
-            }
-            let Some(closed) = lane.closed.pop_front() else { return };
-            match self.sink.write(&closed.batch) {
-                Ok(receipt) => {
-                    lane.retry_at = None;
-                    lane.in_flight.push_back(InFlight { closed, receipt });
-                }
-                Err(failure) => {
-                    let is_kept = failure.kind() == FailureKind::Busy || self.keeps(&failure);
-                    self.failed(lane, closed, failure, is_kept.then_some(now));
-                }
-            }
-        }
-    }
-
-    /// Takes the answers that are there, in order.
-    fn settle(&mut self, lane: &mut Lane, now: Instant) {
-        while let Some(first) = lane.in_flight.front_mut() {
-            let mut context = Context::from_waker(&self.waker);
-            let Poll::Ready(outcome) = Pin::new(&mut first.receipt).poll(&mut context) else {
-                return;
-            };
-            let Some(InFlight { closed, .. }) = lane.in_flight.pop_front() else { return };
-            match outcome {
-                Ok(written) => {
-                    let refused = written.refused.len() as u64;
-                    self.counts.written += closed.batch.records() as u64 - refused;
-                    self.counts.failed += refused;
-                    self.trouble = None;
-                    lane.retry_at = None;
-                    self.finish(closed, Ok(written));
-                }
-                Err(failure) => {
-                    let is_kept = self.keeps(&failure);
-                    self.failed(lane, closed, failure, is_kept.then_some(now));
-                }
-            }
-        }
-    }
-
-    /// Whether a batch is kept that failed so.
-    fn keeps(&self, failure: &Failure) -> bool {
-        self.options.on_failure == OnFailure::Keep && failure.kind().may_pass()
-    }
-
-    /// The sink did not take a batch, or did not confirm it. It is tried again after `now`, or given up.
-    fn failed(&mut self, lane: &mut Lane, closed: Closed, failure: Failure, now: Option<Instant>) {
-        self.trouble = Some(failure.clone());
-        if let Some(now) = now {
-            self.counts.retries += 1;
-            lane.retry_at = Some(now + self.options.retry_after);
-            lane.closed.push_front(closed);
-        } else {
-            self.counts.failed += closed.batch.records() as u64;
-            self.finish(closed, Err(failure));
-        }
-    }
-
-    /// Nothing more happens with a batch.
-    fn finish(&mut self, closed: Closed, outcome: Outcome) {
-        let Closed { batch, place } = closed;
-        let memory = batch.memory();
-        match Arc::into_inner(batch) {
-            Some(batch) => self.recycle(batch),
-            // The sink still has it, against its contract; it is not ours any more.
-            None => self.memory -= memory,
-        }
-        if let Some(place) = place {
-            place.resolve(outcome);
-        }
-    }
-
-    fn recycle(&mut self, batch: Batch) {
-        if self.spare.len() < SPARE_MAX && batch.memory() <= self.options.spare_bytes_max() {
-            self.spare.push(batch);
-        } else {
-            self.memory -= batch.memory();
-        }
-    }
-
-    fn drop_spare(&mut self) {
-        for batch in self.spare.drain(..) {
-            self.memory -= batch.memory();
-        }
+        &self.flow.sink
     }
 }
 

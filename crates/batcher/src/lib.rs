@@ -51,6 +51,7 @@ mod awaiting;
 mod batch;
 mod batcher;
 mod failure;
+mod flow;
 mod lane;
 mod options;
 mod receipt;
@@ -58,8 +59,9 @@ pub mod sink;
 
 pub use awaiting::Awaiting;
 pub use batch::{Batch, Iter};
-pub use batcher::{Batcher, Counts, Moment, Refused};
+pub use batcher::{Batcher, Moment, Refused};
 pub use failure::{Failure, FailureKind};
+pub use flow::Counts;
 pub use highwater_journal::Record;
 pub use options::{Layout, OnFailure, Options, OptionsError, PARTITIONS_MAX, random_id};
 pub use receipt::{Answer, Outcome, Receipt, Refusal, Written};

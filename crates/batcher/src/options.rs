@@ -36,6 +36,9 @@ pub struct Options {
     pub linger: Duration,
     /// What becomes of a batch that the sink does not take or does not confirm.
     pub on_failure: OnFailure,
+    /// Who waits for a record is told [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after so long, though its
+    /// batch stays where it is and may still be written. 5 s.
+    pub answer_timeout: Duration,
     /// How long after such a failure the sink is tried again. 50 ms.
     pub retry_after: Duration,
     /// The first record's id; the others follow. It must be random for every batcher, so that no two records have the
@@ -75,6 +78,7 @@ impl Default for Options {
             in_flight_max: 1,
             linger: Duration::from_millis(5),
             on_failure: OnFailure::Keep,
+            answer_timeout: Duration::from_secs(5),
             retry_after: Duration::from_millis(50),
             first_id: random_id(),
         }
