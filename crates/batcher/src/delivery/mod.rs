@@ -27,6 +27,7 @@ mod dead_letters;
 mod progress;
 mod run;
 mod session;
+mod suspects;
 mod window;
 
 pub use progress::Progress;

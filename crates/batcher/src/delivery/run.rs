@@ -1,6 +1,5 @@
 //! The delivery's thread.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use highwater_journal::{Consumer, Item, Reader, Stored};
 use super::dead_letters::DeadLetters;
 use super::progress::Progress;
 use super::session::{Fate, Session, is_refused};
+use super::suspects::Suspects;
 use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
 use crate::sink::kafka::{Error, ErrorKind, Settings, bytes_alone, look, unavailable};
@@ -51,10 +51,11 @@ pub(super) struct Run {
     progress: Arc<Progress>,
     stop: Arc<Stop>,
     window: Window,
-    /// Offsets of records that failed as Kafka's refusals do, by themselves or with others in a request.
-    suspects: BTreeSet<u64>,
+    suspects: Suspects,
     /// Done with, and not committed.
     done: Done,
+    /// Every record with a lower offset is done with, committed or not.
+    done_below: u64,
     committed_at: Instant,
     /// There was nothing more to read.
     is_at_end: bool,
@@ -78,8 +79,9 @@ impl Run {
             progress,
             stop,
             window: Window::default(),
-            suspects: BTreeSet::new(),
+            suspects: Suspects::default(),
             done: Done::default(),
+            done_below: 0,
             committed_at: Instant::now(),
             is_at_end: false,
         }
@@ -119,6 +121,7 @@ impl Run {
         };
         self.progress.sessions.fetch_add(1, Ordering::Relaxed);
         self.reader = self.consumer.reader();
+        self.is_at_end = false;
         let end = self.deliver(&session);
         for (number, error) in session.end() {
             match error {
@@ -182,7 +185,7 @@ impl Run {
             let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
             return Ok(!(is_done || is_away || Instant::now() >= until));
         }
-        if session.is_single && self.suspects.is_empty() && self.window.is_empty() {
+        if session.is_single && self.suspects.is_empty() && !self.window.is_unsynced() {
             return Err(End::Again);
         }
         if is_done {
@@ -196,31 +199,24 @@ impl Run {
         for read in 0..READ_MAX {
             let is_full = self.window.records() >= self.options.window_records
                 || self.window.bytes() >= self.options.window_bytes;
-            let is_busy = session.is_single && self.window.open() > 0;
-            let is_over = session.is_single && self.suspects.is_empty();
-            if is_full || is_busy || is_over {
+            let is_busy = session.is_single && (self.window.open() > 0 || self.suspects.is_empty());
+            if is_full || is_busy {
                 return Ok(read);
             }
-            let item = self.reader.next().map_err(|error| Error::new(ErrorKind::Disk, error.to_string()))?;
+            let item = self.reader.next().map_err(disk)?;
             self.is_at_end = matches!(item, Item::End);
             match item {
+                // A commit has failed since, and it is read again.
+                Item::Record(record) if record.offset < self.done_below => {}
                 Item::Record(record) => {
-                    let entry = Entry {
-                        offset: record.offset,
-                        time_us: record.time_us,
-                        body_bytes: record.body.len(),
+                    let work = Work {
+                        settings: &self.settings,
+                        session,
+                        suspects: &mut self.suspects,
+                        window: &mut self.window,
+                        dead_letters: &mut self.dead_letters,
                     };
-                    let Some(number) = self.window.push_read(entry) else { continue };
-                    let bytes = bytes_alone(record.body.len());
-                    let max = session.topic.message_bytes_max;
-                    if bytes > max {
-                        let reason = format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
-                        bury(&mut self.dead_letters, &self.settings, &record, &reason)?;
-                        self.window.bury(number);
-                        self.suspects.remove(&entry.offset);
-                    } else {
-                        session.send(&self.settings, &record, number)?;
-                    }
+                    work.send(&record)?;
                 }
                 Item::Skipped(damage) => tracing::error!("records are lost, and not delivered: {damage}"),
                 Item::End => return Ok(read),
@@ -237,7 +233,7 @@ impl Run {
             let Some(error) = error else {
                 is_any = true;
                 if let Some(entry) = self.window.entry(number).filter(|_| session.is_single) {
-                    self.suspects.remove(&entry.offset);
+                    self.suspects.remove(entry);
                 }
                 self.window.acknowledge(number);
                 continue;
@@ -260,27 +256,26 @@ impl Run {
 
     fn suspect(&mut self, number: usize, is_refused: bool) {
         if let Some(entry) = self.window.entry(number).filter(|_| is_refused) {
-            self.suspects.insert(entry.offset);
+            self.suspects.insert(entry);
         }
     }
 
     /// Buries a record whose body is not at hand any more: it is read again.
     fn bury_number(&mut self, number: usize, reason: &str) -> Result<(), Error> {
         let Some(entry) = self.window.entry(number) else { return Ok(()) };
-        let failed = |text: String| Error::new(ErrorKind::Disk, text);
         let mut reader = self.consumer.reader();
         loop {
-            match reader.next().map_err(|error| failed(error.to_string()))? {
+            match reader.next().map_err(disk)? {
                 Item::Record(record) if record.offset == entry.offset => {
                     bury(&mut self.dead_letters, &self.settings, &record, reason)?;
                     break;
                 }
                 Item::Record(record) if record.offset < entry.offset => {}
                 Item::Skipped(_) => {}
-                _ => return Err(failed(format!("record {} cannot be read again", entry.offset))),
+                _ => return Err(disk(format!("record {} cannot be read again", entry.offset))),
             }
         }
-        self.suspects.remove(&entry.offset);
+        self.suspects.remove(entry);
         self.window.bury(number);
         Ok(())
     }
@@ -291,13 +286,19 @@ impl Run {
         self.done.records += records;
         self.done.bytes += bytes;
         self.done.dead += dead;
+        self.done_below = self.done_below.max(self.next_undone());
+    }
+
+    /// The first offset that is not done with.
+    fn next_undone(&self) -> u64 {
+        self.window.first_offset().unwrap_or(self.reader.next_offset())
     }
 
     /// Commits what is done with, durably, and counts it.
     fn commit(&mut self) -> Result<(), Error> {
         self.committed_at = Instant::now();
-        let position = self.window.first_offset().unwrap_or(self.reader.next_offset());
-        self.consumer.commit(position).map_err(|error| Error::new(ErrorKind::Disk, error.to_string()))?;
+        let position = self.next_undone();
+        self.consumer.commit(position).map_err(disk)?;
         let Done { records, bytes, dead } = std::mem::take(&mut self.done);
         let progress = &self.progress;
         progress.position.store(self.consumer.position(), Ordering::Release);
@@ -325,6 +326,46 @@ impl Run {
             return;
         }
     }
+}
+
+/// What sending a record takes, besides what it is read with.
+struct Work<'a> {
+    settings: &'a Settings,
+    session: &'a Session,
+    suspects: &'a mut Suspects,
+    window: &'a mut Window,
+    dead_letters: &'a mut DeadLetters,
+}
+
+impl Work<'_> {
+    fn send(self, record: &Stored<'_>) -> Result<(), Error> {
+        let partition = record.partition % self.settings.partitions;
+        let (offset, time_us, body_bytes) = (record.offset, record.time_us, record.body.len());
+        let entry = Entry { offset, partition, time_us, body_bytes };
+        // One by one are sent only those in doubt, and, to keep their order, what shares a partition with them.
+        if self.session.is_single && !self.suspects.has_partition(partition) {
+            self.window.push_deferred(entry);
+            return Ok(());
+        }
+        let Some(number) = self.window.push_read(entry) else {
+            self.suspects.remove(entry);
+            return Ok(());
+        };
+        let bytes = bytes_alone(body_bytes);
+        let max = self.session.topic.message_bytes_max;
+        if bytes <= max {
+            return self.session.send(self.settings, record, number);
+        }
+        let reason = format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
+        bury(self.dead_letters, self.settings, record, &reason)?;
+        self.window.bury(number);
+        self.suspects.remove(entry);
+        Ok(())
+    }
+}
+
+fn disk(error: impl ToString) -> Error {
+    Error::new(ErrorKind::Disk, error.to_string())
 }
 
 /// Writes a record to the dead letters.

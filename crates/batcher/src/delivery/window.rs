@@ -3,12 +3,13 @@
 //! A record is done with when Kafka has acknowledged it, or when it is among the dead letters, durably. The position
 //! never passes a record that is not done with.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A record that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) offset: u64,
+    pub(super) partition: u32,
     pub(super) time_us: u64,
     pub(super) body_bytes: usize,
 }
@@ -23,7 +24,10 @@ pub(super) struct Done {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
+    /// Sent, without an answer.
     Open,
+    /// Left to a later session: not sent.
+    Deferred,
     Acknowledged,
     /// Written to the dead letters; durable after the next sync.
     Dead,
@@ -38,9 +42,8 @@ pub(super) struct Window {
     open: usize,
     /// Dead letters that are not durable yet.
     unsynced: usize,
-    /// Offsets that were acknowledged in an earlier session, behind one that was not: they are read again, but not
-    /// sent again.
-    ahead: BTreeSet<u64>,
+    /// What was done with in an earlier session, behind a record that was not: it is read again, but not sent again.
+    ahead: BTreeMap<u64, Fate>,
 }
 
 impl Window {
@@ -48,7 +51,7 @@ impl Window {
         self.entries.is_empty()
     }
 
-    /// Records without an answer.
+    /// Records that were sent and have no answer.
     pub(super) fn open(&self) -> usize {
         self.open
     }
@@ -82,12 +85,18 @@ impl Window {
 
     /// A record that was read: the number for its message, or nothing if it is done with already.
     pub(super) fn push_read(&mut self, entry: Entry) -> Option<usize> {
-        if self.ahead.remove(&entry.offset) {
-            self.push(entry, Fate::Acknowledged);
+        if let Some(fate) = self.ahead.remove(&entry.offset) {
+            self.push(entry, fate);
             return None;
         }
         self.open += 1;
         Some(self.push(entry, Fate::Open))
+    }
+
+    /// A record that was read and is left to a later session.
+    pub(super) fn push_deferred(&mut self, entry: Entry) {
+        let fate = self.ahead.remove(&entry.offset).unwrap_or(Fate::Deferred);
+        self.push(entry, fate);
     }
 
     fn set(&mut self, number: usize, fate: Fate) {
@@ -124,7 +133,7 @@ impl Window {
         debug_assert!(!self.is_unsynced(), "the position would pass a dead letter that can be lost");
         let mut done = Done::default();
         while let Some((entry, fate)) = self.entries.front()
-            && *fate != Fate::Open
+            && !matches!(fate, Fate::Open | Fate::Deferred)
         {
             done.records += 1;
             done.bytes += entry.body_bytes as u64;
@@ -136,13 +145,14 @@ impl Window {
         done
     }
 
-    /// The session has ended: forgets what has no answer, and remembers what was acknowledged behind it.
+    /// The session has ended: forgets what has no answer, and remembers what is done with behind it.
     pub(super) fn reset(&mut self) {
+        let is_synced = !self.is_unsynced();
         for (entry, fate) in self.entries.drain(..) {
             self.base += 1;
-            // A dead letter behind an open record is found dead again: its line is there twice then.
-            if fate == Fate::Acknowledged {
-                self.ahead.insert(entry.offset);
+            // A dead letter that may be lost is buried again: its line may be there twice then.
+            if fate == Fate::Acknowledged || (fate == Fate::Dead && is_synced) {
+                self.ahead.insert(entry.offset, fate);
             }
         }
         (self.bytes, self.open, self.unsynced) = (0, 0, 0);
@@ -154,7 +164,7 @@ mod tests {
     use super::*;
 
     fn entry(offset: u64) -> Entry {
-        Entry { offset, time_us: offset, body_bytes: 10 }
+        Entry { offset, partition: 0, time_us: offset, body_bytes: 10 }
     }
 
     /// Purpose: the position never passes a record without an answer, in whatever order the answers come.
@@ -186,6 +196,7 @@ mod tests {
         window.acknowledge(numbers[1]);
         window.reset();
         assert_eq!((window.open(), window.bytes(), window.first_offset()), (0, 0, None));
+        assert!(window.is_empty());
         // An answer of the session before means no record of this one.
         window.acknowledge(numbers[0]);
         let again = window.push_read(entry(0)).expect("it has no answer");
@@ -194,5 +205,32 @@ mod tests {
         window.acknowledge(again);
         assert_eq!(window.pop_done(), Done { records: 2, bytes: 20, dead: 0 });
         assert_eq!(window.first_offset(), Some(2));
+    }
+
+    /// Purpose: what a session leaves to the next one holds the position, and what it buried meanwhile stays buried.
+    #[test]
+    fn deferred() {
+        let mut window = Window::default();
+        window.push_deferred(entry(0));
+        let number = window.push_read(entry(1)).expect("new");
+        assert_eq!(window.open(), 1);
+        window.bury(number);
+        window.synced();
+        assert_eq!(window.pop_done(), Done::default());
+        window.reset();
+        let sent = window.push_read(entry(0)).expect("it was not sent");
+        assert_eq!(window.push_read(entry(1)), None);
+        window.acknowledge(sent);
+        assert_eq!(window.pop_done(), Done { records: 2, bytes: 20, dead: 1 });
+    }
+
+    /// Purpose: a dead letter that was never synced is no dead letter after the session.
+    #[test]
+    fn unsynced_dead_letters_are_forgotten() {
+        let mut window = Window::default();
+        let number = window.push_read(entry(0)).expect("new");
+        window.bury(number);
+        window.reset();
+        assert!(window.push_read(entry(0)).is_some());
     }
 }
