@@ -43,7 +43,12 @@ impl DeadLetters {
     }
 
     /// Appends a record. It is durable after the next [`sync`](DeadLetters::sync).
-    pub(super) fn write(&mut self, topic: &str, record: &Stored<'_>, reason: &str) -> Result<(), Error> {
+    pub(super) fn write(
+        &mut self,
+        topic: &str,
+        record: &Stored<'_>,
+        reason: &str,
+    ) -> Result<(), Error> {
         let line = line(topic, record, reason);
         self.file.write_all(&line).map_err(|error| {
             // What it may have written of the line is no line.
@@ -127,7 +132,8 @@ mod tests {
     fn lines_stay_lines() {
         let path = std::env::temp_dir().join(format!("dead-letters-{}", std::process::id()));
         std::fs::write(&path, b"{\"id\":\"cut of").expect("a file for the test");
-        let record = |body: &'static [u8]| Stored { offset: 7, partition: 3, time_us: 9, id: 10, body };
+        let record =
+            |body: &'static [u8]| Stored { offset: 7, partition: 3, time_us: 9, id: 10, body };
         let mut letters = DeadLetters::open(&path).expect("it opens");
         letters.write("t", &record(b"two\nlines \"quoted\""), "too large").expect("written");
         letters.write("t", &record(&[0xff, 0]), "too large").expect("written");

@@ -129,7 +129,9 @@ impl Delivery {
         consumer: Consumer,
     ) -> Result<Delivery, Error> {
         settings.check()?;
-        for (name, value) in [("window_records", options.window_records), ("window_bytes", options.window_bytes)] {
+        for (name, value) in
+            [("window_records", options.window_records), ("window_bytes", options.window_bytes)]
+        {
             if value == 0 {
                 return Err(Error::new(ErrorKind::Setting, format!("{name} 0: write 1 or more")));
             }
@@ -139,7 +141,9 @@ impl Delivery {
         count(&consumer, &progress)?;
         match look(&settings, options.start_timeout) {
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Unavailable => progress.say(Some(error.to_string())),
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                progress.say(Some(error.to_string()))
+            }
             Err(error) => return Err(error),
         }
         let stop = Arc::<Stop>::default();
@@ -193,7 +197,9 @@ struct Ended(Arc<Progress>);
 impl Drop for Ended {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.say(Some("the delivery has ended by a fault of its own; start it again".to_owned()));
+            self.0.say(Some(
+                "the delivery has ended by a fault of its own; start it again".to_owned(),
+            ));
         }
     }
 }

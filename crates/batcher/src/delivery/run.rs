@@ -163,7 +163,6 @@ impl Run {
         let waits = read == 0 && self.window.open() > 0;
         let fates = session.fates(if waits { POLL } else { Duration::ZERO });
         if self.hear(session, fates)? {
-            session.is_well();
             self.progress.say(None);
         } else if self.window.open() > 0
             && let Some(trouble) = session.trouble()
@@ -218,7 +217,9 @@ impl Run {
                     };
                     work.send(&record)?;
                 }
-                Item::Skipped(damage) => tracing::error!("records are lost, and not delivered: {damage}"),
+                Item::Skipped(damage) => {
+                    tracing::error!("records are lost, and not delivered: {damage}")
+                }
                 Item::End => return Ok(read),
             }
         }
@@ -245,7 +246,11 @@ impl Run {
                 continue;
             }
             self.suspect(number, is_refused);
-            end = Some(if is_refused { End::Again } else { unavailable(format!("Kafka: {error}")).into() });
+            end = Some(if is_refused {
+                End::Again
+            } else {
+                unavailable(format!("Kafka: {error}")).into()
+            });
         }
         match (end, session.fatal()) {
             (Some(end), _) => Err(end),
@@ -320,10 +325,9 @@ impl Run {
     /// Looks for the oldest record that waits, while no session reads.
     fn tell_oldest(&self) {
         let mut reader = self.consumer.reader();
-        while let Ok(Item::Record(record)) = reader.next() {
+        if let Ok(Item::Record(record)) = reader.next() {
             self.progress.is_idle.store(false, Ordering::Release);
             self.progress.oldest_us.store(record.time_us, Ordering::Relaxed);
-            return;
         }
     }
 }
@@ -356,7 +360,8 @@ impl Work<'_> {
         if bytes <= max {
             return self.session.send(self.settings, record, number);
         }
-        let reason = format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
+        let reason =
+            format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
         bury(self.dead_letters, self.settings, record, &reason)?;
         self.window.bury(number);
         self.suspects.remove(entry);

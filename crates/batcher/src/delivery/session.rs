@@ -10,7 +10,9 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, Producer as _};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use crate::sink::kafka::{Error, ErrorKind, Events, OnEvent, Settings, Topic, message, unavailable};
+use crate::sink::kafka::{
+    Error, ErrorKind, Events, OnEvent, Settings, Topic, message, unavailable,
+};
 
 /// What became of a message: its number, and why it failed.
 pub(super) type Fate = (usize, Option<KafkaError>);
@@ -37,7 +39,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn begin(settings: &Settings, topic: Topic, is_single: bool) -> Result<Session, Error> {
+    pub(super) fn begin(
+        settings: &Settings,
+        topic: Topic,
+        is_single: bool,
+    ) -> Result<Session, Error> {
         let mut config = settings.producer_config(topic.message_bytes_max);
         // The journal is where records wait, for as long as it takes.
         config.set("message.timeout.ms", "0");
@@ -48,13 +54,19 @@ impl Session {
             // If a message fails for good, no later one of its partition may pass it.
             config.set("enable.gapless.guarantee", "true");
         }
-        let producer = BaseProducer::from_config_and_context(&config, Events::new(Fates::default()));
+        let producer =
+            BaseProducer::from_config_and_context(&config, Events::new(Fates::default()));
         let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
         Ok(Session { producer: producer.map_err(failed)?, topic, is_single })
     }
 
     /// Sends a record, and never waits.
-    pub(super) fn send(&self, settings: &Settings, record: &Stored<'_>, number: usize) -> Result<(), Error> {
+    pub(super) fn send(
+        &self,
+        settings: &Settings,
+        record: &Stored<'_>,
+        number: usize,
+    ) -> Result<(), Error> {
         let Stored { partition, time_us, id, body, .. } = *record;
         let record = Record { partition, time_us, id, body };
         let message = message(&settings.topic, settings.partitions, &record, number);
@@ -86,11 +98,6 @@ impl Session {
         self.producer.context().trouble.get()
     }
 
-    /// There was an answer: what it complained of has passed.
-    pub(super) fn is_well(&self) {
-        self.producer.context().trouble.take();
-    }
-
     /// Why no message will be sent any more.
     pub(super) fn fatal(&self) -> Option<String> {
         self.producer.client().fatal_error().map(|(_, reason)| reason)
@@ -112,7 +119,11 @@ const EVENTS_MAX: usize = 64;
 /// Whether Kafka says that it does not take this message, or one that was sent together with it.
 pub(super) fn is_refused(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
-    let codes =
-        [Code::MessageSizeTooLarge, Code::InvalidMessageSize, Code::InvalidRecord, Code::InvalidTimestamp];
+    let codes = [
+        Code::MessageSizeTooLarge,
+        Code::InvalidMessageSize,
+        Code::InvalidRecord,
+        Code::InvalidTimestamp,
+    ];
     code.is_some_and(|code| codes.contains(&code))
 }

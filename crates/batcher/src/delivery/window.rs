@@ -130,7 +130,10 @@ impl Window {
 
     /// Lets go of what is done with at the front. Call it only when dead letters are durable.
     pub(super) fn pop_done(&mut self) -> Done {
-        debug_assert!(!self.is_unsynced(), "the position would pass a dead letter that can be lost");
+        debug_assert!(
+            !self.is_unsynced(),
+            "the position would pass a dead letter that can be lost"
+        );
         let mut done = Done::default();
         while let Some((entry, fate)) = self.entries.front()
             && !matches!(fate, Fate::Open | Fate::Deferred)

@@ -22,7 +22,6 @@ use super::error::{Error, ErrorKind, unavailable};
 use super::events::Events;
 use super::pending::{Deliveries, Room};
 use super::settings::Settings;
-use super::sink::KafkaSink;
 use super::topic::{Topic, look};
 
 /// How often the supervisor looks: a receipt is late by that at most.
@@ -60,7 +59,7 @@ impl Default for Limits {
 
 /// The connection that all sinks share.
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     supervisor: Option<JoinHandle<()>>,
 }
 
@@ -125,11 +124,6 @@ impl Client {
         Ok(Client { shared, supervisor: Some(thread) })
     }
 
-    /// A sink for one worker.
-    pub fn sink(&self) -> KafkaSink {
-        KafkaSink::new(Arc::clone(&self.shared))
-    }
-
     /// Why batches are refused now, or what the connection complains of; nothing if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.shared.trouble()
@@ -186,12 +180,14 @@ impl Shared {
 
     fn connect(&self, timeout: Duration) -> Result<(), Error> {
         let topic = look(&self.settings, timeout)?;
-        let is_same = self.live().as_ref().is_some_and(|live| live.topic == topic && !is_dead(live));
+        let is_same =
+            self.live().as_ref().is_some_and(|live| live.topic == topic && !is_dead(live));
         if !is_same {
             let mut config = self.settings.producer_config(topic.message_bytes_max);
             config.set("message.timeout.ms", self.limits.ack_timeout.as_millis().to_string());
-            let producer = ThreadedProducer::from_config_and_context(&config, Events::new(Deliveries))
-                .map_err(|error| Error::new(ErrorKind::Setting, format!("Kafka: {error}")))?;
+            let producer =
+                ThreadedProducer::from_config_and_context(&config, Events::new(Deliveries))
+                    .map_err(|error| Error::new(ErrorKind::Setting, format!("Kafka: {error}")))?;
             self.replace(Some(Live { producer, topic }));
         }
         self.say(None);
@@ -225,7 +221,8 @@ impl Shared {
             pause = (pause * 2).min(PAUSE.1);
         }
         // Nobody waits for ever.
-        self.room.expire(Instant::now() + Duration::from_secs(365 * 24 * 3600), self.limits.ack_timeout);
+        self.room
+            .expire(Instant::now() + Duration::from_secs(365 * 24 * 3600), self.limits.ack_timeout);
     }
 
     /// It cannot go on as it is; or, if Kafka is only away, the producer waits for it.

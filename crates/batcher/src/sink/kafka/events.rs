@@ -1,5 +1,6 @@
 //! What the client tells besides deliveries: errors, and its log.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdkafka::ClientContext;
@@ -35,19 +36,28 @@ pub(crate) struct Events<T> {
 
 /// The last thing that went wrong with a connection, as an operator should read it.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble(Mutex<Option<String>>);
+pub(crate) struct Trouble {
+    text: Mutex<Option<String>>,
+    /// So that an acknowledged message costs no lock.
+    is_any: AtomicBool,
+}
 
 impl Trouble {
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set(&self, text: String) {
+    fn set(&self, text: String) {
         *self.lock() = Some(text);
+        self.is_any.store(true, Ordering::Release);
     }
 
-    pub(crate) fn take(&self) -> Option<String> {
-        self.lock().take()
+    /// There was an answer.
+    fn has_passed(&self) {
+        if self.is_any.load(Ordering::Relaxed) {
+            self.is_any.store(false, Ordering::Relaxed);
+            self.lock().take();
+        }
     }
 
     pub(crate) fn get(&self) -> Option<String> {
@@ -81,6 +91,9 @@ impl<T: OnEvent> ProducerContext for Events<T> {
     type DeliveryOpaque = T::Tag;
 
     fn delivery(&self, result: &DeliveryResult<'_>, tag: T::Tag) {
+        if result.is_ok() {
+            self.trouble.has_passed();
+        }
         self.to.delivered(result, tag);
     }
 }

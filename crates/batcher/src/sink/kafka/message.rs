@@ -33,7 +33,8 @@ pub(crate) fn message<'a, T: IntoOpaque>(
 /// The size of a batch that holds a record with a body of `body` bytes and nothing else: what the topic's
 /// `max.message.bytes` is compared with.
 pub(crate) fn bytes_alone(body: usize) -> usize {
-    let id = 1 + varint_bytes(ID_HEADER.len()) + ID_HEADER.len() + varint_bytes(ID_DIGITS) + ID_DIGITS;
+    let id =
+        1 + varint_bytes(ID_HEADER.len()) + ID_HEADER.len() + varint_bytes(ID_DIGITS) + ID_DIGITS;
     // Attributes, the differences of time and offset, and the length of no key (-1): a byte each.
     let record = 4 + varint_bytes(body) + body + id;
     BATCH_HEADER_BYTES + varint_bytes(record) + record

@@ -26,6 +26,6 @@ pub use settings::Settings;
 pub use sink::KafkaSink;
 
 pub(crate) use error::unavailable;
-pub(crate) use events::{Events, OnEvent, Trouble};
+pub(crate) use events::{Events, OnEvent};
 pub(crate) use message::{bytes_alone, message};
 pub(crate) use topic::{Topic, look};

@@ -170,7 +170,8 @@ impl Pending {
     fn time_out(&self, bound: Duration) {
         let answer = self.lock().answer.take();
         if let Some(answer) = answer {
-            let text = format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
+            let text =
+                format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
             answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));
         }
     }
@@ -180,7 +181,9 @@ impl Pending {
         let kind = match error.rdkafka_error_code() {
             // A topic that takes less than when it was looked at refuses whole requests. Which of the messages are
             // too large, we know when it was looked at again.
-            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) if bytes > self.message_bytes_max => {
+            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize)
+                if bytes > self.message_bytes_max =>
+            {
                 FailureKind::TooLarge
             }
             Some(Code::InvalidRecord) => FailureKind::Rejected,

@@ -117,10 +117,7 @@ impl Settings {
             ));
         }
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
-            return refuse(format!(
-                "partitions {}: write 1 to {PARTITIONS_MAX}",
-                self.partitions
-            ));
+            return refuse(format!("partitions {}: write 1 to {PARTITIONS_MAX}", self.partitions));
         }
         if self.replication == Some(0) {
             return refuse("replication 0: a topic has at least one replica".to_owned());
@@ -146,7 +143,9 @@ impl Settings {
         );
         match client {
             Ok(_) => Ok(()),
-            Err(error) => refuse(format!("Kafka properties: {error}; see librdkafka's CONFIGURATION.md")),
+            Err(error) => {
+                refuse(format!("Kafka properties: {error}; see librdkafka's CONFIGURATION.md"))
+            }
         }
     }
 
@@ -204,7 +203,9 @@ mod tests {
     /// Purpose: an operator with a wrong setting is told which, at the start, and not by a broker later.
     #[test]
     fn wrong_settings_are_named() {
-        Settings::new("kafka-1:9092, [::1]:9093", "a.topic_of-mine", 1).check().expect("it is right");
+        Settings::new("kafka-1:9092, [::1]:9093", "a.topic_of-mine", 1)
+            .check()
+            .expect("it is right");
         for brokers in ["", "kafka", "kafka:", ":9092", "kafka:0", "kafka:99999", "a:1,", "a b:1"] {
             assert!(refused(|settings| settings.brokers = brokers.into()).contains("host:port"));
         }

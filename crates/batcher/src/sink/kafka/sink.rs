@@ -7,12 +7,12 @@ use std::time::Instant;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::client::Shared;
+use super::client::{Client, Shared};
 use super::message::{bytes_alone, message};
 use super::pending::{Pending, too_large};
 use crate::{Batch, Failure, FailureKind, Receipt, Sink};
 
-/// A sink that writes to Kafka; from [`Client::sink`](super::Client::sink), one for each worker.
+/// A sink that writes to Kafka; from [`Client::sink`], one for each worker.
 ///
 /// A receipt is resolved when all records of the batch are acknowledged by all replicas that are in sync, or when it is
 /// known which are not, at the latest after `ack_timeout`. Records of one partition are in the topic in the order in
@@ -23,13 +23,16 @@ pub struct KafkaSink {
 
 impl fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaSink").field("topic", &self.shared.settings.topic).finish_non_exhaustive()
+        f.debug_struct("KafkaSink")
+            .field("topic", &self.shared.settings.topic)
+            .finish_non_exhaustive()
     }
 }
 
-impl KafkaSink {
-    pub(super) fn new(shared: Arc<Shared>) -> KafkaSink {
-        KafkaSink { shared }
+impl Client {
+    /// A sink for one worker.
+    pub fn sink(&self) -> KafkaSink {
+        KafkaSink { shared: Arc::clone(&self.shared) }
     }
 }
 

@@ -38,19 +38,25 @@ pub(crate) struct Topic {
 pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Error> {
     let deadline = Instant::now() + timeout;
     let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
-    let asks = BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet)).map_err(failed)?;
+    let asks = BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet))
+        .map_err(failed)?;
     let admin = AdminClient::from_config(&settings.config()).map_err(failed)?;
     let mut created = false;
     let partitions = loop {
         match count(&asks, settings, deadline)? {
             Some(partitions) => break partitions,
-            None if created => wait(deadline, "the topic was created, but the cluster does not know it yet")?,
+            None if created => {
+                wait(deadline, "the topic was created, but the cluster does not know it yet")?
+            }
             None if settings.create_topic => {
                 create(&admin, settings, deadline)?;
                 created = true;
             }
             None => {
-                let text = format!("topic {} does not exist, and creating it is not allowed; create it with {} partitions", settings.topic, settings.partitions);
+                let text = format!(
+                    "topic {} does not exist, and creating it is not allowed; create it with {} partitions",
+                    settings.topic, settings.partitions
+                );
                 return Err(Error::new(ErrorKind::Topic, text));
             }
         }
@@ -90,7 +96,8 @@ fn count(
         asks.poll(Duration::ZERO);
         let error = match asked {
             Ok(metadata) => {
-                let named = |topic: &&rdkafka::metadata::MetadataTopic| topic.name() == settings.topic;
+                let named =
+                    |topic: &&rdkafka::metadata::MetadataTopic| topic.name() == settings.topic;
                 let found = metadata.topics().iter().find(named);
                 return Ok(found.filter(|topic| !topic.partitions().is_empty()).map(|topic| {
                     u32::try_from(topic.partitions().len()).expect("Kafka counts with 31 bits")
@@ -101,7 +108,8 @@ fn count(
         // What came before the last error says more: the log is what comes first.
         (0..16).for_each(|_| asks.poll(Duration::ZERO));
         let trouble = asks.context().trouble.get();
-        let has_ended = Instant::now() >= deadline || (trouble.is_some() && began.elapsed() > PATIENCE);
+        let has_ended =
+            Instant::now() >= deadline || (trouble.is_some() && began.elapsed() > PATIENCE);
         if has_ended {
             let reason = trouble.unwrap_or_else(|| error.to_string());
             return Err(unavailable(format!("Kafka at {}: {reason}", settings.brokers)));
@@ -116,10 +124,12 @@ fn create(
 ) -> Result<(), Error> {
     let replicas = TopicReplication::Fixed(settings.replication.map_or(-1, i32::from));
     let new = NewTopic::new(&settings.topic, settings.partitions as i32, replicas);
-    let failed = |reason: String| unavailable(format!("creating topic {}: {reason}", settings.topic));
+    let failed =
+        |reason: String| unavailable(format!("creating topic {}: {reason}", settings.topic));
     let left = deadline.saturating_duration_since(Instant::now()).max(QUESTION);
     let options = AdminOptions::new().operation_timeout(Some(left)).request_timeout(Some(left));
-    let answers = block_on(admin.create_topics([&new], &options)).map_err(|e| failed(e.to_string()))?;
+    let answers =
+        block_on(admin.create_topics([&new], &options)).map_err(|e| failed(e.to_string()))?;
     match answers.into_iter().next() {
         Some(Ok(_)) => {
             let (topic, partitions) = (&settings.topic, settings.partitions);
@@ -143,7 +153,8 @@ fn limits(
     let options = AdminOptions::new().request_timeout(Some(left));
     let topic = ResourceSpecifier::Topic(&settings.topic);
     let answers = block_on(admin.describe_configs([&topic], &options));
-    let failed = |reason: String| unavailable(format!("looking at topic {}: {reason}", settings.topic));
+    let failed =
+        |reason: String| unavailable(format!("looking at topic {}: {reason}", settings.topic));
     let described = match answers.map_err(|error| failed(error.to_string()))?.into_iter().next() {
         Some(Ok(described)) => described,
         // Who may write may not be allowed to look.
