@@ -108,7 +108,7 @@ impl Own {
         let address: SocketAddr = url.parse().expect("it is one");
         let is_up = || {
             let connect = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1));
-            connect.is_ok() && !topics_known(&url).is_none()
+            connect.is_ok() && topics_known(&url).is_some()
         };
         eventually("the broker serves", is_up);
     }
