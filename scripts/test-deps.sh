@@ -22,6 +22,8 @@ docker-compose      docker-compose   reads the compose files
 systemd-analyze     systemd          reads the unit files
 pip3                python3-pip      brings the linter of the Dockerfile
 pgrep               procps           finds processes that a test leaves behind
+java                default-jre-headless  Kafka runs on it
+mvn                 maven            gets Kafka, from Maven Central
 curl                curl             another client, to query the services
 '
 
