@@ -1,12 +1,16 @@
 //! The settings of the Todo service itself; those of the server around it are the framework's.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use highwater::server::args::{duration, number, size};
+use highwater::logging::LogFormat;
+use highwater::server::args::{duration, number, one_of, size};
 
 use crate::http::Bounds;
+use crate::near;
 use crate::queue::journal;
+use crate::store::postgres;
 
 /// What the service is made of. The same for the server, `worker` and `seed`.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,11 +26,11 @@ pub struct EngineArgs {
     pub data: PathBuf,
 
     /// Keep todos in this Postgres instead of a file
-    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true, value_parser = postgres_url)]
     pub database_url: Option<String>,
 
     /// Share lists through this Redis
-    #[arg(long, env = "REDIS_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, env = "REDIS_URL", value_name = "URL", hide_env_values = true, value_parser = redis_url)]
     pub redis_url: Option<String>,
 
     /// Queue writes in Kafka instead of a file
@@ -36,6 +40,15 @@ pub struct EngineArgs {
     /// The topic of the queue in Kafka
     #[arg(long, env = "KAFKA_TODO_TOPIC", value_name = "TOPIC", default_value = "todo-commands")]
     pub kafka_todo_topic: String,
+
+    /// How many partitions the topic gets if it is missing
+    #[arg(long, env = "KAFKA_PARTITIONS", value_name = "N", default_value = "32", value_parser = number(1..=10_000_i32))]
+    pub kafka_partitions: i32,
+
+    /// How long Kafka may take to acknowledge a write; then it is refused: 503
+    #[arg(long, env = "HIGHWATER_ACK_TIMEOUT", value_name = "TIME", default_value = "5s",
+          value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(300)))]
+    pub ack_timeout: Duration,
 
     /// How long lists live in Redis at most, in seconds; they are never stale before
     #[arg(long, env = "CACHE_TTL_SEC", value_name = "N", default_value = "300", value_parser = number(1..=86_400_u32))]
@@ -50,6 +63,30 @@ pub struct EngineArgs {
     #[arg(long, env = "HIGHWATER_TODOS_MAX", value_name = "N", default_value = "1000000",
           value_parser = number(1..=100_000_000_u32))]
     pub todos_max: u32,
+}
+
+impl EngineArgs {
+    /// Whether everything is in this process.
+    pub fn is_embedded(&self) -> bool {
+        self.database_url.is_none() && self.redis_url.is_none() && self.kafka_brokers.is_none()
+    }
+}
+
+/// Settings of `worker`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkerArgs {
+    /// What the service is made of.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// Where to serve /metrics, /livez and /readyz, or off
+    // The full path keeps clap from reading the type as "may be absent".
+    #[arg(long, value_name = "ADDRESS|off", default_value = "off", value_parser = address_or_off)]
+    pub metrics: ::core::option::Option<SocketAddr>,
+
+    /// How events are written to standard error
+    #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = one_of(LOGS))]
+    pub log: LogFormat,
 }
 
 /// Settings of the server alone.
@@ -141,6 +178,26 @@ fn secret(text: &str) -> Result<String, String> {
     }
 }
 
+const LOGS: &[(&str, LogFormat)] =
+    &[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)];
+
+fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| {
+            "write an address and a port, for example 127.0.0.1:9091, or off".to_owned()
+        }),
+    }
+}
+
+fn postgres_url(text: &str) -> Result<String, String> {
+    postgres::parse_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn redis_url(text: &str) -> Result<String, String> {
+    near::check_url(text).map(|()| text.to_owned())
+}
+
 fn subject(text: &str) -> Result<String, String> {
     let may_be = (1..=crate::auth::USER_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
     may_be
@@ -176,6 +233,10 @@ mod tests {
         let cases = [
             ("--jwt-secret", "", "openssl"),
             ("--cache-ttl-sec", "0", "1"),
+            ("--database-url", "mysql://db", "postgres://user:password@host"),
+            ("--redis-url", "127.0.0.1", "redis://host"),
+            ("--kafka-partitions", "0", "1"),
+            ("--ack-timeout", "1ms", "100ms"),
             ("--queue-bytes-max", "1KiB", "MiB"),
             ("--todos-max", "0", "1"),
             ("--title-max", "x", "number"),

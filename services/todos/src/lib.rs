@@ -28,3 +28,4 @@ pub mod reads;
 pub mod serve;
 pub mod store;
 pub mod todo;
+pub mod worker;

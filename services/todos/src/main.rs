@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use highwater::server::args::{self, ServerArgs};
-use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs};
-use highwater_todos::serve;
+use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs};
+use highwater_todos::{serve, worker};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +39,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Apply what is queued in Kafka, beside other workers; serve nothing
+    Worker(WorkerArgs),
     /// Fill the store with todos to try the service with
     Seed(SeedArgs),
     /// Print a token
@@ -48,6 +50,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli: Cli = args::parse();
     let outcome = match &cli.command {
+        Some(Command::Worker(args)) => worker::run(args),
         Some(Command::Seed(args)) => serve::seed(args),
         Some(Command::Token(args)) => {
             serve::token(args, &secret(args.jwt_secret.as_deref()));

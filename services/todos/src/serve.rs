@@ -45,7 +45,7 @@ pub fn todos(
         tracing::warn!(bytes = secret.len(), "JWT_SECRET is short; use one of at least 32 bytes");
     }
     let signals = Signals::block()?;
-    let engine = engine::build(&args.engine)?;
+    let engine = engine::build(&args.engine, args.embedded_worker)?;
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),
         queue: Arc::clone(&engine.queue),

@@ -60,14 +60,14 @@ pub(super) fn store(args: &EngineArgs) -> Result<Held, Failure> {
     Ok((Box::new(store), Box::new(queue)))
 }
 
-fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure> {
+pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure> {
     let mut store = Sqlite::open(&args.data)?;
     let applied = store.positions(NAME)?.first().map_or(0, |(_, next)| *next);
     let queue = JournalQueue::open(&args.data, args.queue_bytes_max, applied)?;
     Ok((store, queue))
 }
 
-fn check_count(loaded: &Loaded, max: usize) -> Result<(), Failure> {
+pub(super) fn check_count(loaded: &Loaded, max: usize) -> Result<(), Failure> {
     let count = loaded.todos.len();
     if count <= max {
         return Ok(());
@@ -77,7 +77,7 @@ fn check_count(loaded: &Loaded, max: usize) -> Result<(), Failure> {
     )))
 }
 
-fn catch_up(queue: &JournalQueue) {
+pub(super) fn catch_up(queue: &JournalQueue) {
     let mark = queue.mark().unwrap_or(0);
     let mut said = Instant::now();
     while !queue.reached(mark) {

@@ -9,6 +9,7 @@
 //! Everything else in the service knows traits only.
 
 mod embedded;
+pub mod full;
 
 use std::any::Any;
 use std::fmt;
@@ -70,8 +71,17 @@ impl fmt::Debug for Engine {
 /// # Errors
 ///
 /// Which part cannot be used, and what to do about it.
-pub fn build(args: &EngineArgs) -> Result<Engine, Failure> {
-    embedded::build(args)
+pub fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
+    if args.is_embedded() { embedded::build(args) } else { full::build(args, embedded_worker) }
+}
+
+/// Starts an applier of what Kafka has, by itself: what `worker` is.
+///
+/// # Errors
+///
+/// Which part cannot be used, and what to do about it.
+pub fn worker(args: &EngineArgs) -> Result<full::Worker, Failure> {
+    full::worker(args)
 }
 
 /// Fills the store with todos to try the service with. A service that runs on the same data must be stopped
@@ -81,7 +91,10 @@ pub fn build(args: &EngineArgs) -> Result<Engine, Failure> {
 ///
 /// Which part cannot be used, and what to do about it.
 pub fn seed(args: &SeedArgs) -> Result<(), Failure> {
-    let (mut store, _held) = embedded::store(&args.engine)?;
+    let (mut store, _held) = match &args.engine.database_url {
+        Some(url) => full::store(url)?,
+        None => embedded::store(&args.engine)?,
+    };
     let (count, now_us) = (args.count as usize, now_us());
     let mut random = fastrand::Rng::new();
     let mut id = |us: i64| {

@@ -65,6 +65,19 @@ struct Wanted {
     stop: bool,
 }
 
+/// Whether it is a URL of Redis.
+///
+/// # Errors
+///
+/// What to write instead.
+pub fn check_url(url: &str) -> Result<(), String> {
+    url.into_connection_info().map(drop).map_err(wrong)
+}
+
+fn wrong(error: RedisError) -> String {
+    format!("not a URL of Redis ({error}); write redis://host:port/0")
+}
+
 impl Link {
     /// Begins to connect; does not wait for the server.
     ///
@@ -72,9 +85,6 @@ impl Link {
     ///
     /// If `url` is not one of Redis, or there can be no thread.
     pub fn new(url: &str) -> Result<Link, String> {
-        let wrong = |error: RedisError| {
-            format!("REDIS_URL is no URL of Redis: {error}; write redis://host:port/0")
-        };
         let info = url.into_connection_info().map_err(wrong)?;
         let server = format!("Redis at {}", info.addr());
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);

@@ -47,8 +47,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-pub use self::link::Link;
 use self::link::Way;
+pub use self::link::{Link, check_url};
 use crate::feed::{Feed, News};
 use crate::health::Part;
 use crate::model::Model;

@@ -13,19 +13,22 @@ use crate::store::{Applied, DeadLetter, Loaded, Store, StoreError, origin};
 ///
 /// Bytes that are no command are sent before they are applied, so none is missing there; after a crash in
 /// between they are sent twice, with the same origin.
-pub struct WithDeadTopic<S> {
-    store: S,
+pub struct WithDeadTopic {
+    store: Box<dyn Store>,
     producer: Producer,
     topic: String,
 }
 
-impl<S: Store> WithDeadTopic<S> {
+impl WithDeadTopic {
     /// `store`, and the topic of `settings`.
     ///
     /// # Errors
     ///
     /// If a setting is wrong.
-    pub fn new(store: S, settings: &KafkaSettings) -> Result<WithDeadTopic<S>, QueueError> {
+    pub fn new(
+        store: Box<dyn Store>,
+        settings: &KafkaSettings,
+    ) -> Result<WithDeadTopic, QueueError> {
         let producer = Producer::new(settings, Part::new("queue"))?;
         Ok(WithDeadTopic { store, producer, topic: settings.dead_topic() })
     }
@@ -57,7 +60,7 @@ impl<S: Store> WithDeadTopic<S> {
     }
 }
 
-impl<S: Store> Store for WithDeadTopic<S> {
+impl Store for WithDeadTopic {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         self.store.load()
     }
@@ -97,8 +100,8 @@ impl<S: Store> Store for WithDeadTopic<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for WithDeadTopic<S> {
+impl fmt::Debug for WithDeadTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithDeadTopic").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("WithDeadTopic").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
