@@ -5,11 +5,16 @@
 //! | `servers.rs` | servers of a test's own, which end with it |
 //! | `store.rs` | the Postgres store and its feed |
 //! | `near.rs` | lists through Redis |
+//! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
+//! | `stage.rs`, `client.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
+mod client;
 mod near;
 mod servers;
+mod stage;
 mod store;
+mod whole;
 
 use highwater_todos::command::{Action, Command};
 use highwater_todos::queue::{Delivery, Position};
