@@ -19,10 +19,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// # Panics
 ///
 /// If it does not in [`PATIENCE`]; `what` says what was waited for.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    assert!(shortly(condition), "not in {PATIENCE:?}: {what}");
+}
+
+/// Waits until `condition` holds, at most for [`PATIENCE`]; answers whether it does.
+pub(crate) fn shortly(mut condition: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "not in {PATIENCE:?}: {what}");
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
         thread::sleep(Duration::from_millis(5));
     }
 }

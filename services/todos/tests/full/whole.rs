@@ -15,7 +15,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::client::Client;
-use crate::servers::eventually;
+use crate::servers::{eventually, shortly};
 use crate::stage::{Process, Stage};
 
 /// Purpose: what the full form promises holds with real servers. A write is shown by every instance at every limit;
@@ -79,10 +79,15 @@ fn writes_show_everywhere(stage: &Stage, instances: &[Process; 2]) {
             Some((_, "10000")) | None => "todos:all".to_owned(),
             Some((_, limit)) => format!("todos:limit:{limit}"),
         };
-        eventually("the key has what clients get", || {
+        let mut seen = String::new();
+        let agrees = shortly(|| {
             let bytes: Option<Vec<u8>> = stage.redis.ask(&["GET", &key]);
-            bytes.is_some_and(|bytes| bytes == a.get(list).body && bytes == b.get(list).body)
+            let [of_a, of_b] = [&mut a, &mut b].map(|client| client.get(list).body);
+            let state: Vec<String> = stage.redis.ask(&["HGETALL", "todos:state"]);
+            seen = format!("{key}: {bytes:?}\n{of_a:?}\n{of_b:?}\n{state:?}");
+            bytes.is_some_and(|bytes| bytes == of_a && bytes == of_b)
         });
+        assert!(agrees, "the key has not what clients get: {seen}");
     }
 }
 
