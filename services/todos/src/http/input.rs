@@ -163,6 +163,10 @@ fn check_length(field: &str, text: &str, max: usize) -> Result<(), Error> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    // A list of the fields' values would do for serde.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Error::bad_request(r#"the body must be a JSON object, as in {"title":"Tea"}"#));
+    }
     serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
 }
 
@@ -171,7 +175,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Err(error) if error.path().iter().next().is_some() => {
+        // A path that is not known is written as `?`.
+        Err(error) if error.path().to_string().starts_with(char::is_alphabetic) => {
             format!("{}: {}", error.path(), error.inner())
         }
         _ => format!("the body is not as it should be: {error}"),
