@@ -27,6 +27,10 @@ build: ## Build the release binaries into target/release
 run: ## Build the search service, start it with a test feed, print the URLs
 	@scripts/run.sh
 
+.PHONY: todos-full
+todos-full: ## Start the Todo service with Postgres, Redis, Kafka, two instances, a worker and nginx; print the URLs
+	@scripts/todos-full.sh
+
 .PHONY: test
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
