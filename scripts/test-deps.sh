@@ -17,6 +17,8 @@ nft                 nftables         one of those gates
 iptables            iptables         another
 nginx               nginx            another server, for the guard to protect
 pgrep               procps           finds processes that a test leaves behind
+java                default-jre-headless  Kafka runs on it
+mvn                 maven            gets Kafka, from Maven Central
 curl                curl             another client, to query the services
 '
 

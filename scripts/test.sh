@@ -14,13 +14,15 @@ log=${CARGO_TARGET_DIR:-target}/test.log
 minutes=45
 group=
 starts_postgres=
+starts_kafka=
 
 main() {
   step "what the tests need" scripts/test-deps.sh
   export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
   echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
-  # The tests share a Postgres, which the first of them starts and none can stop. If it ran before, it stays.
+  # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. What ran before, stays.
   is_postgres_here || starts_postgres=true
+  is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "each feature alone" check_features
@@ -48,6 +50,7 @@ what_works() {
   for tool in nginx prometheus python3 setpriv; do
     ! command -v "$tool" >/dev/null || echo "$tool"
   done
+  ! { command -v java && command -v mvn; } >/dev/null || echo kafka
   [ ! -e .git ] || echo git
   # The number of io_uring_setup is the same on every architecture.
   python3 -c 'import ctypes, sys
@@ -70,7 +73,7 @@ has_privileges() {
 # An application may take any of them without the others. The library alone: its tests have what they need.
 check_features() {
   local feature
-  for feature in "" json cli tower journal batcher sim testing; do
+  for feature in "" json cli tower journal batcher kafka sim testing; do
     cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
       printf 'test.sh: with no feature but "%s"\n' "$feature" >&2
       return 1
@@ -80,6 +83,10 @@ check_features() {
 
 is_postgres_here() {
   (exec 3<>"/dev/tcp/127.0.0.1/${HW_PG_PORT:-25432}") 2>/dev/null
+}
+
+is_kafka_here() {
+  (exec 3<>"/dev/tcp/127.0.0.1/${HW_KAFKA_PORT:-29092}") 2>/dev/null
 }
 
 # Every test binary runs even if one fails: a list of failures is worth more than the first of them. They write to a file that
@@ -117,6 +124,8 @@ clean_up() {
   end_tests
   # It may not run: not every set of tests needs it.
   [ -z "$starts_postgres" ] || scripts/services/postgres.sh stop >/dev/null 2>&1 || true
+  # The tests' topics go with it.
+  [ -z "$starts_kafka" ] || scripts/services/kafka.sh clean >/dev/null 2>&1 || true
 }
 
 # What was skipped, and the sum of cargo's "test result" lines, one per test binary. A skipped test counts as passed, too:

@@ -50,6 +50,8 @@
 mod awaiting;
 mod batch;
 mod batcher;
+#[cfg(feature = "kafka")]
+pub mod delivery;
 mod failure;
 mod flow;
 mod lane;

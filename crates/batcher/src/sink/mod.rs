@@ -1,6 +1,8 @@
 //! Where do batches go?
 
 pub mod journal;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod null;
 
 use std::sync::Arc;

@@ -316,7 +316,8 @@ impl World {
     }
 
     fn pass(&mut self) {
-        self.set_now(self.now + Duration::from_micros(self.prng.below(12_000)));
+        let more = Duration::from_micros(self.prng.below(12_000));
+        self.set_now(self.now + more);
     }
 
     fn set_now(&mut self, now: Instant) {
