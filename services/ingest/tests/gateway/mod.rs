@@ -42,8 +42,10 @@ pub(crate) fn command(args: &[&str]) -> Command {
 /// A gateway over this directory, with these flags besides.
 pub(crate) fn gateway(data: &Path, flags: &[&str]) -> Process {
     let data = data.to_str().expect("temporary directories have plain names");
-    let own = ["--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--workers=2", "--data", data];
-    Process::start(&[&own, flags].concat())
+    let own = ["--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--data", data];
+    let has_workers = flags.iter().any(|flag| flag.starts_with("--workers"));
+    let workers: &[&str] = if has_workers { &[] } else { &["--workers=2"] };
+    Process::start(&[&own, workers, flags].concat())
 }
 
 impl Process {
