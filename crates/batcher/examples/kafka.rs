@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater_batcher::sink::kafka::{Client, KafkaSink, Limits, Settings};
 use highwater_batcher::{Batcher, Layout, Moment, OnFailure, Options, Refused};
@@ -75,7 +75,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Writes records to the partitions in turns, and waits for all of them. How many were written.
 fn write(mut batcher: Batcher<KafkaSink>, partitions: u32, records: usize, body: &[u8]) -> u64 {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut moment = Moment { now: Instant::now(), unix_us: 0 };
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
+    let mut moment = Moment { now: Instant::now(), unix_us };
     for number in 0..records {
         // As a worker does: the clock is read, and the sink asked, once in a turn.
         if number % 256 == 0 {
