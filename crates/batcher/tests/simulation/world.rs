@@ -51,6 +51,12 @@ struct Shared {
     model: Model,
     seen: Seen,
     keeps: bool,
+    retry_after: Duration,
+    now: Instant,
+    /// When each batch that is to be given again has failed, by its first record.
+    failed_at: BTreeMap<usize, Instant>,
+    /// The end: nothing waits for its time.
+    is_flushing: bool,
     /// Out of a hundred: refusals, failures, and batches that are done at once.
     refuses: u64,
     fails: u64,
@@ -112,6 +118,10 @@ impl Sink for Fickle {
         let shared = &mut *self.0.borrow_mut();
         let (numbers, is_again) = shared.model.given(batch);
         shared.seen.rewritten += u64::from(is_again);
+        let failed_at = shared.failed_at.insert(numbers[0], shared.now);
+        if let Some(failed_at) = failed_at.filter(|_| shared.keeps && !shared.is_flushing) {
+            assert!(shared.now >= failed_at + shared.retry_after, "the sink gets no rest");
+        }
         if shared.prng.chance(shared.refuses, 100) {
             let failure = shared.failure();
             let fate = shared.fate(&failure, true);
@@ -181,11 +191,16 @@ impl World {
     pub(crate) fn new(seed: u64) -> World {
         let mut prng = Prng::from_seed(seed);
         let options = options(&mut prng);
+        let began = Instant::now();
         let shared = Shared {
             prng: Prng::from_seed(seed ^ u64::MAX),
             model: Model::default(),
             seen: Seen::default(),
             keeps: options.on_failure == OnFailure::Keep,
+            retry_after: options.retry_after,
+            now: began,
+            failed_at: BTreeMap::new(),
+            is_flushing: false,
             refuses: prng.below(40),
             fails: prng.below(40),
             at_once: prng.below(100),
@@ -195,7 +210,6 @@ impl World {
         let shared = Rc::new(RefCell::new(shared));
         let sink = Fickle(Rc::clone(&shared));
         let batcher = Batcher::new(sink, options.clone()).expect("options in their ranges");
-        let began = Instant::now();
         let turn = Arc::default();
         World {
             seed,
@@ -302,7 +316,13 @@ impl World {
     }
 
     fn pass(&mut self) {
-        self.now += Duration::from_micros(self.prng.below(12_000));
+        let more = Duration::from_micros(self.prng.below(12_000));
+        self.set_now(self.now + more);
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        self.shared.borrow_mut().now = now;
     }
 
     /// A client goes away.
@@ -379,7 +399,9 @@ impl World {
                 self.answer();
             }
             if self.prng.chance(1, 4) {
+                self.shared.borrow_mut().is_flushing = true;
                 self.batcher.flush(self.now);
+                self.shared.borrow_mut().is_flushing = false;
             } else {
                 self.end_turn();
             }
@@ -388,7 +410,7 @@ impl World {
             }
             // As a worker would: no turn before something happens.
             let due = self.batcher.deadline();
-            self.now = due.unwrap_or(self.now).max(self.now);
+            self.set_now(due.unwrap_or(self.now).max(self.now));
             assert!(due.is_some() || !self.shared.borrow().waiting.is_empty(), "stuck");
         }
         self.check();

@@ -18,7 +18,6 @@ use highwater_batcher::{
     Batch, Batcher, Failure, Moment, Options, Receipt, Refused, Sink, Written,
 };
 
-#[path = "slots.rs"]
 mod slots;
 
 /// So many records are appended between two ends of a turn: what a worker gets at once under load.
