@@ -52,11 +52,11 @@ pub(crate) fn arguments<'a>(
 /// Two ports for a process that is to come back to them: outside the range from which the kernel takes those of
 /// clients, which would get in between.
 pub(crate) fn lasting_ports() -> [u16; 2] {
-    let begin = std::process::id() as u16 % 1000 * 2;
-    let ports = (0..1000).map(|step| 29_500 + (begin + step * 2) % 2000);
-    let is_free = |port: &u16| [0, 1].iter().all(|at| TcpListener::bind(("127.0.0.1", port + at)).is_ok());
-    let port = ports.into_iter().find(is_free).expect("two of two thousand");
-    [port, port + 1]
+    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..20_000));
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut free = ports.take(1000).filter(|port| is_free(*port));
+    let mut next = || free.next().expect("two of ten thousand");
+    [next(), next()]
 }
 
 impl Gateway {
