@@ -173,7 +173,8 @@ impl Client {
     }
 
     pub(crate) fn post(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n", body.len());
         self.0.get_mut().write_all(&[head.as_bytes(), body].concat())?;
         self.answer()
     }
@@ -183,7 +184,8 @@ impl Client {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let mut answer = Answer { status: status.ok_or_else(invalid)?, retry_after: None, body: Vec::new() };
+        let mut answer =
+            Answer { status: status.ok_or_else(invalid)?, retry_after: None, body: Vec::new() };
         let mut length = 0;
         loop {
             line.clear();

@@ -61,7 +61,10 @@ fn another_number_of_partitions() {
         let output = command(&arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("2 partitions") && said.contains('3') && said.contains("partitions"), "{said}");
+        assert!(
+            said.contains("2 partitions") && said.contains('3') && said.contains("partitions"),
+            "{said}"
+        );
     }
 }
 
@@ -95,7 +98,9 @@ fn kafka_is_away() {
         } else {
             assert_eq!(answer.status, 202, "{answer:?}");
             let lag = "highwater_ingest_lag_seconds";
-            eventually("the lag shows", || gateway.metrics().get(lag).is_some_and(|lag| *lag > 0.5));
+            eventually("the lag shows", || {
+                gateway.metrics().get(lag).is_some_and(|lag| *lag > 0.5)
+            });
             assert!(gateway.metric("highwater_ingest_pending") >= 1);
             assert!(gateway.metric("highwater_ingest_spool_bytes") >= 1);
         }

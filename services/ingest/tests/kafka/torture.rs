@@ -98,7 +98,8 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
@@ -134,7 +135,9 @@ fn torture(ack: &str) {
     for round in 0..rounds {
         let before = producers.count();
         eventually("records are acknowledged", || producers.count() > before + 20);
-        sleep(Duration::from_millis(dice.below(300)));
+        // Some are killed before they deliver anything, others in the middle of it.
+        let longest_ms = if dice.below(2) == 0 { 300 } else { 2500 };
+        sleep(Duration::from_millis(dice.below(longest_ms)));
         // The first round kills both, so that even a short run has seen it.
         let (kills_broker, kills_gateway) = match dice.below(4) {
             _ if round == 0 => (true, true),
@@ -189,9 +192,20 @@ fn compare(own: &Own, topic: &str, acknowledged: &BTreeSet<String>) -> usize {
         ids.entry(value).or_default().insert(id);
         messages += 1;
     }
-    assert_eq!(messages, count, "Kafka's consumer and ours see the same: {}", String::from_utf8_lossy(&consumed.stderr));
-    let lost: Vec<_> = acknowledged.iter().filter(|record| !ids.contains_key(record.as_str())).collect();
-    assert!(lost.is_empty(), "{} of {} acknowledged are lost: {lost:?}", lost.len(), acknowledged.len());
+    assert_eq!(
+        messages,
+        count,
+        "Kafka's consumer and ours see the same: {}",
+        String::from_utf8_lossy(&consumed.stderr)
+    );
+    let lost: Vec<_> =
+        acknowledged.iter().filter(|record| !ids.contains_key(record.as_str())).collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {} acknowledged are lost: {lost:?}",
+        lost.len(),
+        acknowledged.len()
+    );
     for (record, ids) in &ids {
         assert_eq!(ids.len(), 1, "{record} was sent once and has two ids");
     }
