@@ -6,10 +6,15 @@ SHELL := /bin/bash
 # How much of each; override on the command line: make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
+TORTURE_ROUNDS ?= 100
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
 # Flags for the axum comparison: make bench-axum AXUM='--rounds 3'
 AXUM ?=
+# Flags for the comparison with Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
+KAFKA ?=
+# Flags for the measurement of the ingest gateway: make bench-ingest INGEST='--rounds 15'
+INGEST ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -35,6 +40,17 @@ todos-full: ## Start the Todo service with Postgres, Redis, Kafka, two instances
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
+.PHONY: bench-ingest
+bench-ingest: ## Measure POST /e at each level of acknowledgement, and what one core batches; two minutes; INGEST='--name ingest'
+	bench/build.sh floor
+	cargo build --release --locked -p highwater-ingest -p highwater-arena
+	cargo bench --locked -p highwater-batcher
+	bench/ingest.py $(INGEST)
+
+.PHONY: torture
+torture: ## Kill the ingest gateway and Kafka at random under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
+	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
@@ -56,6 +72,11 @@ bench-axum: ## Measure an axum application under axum::serve and under highwater
 	bench/build.sh floor
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	bench/axum.py $(AXUM)
+
+.PHONY: bench-kafka
+bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the same broker, three minutes
+	cargo build --release --locked -p highwater-batcher --features kafka --example kafka
+	bench/kafka.py $(KAFKA)
 
 .PHONY: stress
 stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes

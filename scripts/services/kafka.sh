@@ -105,6 +105,8 @@ log.cleaner.dedupe.buffer.size=16777216
 # A broker that was killed may register again when its session has ended, not before.
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+# Tests write records whose times are long past: nothing goes for its age.
+log.retention.ms=-1
 # A topic that a test removes is gone at once.
 log.segment.delete.delay.ms=1000
 # Segments' indexes are preallocated: 10 MiB each by default, for every partition.

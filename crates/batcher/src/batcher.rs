@@ -94,6 +94,9 @@ impl<S: Sink> Batcher<S> {
     #[inline]
     pub fn append(&mut self, partition: u32, moment: Moment, body: &[u8]) -> Result<u128, Refused> {
         let lane = self.flow.lane(partition);
+        if body.len() > self.flow.options.record_bytes_max {
+            return Err(Refused::TooLarge);
+        }
         match self.lanes[lane].open.push(partition, moment.unix_us, body) {
             Some(id) => {
                 self.flow.counts.appended += 1;
@@ -103,7 +106,7 @@ impl<S: Sink> Batcher<S> {
         }
     }
 
-    /// [`append`](Batcher::append), with a way to learn when the record is written.
+    /// [`append`](Batcher::append), with a way to learn when the record is written beside its id.
     ///
     /// # Errors
     ///
@@ -117,12 +120,12 @@ impl<S: Sink> Batcher<S> {
         partition: u32,
         moment: Moment,
         body: &[u8],
-    ) -> Result<Awaiting, Refused> {
-        self.append(partition, moment, body)?;
+    ) -> Result<(u128, Awaiting), Refused> {
+        let id = self.append(partition, moment, body)?;
         let lane = self.flow.lane(partition);
         let Lane { open, place, .. } = &mut self.lanes[lane];
         let place = Rc::clone(place.get_or_insert_default());
-        Ok(place.wait_for(open.records() as u32 - 1))
+        Ok((id, place.wait_for(open.records() as u32 - 1)))
     }
 
     /// Whether so many more records of `partition`, with so many bytes in all, are sure to be taken: for a request
@@ -148,13 +151,10 @@ impl<S: Sink> Batcher<S> {
         moment: Moment,
         body: &[u8],
     ) -> Result<u128, Refused> {
-        if body.len() > self.flow.options.record_bytes_max {
-            return Err(Refused::TooLarge);
-        }
         let size = self.flow.size;
         let this = &mut self.lanes[lane];
         if !this.open.takes(body.len(), size) {
-            this.close();
+            this.close(moment.now);
             self.flow.hand_over(this, moment.now);
         }
         if this.open.is_empty() {
@@ -204,11 +204,12 @@ impl<S: Sink> Batcher<S> {
         }
         self.flow.waker.clone_from(waker);
         self.work(|flow, lane| {
-            flow.settle(lane, now);
-            if flow.is_due(lane, now) {
-                lane.close();
-            }
+            // What was closed before goes first: whether the open batch is due depends on it.
             flow.hand_over(lane, now);
+            if flow.is_due(lane, now) {
+                lane.close(now);
+                flow.hand_over(lane, now);
+            }
             flow.time_out(lane, now);
         });
         self.deadline()
@@ -218,8 +219,7 @@ impl<S: Sink> Batcher<S> {
     /// the sink has answered for everything; until then it may be called again.
     pub fn flush(&mut self, now: Instant) {
         self.work(|flow, lane| {
-            flow.settle(lane, now);
-            lane.close();
+            lane.close(now);
             lane.retry_at = None;
             flow.hand_over(lane, now);
         });

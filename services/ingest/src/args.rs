@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use highwater::batcher::PARTITIONS_MAX;
+use highwater::batcher::sink::kafka::Settings;
 use highwater::server::args::{ServerArgs, duration, number, one_of, size};
 
 /// What 202 means.
@@ -61,6 +62,10 @@ pub struct IngestArgs {
     #[arg(long, value_name = "NAME", default_value = "events", value_parser = topic)]
     pub topic: String,
 
+    /// A property of the Kafka client, by its name in librdkafka; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = property)]
+    pub kafka_property: Vec<(String, String)>,
+
     /// How many partitions records are spread over, by their Record-Key or in turns
     #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=PARTITIONS_MAX))]
     pub partitions: u32,
@@ -69,7 +74,7 @@ pub struct IngestArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
     pub batch_bytes: u64,
 
-    /// Longest wait of a batch while the sink works on the one before [default: 5ms, or 0ms with --ack disk]
+    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms, or 0ms with --ack disk]
     #[arg(long, value_name = "TIME", value_parser = duration(Duration::ZERO..=Duration::from_secs(10)))]
     pub linger: Option<Duration>,
 
@@ -96,7 +101,7 @@ pub struct IngestArgs {
 }
 
 /// Settings that make sense together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// What 202 means.
     pub ack: Ack,
@@ -104,10 +109,8 @@ pub struct Plan {
     pub sink: SinkChoice,
     /// The directory of the journal.
     pub data: PathBuf,
-    /// Kafka's brokers; none without Kafka.
-    pub kafka_brokers: Vec<String>,
-    /// Kafka's topic.
-    pub topic: String,
+    /// Which Kafka, and how; `None` without.
+    pub kafka: Option<Settings>,
     /// How many partitions.
     pub partitions: u32,
     /// Most bytes of records in a batch.
@@ -144,17 +147,17 @@ impl IngestArgs {
         let default = if self.sink == SinkChoice::Null { Ack::Memory } else { Ack::Disk };
         let ack = self.ack.unwrap_or(default);
         self.check(ack, server)?;
-        let linger = if ack == Ack::Disk { Duration::ZERO } else { Duration::from_millis(5) };
+        let default = if ack == Ack::Disk { Duration::ZERO } else { Duration::from_millis(5) };
+        let linger = self.linger.unwrap_or(default);
         let plan = Plan {
             ack,
             sink: self.sink,
             data: self.data.clone(),
-            kafka_brokers: self.kafka_brokers.clone(),
-            topic: self.topic.clone(),
+            kafka: self.kafka(linger)?,
             partitions: self.partitions,
             batch_bytes: to_usize(self.batch_bytes),
             record_bytes_max: to_usize(server.body_max),
-            linger: self.linger.unwrap_or(linger),
+            linger,
             ack_timeout: self.ack_timeout,
             memory_max: to_usize(self.memory_max),
             data_max: self.data_max,
@@ -162,6 +165,20 @@ impl IngestArgs {
             retain_age: self.retain_age,
         };
         Ok(plan)
+    }
+
+    /// What the Kafka client is told, if there is one.
+    fn kafka(&self, linger: Duration) -> Result<Option<Settings>, String> {
+        if self.sink != SinkChoice::Kafka {
+            return Ok(None);
+        }
+        let brokers = self.kafka_brokers.join(",");
+        let mut settings = Settings::new(&brokers, &self.topic, self.partitions);
+        settings.linger = linger;
+        settings.batch_bytes = to_usize(self.batch_bytes);
+        settings.properties.clone_from(&self.kafka_property);
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(Some(settings))
     }
 
     fn check(&self, ack: Ack, server: &ServerArgs) -> Result<(), String> {
@@ -222,6 +239,12 @@ fn broker(text: &str) -> Result<String, String> {
     is_broker.then(|| text.to_owned()).ok_or_else(|| {
         "not a broker; use host:port, like 10.0.0.1:9092, with commas between several".to_owned()
     })
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let property = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let property = property.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    property.ok_or_else(|| "not a property; use NAME=VALUE, like sasl.username=me".to_owned())
 }
 
 /// Kafka's own rule for names of topics.

@@ -100,7 +100,7 @@ impl Intake {
     /// Why not.
     pub fn append_awaiting(&self, partition: u32, body: &[u8]) -> Result<Awaiting, Refused> {
         let moment = self.moment();
-        let awaiting = self.batcher.borrow_mut().append_awaiting(partition, moment, body)?;
+        let (_, awaiting) = self.batcher.borrow_mut().append_awaiting(partition, moment, body)?;
         add(&self.tally.appended, 1);
         Ok(awaiting)
     }

@@ -12,7 +12,9 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod backend;
 pub mod counts;
+pub mod failure;
 pub mod http;
 pub mod intake;
 pub mod metrics;

@@ -33,12 +33,12 @@ fn main() -> ExitCode {
         Ok(plan) => plan,
         Err(wrong) => Cli::command().error(ErrorKind::ArgumentConflict, wrong).exit(),
     };
-    match serve::ingest(plan, &cli.server) {
+    match serve::ingest(&plan, &cli.server) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             highwater::logging::flush();
             eprintln!("highwater-ingest: {failure}");
-            ExitCode::FAILURE
+            if failure.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -5,35 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use highwater::metrics::{MetricError, Metrics};
 
+use crate::backend::Backend;
 use crate::counts::Counts;
-
-/// What happens to records behind the sink that the workers write to.
-pub trait Downstream: Send + Sync {
-    /// How many records have arrived where they are to go.
-    fn delivered(&self, durable: u64) -> u64;
-    /// How many bytes of the disk hold records that have not arrived.
-    fn spool_bytes(&self) -> u64;
-    /// When the oldest durable record was taken that has not arrived, in microseconds since 1970.
-    fn oldest_us(&self) -> Option<u64>;
-}
-
-/// There is nothing behind the sink: what it has confirmed has arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrived;
-
-impl Downstream for Arrived {
-    fn delivered(&self, durable: u64) -> u64 {
-        durable
-    }
-
-    fn spool_bytes(&self) -> u64 {
-        0
-    }
-
-    fn oldest_us(&self) -> Option<u64> {
-        None
-    }
-}
 
 const RECORDS: &str = "Records, by what became of them. accepted: answered 202, or to be, and those found undelivered \
     in the spool at start. durable: confirmed by the sink: on disk, in Kafka, or counted by the null sink. delivered: \
@@ -44,7 +17,7 @@ const SPOOL: &str = "Bytes of the files with records that wait for Kafka; 0 if n
 const LAG: &str = "Age of the oldest record that was accepted and is not delivered yet, in seconds; 0 if there is none.";
 
 /// A number, from what the workers count and what is behind them.
-type Read = fn(&Counts, &dyn Downstream) -> u64;
+type Read = fn(&Counts, &Backend) -> u64;
 
 /// Registers the metrics of records.
 ///
@@ -53,16 +26,16 @@ type Read = fn(&Counts, &dyn Downstream) -> u64;
 pub fn of_records(
     metrics: &Metrics,
     counts: &Arc<Counts>,
-    downstream: &Arc<dyn Downstream>,
+    backend: &Arc<Backend>,
 ) -> Result<(), MetricError> {
     let with = |read: Read| {
-        let (counts, downstream) = (Arc::clone(counts), Arc::clone(downstream));
-        move || read(&counts, &*downstream)
+        let (counts, backend) = (Arc::clone(counts), Arc::clone(backend));
+        move || read(&counts, &backend)
     };
     let states: [(&str, Read); 4] = [
         ("accepted", |counts, _| counts.accepted()),
         ("durable", |counts, _| counts.durable()),
-        ("delivered", |counts, downstream| downstream.delivered(counts.durable())),
+        ("delivered", |counts, backend| backend.delivered(counts.durable())),
         ("refused", |counts, _| counts.refused()),
     ];
     for (state, read) in states {
@@ -71,21 +44,21 @@ pub fn of_records(
     }
     let pending = with(pending);
     metrics.gauge_fn("highwater_ingest_pending", PENDING, &[], move || pending() as f64)?;
-    let spool = with(|_, downstream| downstream.spool_bytes());
+    let spool = with(|_, backend| backend.spool_bytes());
     metrics.gauge_fn("highwater_ingest_spool_bytes", SPOOL, &[], move || spool() as f64)?;
     let lag = with(lag_us);
     metrics.gauge_fn("highwater_ingest_lag_seconds", LAG, &[], move || lag() as f64 / 1e6)
 }
 
 /// What is in the batchers, and what is behind them.
-fn pending(counts: &Counts, downstream: &dyn Downstream) -> u64 {
+fn pending(counts: &Counts, backend: &Backend) -> u64 {
     // In this order none is counted that has arrived meanwhile, and the numbers cannot cross.
-    let delivered = downstream.delivered(counts.durable());
+    let delivered = backend.delivered(counts.durable());
     counts.accepted().saturating_sub(delivered)
 }
 
-fn lag_us(counts: &Counts, downstream: &dyn Downstream) -> u64 {
-    let oldest = [counts.oldest_us(), downstream.oldest_us()].into_iter().flatten().min();
+fn lag_us(counts: &Counts, backend: &Backend) -> u64 {
+    let oldest = [counts.oldest_us(), backend.oldest_us()].into_iter().flatten().min();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
     oldest.map_or(0, |oldest| now.saturating_sub(oldest))

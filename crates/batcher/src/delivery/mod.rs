@@ -139,16 +139,18 @@ impl Delivery {
         let dead_letters = DeadLetters::open(&options.dead_letters)?;
         let progress = Arc::new(Progress::default());
         count(&consumer, &progress)?;
-        match look(&settings, options.start_timeout) {
-            Ok(_) => {}
+        let topic = match look(&settings, options.start_timeout) {
+            Ok(topic) => Some(topic),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                progress.say(Some(error.to_string()))
+                progress.say(Some(error.to_string()));
+                None
             }
             Err(error) => return Err(error),
-        }
+        };
         let stop = Arc::<Stop>::default();
         let mut run = Run::new(
             settings,
+            topic,
             options,
             consumer,
             dead_letters,

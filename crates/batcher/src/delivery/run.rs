@@ -12,7 +12,7 @@ use super::session::{Fate, Session, is_refused};
 use super::suspects::Suspects;
 use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
-use crate::sink::kafka::{Error, ErrorKind, Settings, bytes_alone, look, unavailable};
+use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, bytes_alone, look, unavailable};
 
 /// How long the topic may be looked at.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,6 +44,8 @@ impl From<Error> for End {
 /// What the thread works on.
 pub(super) struct Run {
     settings: Settings,
+    /// What the topic was at the start, for the first session.
+    topic: Option<Topic>,
     options: DeliveryOptions,
     consumer: Consumer,
     reader: Reader,
@@ -64,6 +66,7 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(
         settings: Settings,
+        topic: Option<Topic>,
         options: DeliveryOptions,
         consumer: Consumer,
         dead_letters: DeadLetters,
@@ -72,6 +75,7 @@ impl Run {
     ) -> Run {
         Run {
             settings,
+            topic,
             options,
             reader: consumer.reader(),
             consumer,
@@ -111,7 +115,8 @@ impl Run {
 
     /// Delivers with one producer, until it cannot go on.
     fn session(&mut self) -> End {
-        let topic = match look(&self.settings, LOOK_TIMEOUT) {
+        let known = self.topic.take().map(Ok);
+        let topic = match known.unwrap_or_else(|| look(&self.settings, LOOK_TIMEOUT)) {
             Ok(topic) => topic,
             Err(error) => return error.into(),
         };
@@ -120,6 +125,7 @@ impl Run {
             Err(error) => return error.into(),
         };
         self.progress.sessions.fetch_add(1, Ordering::Relaxed);
+        self.progress.say(None);
         self.reader = self.consumer.reader();
         self.is_at_end = false;
         let end = self.deliver(&session);

@@ -2,7 +2,7 @@
 //! under test but librdkafka.
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::pin::pin;
 use std::process::{Child, Command, Output};
@@ -61,7 +61,16 @@ impl Own {
     /// Starts a broker with these further lines in its configuration, and waits until it serves.
     pub(crate) fn start(config: &str) -> Option<Own> {
         let mut own = Own::new(config)?;
-        own.restart();
+        own.start_again();
+        // Somebody else may have taken its ports meanwhile: then it ends.
+        for _ in 0..3 {
+            if own.serves() {
+                return Some(own);
+            }
+            own = Own::new(config)?;
+            own.start_again();
+        }
+        eventually("a broker of the test's own serves", || own.serves());
         Some(own)
     }
 
@@ -104,13 +113,27 @@ impl Own {
     /// Starts it, on the data it had, and waits until it serves.
     pub(crate) fn restart(&mut self) {
         self.start_again();
+        assert!(self.serves(), "the broker came back on its ports");
+    }
+
+    /// Waits until it serves; or until it has ended, which is no.
+    fn serves(&mut self) -> bool {
         let url = self.url();
         let address: SocketAddr = url.parse().expect("it is one");
         let is_up = || {
-            let connect = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1));
+            let connect = TcpStream::connect_timeout(&address, Duration::from_secs(1));
             connect.is_ok() && topics_known(&url).is_some()
         };
-        eventually("the broker serves", is_up);
+        let child = self.child.as_mut().expect("it was started");
+        let mut has_ended = false;
+        eventually("the broker serves", || {
+            has_ended = child.try_wait().expect("it is a child").is_some();
+            has_ended || is_up()
+        });
+        if has_ended {
+            self.child = None;
+        }
+        !has_ended
     }
 
     /// `kill -9`.

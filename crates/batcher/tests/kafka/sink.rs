@@ -231,6 +231,7 @@ fn a_broker_that_comes_and_goes() {
     let failure = write(&mut sink, &[(1, b"while it is away")]).expect_err("nobody answers");
     assert_eq!(failure.kind(), FailureKind::TimedOut);
     own.restart();
+    eventually("what was wrong has passed, though nobody writes", || client.trouble().is_none());
     eventually("records are taken again", || write(&mut sink, &[(0, b"last")]).is_ok());
     assert_eq!(client.trouble(), None);
     let seen = consume(&url, &topic);

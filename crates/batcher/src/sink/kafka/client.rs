@@ -190,6 +190,9 @@ impl Shared {
                     .map_err(|error| Error::new(ErrorKind::Setting, format!("Kafka: {error}")))?;
             self.replace(Some(Live { producer, topic }));
         }
+        if let Some(live) = &*self.live() {
+            live.producer.context().trouble.has_passed();
+        }
         self.say(None);
         Ok(())
     }
@@ -202,7 +205,8 @@ impl Shared {
             let now = Instant::now();
             self.room.expire(now, self.limits.ack_timeout);
             let is_gone = self.live().as_ref().is_none_or(is_dead);
-            let is_asked = self.room.look_again.load(Ordering::Relaxed);
+            // If nobody writes, no answer says that what it complained of has passed.
+            let is_asked = self.room.look_again.load(Ordering::Relaxed) || self.trouble().is_some();
             if !(is_gone || is_asked) || now < again_at {
                 continue;
             }

@@ -53,7 +53,7 @@ impl Trouble {
     }
 
     /// There was an answer.
-    fn has_passed(&self) {
+    pub(crate) fn has_passed(&self) {
         if self.is_any.load(Ordering::Relaxed) {
             self.is_any.store(false, Ordering::Relaxed);
             self.lock().take();
