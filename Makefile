@@ -36,6 +36,12 @@ run: ## Build the search service, start it with a test feed, print the URLs
 todos-full: ## Start the Todo service with Postgres, Redis, Kafka, two instances, a worker and nginx; print the URLs
 	@scripts/todos-full.sh
 
+.PHONY: todos
+todos: ## Build the Todo service, start it with everything embedded, print URLs and commands with a token
+	cargo build --release --locked -p highwater-todos
+	@target=$${CARGO_TARGET_DIR:-target}; exec "$$target/release/highwater-todos" --demo \
+	  --listen "$${LISTEN:-127.0.0.1:8080}" --metrics "$${METRICS:-127.0.0.1:9090}" --data "$${DATA:-target/run/todos}"
+
 .PHONY: test
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
@@ -48,8 +54,9 @@ bench-ingest: ## Measure POST /e at each level of acknowledgement, and what one 
 	bench/ingest.py $(INGEST)
 
 .PHONY: torture
-torture: ## Kill the ingest gateway and Kafka at random under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
+torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
+	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
 
 .PHONY: fmt
 fmt: ## Format the code
