@@ -4,7 +4,7 @@
 //! arrived meanwhile, of all workers.
 //!
 //! What was applied is kept until it is committed, and then while it is among the newest
-//! [`KEPT_BYTES`], for whoever wants to look.
+//! `KEPT_BYTES`, for whoever wants to look.
 
 use std::fmt;
 use std::path::Path;
