@@ -4,8 +4,8 @@
 Both write to the same broker, which runs on the same machine, with the same settings: size of records, acks=all,
 idempotence, batch, linger, 32 MiB of buffer, no compression. Ours is `crates/batcher/examples/kafka.rs`: a batcher over the
 Kafka sink on one thread, each receipt awaited; every record carries its id in a header, which Kafka's test does not write.
-A topic for each row, removed after it; rounds in random order; ratios between the rows of one round only. All of it
-shares the machine's CPUs with the broker.
+A topic for each size; rounds in random order; ratios between the rows of one round only. All of it shares the machine's
+CPUs with the broker.
 
     make bench-kafka
     bench/kafka.py --record bench/evidence/DATE-kafka.json
@@ -40,6 +40,8 @@ def main():
     started = not subprocess.run([SCRIPT, "pid"], stdout=subprocess.DEVNULL).returncode == 0
     url = output([SCRIPT, "start"]).strip()
     rows = []
+    for cell in arguments.cells:
+        subprocess.run([SCRIPT, "topic", topic(cell), str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL)
     try:
         # The broker's Java compiles what is used often: whoever comes first would pay for it.
         for server in ("kafka", "highwater") * 2:
@@ -70,28 +72,27 @@ def parse():
     return parser.parse_args()
 
 
+def topic(cell):
+    return f"bench-{os.getpid()}-{cell}"
+
+
 def measure(url, server, cell, round_number, arguments):
-    topic = f"bench-{os.getpid()}-{round_number}-{cell}-{server}"
-    subprocess.run([SCRIPT, "topic", topic, str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL)
     run = ours if server == "highwater" else theirs
-    row = run(url, topic, cell, arguments)
-    subprocess.run([SCRIPT, "tool", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", url, "--delete",
-                    "--topic", topic], check=True, stdout=subprocess.DEVNULL)
-    return {"round": round_number, "cell": cell, "server": server, **row}
+    return {"round": round_number, "cell": cell, "server": server, **run(url, topic(cell), cell, arguments)}
 
 
-def ours(url, topic, cell, arguments):
+def ours(url, name, cell, arguments):
     program = EXAMPLE.format(profile=arguments.profile)
     numbers = [PARTITIONS, CELLS[cell], cell, BATCH_BYTES, LINGER_MS]
-    return json.loads(output([program, url, topic, *map(str, numbers)]))
+    return json.loads(output([program, url, name, *map(str, numbers)]))
 
 
-def theirs(url, topic, cell, _arguments):
+def theirs(url, name, cell, _arguments):
     """Kafka's own: with the compiler and memory that a long-running producer has."""
     libraries = os.environ.get("HW_SERVICES_DIR", f"{ROOT}/target/services") + "/kafka-4.3.1/*"
     text = output([
         "java", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-cp", libraries, "org.apache.kafka.tools.ProducerPerformance",
-        "--topic", topic, "--num-records", str(CELLS[cell]), "--record-size", cell, "--throughput", "-1",
+        "--topic", name, "--num-records", str(CELLS[cell]), "--record-size", cell, "--throughput", "-1",
         "--producer-props", f"bootstrap.servers={url}", "acks=all", "enable.idempotence=true",
         f"batch.size={BATCH_BYTES}", f"linger.ms={LINGER_MS}", f"buffer.memory={BUFFER_BYTES}", "compression.type=none",
     ])
