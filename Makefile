@@ -13,6 +13,8 @@ OVERLOAD ?=
 AXUM ?=
 # Flags for the comparison with Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
 KAFKA ?=
+# Flags for the measurement of the ingest gateway: make bench-ingest INGEST='--rounds 15'
+INGEST ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -34,9 +36,16 @@ run: ## Build the search service, start it with a test feed, print the URLs
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
+.PHONY: bench-ingest
+bench-ingest: ## Measure POST /e at each level of acknowledgement, and what one core batches; two minutes; INGEST='--name ingest'
+	bench/build.sh floor
+	cargo build --release --locked -p highwater-ingest -p highwater-arena
+	cargo bench --locked -p highwater-batcher
+	bench/ingest.py $(INGEST)
+
 .PHONY: torture
 torture: ## Kill the ingest gateway and Kafka at random under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
-	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test kafka -- --nocapture torture
+	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
 
 .PHONY: fmt
 fmt: ## Format the code

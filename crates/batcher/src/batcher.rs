@@ -154,7 +154,7 @@ impl<S: Sink> Batcher<S> {
         let size = self.flow.size;
         let this = &mut self.lanes[lane];
         if !this.open.takes(body.len(), size) {
-            this.close();
+            this.close(moment.now);
             self.flow.hand_over(this, moment.now);
         }
         if this.open.is_empty() {
@@ -207,7 +207,7 @@ impl<S: Sink> Batcher<S> {
             // What was closed before goes first: whether the open batch is due depends on it.
             flow.hand_over(lane, now);
             if flow.is_due(lane, now) {
-                lane.close();
+                lane.close(now);
                 flow.hand_over(lane, now);
             }
             flow.time_out(lane, now);
@@ -219,7 +219,7 @@ impl<S: Sink> Batcher<S> {
     /// the sink has answered for everything; until then it may be called again.
     pub fn flush(&mut self, now: Instant) {
         self.work(|flow, lane| {
-            lane.close();
+            lane.close(now);
             lane.retry_at = None;
             flow.hand_over(lane, now);
         });

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use highwater_journal::ErrorKind;
+
 /// What kind of failure it is: what a caller decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,3 +64,17 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// What a journal's error means here.
+impl From<&highwater_journal::Error> for Failure {
+    fn from(error: &highwater_journal::Error) -> Failure {
+        let kind = match error.kind() {
+            ErrorKind::Busy => FailureKind::Busy,
+            ErrorKind::TooLarge => FailureKind::TooLarge,
+            ErrorKind::Full => FailureKind::Full,
+            ErrorKind::Closed => FailureKind::Closed,
+            _ => FailureKind::Unavailable,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}

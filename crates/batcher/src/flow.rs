@@ -77,17 +77,17 @@ impl<S: Sink> Flow<S> {
 
     /// Whether the open batch goes to the sink now.
     pub(crate) fn is_due(&self, lane: &Lane, now: Instant) -> bool {
-        let unanswered = lane.unanswered();
-        if unanswered == 0 || lane.open.is_full(self.size) {
-            return true;
-        }
-        let is_over = |since| now >= since + self.options.linger;
-        unanswered < self.options.in_flight_max && lane.since.is_some_and(is_over)
+        lane.open.is_full(self.size) || self.linger_ends(lane).is_some_and(|end| now >= end)
+    }
+
+    /// Until when the open batch waits for company; `None` if there is none, or no place for it.
+    fn linger_ends(&self, lane: &Lane) -> Option<Instant> {
+        let since = lane.since.filter(|_| lane.unanswered() < self.options.in_flight_max)?;
+        Some(lane.closed_at.map_or(since, |closed_at| closed_at + self.options.linger))
     }
 
     pub(crate) fn deadline(&self, lane: &Lane) -> Option<Instant> {
-        let linger = lane.since.filter(|_| lane.unanswered() < self.options.in_flight_max);
-        let linger = linger.map(|since| since + self.options.linger);
+        let linger = self.linger_ends(lane);
         let has_place = lane.in_flight.len() < self.options.in_flight_max;
         let retry = lane.retry_at.filter(|_| has_place && !lane.closed.is_empty());
         let answer = lane.awaited_since().map(|since| since + self.options.answer_timeout);

@@ -27,6 +27,8 @@ pub(crate) struct Lane {
     pub(crate) place: Option<Rc<Place>>,
     /// When the open batch got its first record.
     pub(crate) since: Option<Instant>,
+    /// When the batch before it was closed.
+    pub(crate) closed_at: Option<Instant>,
     pub(crate) closed: VecDeque<Closed>,
     pub(crate) in_flight: VecDeque<InFlight>,
     /// The sink is not asked again before this.
@@ -58,8 +60,9 @@ impl Lane {
     }
 
     /// The open batch waits for the sink now, and is filled no more.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close(&mut self, now: Instant) {
         let Some(since) = self.since.take() else { return };
+        self.closed_at = Some(now);
         let batch = Arc::new(self.open.take());
         self.closed.push_back(Closed { batch, since, place: self.place.take() });
     }

@@ -6,7 +6,7 @@
 //! clock: time is an argument, and a sink that waits for something has a thread of its own.
 //!
 //! ```text
-//!   append ─▶ open batch ──full, due, or the sink is free──▶ Sink::write ─▶ Receipt ─▶ Awaiting, counts
+//!   append ─▶ open batch ──full, or due──▶ Sink::write ─▶ Receipt ─▶ Awaiting, counts
 //!     │        of a lane                                        │
 //!     └ Full: `memory_max` is reached                           └ refused: kept, or reported ([`OnFailure`])
 //! ```
@@ -39,12 +39,12 @@
 //!
 //! # When a batch is handed over
 //!
-//! At the end of a worker's turn, a batch goes to the sink if the sink has nothing of its lane left to answer: waiting
-//! would only cost time. If the sink still works on an earlier batch, the open one goes on filling, until it is full
-//! (`batch_bytes`, `records_max`) or, as long as fewer than `in_flight_max` batches are unanswered, until its first
-//! record has waited for `linger`. So batches are small and immediate when there is little to do, and grow by
-//! themselves as far as the sink is slow. It is the rule of Nagle (RFC 896) with a bound on the wait, and what
-//! databases call group commit.
+//! A batch that is full (`batch_bytes`, `records_max`) goes to the sink at once. Another one goes at the end of the first
+//! turn in which two things hold: `linger` has passed since the batch before it was closed, and fewer than
+//! `in_flight_max` batches of its lane are unanswered. So the first record after a pause waits for nothing; while records
+//! keep coming, a lane closes a batch once in `linger`, however many turns that is; and as far as the sink is slower than
+//! that, batches grow by themselves. A record never waits longer than `linger` for company. It is how network cards
+//! coalesce interrupts, and what databases call group commit; the only number in it is the bound on the wait.
 #![forbid(unsafe_code)]
 
 mod awaiting;

@@ -30,9 +30,9 @@ pub struct Options {
     /// So many batches of a lane (a partition, or everything: see [`Layout`]) are unanswered at once. With
     /// [`OnFailure::Keep`] it must be 1, so that a batch that has to be written again keeps its place. 1.
     pub in_flight_max: usize,
-    /// While the sink works on a batch of the lane, the next one waits so long for company, counted from its first
-    /// record; when the sink has answered for all, it waits no more. 0: it is handed over at the end of the turn. 5 ms,
-    /// as Kafka's producers wait.
+    /// A lane closes a batch that is not full so long after the one before it, at the earliest; so a record that comes
+    /// after a pause does not wait, and none waits longer than this for company. 0: batches are handed over at the end of
+    /// each turn. 5 ms, as Kafka's producers wait.
     pub linger: Duration,
     /// What becomes of a batch that the sink does not take or does not confirm.
     pub on_failure: OnFailure,

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use highwater_journal::Committed;
+
 use crate::failure::{Failure, FailureKind};
 
 /// What became of a batch.
@@ -103,7 +105,7 @@ impl Receipt {
     pub fn wait(self) -> Outcome {
         match self.0 {
             State::Known(outcome) => outcome.unwrap_or_else(|| Err(taken())),
-            State::Journal(receipt) => crate::sink::journal::outcome(receipt.wait()),
+            State::Journal(receipt) => of_commit(receipt.wait()),
             State::Expected(slot) => {
                 let waiting = |state: &mut Expected| state.outcome.is_none();
                 let state = slot.resolved.wait_while(slot.lock(), waiting);
@@ -112,6 +114,11 @@ impl Receipt {
             }
         }
     }
+}
+
+/// What a journal's answer means here.
+fn of_commit(answer: Result<Committed, highwater_journal::Error>) -> Outcome {
+    answer.map(|_| Written::default()).map_err(|error| Failure::from(&error))
 }
 
 /// A receipt that was polled after it had given its outcome.
@@ -125,9 +132,7 @@ impl Future for Receipt {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match &mut self.0 {
             State::Known(outcome) => Poll::Ready(outcome.take().unwrap_or_else(|| Err(taken()))),
-            State::Journal(receipt) => {
-                Pin::new(receipt).poll(context).map(crate::sink::journal::outcome)
-            }
+            State::Journal(receipt) => Pin::new(receipt).poll(context).map(of_commit),
             State::Expected(slot) => {
                 let mut state = slot.lock();
                 if let Some(outcome) = state.outcome.take() {

@@ -74,7 +74,7 @@ pub struct IngestArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
     pub batch_bytes: u64,
 
-    /// Longest wait of a batch while the sink works on the one before [default: 5ms, or 0ms with --ack disk]
+    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms, or 0ms with --ack disk]
     #[arg(long, value_name = "TIME", value_parser = duration(Duration::ZERO..=Duration::from_secs(10)))]
     pub linger: Option<Duration>,
 

@@ -7,6 +7,7 @@
 //!
 //! Appending and checking happen on one thread, so the figure is for one core with both.
 
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::hint::black_box;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use highwater_core::frame::frame_bytes;
-use highwater_journal::{Committed, Error, ErrorKind, Producer};
+use highwater_journal::Producer;
 
 use crate::batch::Batch;
-use crate::failure::{Failure, FailureKind};
-use crate::receipt::{Outcome, Receipt, Written};
+use crate::failure::Failure;
+use crate::receipt::Receipt;
 use crate::sink::Sink;
 
 /// Appends each batch to a journal, through a queue of its own.
 ///
 /// The journal's `batch_bytes_max` must hold the largest batch: [`JournalSink::batch_bytes_of`] says how many bytes that
-/// are there. A batch that it does not hold is refused with [`FailureKind::TooLarge`].
+/// are there. A batch that it does not hold is refused with [`FailureKind::TooLarge`](crate::FailureKind::TooLarge).
 #[derive(Debug)]
 pub struct JournalSink {
     producer: Producer,
@@ -40,26 +40,7 @@ impl Sink for JournalSink {
         batch.iter().for_each(|record| framed.push(record));
         match self.producer.append(framed) {
             Ok(receipt) => Ok(Receipt::of_journal(receipt)),
-            Err(refused) => Err(failure(&refused.error)),
+            Err(refused) => Err(Failure::from(&refused.error)),
         }
     }
-}
-
-/// What a journal's answer means here.
-pub(crate) fn outcome(answer: Result<Committed, Error>) -> Outcome {
-    match answer {
-        Ok(_) => Ok(Written::default()),
-        Err(error) => Err(failure(&error)),
-    }
-}
-
-fn failure(error: &Error) -> Failure {
-    let kind = match error.kind() {
-        ErrorKind::Busy => FailureKind::Busy,
-        ErrorKind::TooLarge => FailureKind::TooLarge,
-        ErrorKind::Full => FailureKind::Full,
-        ErrorKind::Closed => FailureKind::Closed,
-        _ => FailureKind::Unavailable,
-    };
-    Failure::new(kind, error.to_string())
 }

@@ -118,6 +118,12 @@ impl Model {
         self.records.iter().filter(|known| known.fate == fate).count() as u64
     }
 
+    /// When the oldest record was taken that the sink has never seen.
+    pub(crate) fn inside_since(&self) -> Option<u64> {
+        let inside = self.records.iter().filter(|known| known.fate == Fate::Inside);
+        inside.map(|known| known.time_us).min()
+    }
+
     /// How many bytes the bodies have that no answer has come for.
     pub(crate) fn unanswered_bytes(&self) -> usize {
         let is_here =

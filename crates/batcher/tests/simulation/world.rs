@@ -338,11 +338,15 @@ impl World {
         let due = self.batcher.on_turn_end(self.now, &waker);
         assert_eq!(due, self.batcher.deadline());
         assert!(due.is_none_or(|due| due > self.now), "it would have turns without an end");
-        // What nothing stands in the way of has gone.
+        // What nothing stands in the way of has gone after `linger`.
         let shared = self.shared.borrow();
-        let is_quiet = shared.waiting.is_empty() && shared.model.count(Fate::Back) == 0;
-        if is_quiet {
-            assert_eq!(shared.model.count(Fate::Inside), 0, "the sink is free");
+        if shared.waiting.is_empty() && shared.model.count(Fate::Back) == 0 {
+            let since = self
+                .now
+                .checked_sub(self.options.linger)
+                .map_or(0, |since| since.saturating_duration_since(self.began).as_micros() as u64);
+            let late = shared.model.inside_since().filter(|time_us| *time_us < since);
+            assert_eq!(late, None, "seed {}: the sink is free", self.seed);
         }
         drop(shared);
         self.look_at_handlers();
