@@ -83,6 +83,7 @@ bench-axum: ## Measure an axum application under axum::serve and under highwater
 .PHONY: bench-kafka
 bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the same broker, three minutes
 	cargo build --release --locked -p highwater-batcher --features kafka --example kafka
+	cargo build --release --locked -p highwater-ingest -p highwater-cli
 	bench/kafka.py $(KAFKA)
 
 .PHONY: stress

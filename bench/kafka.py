@@ -4,8 +4,12 @@
 Both write to the same broker, which runs on the same machine, with the same settings: size of records, acks=all,
 idempotence, batch, linger, 32 MiB of buffer, no compression. Ours is `crates/batcher/examples/kafka.rs`: a batcher over the
 Kafka sink on one thread, each receipt awaited; every record carries its id in a header, which Kafka's test does not write.
-A topic for each row, removed after it; rounds in random order; ratios between the rows of one round only. All of it
-shares the machine's CPUs with the broker.
+The cells `e` and `batch` go through the gateway instead, `POST /e` with one record of 100 bytes for each request and
+`POST /batch` with 100 of them, `--ack kafka`, one worker, no linger, everything else as it comes; the other side is the same test of
+Kafka's. The generator of load shares the machine as well.
+
+A topic for each cell; rounds in random order; ratios between the rows of one round only. All of it shares the machine's
+CPUs with the broker.
 
     make bench-kafka
     bench/kafka.py --record bench/evidence/DATE-kafka.json
@@ -17,18 +21,25 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
+import time
 
 import machine
 import stats
 from machine import ROOT
+from servers import free_port
 
 SCRIPT = f"{ROOT}/scripts/services/kafka.sh"
 EXAMPLE = f"{ROOT}/target/{{profile}}/examples/kafka"
 PARTITIONS = 4
 # Bytes of a record, and how many: seconds each.
-CELLS = {"100": 1_000_000, "1000": 300_000}
+CELLS = {"100": 1_000_000, "1000": 300_000, "e": 1_000_000, "batch": 1_000_000}
+# Through the gateway: path, records in a request, connections.
+HTTP = {"e": ("/e", 1, 256), "batch": ("/batch", 100, 64)}
+HTTP_BYTES = 100
+HTTP_SECONDS = 3
 LINGER_MS = 5
 # Both sides' batch.size. Java's default is 16 KiB, librdkafka's 1 MB.
 BATCH_BYTES = 128 << 10
@@ -40,6 +51,8 @@ def main():
     started = not subprocess.run([SCRIPT, "pid"], stdout=subprocess.DEVNULL).returncode == 0
     url = output([SCRIPT, "start"]).strip()
     rows = []
+    for cell in arguments.cells:
+        subprocess.run([SCRIPT, "topic", topic(cell), str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL)
     try:
         # The broker's Java compiles what is used often: whoever comes first would pay for it.
         for server in ("kafka", "highwater") * 2:
@@ -56,7 +69,7 @@ def main():
             subprocess.run([SCRIPT, "clean"], check=False)
     results = {cell: compare(rows, cell) for cell in arguments.cells}
     for cell, result in results.items():
-        print(f"{cell} bytes: {result}")
+        print(f"{cell}: {result}")
     if arguments.record:
         write_record(arguments, rows, results)
 
@@ -65,33 +78,78 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--cells", type=lambda text: text.split(","), default=list(CELLS))
-    parser.add_argument("--profile", default="release", help="which build of the example")
+    parser.add_argument("--profile", default="release", help="which build of the example, the gateway and the command")
+    parser.add_argument("--gateway", help="the gateway, if it is somewhere else")
+    parser.add_argument("--load", help="the command `highwater`, if it is somewhere else")
     parser.add_argument("--record", help="a file for the rows and what they say")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    built = f"{ROOT}/target/{arguments.profile}"
+    arguments.gateway = arguments.gateway or f"{built}/highwater-ingest"
+    arguments.load = arguments.load or f"{built}/highwater"
+    return arguments
+
+
+def topic(cell):
+    return f"bench-{os.getpid()}-{cell}"
 
 
 def measure(url, server, cell, round_number, arguments):
-    topic = f"bench-{os.getpid()}-{round_number}-{cell}-{server}"
-    subprocess.run([SCRIPT, "topic", topic, str(PARTITIONS)], check=True, stdout=subprocess.DEVNULL)
-    run = ours if server == "highwater" else theirs
-    row = run(url, topic, cell, arguments)
-    subprocess.run([SCRIPT, "tool", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", url, "--delete",
-                    "--topic", topic], check=True, stdout=subprocess.DEVNULL)
-    return {"round": round_number, "cell": cell, "server": server, **row}
+    mine = gateway if cell in HTTP else ours
+    run = mine if server == "highwater" else theirs
+    return {"round": round_number, "cell": cell, "server": server, **run(url, topic(cell), cell, arguments)}
 
 
-def ours(url, topic, cell, arguments):
+def size(cell):
+    return HTTP_BYTES if cell in HTTP else int(cell)
+
+
+def ours(url, name, cell, arguments):
     program = EXAMPLE.format(profile=arguments.profile)
     numbers = [PARTITIONS, CELLS[cell], cell, BATCH_BYTES, LINGER_MS]
-    return json.loads(output([program, url, topic, *map(str, numbers)]))
+    return json.loads(output([program, url, name, *map(str, numbers)]))
 
 
-def theirs(url, topic, cell, _arguments):
+def gateway(url, name, cell, arguments):
+    path, records, connections = HTTP[cell]
+    body = "\n".join(["x" * HTTP_BYTES] * records)
+    port = free_port(18500)
+    served = subprocess.Popen([
+        arguments.gateway, "--listen", f"127.0.0.1:{port}", "--metrics", "off", "--log", "off", "--workers", "1",
+        "--sink", "kafka", "--ack", "kafka", "--kafka-brokers", url, "--topic", name,
+        "--partitions", str(PARTITIONS), "--batch-bytes", str(BATCH_BYTES), "--linger", "0ms",
+    ], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port)
+        said = json.loads(output([
+            arguments.load, "load", f"http://127.0.0.1:{port}{path}", "--connections", str(connections), "--duration",
+            f"{HTTP_SECONDS}s", "--method", "POST", "--body", body, "--json",
+        ]))
+    finally:
+        served.terminate()
+        served.wait()
+    if said["non_2xx"] or said["errors"]:
+        sys.exit(f"the gateway refused: {said}")
+    return {"records": said["ok"] * records, "records_per_s": round(said["rps"] * records),
+            "requests_per_s": said["rps"], "p99_us": said["p99_us"]}
+
+
+def wait_for(port):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    sys.exit("the gateway does not start")
+
+
+def theirs(url, name, cell, _arguments):
     """Kafka's own: with the compiler and memory that a long-running producer has."""
     libraries = os.environ.get("HW_SERVICES_DIR", f"{ROOT}/target/services") + "/kafka-4.3.1/*"
     text = output([
         "java", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-cp", libraries, "org.apache.kafka.tools.ProducerPerformance",
-        "--topic", topic, "--num-records", str(CELLS[cell]), "--record-size", cell, "--throughput", "-1",
+        "--topic", name, "--num-records", str(CELLS[cell]), "--record-size", str(size(cell)), "--throughput", "-1",
         "--producer-props", f"bootstrap.servers={url}", "acks=all", "enable.idempotence=true",
         f"batch.size={BATCH_BYTES}", f"linger.ms={LINGER_MS}", f"buffer.memory={BUFFER_BYTES}", "compression.type=none",
     ])
@@ -138,7 +196,7 @@ def write_record(arguments, rows, results):
         "date": datetime.date.today().isoformat(),
         "machine": machine.describe(),
         **machine.commit(),
-        "binary": {"path": os.path.relpath(program, ROOT), "sha256": machine.digest(program)},
+        "sha256": {"example": machine.digest(program), "gateway": machine.digest(arguments.gateway)},
         "kafka": "4.3.1",
         "settings": {"partitions": PARTITIONS, "linger_ms": LINGER_MS, "batch_bytes": BATCH_BYTES,
                      "buffer_bytes": BUFFER_BYTES, "acks": "all", "idempotence": True},

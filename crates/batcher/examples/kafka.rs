@@ -23,6 +23,9 @@ use highwater_batcher::{Batcher, Layout, Moment, OnFailure, Options, Refused};
 /// What may be unanswered: as much as Kafka's own producer buffers by default (`buffer.memory`).
 const BUFFER_BYTES: usize = 32 << 20;
 
+/// What a worker takes in a turn when there is much to take.
+const TURN_RECORDS: usize = 256;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -72,19 +75,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes records to the partitions in turns, and waits for all of them. How many were written.
+/// Writes records to the partitions, a turn's worth to each as Kafka's own producer fills one batch after the other, and waits for all of them. How many were written.
 fn write(mut batcher: Batcher<KafkaSink>, partitions: u32, records: usize, body: &[u8]) -> u64 {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
     let mut moment = Moment { now: Instant::now(), unix_us };
     for number in 0..records {
+        let partition = (number / TURN_RECORDS) as u32 % partitions;
         // As a worker does: the clock is read, and the sink asked, once in a turn.
-        if number % 256 == 0 {
+        if number % TURN_RECORDS == 0 {
             moment.now = Instant::now();
             batcher.on_turn_end(moment.now, &waker);
         }
-        while let Err(Refused::Full) = batcher.append(number as u32 % partitions, moment, body) {
+        while let Err(Refused::Full) = batcher.append(partition, moment, body) {
             std::thread::park_timeout(Duration::from_millis(1));
             batcher.on_turn_end(Instant::now(), &waker);
         }

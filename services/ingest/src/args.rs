@@ -38,6 +38,9 @@ const SINKS: &[(&str, SinkChoice)] =
 /// The largest `--body-max` and `--batch-bytes` here. What is appended to the journal at once has 64 MiB at most.
 const RECORD_BYTES_MAX: u64 = 32 << 20;
 
+/// How long a record waits for company where nobody waits for it.
+const LINGER: Duration = Duration::from_millis(5);
+
 /// Settings of the gateway.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Ingest")]
@@ -74,7 +77,7 @@ pub struct IngestArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
     pub batch_bytes: u64,
 
-    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms, or 0ms with --ack disk]
+    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms with --ack memory, else 0ms]
     #[arg(long, value_name = "TIME", value_parser = duration(Duration::ZERO..=Duration::from_secs(10)))]
     pub linger: Option<Duration>,
 
@@ -147,13 +150,19 @@ impl IngestArgs {
         let default = if self.sink == SinkChoice::Null { Ack::Memory } else { Ack::Disk };
         let ack = self.ack.unwrap_or(default);
         self.check(ack, server)?;
-        let default = if ack == Ack::Disk { Duration::ZERO } else { Duration::from_millis(5) };
+        // Where somebody waits for the disk or for Kafka, waiting for company costs more than it saves: what comes while
+        // an earlier batch is under way shares the next one anyhow.
+        let default = if ack == Ack::Memory { LINGER } else { Duration::ZERO };
         let linger = self.linger.unwrap_or(default);
         let plan = Plan {
             ack,
             sink: self.sink,
             data: self.data.clone(),
-            kafka: self.kafka(linger)?,
+            kafka: self.kafka(if ack == Ack::Kafka {
+                linger
+            } else {
+                self.linger.unwrap_or(LINGER)
+            })?,
             partitions: self.partitions,
             batch_bytes: to_usize(self.batch_bytes),
             record_bytes_max: to_usize(server.body_max),
