@@ -6,6 +6,7 @@ SHELL := /bin/bash
 # How much of each; override on the command line: make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
+TORTURE_ROUNDS ?= 100
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
 # Flags for the axum comparison: make bench-axum AXUM='--rounds 3'
@@ -26,6 +27,16 @@ build: ## Build the release binaries into target/release
 .PHONY: run
 run: ## Build the search service, start it with a test feed, print the URLs
 	@scripts/run.sh
+
+.PHONY: todos
+todos: ## Build the Todo service, start it with everything embedded, print URLs and commands with a token
+	cargo build --release --locked -p highwater-todos
+	@target=$${CARGO_TARGET_DIR:-target}; exec "$$target/release/highwater-todos" --demo \
+	  --listen "$${LISTEN:-127.0.0.1:8080}" --metrics "$${METRICS:-127.0.0.1:9090}" --data "$${DATA:-target/run/todos}"
+
+.PHONY: torture
+torture: ## Kill the Todo service with -9 TORTURE_ROUNDS (100) times while clients write, and look for what is lost
+	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
 
 .PHONY: todos-full
 todos-full: ## Start the Todo service with Postgres, Redis, Kafka, two instances, a worker and nginx; print the URLs

@@ -132,7 +132,10 @@ impl Applier {
         let stop = Arc::<Stop>::default();
         let mut work =
             Work { source, store, part, stats, told, stop: Arc::clone(&stop), pause: PAUSE[0] };
-        let run = move || work.run();
+        let run = move || {
+            let _ended = Ended(work.part.clone());
+            work.run();
+        };
         let thread = thread::Builder::new().name("todos-applier".into()).spawn(run)?;
         Ok(Applier { stop, thread: Some(thread) })
     }
@@ -163,6 +166,17 @@ impl Applier {
 impl Drop for Applier {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Says that nothing is applied any more if the applier panics.
+struct Ended(Part);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.is_away("the applier has ended because of a bug; start the service again");
+        }
     }
 }
 

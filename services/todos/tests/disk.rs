@@ -16,7 +16,7 @@ impl Mount {
         let place = tempfile::tempdir().expect("a temporary directory");
         let mut mount = Command::new("mount");
         let output =
-            mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(place.path()).output();
+            mount.args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(place.path()).output();
         match output {
             Ok(output) if output.status.success() => Ok(Mount(place)),
             Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -46,7 +46,9 @@ fn a_full_disk() {
         Err(reason) => return highwater_skip::skip("root", reason),
     };
     let ballast = mount.0.path().join("ballast");
-    std::fs::write(&ballast, vec![0; 1 << 20]).expect("there is room");
+    // What is left is shared by the queue and the store. What the queue gets of it, the store needs up to twice when
+    // there is room again: in its log and in its tables.
+    std::fs::write(&ballast, vec![0; 12 << 20]).expect("there is room");
     let data = mount.0.path().join("data");
     let service = todos(&data, &[]);
     let mine = token("me");
@@ -127,6 +129,41 @@ fn a_store_that_cannot_be_written() {
     });
     eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
     assert_eq!(client.call("DELETE", unknown, &mine, "").status, 404);
+}
+
+/// Purpose: a queue that has as much as it may refuses with 503 and `Retry-After`, keeps what it has acknowledged, and
+/// takes commands again, by itself, once the store has caught up.
+#[test]
+fn a_full_queue() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &["--queue-bytes-max=32MiB"]);
+    let mine = token("me");
+    let mut client = Client::connect(service.address).expect("it listens");
+    let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
+    let body = format!(r#"{{"title":"a","description":"{}"}}"#, "\u{1F3B5}".repeat(10_000));
+    let mut acknowledged = 0;
+    let refused = loop {
+        let answer = client.call("POST", "/todos", &mine, &body);
+        match answer.status {
+            202 => acknowledged += 1,
+            _ => break answer,
+        }
+    };
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1")),
+        "{}",
+        refused.text()
+    );
+    assert!((400..900).contains(&acknowledged), "{acknowledged} of 40 KB in 32 MiB");
+    let ready = get(service.address, "/ready");
+    assert!(ready.json()["details"]["queue"].is_string(), "{}", ready.text());
+    blocker.execute_batch("COMMIT").expect("nothing was written");
+    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    assert_eq!(client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"b"}"#).status, 201);
+    assert_eq!(service.metric("http_store_size") as usize, acknowledged + 1);
+    assert_eq!(service.metric(r#"todos_requests_total{answer="refused"}"#), 1.0);
 }
 
 fn append(data: &Path, bodies: &[&[u8]]) {

@@ -13,7 +13,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 const QUEUE: &str = "queue_refused";
 
 /// The code of [`not_found`]: a path that is not there is another matter.
-const TODO: &str = "todo_not_found";
+const MISSING: &str = "todo_not_found";
 
 #[derive(Serialize)]
 struct Shape<'a> {
@@ -24,7 +24,7 @@ struct Shape<'a> {
 
 /// There is no such todo, or it is somebody else's: who may not change it need not know which.
 pub(super) fn not_found() -> Error {
-    Error::not_found("").with_code(TODO)
+    Error::not_found("").with_code(MISSING)
 }
 
 /// The command is not known to be durable.
@@ -42,7 +42,7 @@ pub(super) fn error(error: &Error) -> Response {
     let status = error.status();
     let name = match (status, error.code()) {
         (_, QUEUE) => "Request queued failed",
-        (_, TODO) => "Todo not found",
+        (_, MISSING) => "Todo not found",
         (StatusCode::UNAUTHORIZED, _) => "Unauthorized",
         (StatusCode::NOT_FOUND, _) => "Not found",
         (StatusCode::METHOD_NOT_ALLOWED, _) => "Method not allowed",

@@ -174,9 +174,20 @@ fn json(body: impl Into<Body>) -> Response {
 /// # Errors
 ///
 /// 400 if it is there twice.
+#[inline]
 fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, Error> {
+    let Some(query) = request.query() else { return Ok(None) };
+    // Nearly always it is the only one.
+    let only = query.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+    match only.filter(|value| !value.as_bytes().contains(&b'&')) {
+        Some(value) => Ok(Some(value)),
+        None => one_of_many(query, name),
+    }
+}
+
+fn one_of_many<'r>(query: &'r str, name: &str) -> Result<Option<&'r str>, Error> {
     let mut found = None;
-    for pair in request.query().unwrap_or_default().split('&') {
+    for pair in query.split('&') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if key == name && found.replace(value).is_some() {
             return Err(Error::bad_request(format!("{name}: it is there twice")));

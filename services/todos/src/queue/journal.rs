@@ -32,10 +32,10 @@ const DIRECTORY: &str = "queue";
 const CONSUMER: &str = "applier";
 
 /// How large a segment becomes. What is applied is removed a segment at a time.
-const SEGMENT_BYTES: u64 = 16 << 20;
+const SEGMENT_BYTES: u64 = 8 << 20;
 
 /// So much of what was applied is kept.
-const KEPT_BYTES: u64 = 64 << 20;
+const KEPT_BYTES: u64 = 16 << 20;
 
 /// The smallest bound of the queue: it must have room for what is kept, and a segment.
 pub const BYTES_MIN: u64 = KEPT_BYTES + 2 * SEGMENT_BYTES;

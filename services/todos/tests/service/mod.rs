@@ -49,19 +49,22 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// The service on this data.
+/// The service on this data. Whoever waits for a write to be applied waits long: the machine may be busy.
 pub(crate) fn todos(data: &Path, more: &[&str]) -> Process {
     let data = data.to_str().expect("temporary directories have plain names");
-    let always = [
+    let mut args = vec![
         "--listen=127.0.0.1:0",
         "--metrics=127.0.0.1:0",
         "--workers=2",
         "--jwt-secret",
         SECRET,
-        "--data",
-        data,
     ];
-    Process::start(&[&always, more].concat())
+    args.extend(["--data", data]);
+    if !more.iter().any(|flag| flag.starts_with("--wait-max")) {
+        args.push("--wait-max=40s");
+    }
+    args.extend(more);
+    Process::start(&args)
 }
 
 /// A token for `user`, valid for an hour.
