@@ -154,6 +154,13 @@ impl IngestArgs {
         // an earlier batch is under way shares the next one anyhow.
         let default = if ack == Ack::Memory { LINGER } else { Duration::ZERO };
         let linger = self.linger.unwrap_or(default);
+        if ack != Ack::Memory && linger >= self.ack_timeout {
+            return Err(format!(
+                "--linger {linger:?} is not shorter than --ack-timeout {:?}: every record would be answered 503; \
+                 give a shorter --linger, or leave it out",
+                self.ack_timeout
+            ));
+        }
         let plan = Plan {
             ack,
             sink: self.sink,

@@ -39,6 +39,9 @@ const LOAD_PAUSE: Duration = Duration::from_millis(100);
 /// How long an applier waits for this process's model to show what it has applied.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
+/// Between which an applier stands.
+type Ends = (Box<dyn Source>, Box<dyn Store>);
+
 /// A worker process.
 pub struct Worker {
     /// Applies commands.
@@ -167,15 +170,14 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
     }
     let model = Arc::new(Model::new(loaded));
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
-    let (source, store, queue): (Box<dyn Source>, Box<dyn Store>, Arc<dyn Queue>) =
-        if args.kafka_brokers.is_some() {
-            let (source, store) = kafka::source(args, Box::new(store))?;
-            // It holds the directory, so that no other process uses the same data.
-            rest.push(Box::new(journal));
-            (source, store, kafka::queue(args)?)
-        } else {
-            (Box::new(journal.source()?), Box::new(store), Arc::new(journal))
-        };
+    let ((source, store), queue): (Ends, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
+        let (source, store) = kafka::source(args, Box::new(store))?;
+        // It holds the directory, so that no other process uses the same data.
+        rest.push(Box::new(journal));
+        ((source, store), kafka::queue(args)?)
+    } else {
+        ((Box::new(journal.source()?), Box::new(store)), Arc::new(journal))
+    };
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
     let (shown, link) = (Arc::clone(&model), link.cloned());
     let told = move |changes: Changes| {
@@ -240,7 +242,7 @@ fn await_shown(model: &Model, changes: &Changes) {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Arc, EngineArgs, Failure, Queue, Source, Store};
+    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
     use crate::queue::kafka::{KafkaQueue, KafkaSettings, KafkaSource, WithDeadTopic};
 
     fn settings(args: &EngineArgs) -> KafkaSettings {
@@ -257,10 +259,7 @@ mod kafka {
     }
 
     /// What Kafka delivers, and a store whose dead letters Kafka gets as well.
-    pub(super) fn source(
-        args: &EngineArgs,
-        store: Box<dyn Store>,
-    ) -> Result<(Box<dyn Source>, Box<dyn Store>), Failure> {
+    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<Ends, Failure> {
         let settings = settings(args);
         let store = WithDeadTopic::new(store, &settings)?;
         Ok((Box::new(KafkaSource::new(&settings)?), Box::new(store)))
@@ -269,7 +268,7 @@ mod kafka {
 
 #[cfg(not(feature = "kafka"))]
 mod kafka {
-    use super::{Arc, EngineArgs, Failure, Queue, Source, Store};
+    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
 
     const MISSING: &str =
         "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
@@ -278,10 +277,7 @@ mod kafka {
         Err(Failure::new(MISSING))
     }
 
-    pub(super) fn source(
-        _: &EngineArgs,
-        _: Box<dyn Store>,
-    ) -> Result<(Box<dyn Source>, Box<dyn Store>), Failure> {
+    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Ends, Failure> {
         Err(Failure::new(MISSING))
     }
 }

@@ -143,6 +143,23 @@ impl Reads for Near {
     }
 }
 
+/// Ends a flight when it is dropped, also by a panic: who asks later begins another.
+struct Landing {
+    inner: Arc<Inner>,
+    number: u32,
+    version: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        // A later one may have taken its place.
+        if flights.get(&self.number).is_some_and(|flight| flight.version == self.version) {
+            flights.remove(&self.number);
+        }
+    }
+}
+
 impl Inner {
     /// What the near cache is valid under. It must be read before anything is looked up.
     fn version(&self) -> u64 {
@@ -165,17 +182,14 @@ impl Inner {
         flights.insert(number, Flight { version, list: list.clone() });
         drop(flights);
         let inner = Arc::clone(self);
+        let landing = Landing { inner: Arc::clone(self), number, version };
         self.link.runtime().spawn(async move {
             let found = inner.look_up(limit, way).await;
             if let Some((list, Newest::Yes)) = &found {
                 inner.lists.get_or_build(&number, version, || list.clone());
             }
             let list = found.map(|(list, _)| list);
-            let mut flights = inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
-            if flights.get(&number).is_some_and(|flight| flight.version == version) {
-                flights.remove(&number);
-            }
-            drop(flights);
+            drop(landing);
             // Those who wait may be gone; without a list they ask the model.
             let _ = told.send(list);
         });

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `servers.rs` | servers of a test's own, which end with it |
 //! | `store.rs` | the Postgres store and its feed |
+//! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `near.rs` | lists through Redis |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `stage.rs`, `client.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
 mod client;
+mod deployed;
 mod near;
 mod servers;
 mod stage;

@@ -341,7 +341,9 @@ fn a_worker_ends_in_order(stage: &Stage, mut worker: Process) {
         .create()
         .expect("settings");
     let mut asked = TopicPartitionList::new();
-    (0..4).for_each(|partition| drop(asked.add_partition(&stage.topic, partition)));
+    for partition in 0..4 {
+        asked.add_partition(&stage.topic, partition);
+    }
     let committed =
         group.committed_offsets(asked, Duration::from_secs(30)).expect("the broker is there");
     for partition in 0..4 {
