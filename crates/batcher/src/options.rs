@@ -154,3 +154,50 @@ impl Options {
         2 * self.batch_bytes + crate::batch::OVERHEAD_MIN + 4 * self.records_max
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: an option that is out of its range is refused by its name, its value and the range; one at its end is not.
+    #[test]
+    fn ranges() {
+        type Set = fn(&mut Options, usize);
+        let cases: [(&str, Set, usize, usize); 5] = [
+            ("partitions", |options, value| options.partitions = value as u32, 1, 65_536),
+            ("batch_bytes", |options, value| options.batch_bytes = value, 1, 1 << 30),
+            ("records_max", |options, value| options.records_max = value, 1, 1 << 24),
+            ("record_bytes_max", |options, value| options.record_bytes_max = value, 0, 1 << 30),
+            ("in_flight_max", |options, value| options.in_flight_max = value, 1, 1 << 16),
+        ];
+        for (name, set, min, max) in cases {
+            let told = |value: usize| {
+                let mut options = Options {
+                    on_failure: OnFailure::Report,
+                    memory_max: 1 << 31,
+                    ..Options::default()
+                };
+                set(&mut options, value);
+                options.check().err().map(|error| error.to_string())
+            };
+            assert_eq!([told(min), told(max)], [None, None], "{name}");
+            for value in [min.checked_sub(1), Some(max + 1)].into_iter().flatten() {
+                let text = told(value).expect("out of range");
+                assert_eq!(text, format!("{name} is {value}; it may be from {min} to {max}"));
+            }
+        }
+    }
+
+    /// Purpose: options that contradict each other are refused with what to change.
+    #[test]
+    fn contradictions() {
+        let least = (1 << 20) + 640;
+        for (memory_max, is_enough) in [(least - 1, false), (least, true), (least + 1, true)] {
+            let told = Options { memory_max, ..Options::default() }.check();
+            assert_eq!(told.is_ok(), is_enough, "{memory_max}");
+            assert!(told.err().is_none_or(|error| error.to_string().contains(&least.to_string())));
+        }
+        let told = Options { in_flight_max: 2, ..Options::default() }.check();
+        assert!(told.is_err_and(|error| error.to_string().contains("OnFailure::Keep")));
+    }
+}

@@ -46,7 +46,7 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
         Server::new(router).config(server).metrics(&counted).readiness(readiness).start()?;
     let outcome = running.until_signal(&signals);
 
-    let lost = counts.accepted() - counts.durable();
+    let lost = counts.accepted().saturating_sub(counts.durable());
     if lost > 0 {
         tracing::error!(
             records = lost,
