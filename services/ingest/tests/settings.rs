@@ -16,7 +16,7 @@ fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
 fn wrong_settings() {
     type Case<'a> = (&'a [&'a str], &'a [&'a str]);
     let kafka = "--kafka-brokers=127.0.0.1:9";
-    let cases: [Case<'_>; 19] = [
+    let cases: [Case<'_>; 20] = [
         (&["--ack=disk", "--sink=null"], &["--ack disk", "--sink null", "--ack memory"]),
         (&["--ack=kafka"], &["--ack kafka", "--sink journal", "--sink kafka"]),
         (&["--ack=kafka", "--sink=null"], &["--ack kafka", "--sink null", "--ack disk"]),
@@ -34,6 +34,7 @@ fn wrong_settings() {
         (&["--sink=kafka", kafka, "--kafka-property=acks=1"], &["acks", "remove it"]),
         (&["--partitions=0"], &["--partitions", "0", "1 to 65536"]),
         (&["--batch-bytes=1"], &["--batch-bytes", "1", "1KiB"]),
+        (&["--ack=disk", "--linger=6s"], &["--linger 6s", "--ack-timeout 5s", "shorter"]),
         (&["--linger=1h"], &["--linger", "1h", "10s"]),
         (&["--ack-timeout=0ms"], &["--ack-timeout", "0ms", "100ms"]),
         (&["--body-max=64MiB"], &["--body-max", "67108864", "32MiB"]),
