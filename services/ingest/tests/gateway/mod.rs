@@ -42,10 +42,12 @@ pub(crate) fn command(args: &[&str]) -> Command {
 /// A gateway over this directory, with these flags besides.
 pub(crate) fn gateway(data: &Path, flags: &[&str]) -> Process {
     let data = data.to_str().expect("temporary directories have plain names");
+    // However busy the machine is: what is refused for want of time is no matter of these tests.
+    let patient = ["--ack-timeout=600s", "--patience=60s", "--queue-target=10s"];
     let own = ["--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--data", data];
     let has_workers = flags.iter().any(|flag| flag.starts_with("--workers"));
     let workers: &[&str] = if has_workers { &[] } else { &["--workers=2"] };
-    Process::start(&[&own, workers, flags].concat())
+    Process::start(&[&own, workers, &patient, flags].concat())
 }
 
 impl Process {
