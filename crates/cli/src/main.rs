@@ -1,7 +1,8 @@
-//! The `highwater` command: tools to inspect this machine, load servers, guard them, and run the
+//! The `highwater` command: tools to inspect this machine, load servers, measure and guard them, and run the
 //! simulator.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod doctor;
 mod guard;
 mod journal;
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
     name = "highwater",
     version,
     after_help = "Examples:\n  \
+        highwater bench run plan.toml\n  \
         highwater doctor\n  \
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
@@ -33,6 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Bench(bench::Args),
     Doctor(doctor::Args),
     Guard(Box<guard::Args>),
     Journal(journal::Args),
@@ -42,6 +45,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
+        Verb::Bench(args) => bench::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),

@@ -140,6 +140,10 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Draw no live line.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 impl Args {
