@@ -49,6 +49,7 @@ what_works() {
     ! command -v "$tool" >/dev/null || echo "$tool"
   done
   [ ! -e .git ] || echo git
+  [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.
   python3 -c 'import ctypes, sys
 sys.exit(ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0)' && echo io_uring

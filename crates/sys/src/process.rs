@@ -120,7 +120,10 @@ mod tests {
             let _blocked = crate::signal::Signals::block().unwrap();
             let mut command = Command::new("/bin/sh");
             // SIGTERM is not blocked, or the loop would not end; the trap is how one sees it.
-            command.args(["-c", "grep -e Cpus_allowed_list -e SigBlk /proc/self/status; exec sleep 600"]);
+            command.args([
+                "-c",
+                "grep -e Cpus_allowed_list -e SigBlk /proc/self/status; exec sleep 600",
+            ]);
             tie(&mut command, &[core], End::Ask);
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             let mut said = Vec::new();

@@ -138,7 +138,10 @@ fn generate(
         line.push(format!("--body={}", cell.request_body()));
     }
     match (cell.rate > 0.0, cell.close) {
-        (true, _) => line.push(format!("--rate={}", cell.rate)),
+        (true, _) => {
+            line.push(format!("--rate={}", cell.rate));
+            line.push(format!("--burst={}", cell.burst));
+        }
         (false, false) => line.push(format!("--pipeline={}", cell.pipeline)),
         (false, true) => {}
     }

@@ -214,7 +214,11 @@ impl Run<'_> {
                 row.measured = Some(measured);
                 None
             }
-            Err(Failed::Interrupted) => return None,
+            Err(Failed::Interrupted) => {
+                // The load may have taken the signal.
+                self.is_over.set(true);
+                return None;
+            }
             Err(Failed::NotStarted(reason)) => {
                 let known = self.failures.entry(server.name.clone()).or_default();
                 *known = (known.0 + 1, reason.clone());

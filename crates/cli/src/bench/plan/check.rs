@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Cell, Draft, Refused, Server, Setup, cpus};
-use crate::load::{CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
+use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
 const ROUNDS: RangeInclusive<u32> = 1..=1000;
 const WARM_UP_MAX: Duration = Duration::from_secs(60);
@@ -211,6 +211,17 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         cell.rate == 0.0 || (0.001..=RATE_MAX).contains(&cell.rate),
         "rate",
         format!("{}; write 0.001 to 10000000 requests a second, or 0 for a closed loop", cell.rate),
+    );
+    let burst = cell.burst;
+    check.expect(
+        (1..=BURST_MAX).contains(&burst),
+        "burst",
+        format!("{burst}; write 1 to {BURST_MAX}"),
+    );
+    check.expect(
+        burst == 1 || cell.rate > 0.0,
+        "burst",
+        "only a cell with a rate has bursts; add a rate",
     );
     check.expect(
         pipeline == 1 || (cell.rate == 0.0 && !cell.close),

@@ -91,6 +91,9 @@ pub(crate) struct Cell {
     /// Requests a second; 0: a closed loop.
     #[serde(default)]
     pub(crate) rate: f64,
+    /// With a rate: so many at one instant.
+    #[serde(default = "one")]
+    pub(crate) burst: u32,
     /// Requests that are sent once before, in order.
     #[serde(default)]
     pub(crate) setup: Vec<Setup>,
