@@ -8,8 +8,8 @@ FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
-# Flags for the axum comparison: make bench-axum AXUM='--rounds 3'
-AXUM ?=
+# Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
+BENCH ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -35,23 +35,40 @@ test: ## Install what the tests need, then run all of them: format, lints, tests
 fmt: ## Format the code
 	cargo fmt --all
 
+# Runs a plan; the record goes to bench/results, and is gone on with if it is there.
+bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume --out bench/results/$$(date +%F)-$(1).json $(BENCH)
+
+.PHONY: bench-build
+bench-build:
+	cargo build --release --locked -p highwater-cli
+	@mkdir -p bench/results
+
 .PHONY: bench
-bench: ## Measure against the bare loops and axum, a few minutes; records nothing
-	bench/build.sh floor axum
-	cargo build --release --locked -p highwater-arena
-	bench/run.py --servers floor-uring,floor-epoll,highwater,highwater-epoll,axum --rounds 5
+bench: bench-build ## Latency and cost of our own server, five minutes; BENCH='--rounds 2' for less
+	bench/build.sh highwater
+	$(call bench_run,core)
 
 .PHONY: bench-peers
-bench-peers: ## Measure against every peer, about ten minutes; the record goes to bench/evidence
+bench-peers: bench-build ## Measure against every peer, a quarter of an hour; docs/benchmarks.md
 	bench/build.sh
-	cargo build --release --locked -p highwater-arena
-	bench/run.py --name peers
+	$(call bench_run,framework)
 
 .PHONY: bench-axum
-bench-axum: ## Measure an axum application under axum::serve and under highwater::serve, five minutes; AXUM='--record FILE'
-	bench/build.sh floor
+bench-axum: bench-build ## Measure an axum application under axum::serve and under highwater::serve, five minutes
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
-	bench/axum.py $(AXUM)
+	$(call bench_run,axum)
+
+.PHONY: bench-all
+bench-all: bench-build ## Run every plan of bench/plans, about an hour; a peer that is not built is void
+	bench/build.sh highwater floor
+	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
+	@status=0; for plan in bench/plans/*.toml; do plan=$$(basename $$plan .toml); \
+	  echo "== $$plan"; $(call bench_run,$$plan) || status=1; done; exit $$status
+
+.PHONY: bench-selftest
+bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
+	cargo build --release --locked -p highwater-cli --examples
+	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
 
 .PHONY: stress
 stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use highwater_core::http1::client::{Asked, End, Eof, Next, Reader};
 
-use super::plan::{Cell, Setup};
+use super::plan::{Cell, Server, Setup};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -28,14 +28,15 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// The request of a cell.
-    pub(super) fn of_cell(cell: &Cell, port: u16) -> Question {
+    /// The request of a cell, as `server` is to answer it.
+    pub(super) fn of_cell(cell: &Cell, server: &Server, port: u16) -> Question {
         let body = cell.request_body();
+        let (status, content) = cell.expected(server);
         let headers = cell.headers.iter();
         Question {
             request: encode(&cell.method, &cell.path, headers, &body, cell.close, port),
-            status: cell.status,
-            content: Some(cell.expected()),
+            status,
+            content: Some(content),
             close: cell.close,
             ..Question::new(&cell.method, &cell.path)
         }

@@ -55,7 +55,7 @@ pub(super) fn measure(
 ) -> Result<Measured, Failed> {
     let running = Running::start(plan, server, &cpus.server, is_over);
     let mut running = running.map_err(|reason| Failed::of(reason, Failed::NotStarted))?;
-    let measured = with_server(plan, cell, cpus, &mut running);
+    let measured = with_server(plan, server, cell, cpus, &mut running);
     // A dead server explains everything else.
     match (measured, running.death()) {
         (Err(Failed::Interrupted), _) => Err(Failed::Interrupted),
@@ -67,6 +67,7 @@ pub(super) fn measure(
 
 fn with_server(
     plan: &Plan,
+    server: &Server,
     cell: &Cell,
     cpus: &Cpus,
     running: &mut Running,
@@ -77,7 +78,7 @@ fn with_server(
         let done = asker.ask(&Question::of_setup(setup, port));
         done.map_err(|problem| Failed::Void(format!("setup: {problem}")))?;
     }
-    let question = Question::of_cell(cell, port);
+    let question = Question::of_cell(cell, server, port);
     let check = |when: &str| {
         let checked = Asker::new(port).ask(&question);
         checked.map_err(|problem| Failed::Void(format!("{when}: {problem}")))
@@ -102,7 +103,7 @@ fn with_server(
     let after = round_trip()?;
     sampled.map_err(|problem| Failed::Void(format!("meanwhile: {problem}")))?;
     check("after")?;
-    let mut measured = reader.measured(cell, &outcome).map_err(Failed::Void)?;
+    let mut measured = reader.measured(cell.expected(server).0, &outcome).map_err(Failed::Void)?;
     measured.c2c_ns = vec![before, after];
     Ok(measured)
 }
@@ -199,7 +200,7 @@ impl Reader {
 
     /// # Errors
     /// Nothing was measured.
-    fn measured(&self, cell: &Cell, outcome: &Outcome) -> Result<Measured, String> {
+    fn measured(&self, status: u16, outcome: &Outcome) -> Result<Measured, String> {
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         let [begin, end] = &readings[..] else {
             return Err("the span was not measured".to_owned());
@@ -213,13 +214,9 @@ impl Reader {
             ));
         }
         let statuses = &outcome.tally.statuses;
-        let expected = statuses.get(usize::from(cell.status) - 100).copied().unwrap_or(0);
+        let expected = statuses.get(usize::from(status) - 100).copied().unwrap_or(0);
         if counts.ok > expected {
-            return Err(format!(
-                "{} answers were 2xx, but not {}",
-                counts.ok - expected,
-                cell.status
-            ));
+            return Err(format!("{} answers were 2xx, but not {}", counts.ok - expected, status));
         }
         let wall = (end.at - begin.at).as_secs_f64();
         let (server_cpu, source) = end.usage.cpu_since(&begin.usage);

@@ -1,10 +1,10 @@
 //! May a claim be made? Pure: from a record to a verdict, with its reasons.
 //!
 //! *Faster* needs all of: the interval of the paired ratio of requests per server core-second lies at +3 % or
-//! above, and beyond the noise of the A/A run; the 99th percentile of latency (of a paced cell where it has a
+//! above, and more by what the A/A run is off 1, if it is; the 99th percentile of latency (of a paced cell where it has a
 //! rate) is at most 10 % worse; no socket error; no answer other than 2xx; a client that was less than 90 %
-//! busy and sent what was asked for. *Slower* needs the interval at −3 % or below, and beyond the noise. Everything
-//! else is *same*. Over void rows, or without pairs, no claim is made at all.
+//! busy and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
+//! is *same*. Over void rows, or without pairs, no claim is made at all.
 
 use serde::Serialize;
 
@@ -230,26 +230,29 @@ fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
         claim.reasons.push(too_few(claim.pairs, &known.rows, speeds));
         return;
     };
-    let noise = known.noise.unwrap_or(Interval { low: 1.0, high: 1.0 });
+    let bias = known.noise.map_or(1.0, bias);
     let reasons = &mut claim.reasons;
     let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
-    if known.noise.is_none() {
-        reasons.push("the record states no noise: its A/A run has no pairs".to_owned());
+    let found = format!("{} to {}", percent(ratio.low), percent(ratio.high));
+    match known.noise {
+        None => reasons.push("the record states no noise: its A/A run has no pairs".to_owned()),
+        Some(noise) if bias > 1.0 => reasons.push(format!(
+            "the A/A run is off, {} to {}, so {} more are needed",
+            percent(noise.low),
+            percent(noise.high),
+            percent(bias)
+        )),
+        Some(_) => {}
     }
-    if ratio.high <= SLOWER_MAX && ratio.high < noise.low {
+    if ratio.high <= SLOWER_MAX / bias {
         claim.verdict = Verdict::Slower;
-        reasons.push(format!("{} at most: -3 % or below is slower", percent(ratio.high)));
+        reasons.push(format!("{found}: -3 % at most is slower"));
         return;
     }
     claim.verdict = Verdict::Same;
     let mut missing = Vec::new();
-    if ratio.low < FASTER_MIN {
-        missing.push(format!("{} at least is less than +3 %", percent(ratio.low)));
-    } else if ratio.low <= noise.high {
-        let (low, high) = (percent(ratio.low), percent(noise.high));
-        missing.push(format!(
-            "{low} at least is within the noise of the A/A run, which reaches {high}"
-        ));
+    if ratio.low < FASTER_MIN * bias {
+        missing.push(format!("{found}: +3 % at least is faster, -3 % at most is slower"));
     }
     match claim.p99_ratio {
         Some(p99) if p99 > P99_MAX => {
@@ -260,10 +263,16 @@ fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
     missing.extend(of_rows(&known.rows));
     if missing.is_empty() {
         claim.verdict = Verdict::Faster;
-        reasons.push(format!("{} at least: +3 % or above is faster", percent(ratio.low)));
+        reasons.push(format!("{found}: +3 % at least is faster"));
     } else {
         reasons.extend(missing);
     }
+}
+
+/// How far the A/A run is from 1 at least, as a factor: 1 if that is in its interval. What it proves of a bias of
+/// this run is deducted; its width is not, since the claim's own interval has it.
+fn bias(noise: Interval) -> f64 {
+    noise.low.max(1.0 / noise.high).max(1.0)
 }
 
 /// What forbids a claim in any row.

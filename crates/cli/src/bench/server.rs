@@ -190,13 +190,8 @@ fn unnamed_file() -> std::io::Result<File> {
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path =
         std::env::temp_dir().join(format!("highwater-bench-{}-{number}", std::process::id()));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .append(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
+    let file =
+        OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
     std::fs::remove_file(path)?;
     Ok(file)
 }

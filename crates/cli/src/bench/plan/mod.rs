@@ -59,6 +59,10 @@ pub(crate) struct Server {
     /// For servers that cannot be told one; 0: a free one.
     #[serde(default)]
     pub(crate) port: u16,
+    /// What it answers to everything, with 200, instead of what a cell expects: for a bare loop that reads no
+    /// request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expect: Option<String>,
 }
 
 /// One kind of request, the answer it must get to the byte, and how it is sent.
@@ -123,9 +127,12 @@ impl Cell {
         self.body.repeat(self.body_repeat as usize)
     }
 
-    /// The content that its answer must have.
-    pub(crate) fn expected(&self) -> Vec<u8> {
-        self.expect.repeat(self.expect_repeat as usize).into_bytes()
+    /// The status and the content that `server` must answer with.
+    pub(crate) fn expected(&self, server: &Server) -> (u16, Vec<u8>) {
+        match &server.expect {
+            Some(always) => (200, always.clone().into_bytes()),
+            None => (self.status, self.expect.repeat(self.expect_repeat as usize).into_bytes()),
+        }
     }
 
     /// Whether `server` is measured in it.

@@ -25,6 +25,8 @@ name = "theirs"
 command = ["axum"]
 workers = 1
 ready = "/plaintext"
+port = 4000
+expect = "always"
 
 [[cell]]
 name = "plaintext"
@@ -59,7 +61,9 @@ fn a_whole_plan() {
     assert_eq!((plan.server_cpus.as_deref(), plan.client_cpus.as_deref()), (Some("0"), Some("1")));
     assert_eq!(plan.servers[0].command.len(), 3);
     assert_eq!(plan.servers[0].env["A"], "{port}");
-    assert_eq!((plan.servers[1].workers, plan.servers[1].port), (1, 0));
+    assert_eq!((plan.servers[1].workers, plan.servers[1].port), (1, 4000));
+    assert_eq!(plan.cells[0].expected(&plan.servers[0]), (201, b"Hello, World!".to_vec()));
+    assert_eq!(plan.cells[0].expected(&plan.servers[1]), (200, b"always".to_vec()));
     let [first, second] = &plan.cells[..] else { panic!("two cells") };
     assert_eq!(
         (first.method.as_str(), first.status, first.connections, first.pipeline),
@@ -77,6 +81,20 @@ fn a_whole_plan() {
     assert_eq!((plan.warm_up.0.as_millis(), plan.duration.0.as_millis()), (300, 1000));
 }
 
+/// Purpose: the plans that ship are plans.
+#[test]
+fn shipped_plans() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
+    let files = std::fs::read_dir(folder).expect("they are there").flatten();
+    let plans: Vec<_> = files.map(|file| file.path()).collect();
+    assert!(plans.len() >= 9, "{plans:?}");
+    for path in plans {
+        let plan = Plan::read(&path).unwrap_or_else(|problem| panic!("{problem}"));
+        let stem = path.file_stem().expect("it has a name");
+        assert_eq!(*stem, *plan.name, "the record's name is the file's");
+    }
+}
+
 /// Purpose: a plan in a record is the plan that was read.
 #[test]
 fn a_plan_survives_json() {
@@ -90,8 +108,8 @@ fn a_plan_survives_json() {
 fn mistakes() {
     for (from, to, line, said) in [
         (
-            "workers = 1\nready = \"/plaintext\"\n\n[[cell]]",
-            "workers = 2\nready = \"/\"\n\n[[cell]]",
+            "workers = 1\nready = \"/plaintext\"\nport",
+            "workers = 2\nready = \"/\"\nport",
             19,
             "unequal workers",
         ),
@@ -107,8 +125,8 @@ fn mistakes() {
             9,
             "missing field `ready`; write ready =",
         ),
-        ("expect = \"\"\n", "", 35, "missing field `expect`; write expect ="),
-        ("rate = 0", "rat = 0", 33, "unknown field `rat`"),
+        ("expect = \"\"\n", "", 37, "missing field `expect`; write expect ="),
+        ("rate = 0", "rat = 0", 35, "unknown field `rat`"),
         ("seed = 7", "seed = 7\nspeed = 7", 8, "unknown field `speed`"),
         (
             "client_cpus = \"1\"",
@@ -126,23 +144,23 @@ fn mistakes() {
         ("duration = \"1s\"", "duration = \"9ms\"", 4, "write 10ms to 1h"),
         ("name = \"framework\"", "name = \"A B\"", 1, "a-z, 0-9"),
         ("name = \"theirs\"", "name = \"ours\"", 17, "another server has it"),
-        ("name = \"paced\"", "name = \"plaintext\"", 36, "another cell has it"),
+        ("name = \"paced\"", "name = \"plaintext\"", 38, "another cell has it"),
         ("command = [\"axum\"]", "command = []", 18, "is empty; write"),
-        ("ready = \"/plaintext\"\n\n[[cell", "ready = \"plaintext\"\n\n[[cell", 20, "is no path"),
+        ("ready = \"/plaintext\"\nport", "ready = \"plaintext\"\nport", 20, "is no path"),
         ("env = { A", "env = { \"A=\"", 12, "is no variable's name"),
-        ("method = \"POST\"", "method = \"P T\"", 24, "is no method"),
-        ("path = \"/plaintext\"", "path = \"/plain text\"", 25, "percent-encoded"),
-        ("headers = { Accept", "headers = { \"A:\"", 26, "is no header"),
-        ("headers = { Accept", "headers = { content-length", 26, "follows from body and close"),
-        ("status = 201", "status = 404", 28, "only successes"),
-        ("connections = 32", "connections = 0", 30, "write 1 to 100000"),
-        ("pipeline = 2", "pipeline = 1025", 31, "write 1 to 1024"),
-        ("close = false", "close = true", 31, "only a closed loop"),
-        ("rate = 0\n", "rate = 5\n", 31, "only a closed loop"),
-        ("rate = 0\n", "rate = -1\n", 33, "write 0.001 to 10000000"),
-        ("rate = 0\n", "rate = 0\nburst = 2\n", 34, "add a rate"),
-        ("burst = 8", "burst = 0", 40, "write 1 to 4096"),
-        ("servers = [\"ours\"]", "servers = [\"yours\"]", 42, "no server of this plan"),
+        ("method = \"POST\"", "method = \"P T\"", 26, "is no method"),
+        ("path = \"/plaintext\"", "path = \"/plain text\"", 27, "percent-encoded"),
+        ("headers = { Accept", "headers = { \"A:\"", 28, "is no header"),
+        ("headers = { Accept", "headers = { content-length", 28, "follows from body and close"),
+        ("status = 201", "status = 404", 30, "only successes"),
+        ("connections = 32", "connections = 0", 32, "write 1 to 100000"),
+        ("pipeline = 2", "pipeline = 1025", 33, "write 1 to 1024"),
+        ("close = false", "close = true", 33, "only a closed loop"),
+        ("rate = 0\n", "rate = 5\n", 33, "only a closed loop"),
+        ("rate = 0\n", "rate = -1\n", 35, "write 0.001 to 10000000"),
+        ("rate = 0\n", "rate = 0\nburst = 2\n", 36, "add a rate"),
+        ("burst = 8", "burst = 0", 42, "write 1 to 4096"),
+        ("servers = [\"ours\"]", "servers = [\"yours\"]", 44, "no server of this plan"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
