@@ -70,6 +70,13 @@ bench-selftest: ## Does the harness find 300 ns that are there, and nothing wher
 	cargo build --release --locked -p highwater-cli --examples
 	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
 
+.PHONY: book
+book: ## Build the book of book/ from the records of bench/evidence into target/book
+	cargo build --profile fast --locked -p highwater-cli
+	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
+	target/fast/highwater book build book --db target/records.sqlite --out target/book
+	@echo "target/book/index.html"
+
 .PHONY: stress
 stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes
 	cargo build --release --locked -p highwater-arena -p highwater-cli

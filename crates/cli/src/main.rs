@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod doctor;
 mod guard;
 mod journal;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
     version,
     after_help = "Examples:\n  \
         highwater bench run plan.toml\n  \
+        highwater book check book --db records.sqlite\n  \
         highwater doctor\n  \
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
@@ -36,6 +38,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Bench(bench::Args),
+    Book(book::Args),
     Doctor(doctor::Args),
     Guard(Box<guard::Args>),
     Journal(journal::Args),
@@ -46,6 +49,7 @@ enum Verb {
 fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Bench(args) => bench::run(&args),
+        Verb::Book(args) => book::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),

@@ -293,12 +293,12 @@ fn a_slowed_handler_is_found() {
     std::fs::write(&plan, text).expect("the folder is ours");
     let path = scene.path("r.json");
     let run = bench(&["run", &plan, "--out", &path]);
-    println!("{}", text_of(&run));
+    eprintln!("{}", text_of(&run));
     assert_eq!(run.status.code(), Some(0));
     let claim = |candidate: &str| {
         let claim =
             bench(&["claim", &path, "--baseline", "fast", "--candidate", candidate, "--json"]);
-        println!("{}", text_of(&claim));
+        eprintln!("{}", text_of(&claim));
         json_of(&claim)
     };
     let (twin, slow) = (claim("twin"), claim("slow"));
@@ -314,6 +314,6 @@ fn a_slowed_handler_is_found() {
     // From the paired ratio, so that the machine's speeds are not in it.
     let ratio = slow["ratio"]["median"].as_f64().expect("it was measured");
     let found = Duration::from_nanos(((1.0 / ratio - 1.0) * cost("fast") * 1e3) as u64);
-    println!("300 ns in the handler were found as {found:?}");
+    eprintln!("300 ns in the handler were found as {found:?}");
     assert!((180..=420).contains(&found.as_nanos()), "{found:?}");
 }

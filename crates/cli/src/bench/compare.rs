@@ -9,8 +9,8 @@ use serde::Serialize;
 use highwater_core::prng::Prng;
 
 use super::gate::Ratio;
-use super::record::Record;
-use super::stats::{self, Interval, Speeds};
+use super::record::{Interval, Record};
+use super::stats::{self, Speeds};
 
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 1;

@@ -8,8 +8,8 @@
 
 use serde::Serialize;
 
-use super::record::{Record, Row};
-use super::stats::{self, Interval, Pair, Speeds};
+use super::record::{Interval, Record, Row};
+use super::stats::{self, Pair, Speeds};
 
 /// What the lower end of the interval must reach for a claim.
 pub(super) const FASTER_MIN: f64 = 1.03;

@@ -5,12 +5,13 @@
 //!                   │  server (keep ▶ its processes) ⇄ load, ask (to the byte), tree (/proc), probe (the machine's speed)
 //! ```
 //!
-//! Pure: `plan` (but for reading the file), `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
+//! `export` writes records into a database. Pure: `plan` (but for reading the file), `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
 //! the others'. The load is `highwater load`'s own code.
 
 mod ask;
 mod cell;
 mod compare;
+mod export;
 mod gate;
 mod keep;
 mod machine;
@@ -94,6 +95,11 @@ Exit status:
     /// Print a record as a table
     #[command(after_help = "Example:\n  highwater bench show framework.json")]
     Show(ShowArgs),
+    /// Write records into a SQLite database, for `highwater book` and for SQL
+    #[command(
+        after_help = "Example:\n  highwater bench export --db records.sqlite bench/evidence/*.json"
+    )]
+    Export(export::Args),
     /// Start a server that ends with this process
     #[command(hide = true)]
     Keep(keep::Args),
@@ -172,6 +178,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Claim(args) => claim(args),
         Verb::Compare(args) => compare(args),
         Verb::Show(args) => show(args),
+        Verb::Export(args) => export::run(args).map(|()| 0),
         Verb::Keep(args) => return keep::run(args),
     };
     match done {

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::Plan;
-use super::stats::Interval;
 
 /// Bytes of a record that is read, at most: a thousand rounds of everything have less.
 const RECORD_SIZE_MAX: u64 = 512 * 1024 * 1024;
@@ -110,6 +109,13 @@ pub(crate) struct Measured {
 
 fn whole() -> f64 {
     1.0
+}
+
+/// A 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Interval {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 /// The A/A run: the same server twice, as if it were two.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
-use super::record::{Record, Row};
-use super::stats::{self, Interval, Speeds};
+use super::record::{Interval, Record, Row};
+use super::stats::{self, Speeds};
 
 /// The medians of one server in one cell, over the rows that count.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -170,7 +170,7 @@ fn noise(record: &Record) -> String {
             if low <= 1.0 && high >= 1.0 {
                 ""
             } else {
-                ": 1 is not in it, so believe no ratio of this run"
+                ": 1 is not in it, and claims must exceed what it is off by"
             }
         ),
     }

@@ -9,7 +9,7 @@
 
 use highwater_core::prng::Prng;
 
-use super::record::Row;
+use super::record::{Interval, Row};
 
 /// Resamples of a bootstrap; the seed is fixed, so that a record always gives the same interval.
 const RESAMPLES: usize = 10_000;
@@ -38,13 +38,6 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
         odd if odd % 2 == 1 => Some(sorted[middle]),
         _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
     }
-}
-
-/// A 95 % confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Interval {
-    pub(crate) low: f64,
-    pub(crate) high: f64,
 }
 
 /// Of the median of positive `values`: the percentile bootstrap's. For fewer than five values, where that is
@@ -192,15 +185,17 @@ pub(crate) fn pairs(
     both.filter_map(|(baseline, candidate)| Pair::of(baseline, candidate, speeds)).collect()
 }
 
-/// The pairs of an A/A run's rows in one cell: the second measurement over the first, round by round.
+/// The pairs of an A/A run's rows in one cell, round by round. Which of the two is the candidate alternates: in real
+/// rounds the order is random too, so what comes second does not always come second.
 pub(crate) fn pairs_aa(rows: &[Row], cell: &str, speeds: Speeds) -> Vec<Pair> {
     let of_cell: Vec<&Row> = rows.iter().filter(|row| row.cell == cell).collect();
     let mut rounds: std::collections::BTreeMap<u32, Vec<&Row>> = std::collections::BTreeMap::new();
     of_cell.iter().for_each(|row| rounds.entry(row.round).or_default().push(row));
     rounds
-        .values()
-        .filter_map(|rows| match rows[..] {
-            [first, second] => Pair::of(first, second, speeds),
+        .iter()
+        .filter_map(|(round, rows)| match rows[..] {
+            [first, second] if round % 2 == 0 => Pair::of(first, second, speeds),
+            [first, second] => Pair::of(second, first, speeds),
             _ => None,
         })
         .collect()

@@ -2,8 +2,7 @@
 
 use super::super::compare;
 use super::super::gate::{Verdict, claim};
-use super::super::record::Record;
-use super::super::stats::Interval;
+use super::super::record::{Interval, Record};
 use super::{change, record};
 
 /// Ratios whose interval is 1.08 to 1.12.

@@ -5,8 +5,7 @@ mod record;
 mod stats;
 
 use super::plan::Plan;
-use super::record::{Measured, Noise, Record, Row};
-use super::stats::Interval;
+use super::record::{Interval, Measured, Noise, Record, Row};
 
 /// A plan of servers `a`, `b` and `c` in cells `x` and `y`.
 fn plan() -> Plan {

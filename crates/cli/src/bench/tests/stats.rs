@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::stats::{self, Interval, Pair, Speed, Speeds};
+use super::super::record::Interval;
+use super::super::stats::{self, Pair, Speed, Speeds};
 use super::{change, row};
 
 /// Purpose: the middle of an odd number, the mean of the middle two of an even one.
@@ -122,9 +123,15 @@ fn pairs_are_of_one_round() {
     let found = stats::pairs(&rows, "x", "a", "b", Speeds::of(rows.iter()));
     assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [3.0]);
 
-    let twice = [row("a", 0, 10.0), row("a", 0, 8.0), row("a", 1, 7.0)];
+    let twice = [
+        row("a", 0, 10.0),
+        row("a", 0, 8.0),
+        row("a", 1, 7.0),
+        row("a", 3, 10.0),
+        row("a", 3, 8.0),
+    ];
     let found = stats::pairs_aa(&twice, "x", Speeds::of(twice.iter()));
-    assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [1.25]);
+    assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [1.25, 0.8]);
 }
 
 proptest! {
