@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::database::{Table, Value};
-use super::page::escape;
+use super::text::escape;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;

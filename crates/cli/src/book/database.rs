@@ -88,8 +88,7 @@ impl Database {
         if !statement.readonly() {
             return Err("the query would write; write SELECT".to_owned());
         }
-        let columns: Vec<String> =
-            statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut rows = statement.query(rusqlite::params_from_iter(parameters)).map_err(failed)?;
         let mut table = Table { columns, rows: Vec::new() };
         while let Some(row) = rows.next().map_err(failed)? {

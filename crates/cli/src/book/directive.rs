@@ -9,10 +9,7 @@ use std::collections::BTreeMap;
 
 use pulldown_cmark::{Event, Parser, Tag};
 
-use super::page;
-
-/// Around a directive's number in a page; from the private use area, so that no text needs them.
-pub(super) const MARK: (char, char) = ('\u{e000}', '\u{e001}');
+use super::text::{MARK, options};
 
 /// One directive, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,7 +112,7 @@ fn place(out: &mut String, index: usize, directive: &Directive, rest: &str) {
 
 /// The parts of a page that are code, in bytes.
 fn code_ranges(text: &str) -> Vec<std::ops::Range<usize>> {
-    let events = Parser::new_ext(text, page::options()).into_offset_iter();
+    let events = Parser::new_ext(text, options()).into_offset_iter();
     events
         .filter(|(event, _)| matches!(event, Event::Code(_) | Event::Start(Tag::CodeBlock(_))))
         .map(|(_, range)| range)

@@ -3,7 +3,7 @@
 use super::chart;
 use super::database::{Database, Table, Value};
 use super::directive::Directive;
-use super::page::escape;
+use super::text::escape;
 
 /// What stands where a directive stood.
 #[derive(Clone, Debug, PartialEq, Eq)]

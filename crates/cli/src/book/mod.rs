@@ -13,6 +13,7 @@ mod make;
 mod page;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::fs;
 use std::path::{Path, PathBuf};

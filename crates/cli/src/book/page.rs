@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Parser, Tag, TagEnd, html};
 
-use super::directive::{MARK, Marked, Problem};
+use super::directive::{Marked, Problem};
 use super::make::Made;
+use super::text::{MARK, escape, options};
 
 /// What HTML in Markdown may hold: elements that neither load nor run anything.
 const ELEMENTS: [&str; 26] = [
@@ -14,33 +15,6 @@ const ELEMENTS: [&str; 26] = [
 ];
 /// What these may have.
 const ATTRIBUTES: [&str; 5] = ["class", "id", "title", "lang", "open"];
-
-/// The Markdown that is understood.
-pub(super) fn options() -> Options {
-    Options::ENABLE_TABLES
-        | Options::ENABLE_STRIKETHROUGH
-        | Options::ENABLE_FOOTNOTES
-        | Options::ENABLE_TASKLISTS
-}
-
-/// Text as HTML shows it.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML, or kept for marks.
-            '\0' => out.push('\u{fffd}'),
-            c if c == MARK.0 || c == MARK.1 => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// A page before it is put into a book.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use super::database::{Table, Value};
 use super::directive::{self, Directive, Marked, Problem};
 use super::make::{Made, show};
 use super::page::{self, Page};
+use super::text;
 
 fn extracted(text: &str) -> (String, Vec<Directive>) {
     let marked = directive::extract(text).unwrap_or_else(|problem| panic!("{problem:?}"));
@@ -179,7 +180,7 @@ proptest! {
                 match page::render(&marked, &made) {
                     Ok(page) => {
                         let html = page.html(&page::Place { pages: &[], index: 0 });
-                        prop_assert!(!html.contains(directive::MARK.0), "{}", html);
+                        prop_assert!(!html.contains(text::MARK.0), "{}", html);
                     }
                     Err(problems) => {
                         for problem in problems {
