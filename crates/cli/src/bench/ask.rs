@@ -55,7 +55,8 @@ impl Question {
     /// A `GET` of `path`, which is fine if it succeeds.
     pub(super) fn get(path: &str, port: u16) -> Question {
         let request = encode("GET", path, std::iter::empty(), "", true, port);
-        Question { request, close: true, ..Question::new("GET", path) }
+        // Whether it closes is a question for cells.
+        Question { request, ..Question::new("GET", path) }
     }
 
     fn new(method: &str, path: &str) -> Question {
