@@ -31,19 +31,24 @@ pub(super) struct Page {
 pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Vec<Problem>> {
     let (mut problems, mut headings, mut first) = (Vec::new(), Headings::default(), None);
     let mut events: Vec<Event<'_>> = Vec::new();
+    let mut block = String::new();
     for (event, range) in Parser::new_ext(&marked.text, options()).into_offset_iter() {
-        let mut refuse = |what: String| problems.push(Problem::new(marked.line(range.start), what));
+        let mut refuse = |what: &str| problems.push(Problem::new(marked.line(range.start), what));
         match &event {
-            Event::Html(html) | Event::InlineHtml(html) => {
-                if let Some(bad) = forbidden(html) {
-                    refuse(format!("{bad} may load or run something; write Markdown instead"));
-                }
+            // A tag may go on in the block's next line.
+            Event::Html(html) => block.push_str(html),
+            Event::InlineHtml(html) => {
+                forbidden(html).into_iter().for_each(|bad| refuse(&bad_html(&bad)));
+            }
+            Event::End(TagEnd::HtmlBlock) => {
+                forbidden(&block).into_iter().for_each(|bad| refuse(&bad_html(&bad)));
+                block.clear();
             }
             Event::Start(Tag::Image { .. }) => {
-                refuse("a picture would be loaded; write a @chart, or a link".to_owned());
+                refuse("a picture would be loaded; write a @chart, or a link");
             }
             Event::Start(Tag::Link { dest_url, .. }) if has_script(dest_url) => {
-                refuse(format!("the link {dest_url:?} would run something; remove it"));
+                refuse(&format!("the link {dest_url:?} would run something; remove it"));
             }
             _ => {}
         }
@@ -161,6 +166,10 @@ fn has_script(link: &str) -> bool {
     ["javascript:", "data:", "vbscript:"].iter().any(|bad| scheme.starts_with(bad))
 }
 
+fn bad_html(bad: &str) -> String {
+    format!("{bad} may load or run something; write Markdown instead")
+}
+
 /// The first part of `html` that is not known to be harmless.
 fn forbidden(html: &str) -> Option<String> {
     let mut rest = html;
@@ -175,7 +184,10 @@ fn forbidden(html: &str) -> Option<String> {
         if !ELEMENTS.contains(&name.as_str()) {
             return Some(format!("<{}>", if name.is_empty() { "!" } else { &name }));
         }
-        let close = tag.find('>').unwrap_or(tag.len());
+        let close = end_of(tag);
+        if close == tag.len() {
+            return Some(format!("<{name} without its end"));
+        }
         let attributes = tag[end..close].trim_end_matches('/');
         if let Some(bad) =
             attributes_of(attributes).find(|name| !ATTRIBUTES.contains(&name.as_str()))
@@ -185,6 +197,20 @@ fn forbidden(html: &str) -> Option<String> {
         rest = &tag[close..];
     }
     None
+}
+
+/// Where a tag ends: at the first `>` that no quotes hold.
+fn end_of(tag: &str) -> usize {
+    let mut quote = None;
+    for (at, c) in tag.char_indices() {
+        match (quote, c) {
+            (None, '>') => return at,
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            _ => {}
+        }
+    }
+    tag.len()
 }
 
 /// The names in front of values, and words that have none.
