@@ -15,8 +15,15 @@ python3             python3          the measurement scripts
 ip                  iproute2         the gates are tested in network namespaces
 nft                 nftables         one of those gates
 iptables            iptables         another
-nginx               nginx            another server, for the guard to protect
+nginx               nginx            a proxy in front of several instances; another server, for the guard to protect
+haproxy             haproxy          another proxy
+redis-server        redis-server     the Todo service shares its lists through it
+docker-compose      docker-compose   reads the compose files
+systemd-analyze     systemd          reads the unit files
+pip3                python3-pip      brings the linter of the Dockerfile
 pgrep               procps           finds processes that a test leaves behind
+java                default-jre-headless  Kafka runs on it
+mvn                 maven            gets Kafka, from Maven Central
 curl                curl             another client, to query the services
 '
 

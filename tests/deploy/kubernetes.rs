@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -18,6 +18,8 @@ use crate::{documents, expressions, read, server};
 
 const FILES: &[&str] = &[
     "k8s/search.yaml",
+    "k8s/todos.yaml",
+    "k8s/ingest.yaml",
     "k8s/hpa.yaml",
     "k8s/prometheus-adapter.yaml",
     "k8s/keda-prometheus.yaml",
@@ -72,6 +74,7 @@ fn difference(written: &Value, understood: &Value, place: &str) -> String {
 fn validate(document: &Value) -> Result<(), String> {
     match (document["apiVersion"].as_str(), document["kind"].as_str()) {
         (Some("apps/v1"), Some("Deployment")) => check::<Deployment>(document),
+        (Some("apps/v1"), Some("StatefulSet")) => check::<StatefulSet>(document),
         (Some("v1"), Some("Service")) => check::<Service>(document),
         (Some("v1"), Some("ConfigMap")) => check::<ConfigMap>(document),
         (Some("policy/v1"), Some("PodDisruptionBudget")) => check::<PodDisruptionBudget>(document),
@@ -99,7 +102,7 @@ fn the(kind: &str, name: &str) -> Value {
 #[test]
 fn manifests_follow_their_schemas() {
     let documents = all();
-    assert_eq!(documents.len(), 9);
+    assert_eq!(documents.len(), 24);
     for (file, document) in documents {
         validate(&document).unwrap_or_else(|problem| panic!("deploy/{file}: {problem}"));
     }
@@ -139,61 +142,99 @@ fn slips_are_seen() {
     slip("ScaledObject", "/spec", "pollInterval", 15.into(), "pollInterval: no such field");
 }
 
+/// What runs pods: its kind, its name, and whether clients connect to it.
+const WORKLOADS: &[(&str, &str, bool)] = &[
+    ("Deployment", "highwater-search", true),
+    ("Deployment", "highwater-todos", true),
+    ("Deployment", "highwater-todos-worker", false),
+    ("StatefulSet", "highwater-ingest", true),
+];
+
 /// Purpose: objects that name each other, and ports and labels that do, name what exists.
 #[test]
 fn manifests_fit_together() {
-    let deployment = the("Deployment", "highwater-search");
-    let template = &deployment["spec"]["template"];
-    let labels = &template["metadata"]["labels"];
-    assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
-    let ports = template["spec"]["containers"][0]["ports"].as_array().expect("ports");
-    let has_port = |name: &Value| ports.iter().any(|port| port["name"] == *name);
-    for service in ["highwater-search", "highwater-search-metrics"] {
-        let service = the("Service", service);
-        assert_eq!(&service["spec"]["selector"], labels);
-        assert!(has_port(&service["spec"]["ports"][0]["targetPort"]), "{service}");
-    }
-    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-        assert!(has_port(&template["spec"]["containers"][0][probe]["httpGet"]["port"]), "{probe}");
-    }
-    let budget = the("PodDisruptionBudget", "highwater-search");
-    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
-    let policy = the("NetworkPolicy", "highwater-search");
-    assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
-    for rule in policy["spec"]["ingress"].as_array().expect("rules") {
-        let ports = rule["ports"].as_array().expect("a rule without ports opens all of them");
-        assert!(ports.iter().all(|port| has_port(&port["port"])), "{rule}");
-        // Only the service is open to all clients.
-        let opens_metrics = ports.iter().any(|port| port["port"] == "metrics");
-        let is_for_all = rule["from"].as_array().is_none_or(|from| from.is_empty());
-        assert_eq!(opens_metrics, !is_for_all, "{rule}");
+    for &(kind, name, has_clients) in WORKLOADS {
+        let workload = the(kind, name);
+        let template = &workload["spec"]["template"];
+        let labels = &template["metadata"]["labels"];
+        assert_eq!(&workload["spec"]["selector"]["matchLabels"], labels);
+        let container = &template["spec"]["containers"][0];
+        let ports = container["ports"].as_array().expect("ports");
+        let has_port = |name: &Value| ports.iter().any(|port| port["name"] == *name);
+        let services = [name.to_owned(), format!("{name}-metrics")];
+        for service in services.iter().filter(|_| has_clients) {
+            let service = the("Service", service);
+            assert_eq!(&service["spec"]["selector"], labels);
+            assert!(has_port(&service["spec"]["ports"][0]["targetPort"]), "{service}");
+        }
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert!(has_port(&container[probe]["httpGet"]["port"]), "{name}: {probe}");
+        }
+        let budget = the("PodDisruptionBudget", name);
+        assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+        let policy = the("NetworkPolicy", name);
+        assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
+        for rule in policy["spec"]["ingress"].as_array().expect("rules") {
+            let ports = rule["ports"].as_array().expect("a rule without ports opens all of them");
+            assert!(ports.iter().all(|port| has_port(&port["port"])), "{rule}");
+            // Only the service is open to all clients.
+            let opens_metrics = ports.iter().any(|port| port["port"] == "metrics");
+            let is_for_all = rule["from"].as_array().is_none_or(|from| from.is_empty());
+            assert_eq!(opens_metrics, !is_for_all, "{rule}");
+        }
+        has_rights_and_time(name, &template["spec"], has_clients);
     }
     for (file, document) in all() {
-        let target = &document["spec"]["scaleTargetRef"]["name"];
-        assert!(target.is_null() || *target == "highwater-search", "{file}: {target}");
+        let target = &document["spec"]["scaleTargetRef"];
+        let is_target = |&(kind, name, _): &(&str, &str, bool)| {
+            target["name"] == name && target.get("kind").is_none_or(|written| written == kind)
+        };
+        assert!(target.is_null() || WORKLOADS.iter().any(is_target), "{file}: {target}");
+    }
+    let set = the("StatefulSet", "highwater-ingest");
+    the("Service", set["spec"]["serviceName"].as_str().expect("a name"));
+}
+
+/// A pod has the time to drain, what it mounts, and no rights beyond what it needs.
+fn has_rights_and_time(name: &str, pod: &Value, has_clients: bool) {
+    let container = &pod["containers"][0];
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
+    let wait = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64();
+    assert_eq!(wait.is_some(), has_clients, "{name}: load balancers learn late that a pod ends");
+    // --drain-timeout is 10 s by default.
+    assert!(grace > wait.unwrap_or(0) + 10, "{name} is killed while it drains");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+    let context = &container["securityContext"];
+    assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+    assert_eq!(context["capabilities"]["drop"], serde_json::json!(["ALL"]), "{name}");
+    for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+        assert_eq!(mount["mountPath"], "/data", "{name}: only this can be written to");
     }
 }
 
 /// Purpose: probes ask for paths that a server answers, and a pod starts only with flags it knows.
 #[test]
 fn the_pod_speaks_the_servers_language() {
-    let deployment = the("Deployment", "highwater-search");
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    // The service's own flags are in its own tests; all the others every server knows.
+    const OWN: &[&str] = &["--data", "--ack", "--sink", "--topic", "--partitions"];
     let server = server();
-    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-        let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
-        let mut client = highwater_tests::client::Client::connect(server.metrics);
-        assert_eq!(client.get(path).status, 200, "{probe}: {path}");
-    }
-    // The service's own flag is in its own tests; all the others every server knows.
-    let flags = container["args"].as_array().expect("arguments").iter();
-    let flags: Vec<&str> = flags.map(|flag| flag.as_str().expect("a text")).collect();
-    let common = flags.iter().filter(|flag| !flag.starts_with("--data="));
     let help = Command::new(env!("CARGO_BIN_EXE_strained")).arg("--help").output();
     let help = String::from_utf8(help.expect("it runs").stdout).expect("it is text");
-    for flag in common {
-        let name = flag.split('=').next().expect("there is a first");
-        assert!(help.contains(&format!("{name} ")), "{name} is no flag of ours");
+    for &(kind, name, _) in WORKLOADS {
+        let workload = the(kind, name);
+        let container = &workload["spec"]["template"]["spec"]["containers"][0];
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
+            let mut client = highwater_tests::client::Client::connect(server.metrics);
+            assert_eq!(client.get(path).status, 200, "{name}: {probe}: {path}");
+        }
+        let flags = container["args"].as_array().expect("arguments").iter();
+        let flags = flags.map(|flag| flag.as_str().expect("a text"));
+        for flag in flags.filter(|flag| flag.starts_with("--")) {
+            let flag = flag.split('=').next().expect("there is a first");
+            let is_known = OWN.contains(&flag) || help.contains(&format!("{flag} "));
+            assert!(is_known, "{name}: {flag} is no flag of ours");
+        }
     }
 }
 
@@ -203,8 +244,14 @@ fn the_pod_speaks_the_servers_language() {
 fn autoscalers_ask_for_what_exists() {
     let server = server();
     let page = server.metrics_page();
-    let hpa = the("HorizontalPodAutoscaler", "highwater-search");
-    let metrics = hpa["spec"]["metrics"].as_array().expect("metrics");
+    let hpas = ["highwater-search", "highwater-todos", "highwater-ingest"];
+    let metrics = hpas.map(|name| the("HorizontalPodAutoscaler", name)["spec"]["metrics"].clone());
+    let metrics: Vec<&Value> =
+        metrics.iter().flat_map(|metrics| metrics.as_array().expect("metrics")).collect();
+    let saturation = "http_scaling_saturation_ratio";
+    let on_saturation =
+        metrics.iter().filter(|metric| metric["pods"]["metric"]["name"] == saturation);
+    assert_eq!(on_saturation.count(), hpas.len());
     let rule = &documents(&read("k8s/prometheus-adapter.yaml"))[0]["data"]["config.yaml"];
     let rule = &documents(rule.as_str().expect("a text"))[0]["rules"][0];
     let offered = rule["seriesQuery"].as_str().expect("a selector");

@@ -5,10 +5,12 @@
 //! manifests beside it. A file that refers to a metric of yesterday fails here, not in production.
 #![forbid(unsafe_code)]
 
+mod containers;
 mod expressions;
 mod grafana;
 mod kubernetes;
 mod prometheus;
+mod proxies;
 
 use std::fs;
 use std::path::PathBuf;

@@ -19,7 +19,8 @@ pub const MUST_RUN: &str = "CI_MUST_RUN";
 /// wrong with that. The test is named after its thread, as libtest does.
 ///
 /// The needs: `io_uring`, `ipv6`, `cgroup2`, `cpus` (two of them), `root` (namespaces and gates in the kernel), `rustc` (the
-/// version that messages were recorded with), `git` (a work tree), and programs by their names.
+/// version that messages were recorded with), `git` (a work tree), `kafka` (a broker can be had), and programs by their
+/// names.
 ///
 /// # Panics
 /// If `CI_MUST_RUN` names `need`.

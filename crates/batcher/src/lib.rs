@@ -1,2 +1,70 @@
 //! # Batches of records, and the sinks that take them
+//!
+//! A [`Batcher`] belongs to one worker. It gathers the records that the worker accepts into batches, hands each batch
+//! to a [`Sink`], and says what became of it: to whoever waits for a record ([`Awaiting`]), and in its counts.
+//! Appending takes no lock, no atomic and, while a batch has room, no memory. Nothing here starts a thread or reads a
+//! clock: time is an argument, and a sink that waits for something has a thread of its own.
+//!
+//! ```text
+//!   append ─▶ open batch ──full, or due──▶ Sink::write ─▶ Receipt ─▶ Awaiting, counts
+//!     │        of a lane                                        │
+//!     └ Full: `memory_max` is reached                           └ refused: kept, or reported ([`OnFailure`])
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::task::Waker;
+//! use std::time::Instant;
+//! use highwater_batcher::sink::Null;
+//! use highwater_batcher::{Batcher, Moment, Options};
+//!
+//! let sink = Null::default();
+//! let counted = sink.counts();
+//! let mut batcher = Batcher::new(sink, Options::default())?;
+//! let moment = Moment { now: Instant::now(), unix_us: 1 };
+//! batcher.append(0, moment, b"a record")?;
+//! batcher.on_turn_end(moment.now, Waker::noop());
+//! assert_eq!(counted.records(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! - A record that was appended reaches the sink once, in a batch; records of one partition reach it in their order.
+//!   A batch is given to the sink again only if the sink did not confirm it and the options say [`OnFailure::Keep`]:
+//!   its records have the same ids then, so that a repetition can be told from a second record.
+//! - All batches together, open ones and those that the sink has not answered for, take at most `memory_max` bytes.
+//!   Beyond it an append is refused with [`Refused::Full`], and nothing is dropped.
+//! - An append never waits.
+//!
+//! # When a batch is handed over
+//!
+//! A batch that is full (`batch_bytes`, `records_max`) goes to the sink at once. Another one goes at the end of the first
+//! turn in which two things hold: `linger` has passed since the batch before it was closed, and fewer than
+//! `in_flight_max` batches of its lane are unanswered. So the first record after a pause waits for nothing; while records
+//! keep coming, a lane closes a batch once in `linger`, however many turns that is; and as far as the sink is slower than
+//! that, batches grow by themselves. A record never waits longer than `linger` for company. It is how network cards
+//! coalesce interrupts, and what databases call group commit; the only number in it is the bound on the wait.
 #![forbid(unsafe_code)]
+
+mod awaiting;
+mod batch;
+mod batcher;
+#[cfg(feature = "kafka")]
+pub mod delivery;
+mod failure;
+mod flow;
+mod lane;
+mod options;
+mod receipt;
+pub mod sink;
+
+pub use awaiting::Awaiting;
+pub use batch::{Batch, Iter};
+pub use batcher::{Batcher, Moment, Refused};
+pub use failure::{Failure, FailureKind};
+pub use flow::Counts;
+pub use highwater_journal::Record;
+pub use options::{Layout, OnFailure, Options, OptionsError, PARTITIONS_MAX, random_id};
+pub use receipt::{Answer, Outcome, Receipt, Refusal, Written};
+pub use sink::Sink;

@@ -8,8 +8,11 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
+use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{
     Bytes, MiddlewareRequest, Next, PerWorker, Router, Server, ServerConfig, StatusCode,
@@ -101,6 +104,63 @@ fn the_end_of_a_turn() {
     }
     let batches = batches.lock().expect("no test panics").concat();
     assert_eq!(batches, ["a", "b", "c"]);
+}
+
+/// Purpose: an end-of-turn hook that waits, for time to pass or for another thread, is called again although no client
+/// does anything: batches that wait for their time, or for a disk, would lie there for ever. Wherever the worker waits.
+#[test]
+fn a_hook_may_wait() {
+    #[derive(Default)]
+    struct Seen {
+        calls: AtomicU32,
+        woken: AtomicU32,
+        waker: Mutex<Option<Waker>>,
+    }
+    const LATER: u32 = 5;
+    for transport in [TransportChoice::Auto, TransportChoice::Epoll] {
+        for is_async in [false, true] {
+            let seen = Arc::<Seen>::default();
+            let told = Arc::clone(&seen);
+            let hook = move |_: &(), waker: &Waker| {
+                let calls = seen.calls.fetch_add(1, SeqCst) + 1;
+                if seen.waker.lock().expect("no test panics").replace(waker.clone()).is_some() {
+                    seen.woken.fetch_add(1, SeqCst);
+                }
+                (calls < LATER).then_some(Duration::from_millis(3))
+            };
+            let router = Router::new().per_worker(PerWorker::new(|_| ()).poll_at_turn_end(hook));
+            let router = if is_async {
+                router.get("/", async |_: WorkerLocal<()>| "async")
+            } else {
+                router.get("/", |_: WorkerLocal<()>| "at once")
+            };
+            let config = ServerConfig {
+                listen: ([127, 0, 0, 1], 0).into(),
+                metrics: None,
+                workers: NonZeroUsize::new(1),
+                transport,
+                ..ServerConfig::default()
+            };
+            let mut server = Server::new(router).config(config).start().expect("it starts");
+            let mut stream = TcpStream::connect(server.address()).expect("it listens");
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+            let until = |what: &str, done: &dyn Fn() -> bool| {
+                let begun = Instant::now();
+                while !done() {
+                    assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {transport:?}");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            };
+            until("by time", &|| told.calls.load(SeqCst) >= LATER);
+            let before = told.woken.load(SeqCst);
+            told.waker.lock().expect("no test panics").take().expect("it was called").wake();
+            // The hook finds no waker, and leaves one; woken by that, it finds one.
+            until("first", &|| told.waker.lock().expect("no test panics").is_some());
+            told.waker.lock().expect("no test panics").clone().expect("it was left").wake();
+            until("by another thread", &|| told.woken.load(SeqCst) > before);
+            server.stop().expect("it stops");
+        }
+    }
 }
 
 /// Purpose: each worker makes its own value on its own thread, and drops it there.

@@ -31,6 +31,11 @@ impl Batch {
         Batch::default()
     }
 
+    /// An empty batch that takes so many bytes of frames before it asks for more memory.
+    pub fn with_capacity(bytes: usize) -> Batch {
+        Batch { frames: Vec::with_capacity(bytes), ..Batch::default() }
+    }
+
     /// Adds a record behind those that are there.
     ///
     /// # Panics

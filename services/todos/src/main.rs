@@ -1,4 +1,81 @@
-//! Highwater's Todo service: a cached API with asynchronous writes that are never lost.
+//! `highwater-todos`: serves todos.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use highwater::server::args::{self, ServerArgs};
+use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs};
+use highwater_todos::{serve, worker};
+
+const EXAMPLES: &str = "\
+Examples:
+  export JWT_SECRET=$(openssl rand -hex 32)
+  highwater-todos --data /var/lib/todos
+  highwater-todos seed --count 10000 --data /var/lib/todos
+  curl 'http://127.0.0.1:8080/todos?limit=10'
+  curl -X POST http://127.0.0.1:8080/todos -H \"Authorization: Bearer $(highwater-todos token)\" -d '{\"title\":\"Tea\"}'";
+
+/// Serves todos: lists from memory, writes acknowledged once they are durable.
+#[derive(Debug, Parser)]
+#[command(
+    name = "highwater-todos",
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Print URLs, and commands with a token, once it serves; without JWT_SECRET, make one up
+    #[arg(long)]
+    demo: bool,
+    #[command(flatten)]
+    todos: TodosArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Apply what is queued in Kafka, beside other workers; serve nothing
+    Worker(WorkerArgs),
+    /// Fill the store with todos to try the service with
+    Seed(SeedArgs),
+    /// Print a token
+    Token(TokenArgs),
+}
+
+fn main() -> ExitCode {
+    let cli: Cli = args::parse();
+    let outcome = match &cli.command {
+        Some(Command::Worker(args)) => worker::run(args),
+        Some(Command::Seed(args)) => serve::seed(args),
+        Some(Command::Token(args)) => {
+            serve::token(args, &secret(args.jwt_secret.as_deref()));
+            Ok(())
+        }
+        None => {
+            let made_up = || cli.demo.then(|| format!("{:032x}", fastrand::u128(..)));
+            let secret = cli.todos.jwt_secret.clone().or_else(made_up);
+            serve::todos(&cli.todos, &self::secret(secret.as_deref()), &cli.server, cli.demo)
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            highwater::logging::flush();
+            eprintln!("highwater-todos: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The secret; ends the program with status 2 if there is none.
+fn secret(given: Option<&str>) -> String {
+    match given {
+        Some(secret) => secret.to_owned(),
+        None => Cli::command().error(ErrorKind::MissingRequiredArgument, SECRET_MISSING).exit(),
+    }
+}

@@ -93,6 +93,14 @@ impl Header {
 
     /// As it stands in a segment with `salt`.
     pub fn encode(&self, salt: u64) -> [u8; HEADER_BYTES] {
+        let mut bytes = self.encode_without_crc();
+        let crc = header_crc(&bytes, salt);
+        put(&mut bytes, 4, &crc.to_le_bytes());
+        bytes
+    }
+
+    /// As it stands anywhere, but for its checksum.
+    fn encode_without_crc(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let kind = match self.kind {
             Kind::Record => RECORD,
@@ -106,8 +114,6 @@ impl Header {
         put(&mut bytes, 32, &self.id.to_le_bytes());
         put(&mut bytes, 48, &self.partition.to_le_bytes());
         put(&mut bytes, 52, &((self.mark / ALIGN as u64) as u32).to_le_bytes());
-        let crc = header_crc(&bytes, salt);
-        put(&mut bytes, 4, &crc.to_le_bytes());
         bytes
     }
 
@@ -150,7 +156,7 @@ pub const fn frame_bytes(body_bytes: usize) -> usize {
 /// Appends the frame of a record to `frames`. It still lacks its place, which [`stamp`] gives it.
 pub fn push(frames: &mut Vec<u8>, partition: u32, time_us: u64, id: u128, body: &[u8]) {
     let header = Header::of(partition, time_us, id, body);
-    push_frame(frames, &header.encode(0), body);
+    push_frame(frames, &header.encode_without_crc(), body);
 }
 
 /// What the last frame of a finished segment says about the segment.
@@ -208,10 +214,14 @@ fn push_frame(frames: &mut Vec<u8>, header: &[u8; HEADER_BYTES], body: &[u8]) {
 /// offsets from `offset` on. It may be done again, for another segment.
 pub fn stamp(frames: &mut [u8], salt: u64, offset: u64, mark: u64) {
     let (mut at, mut offset) = (0, offset);
-    while let Some(bytes) = frames.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+    // All of them are records, so the checksum of what comes first is that of all.
+    let first = crc32c_append(crc32c(&salt.to_le_bytes()), &RECORD);
+    while let Some(bytes) =
+        frames.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<HEADER_BYTES>())
+    {
         put(bytes, 16, &offset.to_le_bytes());
         put(bytes, 52, &((mark / ALIGN as u64) as u32).to_le_bytes());
-        let crc = header_crc(bytes, salt);
+        let crc = crc32c_append(first, &bytes[8..]);
         put(bytes, 4, &crc.to_le_bytes());
         at += frame_bytes(u32::from_le_bytes(get(bytes, 8)) as usize);
         offset += 1;

@@ -112,18 +112,20 @@ impl Connection {
         if !self.worth_parsing(bytes) {
             return Next::Wait;
         }
-        let parsed = match parse::parse(bytes, limits, &mut scratch.spans) {
+        // By reference: what was just written in pieces is slow to copy as a whole.
+        let parsed = parse::parse(bytes, limits, &mut scratch.spans);
+        let parsed = match &parsed {
             Ok(Some(parsed)) => parsed,
             Ok(None) if self.eof => return self.refuse_head(Reject::Truncated),
             Ok(None) => {
                 self.wait_for_head(bytes.len(), now);
                 return Next::Wait;
             }
-            Err(reject) => return self.refuse_head(reject),
+            Err(reject) => return self.refuse_head(*reject),
         };
         let (head_bytes, rest) = bytes.split_at(parsed.len);
         *input = rest;
-        self.begin(&parsed, now);
+        self.begin(parsed, now);
         let body_plan = plan(&parsed.head(head_bytes, &scratch.spans));
         let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = body_plan;
         match (body_plan, parsed.framing) {

@@ -50,10 +50,11 @@ impl FieldLines {
 pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
     out.reserve(160);
     if status == 200 {
-        // In one piece: each append checks for room.
-        let mut line = *b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n";
-        line[23..52].copy_from_slice(date);
-        return out.extend_from_slice(&line);
+        // In one piece, and changed where it stands: a line that is changed first and copied then is read before
+        // the change has left the CPU's store buffer, and waits for it.
+        let begin = out.len();
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n");
+        return out[begin + 23..begin + 52].copy_from_slice(date);
     } else {
         out.extend_from_slice(b"HTTP/1.1 ");
         decimal(out, u64::from(status));
@@ -68,26 +69,23 @@ pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
 /// `content-length: N` and its line end.
 #[inline]
 pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
-    let digit = |place: u64| (length / place % 10) as u8;
+    let digit = |place: u64| b'0' + (length / place % 10) as u8;
     match length {
-        // Short content is what most answers have: its line is written in one piece.
+        // Short content is what most answers have: its line is written in one piece, and changed where it stands.
         0..10 => {
-            let mut line = *b"content-length: 0\r\n";
-            line[16] += digit(1);
-            out.extend_from_slice(&line);
+            out.extend_from_slice(b"content-length: 0\r\n");
+            let at = out.len() - 3;
+            out[at] = digit(1);
         }
         10..100 => {
-            let mut line = *b"content-length: 00\r\n";
-            line[16] += digit(10);
-            line[17] += digit(1);
-            out.extend_from_slice(&line);
+            out.extend_from_slice(b"content-length: 00\r\n");
+            let at = out.len() - 4;
+            out[at..at + 2].copy_from_slice(&[digit(10), digit(1)]);
         }
         100..1000 => {
-            let mut line = *b"content-length: 000\r\n";
-            line[16] += digit(100);
-            line[17] += digit(10);
-            line[18] += digit(1);
-            out.extend_from_slice(&line);
+            out.extend_from_slice(b"content-length: 000\r\n");
+            let at = out.len() - 5;
+            out[at..at + 3].copy_from_slice(&[digit(100), digit(10), digit(1)]);
         }
         _ => {
             out.extend_from_slice(b"content-length: ");

@@ -183,17 +183,21 @@ impl App {
     pub(crate) fn call(&self, target: Target, incoming: Incoming<'_>) -> Outcome<'_> {
         let request = Request::new(&self.shared, target, incoming);
         let scope = self.shared.scope(target);
+        // One value, which is returned where it was made: see the caller.
+        let mut outcome;
         if !scope.stack.is_empty() {
-            return self.shared.call_covered(scope, &request);
-        }
-        match self.shared.answer(&request) {
-            Outcome::Ready(response) if response.is_error() => {
-                let response = scope.render(response);
+            outcome = self.shared.call_covered(scope, &request);
+        } else {
+            outcome = self.shared.answer(&request);
+            if let Outcome::Ready(response) = &mut outcome
+                && response.is_error()
+            {
+                let empty = Response::new(response.status());
+                *response = scope.render(std::mem::replace(response, empty));
                 self.shared.report_panics(Some(target));
-                Outcome::Ready(response)
             }
-            outcome => outcome,
         }
+        outcome
     }
 
     /// A refusal by the protocol engine of an invalid request, in the shape of the outermost router's errors.

@@ -16,6 +16,8 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
 
 use super::dispatch::App;
 use super::error::{BoxError, Error};
@@ -84,7 +86,8 @@ pub struct PerWorker<T> {
     is_async: bool,
 }
 
-type Hook<T> = Arc<dyn Fn(&T) + Send + Sync>;
+type Hook<T> = Arc<dyn Fn(&T, &Waker) -> Option<Duration> + Send + Sync>;
+type BoundHook = Box<dyn Fn(&Waker) -> Option<Duration>>;
 type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 type Make<T> = Arc<dyn Fn(WorkerInfo) -> LocalFuture<Result<T, BoxError>> + Send + Sync>;
 
@@ -145,7 +148,42 @@ impl<T: 'static> PerWorker<T> {
     /// at, and their answers handed to the kernel. For what is done once for many requests. It must be quick;
     /// a panic in it is logged, and nothing else.
     #[must_use]
-    pub fn at_turn_end(mut self, hook: impl Fn(&T) + Send + Sync + 'static) -> Self {
+    pub fn at_turn_end(self, hook: impl Fn(&T) + Send + Sync + 'static) -> Self {
+        self.poll_at_turn_end(move |value, _waker| {
+            hook(value);
+            None
+        })
+    }
+
+    /// [`at_turn_end`](PerWorker::at_turn_end), for a hook that has something to wait for. Whoever wakes the waker,
+    /// from whichever thread, makes the worker have another turn, and so call the hook again; likewise when as much
+    /// time has passed as the hook returns. A worker without anything to do has no turns otherwise.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::time::Duration;
+    /// use highwater::{PerWorker, Router, WorkerLocal};
+    ///
+    /// #[derive(Default)]
+    /// struct Gathered(Cell<u32>);
+    ///
+    /// let app = Router::new()
+    ///     .per_worker(PerWorker::new(|_worker| Gathered::default()).poll_at_turn_end(|gathered, _waker| {
+    ///         // Nothing is sent before there are ten, or a millisecond has passed without a request.
+    ///         match gathered.0.replace(0) {
+    ///             0 => None,
+    ///             10.. => { /* … send them */ None }
+    ///             few => { gathered.0.set(few); Some(Duration::from_millis(1)) }
+    ///         }
+    ///     }))
+    ///     .post("/", |gathered: WorkerLocal<Gathered>| gathered.0.set(gathered.0.get() + 1));
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn poll_at_turn_end(
+        mut self,
+        hook: impl Fn(&T, &Waker) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
         self.at_turn_end = Some(Arc::new(hook));
         self
     }
@@ -158,8 +196,8 @@ impl<T: 'static> PerWorker<T> {
             Box::pin(async move {
                 let value = Rc::new(made.await?);
                 let hooked = value.clone();
-                let at_turn_end =
-                    at_turn_end.map(|hook| Box::new(move || hook(&hooked)) as Box<dyn Fn()>);
+                let at_turn_end = at_turn_end
+                    .map(|hook| Box::new(move |waker: &Waker| hook(&hooked, waker)) as _);
                 Ok(Made { value, at_turn_end })
             }) as LocalFuture<Result<Made, BoxError>>
         };
@@ -184,7 +222,7 @@ pub(super) struct GivenLocal {
 
 struct Made {
     value: Rc<dyn Any>,
-    at_turn_end: Option<Box<dyn Fn()>>,
+    at_turn_end: Option<BoundHook>,
 }
 
 /// The value that this worker has for itself: see [`PerWorker`]. An extractor for handlers that run on the
@@ -271,7 +309,7 @@ impl fmt::Debug for LayerLocal {
 pub(crate) struct WorkerContext {
     values: Vec<(TypeId, Rc<dyn Any>)>,
     layers: Vec<LayerLocal>,
-    at_turn_end: Vec<Box<dyn Fn()>>,
+    at_turn_end: Vec<BoundHook>,
     submit: Submit,
 }
 
@@ -330,11 +368,12 @@ impl WorkerContext {
         self.values.iter().find(|(other, _)| *other == id).map(|(_, value)| Rc::clone(value))
     }
 
-    /// Calls what is to be called at the end of a turn.
-    pub(crate) fn end_turn(&self) {
-        for hook in &self.at_turn_end {
-            let _ = guarded(hook); // It is noted.
-        }
+    /// Calls what is to be called at the end of a turn. Returns after how long it is to be called again, if no turn
+    /// ends before.
+    pub(crate) fn end_turn(&self, waker: &Waker) -> Option<Duration> {
+        // A panic is noted.
+        let call = |hook: &BoundHook| guarded(|| hook(waker)).ok().flatten();
+        self.at_turn_end.iter().filter_map(call).min()
     }
 }
 

@@ -169,6 +169,25 @@ impl<K: 'static> Cache<K> {
         }
     }
 
+    /// The answer for `key` at `version` or later, if it is in the cache. Never blocks.
+    ///
+    /// For answers that are built elsewhere, in a task: what comes of it is put in with
+    /// [`Cache::get_or_build`], under the version read before the task began. Whether several tasks
+    /// build the same answer is then the caller's affair.
+    pub fn find<Q>(&self, key: &Q, version: u64) -> Option<Bytes>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.hasher.hash_one(key);
+        if let Some(bytes) = near::find::<K, Q>(&self.registry, hash, key, version) {
+            return Some(bytes);
+        }
+        let answer = self.shared.peek(hash, key, version)?;
+        near::admit(&self.registry, hash, key, &answer);
+        Some(answer.bytes)
+    }
+
     /// [`Cache::get_or_build`] that reads the version itself, at the right moment.
     pub fn get_or_build_from<Q, S>(
         &self,

@@ -87,6 +87,16 @@ impl<K> Shared<K> {
         }
     }
 
+    /// The answer for `key` at `version` or later, if it is here.
+    pub(super) fn peek<Q>(&self, hash: u64, key: &Q, version: u64) -> Option<Answer>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let shard = &self.shards[shard_index(hash, self.shards.len())];
+        lock(shard).answers.find(hash, key, version)
+    }
+
     /// How many answers there are, and their total charge in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         self.shards.iter().map(|shard| lock(shard).answers.size()).fold(

@@ -363,3 +363,18 @@ fn long_keys_count_as_long() {
     }
     assert!(cache.stats().answers < 10, "{:?}", cache.stats());
 }
+
+/// Purpose: an answer that is built in a task is found under its version and later ones' requests miss;
+/// asking for one that is not there neither builds nor keeps another from building.
+#[test]
+fn what_is_not_there_is_not_found() {
+    let cache = cache(10, 1000);
+    assert_eq!(cache.find("a", 1), None);
+    assert_eq!(cache.get_or_build("a", 1, || "one".into()), "one");
+    for _ in 0..2 {
+        assert_eq!(cache.find("a", 1).expect("it was put in"), "one");
+    }
+    assert_eq!((cache.find("a", 2), cache.find("b", 1)), (None, None));
+    assert_eq!(cache.get_or_build("a", 2, || "two".into()), "two");
+    assert_eq!(cache.find("a", 1).expect("a later one will do"), "two");
+}

@@ -345,8 +345,14 @@ fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
 /// Whether the server itself has metrics called `name`, or reserves the name.
 fn is_own_name(name: &str) -> bool {
     let reserved = ["highwater_", "process_", "http_scaling_", "http_request_duration_seconds"];
-    families::NAMES.contains(&name) || reserved.iter().any(|prefix| name.starts_with(prefix))
+    let is_reserved = reserved.iter().any(|prefix| name.starts_with(prefix));
+    // Highwater's own services are applications, too.
+    let is_of_a_service = SERVICES.iter().any(|prefix| name.starts_with(prefix));
+    families::NAMES.contains(&name) || is_reserved && !is_of_a_service
 }
+
+/// What the metrics of Highwater's own services begin with.
+const SERVICES: [&str; 2] = ["highwater_ingest_", "highwater_todos_"];
 
 /// The thread that reads the counters four times a second. Ends when dropped.
 #[derive(Debug)]

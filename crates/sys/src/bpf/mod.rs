@@ -115,9 +115,11 @@ impl SocketGate {
     /// Frees the places of handshakes that will not complete; `accepted` is how many connections
     /// were accepted so far. Call it about ten times a second.
     pub fn reconcile(&mut self, now: Instant, accepted: u64) {
-        // A connection admitted between these readings is wrong in this call and right in the next.
-        let Counts { admitted, reset, dropped } = self.words.counts();
+        // Arrivals first. A connection that is admitted and arrives between the readings then counts as
+        // missing, which the next look mends; read the other way round it would hide a lost place for the
+        // whole second in which the smallest count decides.
         let waiting: u64 = self.queues.iter().filter_map(ListenQueue::waiting).map(u64::from).sum();
+        let Counts { admitted, reset, dropped } = self.words.counts();
         let (refused, arrived) = (reset + dropped, accepted + waiting);
         let correction = self.reconciler.reconcile(now, Totals { admitted, refused, arrived });
         self.words.add_taken(correction);

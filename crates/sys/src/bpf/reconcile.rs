@@ -79,8 +79,9 @@ pub(super) struct Reconciler {
 impl Reconciler {
     /// Takes in the totals, and returns the correction of the count of work.
     ///
-    /// The totals need not be of one moment: a connection that arrives between two readings is
-    /// wrong in this call and right in the next.
+    /// The totals need not be of one moment if the arrivals are read first: a connection that comes between
+    /// the readings is then missing in this call and not in the next. In the other order it would count as
+    /// arrived and never admitted, and hide a lost place for a [`PATIENCE`].
     pub(super) fn reconcile(&mut self, now: Instant, totals: Totals) -> i64 {
         let Totals { admitted, refused, arrived } = totals;
         let missing = admitted.saturating_sub(arrived);

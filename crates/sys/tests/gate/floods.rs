@@ -82,8 +82,12 @@ fn a_lost_place_is_found_under_load() {
             }
             over.store(true, Ordering::Relaxed);
         });
-        words.add_taken(-(accept_all(&listeners).len() as i64));
-        assert_eq!(words.taken(), 0);
+        // On a busy machine the kernel may complete the last handshakes a moment after their clients have
+        // gone on.
+        eventually("no place is taken", || {
+            words.add_taken(-(accept_all(&listeners).len() as i64));
+            words.taken() == 0
+        });
     });
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use highwater_core::time::Clock;
+use highwater_core::time::{Clock, Instant};
 
 /// A turn that takes longer than this makes the detector time calls.
 const TURN_MAX: Duration = Duration::from_millis(2);
@@ -51,28 +51,25 @@ impl Default for BlockingDetector {
 }
 
 impl BlockingDetector {
-    /// Runs `call`, timed if that is due.
+    /// A call begins. If it is to be timed, [`BlockingDetector::end`] wants what this returns.
     #[inline]
-    pub(super) fn watch<T>(
-        &mut self,
-        clock: &impl Clock,
-        endpoint: u16,
-        call: impl FnOnce() -> T,
-    ) -> T {
+    pub(super) fn begin(&mut self, clock: &impl Clock) -> Option<Instant> {
         if self.watching == 0 {
-            return call();
+            return None;
         }
         self.watching -= 1;
-        let before = clock.now();
-        let outcome = call();
-        let took = clock.now() - before;
+        Some(clock.now())
+    }
+
+    /// A call that was timed has ended.
+    #[cold]
+    pub(super) fn end(&mut self, began: Instant, clock: &impl Clock, endpoint: u16) {
+        let took = clock.now() - began;
         if took > CALL_MAX {
             self.suspect(endpoint, took);
         }
-        outcome
     }
 
-    #[cold]
     fn suspect(&mut self, endpoint: u16, took: Duration) {
         let at = self.suspects.iter().position(|suspect| suspect.endpoint == endpoint);
         let at = at.unwrap_or_else(|| {
@@ -103,8 +100,6 @@ impl BlockingDetector {
 
 #[cfg(test)]
 mod tests {
-    use highwater_core::time::Instant;
-
     use super::*;
     use crate::sim::SimClock;
 
@@ -114,18 +109,24 @@ mod tests {
     fn names_the_blocker_once() {
         let clock = SimClock::starting_at(Instant::ZERO);
         let mut detector = BlockingDetector::default();
-        let spend = |micros| clock.advance(Duration::from_micros(micros));
-        detector.watch(&clock, 7, || spend(5000));
+        let call = |detector: &mut BlockingDetector, endpoint, micros| {
+            let timed = detector.begin(&clock);
+            clock.advance(Duration::from_micros(micros));
+            if let Some(began) = timed {
+                detector.end(began, &clock, endpoint);
+            }
+        };
+        call(&mut detector, 7, 5000);
         assert_eq!(detector.take_finding(), None, "no long turn yet");
         detector.end_turn(Duration::from_millis(5));
-        for call in 1..=BLOCKED_MIN {
-            assert_eq!(detector.take_finding(), None, "before call {call}");
-            detector.watch(&clock, 3, || spend(900));
-            detector.watch(&clock, 7, || spend(1000 + u64::from(call)));
+        for round in 1..=BLOCKED_MIN {
+            assert_eq!(detector.take_finding(), None, "before call {round}");
+            call(&mut detector, 3, 900);
+            call(&mut detector, 7, 1000 + u64::from(round));
         }
         let longest = Duration::from_micros(1000 + u64::from(BLOCKED_MIN));
         assert_eq!(detector.take_finding(), Some(Finding { endpoint: 7, longest }));
-        detector.watch(&clock, 7, || spend(9000));
+        call(&mut detector, 7, 9000);
         assert_eq!(detector.take_finding(), None, "it was named before");
     }
 }

@@ -145,8 +145,10 @@ impl<C: Clock> WorkerState<C> {
 
     /// The turn ends: its statistics are recorded, and findings are logged.
     pub(super) fn end_turn(&mut self) {
-        if let Some(context) = &self.parts.context {
-            context.end_turn();
+        let Parts { context, tasks, turn, hook_due, .. } = &mut self.parts;
+        if let Some(context) = context {
+            let again = context.end_turn(tasks.turn_waker());
+            *hook_due = again.map_or(Instant::MAX, |after| turn.clock.now() + after);
         }
         self.app.report_panics(None); // Panics whose request is not known.
         let WorkerState { app, parts, .. } = self;

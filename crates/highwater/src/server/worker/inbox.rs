@@ -81,6 +81,11 @@ impl Inbox {
         });
     }
 
+    /// A waker that makes the worker have another turn, and nothing else.
+    pub(super) fn turn_waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::new(TurnWaker { inbox: Arc::clone(self) }))
+    }
+
     /// A waker for the tasks of an exchange.
     pub(super) fn waker(self: &Arc<Self>, exchange: ExchangeId) -> Waker {
         Waker::from(Arc::new(TaskWaker { inbox: Arc::clone(self), exchange }))
@@ -99,6 +104,20 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.inbox.wake(self.exchange);
+    }
+}
+
+struct TurnWaker {
+    inbox: Arc<Inbox>,
+}
+
+impl Wake for TurnWaker {
+    fn wake(self: Arc<Self>) {
+        self.inbox.nudge();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.inbox.nudge();
     }
 }
 

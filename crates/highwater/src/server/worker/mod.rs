@@ -158,6 +158,8 @@ struct Parts<C> {
     agenda: Agenda,
     room_policy: RoomPolicy,
     context: Option<Rc<WorkerContext>>,
+    /// When the application's end-of-turn hooks are to be called again.
+    hook_due: Instant,
     /// The index under which requests without a matching endpoint are counted.
     unmatched: u16,
 }
@@ -180,6 +182,7 @@ impl<D: Driver> Worker<D> {
             agenda: Agenda::new(now),
             room_policy: config.room_policy,
             context: None,
+            hook_due: Instant::MAX,
             unmatched,
         };
         let (app, connections, parsing) = (config.app, Connections::default(), Parsing::default());
@@ -217,11 +220,12 @@ impl<D: Driver> Worker<D> {
 
     /// How long the worker may wait: until a deadline may be due.
     pub(crate) fn waits(&self) -> Wait {
-        let Parts { acceptor, admission, agenda, turn, .. } = &self.state.parts;
+        let Parts { acceptor, admission, agenda, turn, hook_due, .. } = &self.state.parts;
         if self.has_backlog() {
             return Wait::No;
         }
-        let wait = match agenda.next().min(acceptor.due(&admission.gate, turn.now)) {
+        let due = agenda.next().min(acceptor.due(&admission.gate, turn.now)).min(*hook_due);
+        let wait = match due {
             Instant::MAX => Wait::Forever,
             due => Wait::Until(due),
         };

@@ -18,6 +18,8 @@ pub(super) struct Tasks {
     pub(super) pool: Pool,
     pub(super) detached: DetachedTasks,
     pub(super) runtime: Runtime,
+    /// Makes the worker have another turn.
+    turn_waker: Waker,
     /// Jobs handed to the pool so far.
     jobs: u64,
     /// Exchanges that wait for a future, which may be waiting for the runtime.
@@ -29,6 +31,7 @@ pub(super) struct Tasks {
 impl Tasks {
     pub(super) fn new(inbox: Arc<Inbox>, pool: Pool) -> Self {
         Tasks {
+            turn_waker: inbox.turn_waker(),
             inbox,
             pool,
             detached: DetachedTasks::default(),
@@ -49,6 +52,11 @@ impl Tasks {
     /// The waker of the tasks of `exchange`, whose id is `id`.
     pub(super) fn waker(&self, exchange: &mut Exchange, id: ExchangeId) -> Waker {
         exchange.waker.get_or_insert_with(|| self.inbox.waker(id)).clone()
+    }
+
+    /// Makes the worker have another turn, for any thread.
+    pub(super) fn turn_waker(&self) -> &Waker {
+        &self.turn_waker
     }
 
     /// Whether there is no runtime yet to poll the future of exchange `id`. If so, it is polled as soon as

@@ -114,7 +114,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if known.is_some() {
                 self.exchange.known = known;
             }
-            let request = match next {
+            // Looked at where it stands, as are the verdict and the outcome below: each is written in pieces, and a
+            // copy right behind would wait for the pieces to leave the CPU's store buffer.
+            let request = match &next {
                 Next::Request(request) => request,
                 Next::Wait => {
                     let is_more = self.connection.protocol.collected() > self.exchange.charged;
@@ -124,6 +126,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     return;
                 }
                 Next::Reject(reject) => {
+                    let reject = *reject;
                     self.reject(reject);
                     continue;
                 }
@@ -139,9 +142,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let (index, peer) = (self.connection.exchange, self.connection.peer);
             let disconnected = &self.connection.disconnected;
             self.exchange.begin(target, head, arrival.ready, self.parts.unmatched);
-            let grant = match self.parts.judge(app, target, head, arrival) {
+            let verdict = self.parts.judge(app, target, head, arrival);
+            let grant = match &verdict {
                 Verdict::Serve(grant) => grant,
                 Verdict::Refuse(reason) => {
+                    let reason = *reason;
                     let body = RequestBody::Whole(&[]);
                     let incoming = Incoming { head, params, body, peer, disconnected };
                     let number = self.parts.admission.next_refusal();
@@ -151,6 +156,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 }
                 Verdict::Wait => unreachable!("a request that was begun does not wait"),
             };
+            let Turn { blocking, clock, statistics, now, .. } = &mut self.parts.turn;
+            statistics.started(&self.parts.metrics, arrival.ready, *now);
+            let timed = blocking.begin(clock.clock());
             self.exchange.deadline = grant.deadline;
             let body = match request.body {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
@@ -159,22 +167,27 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Body::Streamed => self.parts.feed(self.exchange, index),
             };
             let incoming = Incoming { head, params, body, peer, disconnected };
-            let Turn { blocking, clock, .. } = &mut self.parts.turn;
-            let call = || app.call(target, incoming);
-            let mut outcome = blocking.watch(clock.clock(), self.exchange.endpoint, call);
+            let mut outcome = app.call(target, incoming);
+            if let Some(timed) = timed {
+                let Turn { blocking, clock, .. } = &mut self.parts.turn;
+                blocking.end(timed, clock.clock(), self.exchange.endpoint);
+            }
             // By reference: a response is a hundred bytes, and moving them shows in the figures.
-            let Some(rest) = self.encode_at_once(&mut outcome) else {
-                self.exchange.permit = grant.permit;
+            let rest = self.encode_at_once(&mut outcome);
+            if rest.is_none() {
+                if let Verdict::Serve(grant) = verdict {
+                    self.exchange.permit = grant.permit;
+                }
                 self.wait_for(outcome);
                 continue;
-            };
-            if matches!(rest, Rest::None) && self.exchange.known.is_none() {
+            }
+            if matches!(rest, Some(Rest::None)) && self.exchange.known.is_none() {
                 self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
                 drop(outcome);
                 self.is_dropping = false;
             } else {
                 drop_guarded(outcome);
-                self.follow(rest);
+                self.follow(rest.unwrap_or(Rest::None));
             }
         }
     }
@@ -185,25 +198,27 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let Parts { turn, metrics, encoder, .. } = &mut *self.parts;
         let protocol = &mut self.connection.protocol;
         let before = self.exchange.known.as_ref().map_or(0, |_| protocol.pending());
-        let (status, rest) = match outcome {
+        let status;
+        let rest = match outcome {
             Outcome::Ready(response) => {
                 if response.is_special() {
                     super::answer::verify(self.app, self.connection, self.exchange, response);
                 }
-                let status = response.status().as_u16();
+                status = response.status().as_u16();
                 turn.statistics.answered(metrics, self.exchange, status);
                 let protocol = &mut self.connection.protocol;
-                (status, encoder.response(protocol, turn.now, response))
+                Some(encoder.response(protocol, turn.now, response))
             }
             Outcome::Fixed(fixed) => {
                 turn.statistics.answered(metrics, self.exchange, fixed.status());
                 encoder.fixed(protocol, turn.now, fixed);
-                (fixed.status(), Rest::None)
+                status = fixed.status();
+                Some(Rest::None)
             }
             Outcome::Later(_) | Outcome::Offload(_) => return None,
         };
         self.note_answer(status, before);
-        Some(rest)
+        rest
     }
 
     /// Whether the next request of `input` may be started now. If not, its connection waits from now on.
@@ -309,7 +324,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 }
 
 impl<C: Clock> Parts<C> {
-    /// Makes the admission verdict about a request that was begun, and counts it.
+    /// Makes the admission verdict about a request that was begun.
     #[inline]
     fn judge(
         &mut self,
@@ -318,16 +333,12 @@ impl<C: Clock> Parts<C> {
         head: &Head<'_>,
         arrival: &mut Arrival,
     ) -> Verdict {
-        let Parts { turn, admission, metrics, .. } = self;
+        let Parts { turn, admission, .. } = self;
         admission.count();
         let conditions = (head.names_deadline(), app.is_limited(target));
         let deadline_max = admission.deadline_max();
         let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
-        let verdict = admission.judge(arrival, turn.now, conditions, || app.rules(target), until);
-        if let Verdict::Serve(_) = verdict {
-            turn.statistics.started(metrics, arrival.ready, turn.now);
-        }
-        verdict
+        admission.judge(arrival, turn.now, conditions, || app.rules(target), until)
     }
 
     /// Connects a body that has not arrived in full to its handler.
@@ -362,8 +373,8 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns whether the feed is full, if
 /// it got the piece.
-fn pass_on(found: Next<'_>, feed: &mut Option<BodyFeed>) -> Option<bool> {
-    match found {
+fn pass_on(found: &Next<'_>, feed: &mut Option<BodyFeed>) -> Option<bool> {
+    match *found {
         Next::Body(piece) | Next::Raw(piece) => {
             let feed = feed.as_ref()?;
             feed.push(piece);

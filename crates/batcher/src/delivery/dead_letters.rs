@@ -1,0 +1,151 @@
+//! The file of the records that Kafka will never take.
+//!
+//! One JSON object a line: `partition`, `offset`, `time_us`, `id` as `highwater journal cat --json` writes them,
+//! `topic`, `reason`, and `body`, or `body_base64` if it is no text. A line is durable before the journal's position
+//! passes its record. A crash may cut a line off; its record is then delivered or buried again, so that an id may
+//! stand there twice.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use highwater_journal::Stored;
+
+use crate::sink::kafka::{Error, ErrorKind};
+
+#[derive(Debug)]
+pub(super) struct DeadLetters {
+    path: PathBuf,
+    file: File,
+}
+
+impl DeadLetters {
+    /// Opens the file, or makes it. A line that a crash has cut off stays, and is ended.
+    pub(super) fn open(path: &Path) -> Result<DeadLetters, Error> {
+        let failed = |error: io::Error| {
+            let text = format!("dead letters {}: {error}", path.display());
+            Error::new(ErrorKind::Disk, text)
+        };
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).open(path).map_err(failed)?;
+        end_line(&mut file).map_err(failed)?;
+        // The name has to be durable as well.
+        if let Some(parent) = path.parent() {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+        }
+        Ok(DeadLetters { path: path.to_owned(), file })
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        let text = format!("dead letters {}: {error}", self.path.display());
+        Error::new(ErrorKind::Disk, text)
+    }
+
+    /// Appends a record. It is durable after the next [`sync`](DeadLetters::sync).
+    pub(super) fn write(
+        &mut self,
+        topic: &str,
+        record: &Stored<'_>,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let line = line(topic, record, reason);
+        self.file.write_all(&line).map_err(|error| {
+            // What it may have written of the line is no line.
+            let _ = end_line(&mut self.file);
+            self.failed(&error)
+        })
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), Error> {
+        self.file.sync_data().map_err(|error| self.failed(&error))
+    }
+}
+
+fn end_line(file: &mut File) -> io::Result<()> {
+    let length = file.seek(SeekFrom::End(0))?;
+    if length == 0 {
+        return Ok(());
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
+}
+
+fn line(topic: &str, record: &Stored<'_>, reason: &str) -> Vec<u8> {
+    let mut object = serde_json::json!({
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "time_us": record.time_us,
+        "id": format!("{:032x}", record.id),
+        "reason": reason,
+    });
+    match std::str::from_utf8(record.body) {
+        Ok(text) => object["body"] = text.into(),
+        Err(_) => object["body_base64"] = base64(record.body).into(),
+    }
+    format!("{object}\n").into_bytes()
+}
+
+/// Base64 with padding (RFC 4648, 4).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let is_padding = digit > group.len();
+            let index = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if is_padding { '=' } else { char::from(DIGITS[index]) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: bodies that are no text can be got back with any decoder (RFC 4648, 10).
+    #[test]
+    fn test_vectors() {
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (bytes, text) in vectors {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
+    }
+
+    /// Purpose: a line is one line whatever the body says, and one that was cut off spoils no other.
+    #[test]
+    fn lines_stay_lines() {
+        let path = std::env::temp_dir().join(format!("dead-letters-{}", std::process::id()));
+        std::fs::write(&path, b"{\"id\":\"cut of").expect("a file for the test");
+        let record =
+            |body: &'static [u8]| Stored { offset: 7, partition: 3, time_us: 9, id: 10, body };
+        let mut letters = DeadLetters::open(&path).expect("it opens");
+        letters.write("t", &record(b"two\nlines \"quoted\""), "too large").expect("written");
+        letters.write("t", &record(&[0xff, 0]), "too large").expect("written");
+        letters.sync().expect("synced");
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        let parsed: serde_json::Value = serde_json::from_str(lines[1]).expect("it is JSON");
+        assert_eq!(parsed["body"], "two\nlines \"quoted\"");
+        assert_eq!(parsed["id"], "0000000000000000000000000000000a");
+        let parsed: serde_json::Value = serde_json::from_str(lines[2]).expect("it is JSON");
+        assert_eq!(parsed["body_base64"], "/wA=");
+        std::fs::remove_file(&path).expect("it is there");
+    }
+}

@@ -1,0 +1,233 @@
+//! # From the journal to Kafka
+//!
+//! A [`Delivery`] is a thread that reads a journal as one of its named consumers and sends each record to Kafka, in
+//! order. It commits its position only behind records that all replicas have acknowledged (`acks=all`, by an idempotent
+//! producer), so each is delivered at least once; the header `id` tells a repetition from a second record.
+//!
+//! ```text
+//!   start ─▶ session ──acknowledged──▶ position committed ─▶ …
+//!              │  ▲
+//!   a message  │  │ after a pause: the topic looked at again, a new producer,
+//!   has failed ▼  │ reading from the first record that is not done with
+//!             pause
+//! ```
+//!
+//! A broker that is away, slow or another one than before does not end a session: the producer waits and tries again,
+//! without end and in order. A session ends when a message has failed for good: the topic is gone, a producer's
+//! numbering was lost, a record is one that Kafka does not take. The last kind, found by sending records one by one,
+//! goes to the file of dead letters and holds up nobody.
+//!
+//! # Invariants
+//!
+//! - The position never passes a record that is neither acknowledged nor, durably, among the dead letters.
+//! - In a partition, the first message of each record stands behind the first message of every earlier one.
+//! - What was read and not acknowledged takes at most `window_records` and `window_bytes`.
+
+mod dead_letters;
+mod progress;
+mod run;
+mod session;
+mod suspects;
+mod window;
+
+pub use progress::Progress;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use highwater_journal::{Consumer, Item};
+
+use crate::sink::kafka::{Error, ErrorKind, Settings, look, unavailable};
+use dead_letters::DeadLetters;
+use run::Run;
+
+/// How a delivery works.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeliveryOptions {
+    /// The file for what Kafka will never take. It is made if it is missing.
+    pub dead_letters: PathBuf,
+    /// So many records are read and not acknowledged, at most. 65 536.
+    pub window_records: usize,
+    /// So many bytes of their bodies (or one record, if that is larger). 32 MiB.
+    pub window_bytes: usize,
+    /// How often the position is committed while there is much to deliver; without, at once. What was delivered since is
+    /// delivered again after a crash. 100 ms.
+    pub commit_interval: Duration,
+    /// So long the start waits for Kafka. If it does not answer, the delivery starts all the same. 3 s.
+    pub start_timeout: Duration,
+    /// The longest pause between attempts. 2 s.
+    pub pause_max: Duration,
+}
+
+impl DeliveryOptions {
+    /// The defaults, with this file for what Kafka will never take.
+    pub fn new(dead_letters: impl Into<PathBuf>) -> DeliveryOptions {
+        DeliveryOptions {
+            dead_letters: dead_letters.into(),
+            window_records: 65_536,
+            window_bytes: 32 << 20,
+            commit_interval: Duration::from_millis(100),
+            start_timeout: Duration::from_secs(3),
+            pause_max: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Delivers a journal to Kafka until it is stopped or dropped.
+pub struct Delivery {
+    progress: Arc<Progress>,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+/// Until when a delivery may go on.
+#[derive(Debug, Default)]
+struct Stop {
+    until: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn order(&self, until: Instant) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.changed.notify_all();
+    }
+
+    fn until(&self) -> Option<Instant> {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps, unless it is to stop. Whether it is.
+    fn pause(&self, pause: Duration) -> bool {
+        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(until, pause, |until| until.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_some()
+    }
+}
+
+impl Delivery {
+    /// Starts to deliver what `consumer` has not committed, and what comes. It reads all of that once, to count it, and
+    /// looks at the topic.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`], which somebody has to change; [`ErrorKind::Disk`]. A Kafka that
+    /// does not answer is none: then records wait in the journal.
+    pub fn start(
+        settings: Settings,
+        options: DeliveryOptions,
+        consumer: Consumer,
+    ) -> Result<Delivery, Error> {
+        settings.check()?;
+        for (name, value) in
+            [("window_records", options.window_records), ("window_bytes", options.window_bytes)]
+        {
+            if value == 0 {
+                return Err(Error::new(ErrorKind::Setting, format!("{name} 0: write 1 or more")));
+            }
+        }
+        let dead_letters = DeadLetters::open(&options.dead_letters)?;
+        let progress = Arc::new(Progress::default());
+        count(&consumer, &progress)?;
+        let topic = match look(&settings, options.start_timeout) {
+            Ok(topic) => Some(topic),
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                progress.say(Some(error.to_string()));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let stop = Arc::<Stop>::default();
+        let mut run = Run::new(
+            settings,
+            topic,
+            options,
+            consumer,
+            dead_letters,
+            Arc::clone(&progress),
+            Arc::clone(&stop),
+        );
+        let ended = Ended(Arc::clone(&progress));
+        let thread = std::thread::Builder::new().name("delivery".into()).spawn(move || {
+            let _ended = ended;
+            run.run();
+        });
+        let thread = thread.map_err(|error| unavailable(format!("starting a thread: {error}")))?;
+        Ok(Delivery { progress, stop, thread: Some(thread) })
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Delivers what is in the journal, for at most `timeout`, and not while Kafka is away; commits its position and
+    /// ends. Append nothing more before. Whether everything was delivered.
+    pub fn stop(mut self, timeout: Duration) -> bool {
+        self.end(timeout);
+        self.progress.is_idle()
+    }
+
+    fn end(&mut self, timeout: Duration) {
+        if let Some(thread) = self.thread.take() {
+            self.stop.order(Instant::now() + timeout);
+            // If it panicked, `Ended` has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// Says it if the thread panics.
+struct Ended(Arc<Progress>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.say(Some(
+                "the delivery has ended by a fault of its own; start it again".to_owned(),
+            ));
+        }
+    }
+}
+
+/// Counts what is left to deliver.
+fn count(consumer: &Consumer, progress: &Progress) -> Result<(), Error> {
+    use std::sync::atomic::Ordering::Relaxed;
+    let mut reader = consumer.reader();
+    let (mut records, mut bytes) = (0, 0);
+    loop {
+        let item = reader.next().map_err(|error| Error::new(ErrorKind::Disk, error.to_string()))?;
+        match item {
+            Item::Record(record) => {
+                if records == 0 {
+                    progress.oldest_us.store(record.time_us, Relaxed);
+                }
+                records += 1;
+                bytes += record.body.len() as u64;
+            }
+            // Said when it is delivered.
+            Item::Skipped(_) => {}
+            Item::End => break,
+        }
+    }
+    progress.left[0].store(records, Relaxed);
+    progress.left[1].store(bytes, Relaxed);
+    progress.position.store(consumer.position(), Relaxed);
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! The delivery's thread.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use highwater_journal::{Consumer, Item, Reader, Stored};
+
+use super::dead_letters::DeadLetters;
+use super::progress::Progress;
+use super::session::{Fate, Session, is_refused};
+use super::suspects::Suspects;
+use super::window::{Done, Entry, Window};
+use super::{DeliveryOptions, Stop};
+use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, bytes_alone, look, unavailable};
+
+/// How long the topic may be looked at.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first pause after something went wrong.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// How long answers are waited for before the journal is looked at again.
+const POLL: Duration = Duration::from_millis(2);
+/// How long records are waited for before anything else is looked at.
+const WAIT: Duration = Duration::from_millis(50);
+/// So many records are read before answers are looked at.
+const READ_MAX: usize = 1024;
+
+/// Why a session ends.
+enum End {
+    /// It was told to stop.
+    Stopped,
+    /// What is wrong takes time to pass.
+    Trouble(Error),
+    /// The next session goes on at once.
+    Again,
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Trouble(error)
+    }
+}
+
+/// What the thread works on.
+pub(super) struct Run {
+    settings: Settings,
+    /// What the topic was at the start, for the first session.
+    topic: Option<Topic>,
+    options: DeliveryOptions,
+    consumer: Consumer,
+    reader: Reader,
+    dead_letters: DeadLetters,
+    progress: Arc<Progress>,
+    stop: Arc<Stop>,
+    window: Window,
+    suspects: Suspects,
+    /// Done with, and not committed.
+    done: Done,
+    /// Every record with a lower offset is done with, committed or not.
+    done_below: u64,
+    committed_at: Instant,
+    /// There was nothing more to read.
+    is_at_end: bool,
+}
+
+impl Run {
+    pub(super) fn new(
+        settings: Settings,
+        topic: Option<Topic>,
+        options: DeliveryOptions,
+        consumer: Consumer,
+        dead_letters: DeadLetters,
+        progress: Arc<Progress>,
+        stop: Arc<Stop>,
+    ) -> Run {
+        Run {
+            settings,
+            topic,
+            options,
+            reader: consumer.reader(),
+            consumer,
+            dead_letters,
+            progress,
+            stop,
+            window: Window::default(),
+            suspects: Suspects::default(),
+            done: Done::default(),
+            done_below: 0,
+            committed_at: Instant::now(),
+            is_at_end: false,
+        }
+    }
+
+    /// Delivers until it is told to stop.
+    pub(super) fn run(&mut self) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let before = self.progress.delivered();
+            let error = match self.session() {
+                End::Stopped => break,
+                End::Again => continue,
+                End::Trouble(error) => error,
+            };
+            self.progress.say(Some(error.to_string()));
+            self.tell_oldest();
+            if self.progress.delivered() > before {
+                pause = PAUSE_MIN;
+            }
+            if self.stop.pause(pause) {
+                break;
+            }
+            pause = (pause * 2).min(self.options.pause_max);
+        }
+    }
+
+    /// Delivers with one producer, until it cannot go on.
+    fn session(&mut self) -> End {
+        let known = self.topic.take().map(Ok);
+        let topic = match known.unwrap_or_else(|| look(&self.settings, LOOK_TIMEOUT)) {
+            Ok(topic) => topic,
+            Err(error) => return error.into(),
+        };
+        let session = match Session::begin(&self.settings, topic, !self.suspects.is_empty()) {
+            Ok(session) => session,
+            Err(error) => return error.into(),
+        };
+        self.progress.sessions.fetch_add(1, Ordering::Relaxed);
+        self.progress.say(None);
+        self.reader = self.consumer.reader();
+        self.is_at_end = false;
+        let end = self.deliver(&session);
+        for (number, error) in session.end() {
+            match error {
+                None => self.window.acknowledge(number),
+                Some(error) => self.suspect(number, is_refused(&error)),
+            }
+        }
+        // What is not durable among the dead letters is not done with.
+        if !self.window.is_unsynced() {
+            self.let_go();
+        }
+        // If that fails, the next session reads from an earlier position, and passes what it knows.
+        if let Err(error) = self.commit() {
+            self.progress.say(Some(error.to_string()));
+        }
+        self.window.reset();
+        end
+    }
+
+    fn deliver(&mut self, session: &Session) -> End {
+        loop {
+            let turn = self.turn(session);
+            match turn {
+                Ok(true) => {}
+                Ok(false) => return End::Stopped,
+                Err(end) => return end,
+            }
+        }
+    }
+
+    /// Reads, sends, hears, lets go, commits. False if it is told to stop and may not or need not go on.
+    fn turn(&mut self, session: &Session) -> Result<bool, End> {
+        let read = self.fill(session)?;
+        if self.window.is_unsynced() {
+            self.dead_letters.sync()?;
+            self.window.synced();
+        }
+        // Full, or nothing to read: then it waits for answers.
+        let waits = read == 0 && self.window.open() > 0;
+        let fates = session.fates(if waits { POLL } else { Duration::ZERO });
+        if self.hear(session, fates)? {
+            self.progress.say(None);
+        } else if self.window.open() > 0
+            && let Some(trouble) = session.trouble()
+        {
+            self.progress.say(Some(format!("Kafka at {}: {trouble}", self.settings.brokers)));
+        }
+        if !self.window.is_unsynced() {
+            self.let_go();
+        }
+        let is_done = self.is_at_end && self.window.is_empty();
+        if self.done.records > 0
+            && (is_done || self.committed_at.elapsed() >= self.options.commit_interval)
+        {
+            self.commit()?;
+        }
+        self.tell(is_done);
+        if let Some(until) = self.stop.until() {
+            // Nothing more is delivered while Kafka is away: what waits is safe where it is.
+            let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
+            return Ok(!(is_done || is_away || Instant::now() >= until));
+        }
+        if session.is_single && self.suspects.is_empty() && !self.window.is_unsynced() {
+            return Err(End::Again);
+        }
+        if is_done {
+            self.reader.wait_more(WAIT);
+        }
+        Ok(true)
+    }
+
+    /// Reads and sends as long as there is room. How many records it has read.
+    fn fill(&mut self, session: &Session) -> Result<usize, End> {
+        for read in 0..READ_MAX {
+            let is_full = self.window.records() >= self.options.window_records
+                || self.window.bytes() >= self.options.window_bytes;
+            let is_busy = session.is_single && (self.window.open() > 0 || self.suspects.is_empty());
+            if is_full || is_busy {
+                return Ok(read);
+            }
+            let item = self.reader.next().map_err(disk)?;
+            self.is_at_end = matches!(item, Item::End);
+            match item {
+                // A commit has failed since, and it is read again.
+                Item::Record(record) if record.offset < self.done_below => {}
+                Item::Record(record) => {
+                    let work = Work {
+                        settings: &self.settings,
+                        session,
+                        suspects: &mut self.suspects,
+                        window: &mut self.window,
+                        dead_letters: &mut self.dead_letters,
+                    };
+                    work.send(&record)?;
+                }
+                Item::Skipped(damage) => {
+                    tracing::error!("records are lost, and not delivered: {damage}")
+                }
+                Item::End => return Ok(read),
+            }
+        }
+        Ok(READ_MAX)
+    }
+
+    /// Takes what became of messages. Whether any was acknowledged.
+    fn hear(&mut self, session: &Session, fates: Vec<Fate>) -> Result<bool, End> {
+        let mut is_any = false;
+        let mut end = None;
+        for (number, error) in fates {
+            let Some(error) = error else {
+                is_any = true;
+                if let Some(entry) = self.window.entry(number).filter(|_| session.is_single) {
+                    self.suspects.remove(entry);
+                }
+                self.window.acknowledge(number);
+                continue;
+            };
+            let is_refused = is_refused(&error);
+            if session.is_single && is_refused {
+                // It was alone: it is the one.
+                self.bury_number(number, &format!("Kafka: {error}"))?;
+                continue;
+            }
+            self.suspect(number, is_refused);
+            end = Some(if is_refused {
+                End::Again
+            } else {
+                unavailable(format!("Kafka: {error}")).into()
+            });
+        }
+        match (end, session.fatal()) {
+            (Some(end), _) => Err(end),
+            (None, Some(reason)) => Err(unavailable(format!("Kafka: {reason}")).into()),
+            (None, None) => Ok(is_any),
+        }
+    }
+
+    fn suspect(&mut self, number: usize, is_refused: bool) {
+        if let Some(entry) = self.window.entry(number).filter(|_| is_refused) {
+            self.suspects.insert(entry);
+        }
+    }
+
+    /// Buries a record whose body is not at hand any more: it is read again.
+    fn bury_number(&mut self, number: usize, reason: &str) -> Result<(), Error> {
+        let Some(entry) = self.window.entry(number) else { return Ok(()) };
+        let mut reader = self.consumer.reader();
+        loop {
+            match reader.next().map_err(disk)? {
+                Item::Record(record) if record.offset == entry.offset => {
+                    bury(&mut self.dead_letters, &self.settings, &record, reason)?;
+                    break;
+                }
+                Item::Record(record) if record.offset < entry.offset => {}
+                Item::Skipped(_) => {}
+                _ => return Err(disk(format!("record {} cannot be read again", entry.offset))),
+            }
+        }
+        self.suspects.remove(entry);
+        self.window.bury(number);
+        Ok(())
+    }
+
+    /// Lets go of what is done with.
+    fn let_go(&mut self) {
+        let Done { records, bytes, dead } = self.window.pop_done();
+        self.done.records += records;
+        self.done.bytes += bytes;
+        self.done.dead += dead;
+        self.done_below = self.done_below.max(self.next_undone());
+    }
+
+    /// The first offset that is not done with.
+    fn next_undone(&self) -> u64 {
+        self.window.first_offset().unwrap_or(self.reader.next_offset())
+    }
+
+    /// Commits what is done with, durably, and counts it.
+    fn commit(&mut self) -> Result<(), Error> {
+        self.committed_at = Instant::now();
+        let position = self.next_undone();
+        self.consumer.commit(position).map_err(disk)?;
+        let Done { records, bytes, dead } = std::mem::take(&mut self.done);
+        let progress = &self.progress;
+        progress.position.store(self.consumer.position(), Ordering::Release);
+        progress.dead.fetch_add(dead, Ordering::Release);
+        progress.delivered_bytes.fetch_add(bytes, Ordering::Release);
+        progress.delivered.fetch_add(records, Ordering::Release);
+        Ok(())
+    }
+
+    fn tell(&self, is_done: bool) {
+        let oldest = self.window.oldest_us();
+        // Between two reads of a long spool the window may be empty for a moment: then the last answer stays.
+        if oldest.is_some() || is_done {
+            self.progress.oldest_us.store(oldest.unwrap_or(0), Ordering::Relaxed);
+        }
+        self.progress.is_idle.store(is_done && self.done.records == 0, Ordering::Release);
+    }
+
+    /// Looks for the oldest record that waits, while no session reads.
+    fn tell_oldest(&self) {
+        let mut reader = self.consumer.reader();
+        if let Ok(Item::Record(record)) = reader.next() {
+            self.progress.is_idle.store(false, Ordering::Release);
+            self.progress.oldest_us.store(record.time_us, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What sending a record takes, besides what it is read with.
+struct Work<'a> {
+    settings: &'a Settings,
+    session: &'a Session,
+    suspects: &'a mut Suspects,
+    window: &'a mut Window,
+    dead_letters: &'a mut DeadLetters,
+}
+
+impl Work<'_> {
+    fn send(self, record: &Stored<'_>) -> Result<(), Error> {
+        let partition = record.partition % self.settings.partitions;
+        let (offset, time_us, body_bytes) = (record.offset, record.time_us, record.body.len());
+        let entry = Entry { offset, partition, time_us, body_bytes };
+        // One by one are sent only those in doubt, and, to keep their order, what shares a partition with them.
+        if self.session.is_single && !self.suspects.has_partition(partition) {
+            self.window.push_deferred(entry);
+            return Ok(());
+        }
+        let Some(number) = self.window.push_read(entry) else {
+            self.suspects.remove(entry);
+            return Ok(());
+        };
+        let bytes = bytes_alone(body_bytes);
+        let max = self.session.topic.message_bytes_max;
+        if bytes <= max {
+            return self.session.send(self.settings, record, number);
+        }
+        let reason =
+            format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
+        bury(self.dead_letters, self.settings, record, &reason)?;
+        self.window.bury(number);
+        self.suspects.remove(entry);
+        Ok(())
+    }
+}
+
+fn disk(error: impl ToString) -> Error {
+    Error::new(ErrorKind::Disk, error.to_string())
+}
+
+/// Writes a record to the dead letters.
+fn bury(
+    dead_letters: &mut DeadLetters,
+    settings: &Settings,
+    record: &Stored<'_>,
+    reason: &str,
+) -> Result<(), Error> {
+    let Stored { partition, offset, .. } = record;
+    tracing::error!(partition, offset, "a record goes to the dead letters: {reason}");
+    dead_letters.write(&settings.topic, record, reason)
+}

@@ -1,0 +1,129 @@
+//! A producer, from when it is made until it cannot go on.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use highwater_journal::{Record, Stored};
+use rdkafka::config::FromClientConfigAndContext as _;
+use rdkafka::error::KafkaError;
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{BaseProducer, Producer as _};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use crate::sink::kafka::{
+    Error, ErrorKind, Events, OnEvent, Settings, Topic, message, unavailable,
+};
+
+/// What became of a message: its number, and why it failed.
+pub(super) type Fate = (usize, Option<KafkaError>);
+
+/// Hears what became of the messages. Only the delivery's thread polls, so the lock is never waited for.
+#[derive(Debug, Default)]
+pub(super) struct Fates(Mutex<Vec<Fate>>);
+
+impl OnEvent for Fates {
+    type Tag = usize;
+
+    fn delivered(&self, result: &DeliveryResult<'_>, number: usize) {
+        let error = result.as_ref().err().map(|(error, _)| error.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, error));
+    }
+}
+
+/// A producer, and what its topic takes.
+pub(super) struct Session {
+    producer: BaseProducer<Events<Fates>>,
+    pub(super) topic: Topic,
+    /// One message at a time, to find the one that Kafka does not take.
+    pub(super) is_single: bool,
+}
+
+impl Session {
+    pub(super) fn begin(
+        settings: &Settings,
+        topic: Topic,
+        is_single: bool,
+    ) -> Result<Session, Error> {
+        let mut config = settings.producer_config(topic.message_bytes_max);
+        // The journal is where records wait, for as long as it takes.
+        config.set("message.timeout.ms", "0");
+        if is_single {
+            // What fails is one message, and the producer goes on.
+            config.set("enable.idempotence", "false").set("linger.ms", "0");
+        } else {
+            // If a message fails for good, no later one of its partition may pass it.
+            config.set("enable.gapless.guarantee", "true");
+        }
+        let producer =
+            BaseProducer::from_config_and_context(&config, Events::new(Fates::default()));
+        let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
+        Ok(Session { producer: producer.map_err(failed)?, topic, is_single })
+    }
+
+    /// Sends a record, and never waits.
+    pub(super) fn send(
+        &self,
+        settings: &Settings,
+        record: &Stored<'_>,
+        number: usize,
+    ) -> Result<(), Error> {
+        let Stored { partition, time_us, id, body, .. } = *record;
+        let record = Record { partition, time_us, id, body };
+        let message = message(&settings.topic, settings.partitions, &record, number);
+        self.producer.send(message).map_err(|(error, _)| unavailable(format!("Kafka: {error}")))
+    }
+
+    /// What became of messages since the last time. It waits for `timeout`, unless that is zero.
+    pub(super) fn fates(&self, timeout: Duration) -> Vec<Fate> {
+        self.producer.poll(timeout);
+        let taken = || {
+            let fates = &self.producer.context().to;
+            std::mem::take(&mut *fates.0.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let mut fates = taken();
+        // Each poll handles one event: the answer to one request.
+        for _ in 0..EVENTS_MAX {
+            self.producer.poll(Duration::ZERO);
+            let more = taken();
+            if more.is_empty() {
+                break;
+            }
+            fates.extend(more);
+        }
+        fates
+    }
+
+    /// What the connection complains of, since the last answer.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.producer.context().trouble.get()
+    }
+
+    /// Why no message will be sent any more.
+    pub(super) fn fatal(&self) -> Option<String> {
+        self.producer.client().fatal_error().map(|(_, reason)| reason)
+    }
+
+    /// Gives up what is on its way, and says what became of it until then.
+    pub(super) fn end(self) -> Vec<Fate> {
+        use rdkafka::producer::PurgeConfig;
+        self.producer.purge(PurgeConfig::default().queue().inflight());
+        // What it could not do is said by the messages' fates.
+        let _ = self.producer.flush(Duration::from_millis(500));
+        self.fates(Duration::ZERO)
+    }
+}
+
+/// So many answers are handled before more is read and sent.
+const EVENTS_MAX: usize = 64;
+
+/// Whether Kafka says that it does not take this message, or one that was sent together with it.
+pub(super) fn is_refused(error: &KafkaError) -> bool {
+    let code = error.rdkafka_error_code();
+    let codes = [
+        Code::MessageSizeTooLarge,
+        Code::InvalidMessageSize,
+        Code::InvalidRecord,
+        Code::InvalidTimestamp,
+    ];
+    code.is_some_and(|code| codes.contains(&code))
+}

@@ -1,0 +1,245 @@
+//! The connection to Kafka that all sinks of a process share.
+//!
+//! ```text
+//!   start ─▶ looked at ──topic as expected──▶ serving ──fatal error, or the topic has changed──▶ looked at …
+//!              │  ▲                                        what is on its way fails, and its receipts say so
+//!              └──┘ not now: again after a pause; meanwhile batches are refused
+//! ```
+//!
+//! librdkafka's threads talk to the brokers; one thread of its own hears what became of the messages, and a supervisor
+//! answers for batches whose bound has passed and makes a new producer when the old one cannot go on.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rdkafka::config::FromClientConfigAndContext as _;
+use rdkafka::producer::{Producer as _, ThreadedProducer};
+
+use super::error::{Error, ErrorKind, unavailable};
+use super::events::Events;
+use super::pending::{Deliveries, Room};
+use super::settings::Settings;
+use super::topic::{Topic, look};
+
+/// How often the supervisor looks: a receipt is late by that at most.
+const TICK: Duration = Duration::from_millis(20);
+/// How long a topic may be looked at while nobody waits for the start.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pauses between attempts.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// How much may be on its way, and for how long.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// So many records that Kafka has not answered for, of all sinks together. Beyond it:
+    /// [`FailureKind::Busy`](crate::FailureKind::Busy). 100 000.
+    pub records_max: usize,
+    /// So many bytes of their bodies. Beyond it: [`FailureKind::Busy`](crate::FailureKind::Busy). 64 MiB.
+    pub bytes_max: usize,
+    /// A receipt says [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this. 5 s.
+    pub ack_timeout: Duration,
+    /// So long the start waits for Kafka. If it does not answer, batches are refused until it does. 3 s.
+    pub start_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            records_max: 100_000,
+            bytes_max: 64 << 20,
+            ack_timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(3),
+        }
+    }
+}
+
+/// The connection that all sinks share.
+pub struct Client {
+    pub(super) shared: Arc<Shared>,
+    supervisor: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) limits: Limits,
+    pub(super) room: Arc<Room>,
+    live: RwLock<Option<Live>>,
+    /// Why there is none, or what the connection complains of.
+    reason: Mutex<Option<String>>,
+    ends: AtomicBool,
+}
+
+/// A producer that serves.
+pub(super) struct Live {
+    pub(super) producer: ThreadedProducer<Events<Deliveries>>,
+    pub(super) topic: Topic,
+}
+
+impl Client {
+    /// Connects, looks at the topic, and creates it if need be. If Kafka does not answer within `start_timeout`, it is
+    /// tried again and again, and batches are refused meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`]: what somebody has to change.
+    pub fn start(settings: Settings, limits: Limits) -> Result<Client, Error> {
+        settings.check()?;
+        let message = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
+        if !message.contains(&limits.ack_timeout) {
+            let text = format!("ack_timeout {:?}: write 1 ms to 24 h", limits.ack_timeout);
+            return Err(Error::new(ErrorKind::Setting, text));
+        }
+        let room = Arc::new(Room::new(limits.records_max, limits.bytes_max));
+        let shared = Arc::new(Shared {
+            settings,
+            limits,
+            room,
+            live: RwLock::new(None),
+            reason: Mutex::new(None),
+            ends: AtomicBool::new(false),
+        });
+        match shared.connect(shared.limits.start_timeout) {
+            Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+            Err(error) => {
+                tracing::warn!("batches are refused until Kafka answers: {error}");
+                shared.say(Some(error.to_string()));
+            }
+            Ok(()) => {}
+        }
+        let supervisor = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("kafka".into())
+            .spawn(move || supervisor.supervise())
+            .map_err(|error| unavailable(format!("starting a thread: {error}")))?;
+        Ok(Client { shared, supervisor: Some(thread) })
+    }
+
+    /// Why batches are refused now, or what the connection complains of; nothing if all is well.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.trouble()
+    }
+
+    /// Records that Kafka has not answered for.
+    pub fn in_flight(&self) -> usize {
+        self.shared.room.records()
+    }
+
+    /// Waits until everything that was taken is answered for, at most `timeout`, and ends. What is not answered for by
+    /// then fails. Give no more to the sinks before.
+    pub fn close(self, timeout: Duration) {
+        if let Some(live) = &*self.shared.live() {
+            // What it could not do, the receipts say.
+            let _ = live.producer.flush(timeout);
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.supervisor.take() {
+            thread.thread().unpark();
+            // If it panicked, there is nothing left to end.
+            let _ = thread.join();
+        }
+        self.shared.replace(None);
+    }
+}
+
+impl Shared {
+    pub(super) fn live(&self) -> RwLockReadGuard<'_, Option<Live>> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        let complaint = self.live().as_ref().and_then(|live| live.producer.context().trouble.get());
+        complaint.or_else(|| self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn say(&self, reason: Option<String>) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Puts another producer into the place. The old one ends here, not on a worker: its messages fail.
+    fn replace(&self, live: Option<Live>) {
+        let mut place = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place, live);
+        drop(place);
+        drop(old);
+    }
+
+    fn connect(&self, timeout: Duration) -> Result<(), Error> {
+        let topic = look(&self.settings, timeout)?;
+        let is_same =
+            self.live().as_ref().is_some_and(|live| live.topic == topic && !is_dead(live));
+        if !is_same {
+            let mut config = self.settings.producer_config(topic.message_bytes_max);
+            config.set("message.timeout.ms", self.limits.ack_timeout.as_millis().to_string());
+            let producer =
+                ThreadedProducer::from_config_and_context(&config, Events::new(Deliveries))
+                    .map_err(|error| Error::new(ErrorKind::Setting, format!("Kafka: {error}")))?;
+            self.replace(Some(Live { producer, topic }));
+        }
+        if let Some(live) = &*self.live() {
+            live.producer.context().trouble.has_passed();
+        }
+        self.say(None);
+        Ok(())
+    }
+
+    fn supervise(&self) {
+        let mut pause = PAUSE.0;
+        let mut again_at = Instant::now();
+        while !self.ends.load(Ordering::Acquire) {
+            std::thread::park_timeout(TICK);
+            let now = Instant::now();
+            self.room.expire(now, self.limits.ack_timeout);
+            let is_gone = self.live().as_ref().is_none_or(is_dead);
+            // If nobody writes, no answer says that what it complained of has passed.
+            let is_asked = self.room.look_again.load(Ordering::Relaxed) || self.trouble().is_some();
+            if !(is_gone || is_asked) || now < again_at {
+                continue;
+            }
+            self.room.look_again.store(false, Ordering::Relaxed);
+            // Whoever waits is answered in time, so it looks in pieces.
+            match self.connect(LOOK_TIMEOUT.min(self.limits.ack_timeout / 4).max(TICK)) {
+                Ok(()) => {
+                    if is_gone {
+                        tracing::info!("Kafka takes records again");
+                    }
+                    pause = PAUSE.0;
+                }
+                Err(error) => self.refuse(&error, is_gone),
+            }
+            again_at = Instant::now() + pause;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+        // Nobody waits for ever.
+        self.room
+            .expire(Instant::now() + Duration::from_secs(365 * 24 * 3600), self.limits.ack_timeout);
+    }
+
+    /// It cannot go on as it is; or, if Kafka is only away, the producer waits for it.
+    fn refuse(&self, error: &Error, is_gone: bool) {
+        if !is_gone && error.kind() != ErrorKind::Unavailable {
+            tracing::error!("batches are refused: {error}");
+            self.replace(None);
+        }
+        self.say(Some(error.to_string()));
+    }
+}
+
+/// A fatal error is for good: only another producer helps.
+fn is_dead(live: &Live) -> bool {
+    live.producer.client().fatal_error().is_some()
+}

@@ -1,0 +1,77 @@
+//! A record as Kafka's message.
+
+use highwater_journal::Record;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::BaseRecord;
+use rdkafka::util::IntoOpaque;
+
+/// The header with the record's id.
+pub(crate) const ID_HEADER: &str = "id";
+/// An id in hexadecimal digits.
+const ID_DIGITS: usize = 32;
+/// What stands before the records of a batch, by Kafka's format of version 2.
+const BATCH_HEADER_BYTES: usize = 61;
+
+/// `record` as a message to `topic`, which has so many partitions.
+pub(crate) fn message<'a, T: IntoOpaque>(
+    topic: &'a str,
+    partitions: u32,
+    record: &Record<'a>,
+    tag: T,
+) -> BaseRecord<'a, (), [u8], T> {
+    let digits = digits(record.id);
+    let id = Header { key: ID_HEADER, value: Some(&digits[..]) };
+    // What was spooled for more partitions than there are now keeps its order as well.
+    let partition = (record.partition % partitions) as i32;
+    BaseRecord::with_opaque_to(topic, tag)
+        .payload(record.body)
+        .partition(partition)
+        .timestamp(i64::try_from(record.time_us / 1000).unwrap_or(0))
+        .headers(OwnedHeaders::new_with_capacity(1).insert(id))
+}
+
+/// The size of a batch that holds a record with a body of `body` bytes and nothing else: what the topic's
+/// `max.message.bytes` is compared with.
+pub(crate) fn bytes_alone(body: usize) -> usize {
+    let id =
+        1 + varint_bytes(ID_HEADER.len()) + ID_HEADER.len() + varint_bytes(ID_DIGITS) + ID_DIGITS;
+    // Attributes, the differences of time and offset, and the length of no key (-1): a byte each.
+    let record = 4 + varint_bytes(body) + body + id;
+    BATCH_HEADER_BYTES + varint_bytes(record) + record
+}
+
+/// The bytes of a length, zigzag-encoded, seven bits a byte.
+fn varint_bytes(length: usize) -> usize {
+    let bits = usize::BITS - (length * 2).leading_zeros();
+    bits.div_ceil(7).max(1) as usize
+}
+
+fn digits(id: u128) -> [u8; ID_DIGITS] {
+    let mut digits = [0; ID_DIGITS];
+    for (byte, pair) in id.to_be_bytes().into_iter().zip(digits.chunks_exact_mut(2)) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: consumers find the id as the journal's command writes it.
+    #[test]
+    fn ids_are_32_digits() {
+        for id in [0, 1, 0x0123_4567_89ab_cdef, u128::MAX, 1 << 127] {
+            assert_eq!(digits(id), format!("{id:032x}").as_bytes());
+        }
+    }
+
+    /// Purpose: the sizes follow the varints of the format; a broker checks the sum in the tests with a real one.
+    #[test]
+    fn lengths_are_varints() {
+        for (length, bytes) in [(0, 1), (63, 1), (64, 2), (8191, 2), (8192, 3), (1 << 20, 4)] {
+            assert_eq!(varint_bytes(length), bytes, "{length}");
+        }
+    }
+}

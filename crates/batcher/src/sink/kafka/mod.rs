@@ -1,0 +1,31 @@
+//! # Records to Kafka
+//!
+//! [`Client`] holds the connection and is shared by all workers; each worker has a [`Sink`](crate::Sink) of its own,
+//! a [`KafkaSink`]. A receipt is resolved when the broker has acknowledged every record of the batch (`acks=all`, by
+//! an idempotent producer), or says which it has not. [`Settings`] say where to; [`crate::delivery`] uses them as well,
+//! for what waits in a journal.
+//!
+//! A record becomes a message: its body is the value, byte for byte; its id is the header `id`, 32 hexadecimal digits
+//! as `highwater journal cat --json` writes them; its time is the timestamp; its partition is the message's, modulo the
+//! number of partitions. There is no key.
+//!
+//! What is promised, and what happens when Kafka is away, slow or refuses: `docs/kafka.md`.
+
+mod client;
+mod error;
+mod events;
+mod message;
+mod pending;
+mod settings;
+mod sink;
+mod topic;
+
+pub use client::{Client, Limits};
+pub use error::{Error, ErrorKind};
+pub use settings::Settings;
+pub use sink::KafkaSink;
+
+pub(crate) use error::unavailable;
+pub(crate) use events::{Events, OnEvent};
+pub(crate) use message::{bytes_alone, message};
+pub(crate) use topic::{Topic, look};

@@ -1,0 +1,232 @@
+//! Batches that Kafka has not answered for, and how many there may be.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Headers as _, Message as _};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::events::OnEvent;
+use super::message::{ID_HEADER, bytes_alone};
+use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
+
+/// A batch on its way. Each of its messages holds a reference; whoever has the last one answers.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    room: Arc<Room>,
+    records: usize,
+    bytes: usize,
+    first_id: u128,
+    message_bytes_max: usize,
+    /// Records without an answer, and one for the batch while it is being sent.
+    left: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None`: it was given, because the bound of waiting had passed.
+    answer: Option<Answer>,
+    refused: Vec<Refusal>,
+}
+
+/// How much is on its way, for all workers together.
+#[derive(Debug)]
+pub(crate) struct Room {
+    records_max: usize,
+    bytes_max: usize,
+    records: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Something is not as it was when the topic was looked at: it has to be looked at again.
+    pub(crate) look_again: AtomicBool,
+    /// In the order of their bounds.
+    waiting: Mutex<VecDeque<(Instant, Arc<Pending>)>>,
+}
+
+impl Room {
+    pub(crate) fn new(records_max: usize, bytes_max: usize) -> Room {
+        Room {
+            records_max,
+            bytes_max,
+            records: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            look_again: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Room for a batch, unless what is on its way is as much as there may be. A single batch that is larger than
+    /// everything may be has room when nothing else is on its way.
+    fn take(&self, records: usize, bytes: usize) -> bool {
+        let before = self.records.fetch_add(records, Ordering::Relaxed);
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + records <= self.records_max && bytes_before + bytes <= self.bytes_max;
+        if fits || before == 0 {
+            return true;
+        }
+        self.give(records, bytes);
+        false
+    }
+
+    fn give(&self, records: usize, bytes: usize) {
+        self.records.fetch_sub(records, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Records that are on their way.
+    pub(crate) fn records(&self) -> usize {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<Pending>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers for the batches whose bound has passed at `now`, and forgets those that are answered.
+    pub(crate) fn expire(&self, now: Instant, bound: Duration) {
+        loop {
+            let mut waiting = self.waiting();
+            let is_due = |(until, pending): &(Instant, Arc<Pending>)| {
+                pending.left.load(Ordering::Acquire) == 0 || *until <= now
+            };
+            if !waiting.front().is_some_and(is_due) {
+                return;
+            }
+            let Some((_, pending)) = waiting.pop_front() else { return };
+            drop(waiting);
+            pending.time_out(bound);
+        }
+    }
+}
+
+impl Pending {
+    /// A batch of so many records and bytes of bodies, if there is room for it.
+    pub(crate) fn begin(
+        room: &Arc<Room>,
+        (records, bytes): (usize, usize),
+        first_id: u128,
+        message_bytes_max: usize,
+        (answer, until): (Answer, Instant),
+    ) -> Option<Arc<Pending>> {
+        if !room.take(records, bytes) {
+            return None;
+        }
+        let pending = Arc::new(Pending {
+            room: Arc::clone(room),
+            records,
+            bytes,
+            first_id,
+            message_bytes_max,
+            left: AtomicUsize::new(records + 1),
+            state: Mutex::new(State { answer: Some(answer), refused: Vec::new() }),
+        });
+        room.waiting().push_back((until, Arc::clone(&pending)));
+        Some(pending)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A record was not taken.
+    pub(crate) fn refuse(&self, index: usize, failure: Failure) {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.lock().refused.push(Refusal { index, failure });
+        self.done();
+    }
+
+    /// One record less to wait for; or all are sent.
+    pub(crate) fn done(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        self.room.give(self.records, self.bytes);
+        let mut state = self.lock();
+        let mut refused = std::mem::take(&mut state.refused);
+        let answer = state.answer.take();
+        drop(state);
+        let Some(answer) = answer else { return };
+        refused.sort_by_key(|refusal| refusal.index);
+        answer.resolve(self.outcome(refused));
+    }
+
+    /// All failed for one reason that may pass: then that is what became of the batch.
+    fn outcome(&self, refused: Vec<Refusal>) -> Outcome {
+        match refused.first() {
+            Some(first) if refused.len() == self.records => {
+                let same = |refusal: &Refusal| refusal.failure.kind() == first.failure.kind();
+                if first.failure.kind().may_pass() && refused.iter().all(same) {
+                    return Err(first.failure.clone());
+                }
+                Ok(Written { refused })
+            }
+            _ => Ok(Written { refused }),
+        }
+    }
+
+    fn time_out(&self, bound: Duration) {
+        let answer = self.lock().answer.take();
+        if let Some(answer) = answer {
+            let text =
+                format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
+            answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));
+        }
+    }
+
+    fn failure(&self, message: &BorrowedMessage<'_>, error: &KafkaError) -> Failure {
+        let bytes = bytes_alone(message.payload_len());
+        let kind = match error.rdkafka_error_code() {
+            // A topic that takes less than when it was looked at refuses whole requests. Which of the messages are
+            // too large, we know when it was looked at again.
+            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize)
+                if bytes > self.message_bytes_max =>
+            {
+                FailureKind::TooLarge
+            }
+            Some(Code::InvalidRecord) => FailureKind::Rejected,
+            Some(Code::MessageTimedOut) => FailureKind::TimedOut,
+            _ => FailureKind::Unavailable,
+        };
+        if kind == FailureKind::Unavailable {
+            self.room.look_again.store(true, Ordering::Relaxed);
+        }
+        Failure::new(kind, format!("Kafka: {error}"))
+    }
+
+    /// The index of a message in the batch, by its id.
+    fn index(&self, message: &BorrowedMessage<'_>) -> Option<usize> {
+        let headers = message.headers()?;
+        let id = headers.iter().find(|header| header.key == ID_HEADER)?.value?;
+        let id = u128::from_str_radix(std::str::from_utf8(id).ok()?, 16).ok()?;
+        usize::try_from(id.checked_sub(self.first_id)?).ok()
+    }
+}
+
+/// What becomes of the sinks' messages.
+#[derive(Debug)]
+pub(crate) struct Deliveries;
+
+impl OnEvent for Deliveries {
+    type Tag = Arc<Pending>;
+
+    fn delivered(&self, result: &DeliveryResult<'_>, pending: Arc<Pending>) {
+        match result {
+            Ok(_) => pending.done(),
+            Err((error, message)) => {
+                let failure = pending.failure(message, error);
+                pending.refuse(pending.index(message).unwrap_or(0), failure);
+            }
+        }
+    }
+}
+
+/// Why a record of this size is refused without asking Kafka.
+pub(crate) fn too_large(bytes: usize, max: usize) -> Failure {
+    let text = format!(
+        "the message has {bytes} bytes, and the topic takes {max} (max.message.bytes); send less, or raise it"
+    );
+    Failure::new(FailureKind::TooLarge, text)
+}

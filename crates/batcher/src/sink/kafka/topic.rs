@@ -1,0 +1,197 @@
+//! Is the topic there, as it is expected to be, and what does it take?
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
+};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::{FromClientConfig as _, FromClientConfigAndContext as _};
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{BaseProducer, Producer as _};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::error::{Error, ErrorKind, unavailable};
+use super::events::{Events, Quiet};
+use super::settings::Settings;
+
+/// What a topic takes if nobody has set or tells it: Kafka's default of `message.max.bytes`.
+const MESSAGE_BYTES_DEFAULT: usize = 1_048_588;
+/// How long one question to the cluster may take. What is going on is looked at in between.
+const QUESTION: Duration = Duration::from_millis(500);
+/// A refused connection is tried again for so long: a broker that starts refuses at first.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// A topic that is as it is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Topic {
+    /// Its `max.message.bytes`: the largest batch it takes.
+    pub(crate) message_bytes_max: usize,
+}
+
+/// Looks at the topic, and creates it if it is missing and that is allowed. Blocks for `timeout` at most.
+pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Error> {
+    let deadline = Instant::now() + timeout;
+    let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
+    let asks = BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet))
+        .map_err(failed)?;
+    let admin = AdminClient::from_config(&settings.config()).map_err(failed)?;
+    let mut created = false;
+    let partitions = loop {
+        match count(&asks, settings, deadline)? {
+            Some(partitions) => break partitions,
+            None if created => {
+                wait(deadline, "the topic was created, but the cluster does not know it yet")?
+            }
+            None if settings.create_topic => {
+                create(&admin, settings, deadline)?;
+                created = true;
+            }
+            None => {
+                let text = format!(
+                    "topic {} does not exist, and creating it is not allowed; create it with {} partitions",
+                    settings.topic, settings.partitions
+                );
+                return Err(Error::new(ErrorKind::Topic, text));
+            }
+        }
+    };
+    if partitions != settings.partitions {
+        let (topic, wanted) = (&settings.topic, settings.partitions);
+        let text = format!(
+            "topic {topic} has {partitions} partitions, but partitions is set to {wanted}; set partitions to {partitions}, or name another topic"
+        );
+        return Err(Error::new(ErrorKind::Topic, text));
+    }
+    let message_bytes_max = limits(&admin, settings, deadline)?;
+    Ok(Topic { message_bytes_max })
+}
+
+fn wait(deadline: Instant, what: &str) -> Result<(), Error> {
+    if Instant::now() >= deadline {
+        return Err(unavailable(what));
+    }
+    thread::sleep(Duration::from_millis(50));
+    Ok(())
+}
+
+/// How many partitions it has; `None` if there is no such topic.
+///
+/// All topics are asked for: asking for one by its name creates it, where brokers create topics by themselves, with
+/// the broker's number of partitions.
+fn count(
+    asks: &BaseProducer<Events<Quiet>>,
+    settings: &Settings,
+    deadline: Instant,
+) -> Result<Option<u32>, Error> {
+    let began = Instant::now();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asked = asks.client().fetch_metadata(None, left.min(QUESTION));
+        asks.poll(Duration::ZERO);
+        let error = match asked {
+            Ok(metadata) => {
+                let named =
+                    |topic: &&rdkafka::metadata::MetadataTopic| topic.name() == settings.topic;
+                let found = metadata.topics().iter().find(named);
+                return Ok(found.filter(|topic| !topic.partitions().is_empty()).map(|topic| {
+                    u32::try_from(topic.partitions().len()).expect("Kafka counts with 31 bits")
+                }));
+            }
+            Err(error) => error,
+        };
+        // What came before the last error says more: the log is what comes first.
+        (0..16).for_each(|_| asks.poll(Duration::ZERO));
+        let trouble = asks.context().trouble.get();
+        let has_ended =
+            Instant::now() >= deadline || (trouble.is_some() && began.elapsed() > PATIENCE);
+        if has_ended {
+            let reason = trouble.unwrap_or_else(|| error.to_string());
+            return Err(unavailable(format!("Kafka at {}: {reason}", settings.brokers)));
+        }
+    }
+}
+
+fn create(
+    admin: &AdminClient<DefaultClientContext>,
+    settings: &Settings,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let replicas = TopicReplication::Fixed(settings.replication.map_or(-1, i32::from));
+    let new = NewTopic::new(&settings.topic, settings.partitions as i32, replicas);
+    let failed =
+        |reason: String| unavailable(format!("creating topic {}: {reason}", settings.topic));
+    let left = deadline.saturating_duration_since(Instant::now()).max(QUESTION);
+    let options = AdminOptions::new().operation_timeout(Some(left)).request_timeout(Some(left));
+    let answers =
+        block_on(admin.create_topics([&new], &options)).map_err(|e| failed(e.to_string()))?;
+    match answers.into_iter().next() {
+        Some(Ok(_)) => {
+            let (topic, partitions) = (&settings.topic, settings.partitions);
+            tracing::info!(%topic, partitions, "created the topic");
+            Ok(())
+        }
+        // Another process was faster.
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(()),
+        Some(Err((_, code))) => Err(failed(code.to_string())),
+        None => Err(failed("no answer".to_owned())),
+    }
+}
+
+/// What the topic takes at once. A topic that wants keys is refused: records have none.
+fn limits(
+    admin: &AdminClient<DefaultClientContext>,
+    settings: &Settings,
+    deadline: Instant,
+) -> Result<usize, Error> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(QUESTION);
+    let options = AdminOptions::new().request_timeout(Some(left));
+    let topic = ResourceSpecifier::Topic(&settings.topic);
+    let answers = block_on(admin.describe_configs([&topic], &options));
+    let failed =
+        |reason: String| unavailable(format!("looking at topic {}: {reason}", settings.topic));
+    let described = match answers.map_err(|error| failed(error.to_string()))?.into_iter().next() {
+        Some(Ok(described)) => described,
+        // Who may write may not be allowed to look.
+        Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => return Ok(MESSAGE_BYTES_DEFAULT),
+        Some(Err(code)) => return Err(failed(code.to_string())),
+        None => return Err(failed("no answer".to_owned())),
+    };
+    let value = |name: &str| -> Option<String> { entry(&described, name) };
+    if value("cleanup.policy").is_some_and(|policy| policy.contains("compact")) {
+        let text = format!(
+            "topic {} is compacted (cleanup.policy), which keeps one message for each key, and records have no key; name a topic that is not",
+            settings.topic
+        );
+        return Err(Error::new(ErrorKind::Topic, text));
+    }
+    let bytes = value("max.message.bytes").and_then(|bytes| bytes.parse().ok());
+    Ok(bytes.unwrap_or(MESSAGE_BYTES_DEFAULT))
+}
+
+fn entry(described: &ConfigResource, name: &str) -> Option<String> {
+    described.get(name).and_then(|entry| entry.value.clone())
+}
+
+/// Waits for a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A sink that keeps nothing, and counts what it was given.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::batch::Batch;
+use crate::failure::Failure;
+use crate::receipt::{Receipt, Written};
+use crate::sink::Sink;
+
+/// Counts records and throws them away: to measure what comes before a sink, and to try a service without one.
+#[derive(Debug, Default)]
+pub struct Null {
+    counts: Arc<NullCounts>,
+}
+
+/// What was thrown away. It can be read on any thread.
+#[derive(Debug, Default)]
+pub struct NullCounts {
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Null {
+    /// What this sink has been given.
+    pub fn counts(&self) -> Arc<NullCounts> {
+        Arc::clone(&self.counts)
+    }
+}
+
+impl NullCounts {
+    /// How many records.
+    pub fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes their bodies had.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Sink for Null {
+    fn write(&mut self, batch: &Arc<Batch>) -> Result<Receipt, Failure> {
+        self.counts.records.fetch_add(batch.records() as u64, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(batch.body_bytes() as u64, Ordering::Relaxed);
+        Ok(Receipt::ready(Ok(Written::default())))
+    }
+}

@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# kafka.sh COMMAND: a private Kafka broker (KRaft, one node) for tests, on loopback, its data under target/services.
+#
+#   start              installs what is missing (apt, as root: Java and Maven; from Maven Central: Kafka 4.3.1), starts the
+#                      broker, waits until it serves, and prints its address. If a broker already answers on the port,
+#                      that one is used.
+#   run                the same in the foreground: this process becomes the broker, and nothing is printed. For tests whose
+#                      broker has to end with them.
+#   stop               stops the broker that start or run started; its data stays.
+#   kill               the same with kill -9.
+#   clean              kill, and its data is removed.
+#   url                prints the address, host:port.
+#   pid                prints the broker's process number, if it runs.
+#   topic NAME [N] [KEY=VALUE…]   creates a topic with N partitions (1) if it is missing.
+#   consume TOPIC N    writes the first N messages of a topic: partition, offset, headers and value, with tabs between.
+#   tool CLASS ARGS…   one of Kafka's own commands, such as org.apache.kafka.tools.ProducerPerformance.
+#
+# Settings: HW_KAFKA_PORT (29092), HW_KAFKA_CONTROLLER_PORT (HW_KAFKA_PORT + 1), HW_SERVICES_DIR (target/services in this
+# repository), HW_KAFKA_HEAP (384m), HW_KAFKA_JAVA (flags for the broker's Java), HW_KAFKA_CONFIG (lines for its
+# server.properties). Brokers on different ports run beside each other; each has a folder of its own.
+# Topics are not created by producing to them. Writes are not synced: this broker is for tests that kill processes, not
+# machines.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$root/scripts/services/kafka
+port=${HW_KAFKA_PORT:-29092}
+controller=${HW_KAFKA_CONTROLLER_PORT:-$((port + 1))}
+services=${HW_SERVICES_DIR:-$root/target/services}
+libraries=$services/kafka-4.3.1
+dir=$services/kafka-$port
+url=127.0.0.1:$port
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+
+fail() {
+  echo "kafka.sh: $*" >&2
+  exit 1
+}
+
+install_packages() {
+  local missing=()
+  command -v "$java" >/dev/null || missing+=(default-jre-headless)
+  command -v mvn >/dev/null || [ -f "$libraries/.complete" ] || missing+=(maven)
+  [ "${#missing[@]}" != 0 ] || return 0
+  command -v apt-get >/dev/null || fail "Kafka needs ${missing[*]}, and there is no apt-get; install Java 17 or later, and Maven"
+  [ "$(id -u)" = 0 ] || fail "Kafka needs ${missing[*]}, and we are not root; install with: sudo apt-get install ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2 ||
+    fail "apt-get could not install ${missing[*]}; is there a network?"
+}
+
+# Kafka is its artifacts from Maven Central; their checksums are verified by Maven.
+install_kafka() {
+  [ ! -f "$libraries/.complete" ] || return 0
+  local log=$libraries.log
+  # A download that breaks off is common enough to try again.
+  for _ in 1 2 3; do
+    mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
+      -DoutputDirectory="$libraries" >"$log" 2>&1 </dev/null && touch "$libraries/.complete" && return 0
+  done
+  fail "Maven could not get Kafka: $(tail -5 "$log")"
+}
+
+# One installation serves the brokers of all ports; those who come together wait for the first.
+install() {
+  mkdir -p "$services"
+  exec 8>"$services/kafka-install.lock"
+  flock 8
+  install_packages
+  install_kafka
+  exec 8>&-
+}
+
+# Kafka's commands are short: only Java's first compiler pays.
+tool() {
+  "$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Dhighwater.log=WARN \
+    -Dlog4j2.configurationFile="$here/log4j2.properties" -cp "$libraries/*" "$@"
+}
+
+configure() {
+  cat >"$dir/server.properties" <<CONF
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$controller
+listeners=PLAINTEXT://$url,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=PLAINTEXT://$url
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs=$dir/data
+auto.create.topics.enable=false
+num.partitions=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=16777216
+# A broker that was killed may register again when its session has ended, not before.
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+# Tests write records whose times are long past: nothing goes for its age.
+log.retention.ms=-1
+# A topic that a test removes is gone at once.
+log.segment.delete.delay.ms=1000
+# Segments' indexes are preallocated: 10 MiB each by default, for every partition.
+log.index.size.max.bytes=1048576
+${HW_KAFKA_CONFIG:-}
+CONF
+}
+
+format() {
+  [ ! -f "$dir/data/meta.properties" ] || return 0
+  local id
+  id=$(head -c 16 /dev/urandom | base64 | tr '+/' '-_')
+  tool kafka.tools.StorageTool format -t "${id:0:22}" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
+    fail "the data folder could not be made: $(tail -5 "$dir/format.log")"
+}
+
+prepare() {
+  install
+  mkdir -p "$dir"
+  configure
+  format
+  local heap=${HW_KAFKA_HEAP:-384m}
+  # shellcheck disable=SC2206  # flags, with spaces between
+  broker=("$java" -Xms"$heap" -Xmx"$heap" -XX:+UseSerialGC -XX:MaxDirectMemorySize=128m -XX:ReservedCodeCacheSize=64m
+    -XX:-UsePerfData -Xshare:auto -Djava.awt.headless=true -Dlog4j2.configurationFile="$here/log4j2.properties"
+    ${HW_KAFKA_JAVA:-} -cp "$libraries/*" kafka.Kafka "$dir/server.properties")
+}
+
+# Whether a Kafka broker serves on the port: it is asked for the versions it speaks (ApiVersions, version 0, number 7),
+# and has to answer with that number.
+is_serving() {
+  local answer
+  answer=$( (exec 3<>"/dev/tcp/127.0.0.1/$port" && printf '\0\0\0\012\0\022\0\0\0\0\0\007\377\377' >&3 &&
+    timeout 5 head -c 8 <&3 | tail -c 4 | od -An -tx1) 2>/dev/null) || return 1
+  [ "${answer// /}" = 00000007 ]
+}
+
+# The process number in the file may be another's by now.
+running() {
+  local pid
+  pid=$(cat "$dir/pid" 2>/dev/null) || return 1
+  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "kafka.Kafka $dir/server.properties" && echo "$pid"
+}
+
+wait_until_gone() {
+  local pid=$1 tenths=$2
+  for _ in $(seq "$tenths"); do
+    kill -0 "$pid" 2>/dev/null && [ "$(awk '/^State:/ { print $2 }' "/proc/$pid/status" 2>/dev/null)" != Z ] || return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+start() {
+  if ! is_serving; then
+    running >/dev/null || launch
+    local pid
+    for _ in $(seq 1200); do
+      pid=$(running) || fail "the broker ended: $(grep -E 'ERROR|FATAL|Exception' "$dir/log" | head -5)"
+      # It answers before it has taken up its partitions; the line comes after that.
+      grep -q 'Kafka Server started' "$dir/log" && is_serving && echo "$url" && return 0
+      sleep 0.1
+    done
+    fail "the broker (process $pid) is not ready after two minutes; see $dir/log"
+  fi
+  echo "$url"
+}
+
+launch() {
+  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+    fail "port $port is taken by something else; set HW_KAFKA_PORT to a free one"
+  fi
+  prepare
+  # A session of its own: it outlives the test program that started it.
+  setsid "${broker[@]}" >"$dir/log" 2>&1 </dev/null 9>&- &
+  echo $! >"$dir/pid"
+}
+
+run() {
+  prepare
+  echo $$ >"$dir/pid"
+  exec "${broker[@]}" >"$dir/log" 2>&1 </dev/null
+}
+
+stop() {
+  local pid
+  pid=$(running) || return 0
+  kill -TERM "$pid" 2>/dev/null || return 0
+  wait_until_gone "$pid" 300 || kill_broker
+}
+
+kill_broker() {
+  local pid
+  pid=$(running) || return 0
+  kill -KILL "$pid" 2>/dev/null || return 0
+  wait_until_gone "$pid" 100 || fail "process $pid does not end"
+}
+
+topic() {
+  local name=$1 partitions=${2:-1} options=() option
+  for option in "${@:3}"; do options+=(--config "$option"); done
+  tool org.apache.kafka.tools.TopicCommand --bootstrap-server "$url" --create --if-not-exists --topic "$name" \
+    --partitions "$partitions" --replication-factor 1 "${options[@]}"
+}
+
+consume() {
+  tool org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server "$url" --topic "$1" --from-beginning \
+    --max-messages "$2" --timeout-ms 20000 --formatter-property print.partition=true \
+    --formatter-property print.offset=true --formatter-property print.headers=true
+}
+
+# Test programs that start at the same time must not start two brokers on one port.
+lock() {
+  mkdir -p "$services"
+  exec 9>"$services/kafka-$port.lock"
+  flock 9
+}
+
+case "${1:-}" in
+  start) lock && start 9>&- ;;
+  run) run ;;
+  stop) stop ;;
+  kill) kill_broker ;;
+  clean) kill_broker && rm -rf "$dir" ;;
+  url) echo "$url" ;;
+  pid) running ;;
+  topic) topic "${@:2}" ;;
+  consume) consume "${@:2}" ;;
+  tool) tool "${@:2}" ;;
+  *) fail "usage: kafka.sh start|run|stop|kill|clean|url|pid|topic NAME [N] [KEY=VALUE…]|consume TOPIC N|tool CLASS ARGS…" ;;
+esac

@@ -1,0 +1,274 @@
+//! The settings of the gateway itself; those of the server around it are the framework's.
+//!
+//! [`IngestArgs`] is what can be said; [`Plan`] is what makes sense together.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use highwater::batcher::PARTITIONS_MAX;
+use highwater::batcher::sink::kafka::Settings;
+use highwater::server::args::{ServerArgs, duration, number, one_of, size};
+
+/// What 202 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// The record is in this process's memory, and on its way.
+    Memory,
+    /// It is on the disk.
+    Disk,
+    /// Kafka has it: all replicas in sync.
+    Kafka,
+}
+
+/// Where records go in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkChoice {
+    /// Into a journal on the disk.
+    Journal,
+    /// To Kafka; through a journal, unless `--ack kafka` waits for Kafka itself.
+    Kafka,
+    /// Nowhere: they are counted.
+    Null,
+}
+
+const ACKS: &[(&str, Ack)] = &[("memory", Ack::Memory), ("disk", Ack::Disk), ("kafka", Ack::Kafka)];
+const SINKS: &[(&str, SinkChoice)] =
+    &[("journal", SinkChoice::Journal), ("kafka", SinkChoice::Kafka), ("null", SinkChoice::Null)];
+
+/// The largest `--body-max` and `--batch-bytes` here. What is appended to the journal at once has 64 MiB at most.
+const RECORD_BYTES_MAX: u64 = 32 << 20;
+
+/// How long a record waits for company where nobody waits for it.
+const LINGER: Duration = Duration::from_millis(5);
+
+/// Settings of the gateway.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Ingest")]
+pub struct IngestArgs {
+    /// What 202 means: the record is in memory, on the disk, or in Kafka [default: disk, or memory with --sink null]
+    #[arg(long, value_name = "memory|disk|kafka", value_parser = one_of(ACKS))]
+    pub ack: Option<Ack>,
+
+    /// Where records go
+    #[arg(long, value_name = "journal|kafka|null", default_value = "journal", value_parser = one_of(SINKS))]
+    pub sink: SinkChoice,
+
+    /// The directory of the journal
+    #[arg(long, value_name = "DIR", default_value = "highwater-ingest-data")]
+    pub data: PathBuf,
+
+    /// Kafka's brokers to begin with
+    #[arg(long, env = "KAFKA_BROKERS", value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = broker)]
+    pub kafka_brokers: Vec<String>,
+
+    /// Kafka's topic
+    #[arg(long, value_name = "NAME", default_value = "events", value_parser = topic)]
+    pub topic: String,
+
+    /// A property of the Kafka client, by its name in librdkafka; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = property)]
+    pub kafka_property: Vec<(String, String)>,
+
+    /// How many partitions records are spread over, by their Record-Key or in turns
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=PARTITIONS_MAX))]
+    pub partitions: u32,
+
+    /// Most bytes of records in a batch
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
+    pub batch_bytes: u64,
+
+    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms with --ack memory, else 0ms]
+    #[arg(long, value_name = "TIME", value_parser = duration(Duration::ZERO..=Duration::from_secs(10)))]
+    pub linger: Option<Duration>,
+
+    /// Longest wait for the disk or Kafka under --ack disk and kafka; then 503
+    #[arg(long, value_name = "TIME", default_value = "5s",
+          value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(600)))]
+    pub ack_timeout: Duration,
+
+    /// Most memory for batches, of each worker; beyond it 503
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size((64 << 10)..=(1 << 40)))]
+    pub memory_max: u64,
+
+    /// Most bytes of the journal on the disk; beyond it 503 [default: what the disk has]
+    #[arg(long, value_name = "SIZE", value_parser = size((16 << 20)..=(1 << 50)))]
+    pub data_max: Option<u64>,
+
+    /// With --sink journal: remove the oldest records when the journal is larger [default: keep all]
+    #[arg(long, value_name = "SIZE", value_parser = size((1 << 20)..=(1 << 50)))]
+    pub retain_bytes: Option<u64>,
+
+    /// With --sink journal: remove records that are older [default: keep all]
+    #[arg(long, value_name = "TIME", value_parser = duration(Duration::from_secs(1)..=Duration::from_secs(10 * 366 * 86_400)))]
+    pub retain_age: Option<Duration>,
+}
+
+/// Settings that make sense together.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What 202 means.
+    pub ack: Ack,
+    /// Where records go.
+    pub sink: SinkChoice,
+    /// The directory of the journal.
+    pub data: PathBuf,
+    /// Which Kafka, and how; `None` without.
+    pub kafka: Option<Settings>,
+    /// How many partitions.
+    pub partitions: u32,
+    /// Most bytes of records in a batch.
+    pub batch_bytes: usize,
+    /// Most bytes of a record.
+    pub record_bytes_max: usize,
+    /// Longest wait of a batch for company.
+    pub linger: Duration,
+    /// Longest wait for a receipt.
+    pub ack_timeout: Duration,
+    /// Most memory for batches, of each worker.
+    pub memory_max: usize,
+    /// Most bytes of the journal.
+    pub data_max: Option<u64>,
+    /// Retention by size.
+    pub retain_bytes: Option<u64>,
+    /// Retention by age.
+    pub retain_age: Option<Duration>,
+}
+
+impl Plan {
+    /// Whether records are written to a journal: all but those that go straight to Kafka, or nowhere.
+    pub fn has_journal(&self) -> bool {
+        self.ack != Ack::Kafka && self.sink != SinkChoice::Null
+    }
+}
+
+impl IngestArgs {
+    /// What they mean together with those of the server.
+    ///
+    /// # Errors
+    /// Which do not go together: names, values, and the remedy.
+    pub fn plan(&self, server: &ServerArgs) -> Result<Plan, String> {
+        let default = if self.sink == SinkChoice::Null { Ack::Memory } else { Ack::Disk };
+        let ack = self.ack.unwrap_or(default);
+        self.check(ack, server)?;
+        // Where somebody waits for the disk or for Kafka, waiting for company costs more than it saves: what comes while
+        // an earlier batch is under way shares the next one anyhow.
+        let default = if ack == Ack::Memory { LINGER } else { Duration::ZERO };
+        let linger = self.linger.unwrap_or(default);
+        if ack != Ack::Memory && linger >= self.ack_timeout {
+            return Err(format!(
+                "--linger {linger:?} is not shorter than --ack-timeout {:?}: every record would be answered 503; \
+                 give a shorter --linger, or leave it out",
+                self.ack_timeout
+            ));
+        }
+        let plan = Plan {
+            ack,
+            sink: self.sink,
+            data: self.data.clone(),
+            kafka: self.kafka(if ack == Ack::Kafka {
+                linger
+            } else {
+                self.linger.unwrap_or(LINGER)
+            })?,
+            partitions: self.partitions,
+            batch_bytes: to_usize(self.batch_bytes),
+            record_bytes_max: to_usize(server.body_max),
+            linger,
+            ack_timeout: self.ack_timeout,
+            memory_max: to_usize(self.memory_max),
+            data_max: self.data_max,
+            retain_bytes: self.retain_bytes,
+            retain_age: self.retain_age,
+        };
+        Ok(plan)
+    }
+
+    /// What the Kafka client is told, if there is one.
+    fn kafka(&self, linger: Duration) -> Result<Option<Settings>, String> {
+        if self.sink != SinkChoice::Kafka {
+            return Ok(None);
+        }
+        let brokers = self.kafka_brokers.join(",");
+        let mut settings = Settings::new(&brokers, &self.topic, self.partitions);
+        settings.linger = linger;
+        settings.batch_bytes = to_usize(self.batch_bytes);
+        settings.properties.clone_from(&self.kafka_property);
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(Some(settings))
+    }
+
+    fn check(&self, ack: Ack, server: &ServerArgs) -> Result<(), String> {
+        let sink = SINKS.iter().find(|(_, sink)| *sink == self.sink).map_or("", |(name, _)| name);
+        if ack == Ack::Disk && self.sink == SinkChoice::Null {
+            return Err("--ack disk and --sink null do not go together: the null sink writes to no disk; use \
+                 --ack memory, or --sink journal"
+                .to_owned());
+        }
+        if ack == Ack::Kafka && self.sink != SinkChoice::Kafka {
+            return Err(format!(
+                "--ack kafka and --sink {sink} do not go together: nothing goes to Kafka; use --sink kafka, or --ack disk"
+            ));
+        }
+        if self.sink == SinkChoice::Kafka && self.kafka_brokers.is_empty() {
+            return Err("--sink kafka needs --kafka-brokers; give one or more, as in --kafka-brokers 10.0.0.1:9092"
+                .to_owned());
+        }
+        for (name, is_given) in [
+            ("--retain-bytes", self.retain_bytes.is_some()),
+            ("--retain-age", self.retain_age.is_some()),
+        ] {
+            if is_given && self.sink != SinkChoice::Journal {
+                return Err(format!(
+                    "{name} and --sink {sink} do not go together: what Kafka has is removed from the spool at once, \
+                     and nothing else is; leave it out, or use --sink journal"
+                ));
+            }
+        }
+        if server.body_max > RECORD_BYTES_MAX {
+            return Err(format!(
+                "--body-max is {}; a record has 32MiB at most here; give less",
+                server.body_max
+            ));
+        }
+        // Two batches, so that one can be filled while another is written.
+        let least = 2 * self.batch_bytes.max(server.body_max) + (64 << 10);
+        if self.memory_max < least {
+            return Err(format!(
+                "--memory-max is {}, too little for two batches of --batch-bytes {} and records of --body-max {}; give \
+                 {least} or more",
+                self.memory_max, self.batch_bytes, server.body_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Within the ranges above, and so within memory.
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn broker(text: &str) -> Result<String, String> {
+    let is_broker = text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    is_broker.then(|| text.to_owned()).ok_or_else(|| {
+        "not a broker; use host:port, like 10.0.0.1:9092, with commas between several".to_owned()
+    })
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let property = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let property = property.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    property.ok_or_else(|| "not a property; use NAME=VALUE, like sasl.username=me".to_owned())
+}
+
+/// Kafka's own rule for names of topics.
+fn topic(text: &str) -> Result<String, String> {
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_topic =
+        (1..=249).contains(&text.len()) && text.bytes().all(may_be) && !matches!(text, "." | "..");
+    is_topic.then(|| text.to_owned()).ok_or_else(|| {
+        "not a topic's name; use 1 to 249 letters, digits, dots, underscores and dashes".to_owned()
+    })
+}

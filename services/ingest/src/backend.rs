@@ -1,0 +1,190 @@
+//! What is behind the workers: a journal, a journal that is delivered to Kafka, Kafka itself, or nothing.
+//!
+//! ```text
+//!   --sink journal                     worker ─▶ journal
+//!   --sink kafka  --ack memory, disk   worker ─▶ journal ─▶ delivery ─▶ Kafka
+//!   --sink kafka  --ack kafka          worker ─▶ client ─▶ Kafka
+//!   --sink null                        worker ─▶ null
+//! ```
+//!
+//! It outlives the workers: they hand over what they have accepted when they end, and only then it is
+//! [closed](Backend::close).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use highwater::batcher::Sink;
+use highwater::batcher::delivery::{Delivery, DeliveryOptions, Progress};
+use highwater::batcher::sink::kafka::{Client, Limits};
+use highwater::batcher::sink::{JournalSink, Null};
+use highwater::journal::{self, Directory, Health, Journal, Retention};
+use highwater::metrics::Readiness;
+
+use crate::args::Plan;
+use crate::failure::Failure;
+
+/// So many records are in a batch, at most.
+pub const RECORDS_MAX: usize = 1 << 16;
+
+/// The name under which the journal keeps how far the delivery to Kafka has come.
+const CONSUMER: &str = "kafka";
+
+/// What Kafka will never take goes to this file of the data directory.
+const DEAD_LETTERS: &str = "dead-letters.jsonl";
+
+/// What is behind the workers.
+pub struct Backend {
+    parts: Mutex<Parts>,
+    /// How far the delivery is, if there is one.
+    progress: Option<Arc<Progress>>,
+}
+
+#[derive(Default)]
+struct Parts {
+    // In the order in which they are to end.
+    client: Option<Client>,
+    delivery: Option<Delivery>,
+    journal: Option<Journal>,
+}
+
+impl Backend {
+    /// Opens what `plan` says.
+    ///
+    /// # Errors
+    /// The data directory or the topic cannot be used. A Kafka that is away is no error.
+    pub fn open(plan: &Plan) -> Result<Arc<Backend>, Failure> {
+        let mut parts = Parts::default();
+        if plan.has_journal() {
+            let journal = open_journal(plan)?;
+            match &plan.kafka {
+                Some(kafka) => {
+                    let options = DeliveryOptions::new(plan.data.join(DEAD_LETTERS));
+                    let consumer = journal.consumer(CONSUMER)?;
+                    parts.delivery = Some(Delivery::start(kafka.clone(), options, consumer)?);
+                }
+                None => warn_of_unread(plan, &journal),
+            }
+            parts.journal = Some(journal);
+        } else if let Some(kafka) = &plan.kafka {
+            let mut limits = Limits::default();
+            limits.ack_timeout = plan.ack_timeout;
+            parts.client = Some(Client::start(kafka.clone(), limits)?);
+        }
+        let progress = parts.delivery.as_ref().map(Delivery::progress);
+        Ok(Arc::new(Backend { parts: Mutex::new(parts), progress }))
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sink for another worker.
+    ///
+    /// # Errors
+    /// There are too many, or it is closed.
+    pub fn sink(&self) -> Result<Box<dyn Sink>, Failure> {
+        let parts = self.parts();
+        if let Some(client) = &parts.client {
+            return Ok(Box::new(client.sink()));
+        }
+        match &parts.journal {
+            Some(journal) => Ok(Box::new(JournalSink::new(journal.producer()?))),
+            None => Ok(Box::new(Null::default())),
+        }
+    }
+
+    /// Records that were in the spool when it was opened, not delivered.
+    pub fn found(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.left_at_start())
+    }
+
+    /// How many records have arrived where they are to go, if so many are durable.
+    pub fn delivered(&self, durable: u64) -> u64 {
+        self.progress.as_ref().map_or(durable, |progress| progress.delivered())
+    }
+
+    /// How many bytes of the disk hold records that have not arrived.
+    pub fn spool_bytes(&self) -> u64 {
+        match (&self.progress, &self.parts().journal) {
+            (Some(progress), Some(journal)) if !progress.is_idle() => journal.stat().bytes,
+            _ => 0,
+        }
+    }
+
+    /// When the oldest durable record was taken that has not arrived, in microseconds since 1970.
+    pub fn oldest_us(&self) -> Option<u64> {
+        self.progress.as_ref().map(|progress| progress.oldest_us()).filter(|oldest| *oldest > 0)
+    }
+
+    /// Says on `/readyz` when nothing is taken. A Kafka that is away does not count if there is a spool.
+    pub fn watch(self: &Arc<Self>, readiness: &Readiness) {
+        let backend = Arc::clone(self);
+        readiness.check("journal", move || {
+            match backend.parts().journal.as_ref().map(Journal::health) {
+                Some(Health::Full(error) | Health::Poisoned(error)) => Err(error.to_string()),
+                _ => Ok(()),
+            }
+        });
+        let backend = Arc::clone(self);
+        readiness.check("kafka", move || {
+            match backend.parts().client.as_ref().and_then(Client::trouble) {
+                Some(trouble) => Err(trouble),
+                None => Ok(()),
+            }
+        });
+    }
+
+    /// Ends what is behind the workers, which have ended: what they have handed over is made durable, and delivered as
+    /// far as that works within `timeout`.
+    ///
+    /// # Errors
+    /// The disk has failed.
+    pub fn close(&self, timeout: Duration) -> Result<(), Failure> {
+        let Parts { client, delivery, journal } = std::mem::take(&mut *self.parts());
+        let until = Instant::now() + timeout;
+        if let Some(client) = client {
+            client.close(timeout);
+        }
+        if let Some(delivery) = delivery
+            && !delivery.stop(until.saturating_duration_since(Instant::now()))
+        {
+            tracing::warn!("records wait in the spool; they are delivered after the next start");
+        }
+        journal.map_or(Ok(()), |journal| Ok(journal.close()?))
+    }
+}
+
+/// Opens the journal, and logs what it has found.
+fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
+    let mut options = journal::Options::default();
+    let bytes = plan.batch_bytes.max(plan.record_bytes_max);
+    options.batch_bytes_max = JournalSink::batch_bytes_of(RECORDS_MAX, bytes);
+    options.queue_bytes_max = options.queue_bytes_max.max(2 * options.batch_bytes_max);
+    options.bytes_max = plan.data_max;
+    options.retention = match plan.kafka {
+        // What was delivered need not be kept.
+        Some(_) => Retention { bytes: Some(0), keep_unread: true, ..Retention::default() },
+        None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: false },
+    };
+    let journal = Journal::open(Directory::open(&plan.data)?, options)?;
+    let data = plan.data.display();
+    for line in journal.recovery().to_string().lines() {
+        tracing::warn!(data = %data, "{line}");
+    }
+    let stat = journal.stat();
+    tracing::info!(data = %data, records = stat.records, bytes = stat.bytes, "journal open");
+    Ok(journal)
+}
+
+/// Records that were to go to Kafka stay where they are.
+fn warn_of_unread(plan: &Plan, journal: &Journal) {
+    let next = journal.stat().next_offset;
+    let is_behind = |(name, position): &(String, u64)| name == CONSUMER && *position < next;
+    if journal.consumers().iter().any(is_behind) {
+        tracing::warn!(
+            data = %plan.data.display(),
+            instead = "start it with --sink kafka to deliver them",
+            "the journal holds records that were taken for Kafka and are not delivered",
+        );
+    }
+}

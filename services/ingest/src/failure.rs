@@ -1,0 +1,58 @@
+//! Why could the gateway not start, or had to stop?
+
+use std::fmt;
+use std::io;
+
+use highwater::batcher::OptionsError;
+use highwater::batcher::sink::kafka;
+use highwater::metrics::MetricError;
+use highwater::{ServerError, journal};
+
+/// One sentence with cause and remedy, and whose fault it is.
+#[derive(Debug)]
+pub struct Failure {
+    text: String,
+    is_setting: bool,
+}
+
+impl Failure {
+    /// Whether somebody has to change a setting: exit status 2.
+    pub fn is_setting(&self) -> bool {
+        self.is_setting
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<kafka::Error> for Failure {
+    fn from(error: kafka::Error) -> Failure {
+        let is_setting =
+            matches!(error.kind(), kafka::ErrorKind::Setting | kafka::ErrorKind::Topic);
+        Failure { text: error.to_string(), is_setting }
+    }
+}
+
+/// A data directory that cannot be used: the message names it, and the setting is said here.
+impl From<journal::Error> for Failure {
+    fn from(error: journal::Error) -> Failure {
+        Failure { text: format!("--data: {error}"), is_setting: false }
+    }
+}
+
+macro_rules! failures {
+    ($($from:ty),+) => {$(
+        impl From<$from> for Failure {
+            fn from(error: $from) -> Failure {
+                Failure { text: error.to_string(), is_setting: false }
+            }
+        }
+    )+};
+}
+
+failures!(io::Error, ServerError, OptionsError, MetricError);

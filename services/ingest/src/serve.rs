@@ -1,0 +1,92 @@
+//! Starts and stops the gateway.
+//!
+//! The order matters. What is behind the workers is opened before the port, so that a gateway that can be reached is ready.
+//! At the end the clients get their answers first; then each worker hands what it has accepted to its sink, and ends; then
+//! what is behind them makes it durable, and is closed.
+
+use std::sync::Arc;
+
+use highwater::batcher::{Layout, OnFailure, Options};
+use highwater::logging;
+use highwater::metrics::{Metrics, Readiness};
+use highwater::server::Signals;
+use highwater::{PerWorker, Server, ServerArgs};
+
+use crate::args::{Ack, Plan};
+use crate::backend::{Backend, RECORDS_MAX};
+use crate::counts::Counts;
+use crate::failure::Failure;
+use crate::http;
+use crate::intake::{Intake, IntakeOptions};
+use crate::metrics;
+
+/// Batches under `--ack disk` that the journal has not answered for, of a worker: more than one sync's worth, so that the
+/// journal never waits for the worker.
+const DISK_IN_FLIGHT_MAX: usize = 64;
+
+/// Batches under `--ack kafka` that Kafka has not answered for, of a partition. As many as an idempotent producer has.
+const KAFKA_IN_FLIGHT_MAX: usize = 5;
+
+/// Serves until a signal stops it.
+///
+/// # Errors
+/// What failed, and what to do about it.
+pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
+    logging::install(server.log);
+    let signals = Signals::block()?;
+    let backend = Backend::open(plan)?;
+    let counts = Arc::new(Counts::new(plan.ack, backend.found()));
+
+    let counted = Metrics::new();
+    metrics::of_records(&counted, &counts, &backend)?;
+    let readiness = Readiness::new();
+    backend.watch(&readiness);
+    let router = http::router(plan.ack, intake(plan, server, &backend, &counts));
+    let running =
+        Server::new(router).config(server).metrics(&counted).readiness(readiness).start()?;
+    let outcome = running.until_signal(&signals);
+
+    let lost = counts.accepted().saturating_sub(counts.durable());
+    if lost > 0 {
+        tracing::error!(
+            records = lost,
+            "records that were acknowledged in memory could not be written before the end"
+        );
+    }
+    backend.close(server.drain_timeout)?;
+    Ok(outcome?)
+}
+
+/// What each worker has.
+fn intake(
+    plan: &Plan,
+    server: &ServerArgs,
+    backend: &Arc<Backend>,
+    counts: &Arc<Counts>,
+) -> PerWorker<Intake> {
+    let (plan, backend, counts) = (plan.clone(), Arc::clone(backend), Arc::clone(counts));
+    let end_timeout = server.drain_timeout;
+    PerWorker::fallible(move |worker| {
+        let first_partition = u32::try_from(worker.index).unwrap_or_default();
+        let options = IntakeOptions { batcher: options(&plan), first_partition, end_timeout };
+        Ok::<_, Failure>(Intake::new(backend.sink()?, options, counts.worker())?)
+    })
+}
+
+/// The batcher's options.
+fn options(plan: &Plan) -> Options {
+    let mut options = Options::default();
+    options.partitions = plan.partitions;
+    options.batch_bytes = plan.batch_bytes;
+    options.records_max = RECORDS_MAX;
+    options.record_bytes_max = plan.record_bytes_max;
+    options.memory_max = plan.memory_max;
+    options.linger = plan.linger;
+    options.answer_timeout = plan.ack_timeout;
+    (options.layout, options.in_flight_max, options.on_failure) = match plan.ack {
+        Ack::Memory => (Layout::Mixed, 1, OnFailure::Keep),
+        Ack::Disk => (Layout::Mixed, DISK_IN_FLIGHT_MAX, OnFailure::Report),
+        Ack::Kafka => (Layout::Partitioned, KAFKA_IN_FLIGHT_MAX, OnFailure::Report),
+    };
+    options
+}

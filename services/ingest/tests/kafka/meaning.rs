@@ -1,0 +1,119 @@
+//! What 202 means with Kafka behind it, and what is said instead.
+
+use std::time::{Duration, Instant};
+
+use crate::broker::{Own, Place, consume, create, eventually, shared, unique};
+use crate::gateway::{Client, Gateway, arguments, command};
+
+fn values(url: &str, topic: &str) -> Vec<String> {
+    let seen = consume(url, topic);
+    let mut values: Vec<_> =
+        seen.into_iter().map(|one| String::from_utf8(one.value).expect("it is text")).collect();
+    values.sort();
+    values
+}
+
+fn partitions() -> &'static str {
+    "--partitions=3"
+}
+
+/// Purpose: under each meaning of 202 what was accepted is in the topic, once, and the counts add up at rest.
+#[test]
+fn every_level_delivers() {
+    let Some(url) = shared() else { return };
+    for ack in ["memory", "disk", "kafka"] {
+        let (topic, place) = (unique("level"), Place::new("level"));
+        let mut arguments = arguments(ack, url, &topic, place.path());
+        arguments.push(partitions());
+        let gateway = Gateway::start([0, 0], &arguments);
+        let mut client = Client::connect(gateway.address).expect("it serves");
+        let mut expected = Vec::new();
+        for number in 0..50 {
+            let text = format!("{ack}-{number:03}");
+            let answer = client.post("/e", text.as_bytes()).expect("it answers");
+            assert_eq!(answer.status, 202, "{answer:?}");
+            expected.push(text);
+        }
+        let batch: Vec<_> = (50..80).map(|number| format!("{ack}-{number:03}")).collect();
+        let answer = client.post("/batch", batch.join("\n").as_bytes()).expect("it answers");
+        assert_eq!(answer.status, 202, "{answer:?}");
+        assert_eq!(answer.body, br#"{"ok":true,"records":30}"#);
+        expected.extend(batch);
+        eventually("all is delivered", || gateway.records("delivered") == 80);
+        for state in ["accepted", "durable"] {
+            assert_eq!(gateway.records(state), 80, "{state} under {ack}");
+        }
+        eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0);
+        assert_eq!(values(url, &topic), expected, "{ack}");
+        assert!(gateway.stop().success());
+    }
+}
+
+/// Purpose: settings that Kafka contradicts end the program at once, with status 2 and the remedy.
+#[test]
+fn another_number_of_partitions() {
+    let Some(url) = shared() else { return };
+    for ack in ["memory", "disk", "kafka"] {
+        let (topic, place) = (unique("contradicts"), Place::new("contradicts"));
+        create(url, &topic, 2, &[]);
+        let mut arguments = arguments(ack, url, &topic, place.path());
+        arguments.extend([partitions(), "--listen=127.0.0.1:0", "--metrics=off"]);
+        let output = command(&arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("2 partitions") && said.contains('3') && said.contains("partitions"),
+            "{said}"
+        );
+    }
+}
+
+/// Purpose: with Kafka away, `disk` and `memory` go on accepting and deliver everything later, `kafka` says 503 with
+/// Retry-After within its bound, and never 202 for what was not taken.
+#[test]
+fn kafka_is_away() {
+    let Some(mut own) = Own::start("") else { return };
+    let url = own.url();
+    let places = ["memory", "disk", "kafka"].map(|ack| (ack, unique("away"), Place::new("away")));
+    let gateways: Vec<_> = places
+        .iter()
+        .map(|(ack, topic, place)| {
+            let mut arguments = arguments(ack, &url, topic, place.path());
+            arguments.extend([partitions(), "--ack-timeout=1s"]);
+            let gateway = Gateway::start([0, 0], &arguments);
+            let mut client = Client::connect(gateway.address).expect("it serves");
+            assert_eq!(client.post("/e", b"before").expect("it answers").status, 202, "{ack}");
+            (*ack, topic, gateway, client)
+        })
+        .collect();
+    own.kill();
+    let mut gateways = gateways;
+    for (ack, _, gateway, client) in &mut gateways {
+        let began = Instant::now();
+        let answer = client.post("/e", b"while it is away").expect("it answers");
+        if *ack == "kafka" {
+            assert_eq!(answer.status, 503, "{answer:?}");
+            assert!(answer.retry_after.is_some(), "{answer:?}");
+            assert!(began.elapsed() < Duration::from_secs(30), "the bound is one second");
+        } else {
+            assert_eq!(answer.status, 202, "{answer:?}");
+            let lag = "highwater_ingest_lag_seconds";
+            eventually("the lag shows", || {
+                gateway.metrics().get(lag).is_some_and(|lag| *lag > 0.5)
+            });
+            assert!(gateway.metric("highwater_ingest_pending") >= 1);
+            assert!(gateway.metric("highwater_ingest_spool_bytes") >= 1);
+        }
+    }
+    own.restart();
+    for (ack, topic, gateway, client) in &mut gateways {
+        eventually("it takes records again", || {
+            client.post("/e", b"after").expect("it answers").status == 202
+        });
+        eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0);
+        let values = values(&url, topic);
+        let is_there = |text: &str| values.iter().any(|value| value == text);
+        assert!(is_there("before") && is_there("after"), "{ack}: {values:?}");
+        assert!(*ack == "kafka" || is_there("while it is away"), "{ack}: {values:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! From start to end: a clean stop loses nothing that was accepted, and a full disk nothing that was acknowledged.
+
+mod gateway;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gateway::{Client, PATIENCE, SmallDisk, bodies, gateway, get, journal, post, request};
+
+/// Purpose: a process that is told to stop under load has every record that it has answered 202, each once, under every
+/// kind of 202: what is in memory goes to the disk first.
+#[test]
+fn sigterm_under_load_loses_nothing() {
+    const CLIENTS: usize = 8;
+    const BEFORE: usize = 200;
+    // Long enough that a record in memory is there when the signal comes.
+    for (ack, linger) in [("--ack=memory", "--linger=10s"), ("--ack=disk", "--linger=0s")] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut process = gateway(directory.path(), &[ack, linger]);
+        let address = process.address;
+        let under_way = AtomicUsize::new(0);
+        let accepted: Vec<Vec<String>> = thread::scope(|scope| {
+            let under_way = &under_way;
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    scope.spawn(move || post_until_refused(address, client, BEFORE, under_way))
+                })
+                .collect();
+            let until = Instant::now() + PATIENCE;
+            while under_way.load(Ordering::SeqCst) < CLIENTS {
+                assert!(Instant::now() < until, "clients that get no answers");
+                thread::sleep(Duration::from_millis(1));
+            }
+            process.signal("TERM");
+            clients.into_iter().map(|client| client.join().expect("no wrong answer")).collect()
+        });
+        assert!(process.wait().success());
+        let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for body in bodies(directory.path()) {
+            *found.entry(body).or_default() += 1;
+        }
+        for body in accepted.iter().flatten() {
+            assert_eq!(found.remove(body.as_bytes()), Some(1), "{ack}: {body}");
+        }
+        // What was taken when the answer could not be sent any more.
+        assert!(found.values().all(|count| *count == 1), "{found:?}");
+    }
+}
+
+/// Posts until the server stops. What was answered 202.
+fn post_until_refused(
+    address: SocketAddr,
+    client: usize,
+    before: usize,
+    under_way: &AtomicUsize,
+) -> Vec<String> {
+    let (mut accepted, mut sent) = (Vec::new(), 0);
+    // A connection that ends cleanly may be followed by another, as long as it listens.
+    while let Ok(mut connection) = Client::connect(address) {
+        loop {
+            let body = format!("{client} {sent}");
+            sent += 1;
+            let Ok(answer) = connection.post("/e", "", body.as_bytes()) else { break };
+            assert_eq!(answer.status, 202);
+            accepted.push(body);
+            if accepted.len() == before {
+                under_way.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    accepted
+}
+
+/// A disk that is full once `ballast` is there, or nothing where none can be made.
+fn full_disk() -> Option<(SmallDisk, std::path::PathBuf)> {
+    let Some(disk) = SmallDisk::new("2m") else {
+        highwater_skip::skip("root", "mounting a small file system needs root");
+        return None;
+    };
+    let ballast = disk.path().join("ballast");
+    std::fs::write(&ballast, vec![0; 1 << 20]).expect("there is room");
+    Some((disk, ballast))
+}
+
+/// Purpose: on a full disk no record is acknowledged that is not there; clients get 503 and when to come again, operators
+/// see it on /readyz; and when there is room again, it serves on by itself.
+#[test]
+fn a_full_disk_under_ack_disk() {
+    let Some((disk, ballast)) = full_disk() else { return };
+    let data = disk.path().join("data");
+    let process = gateway(&data, &["--ack=disk"]);
+    let mut client = Client::connect(process.address).expect("it listens");
+    let (mut accepted, mut refused) = (Vec::new(), 0);
+    for number in 0_u32.. {
+        let mut body = vec![b'x'; 10_000];
+        body[..4].copy_from_slice(&number.to_le_bytes());
+        let answer = client.post("/e", "", &body).expect("an answer");
+        match answer.status {
+            202 => accepted.push(body),
+            503 => {
+                assert_eq!(answer.header("retry-after"), Some("1"));
+                assert!(answer.text().contains("no room"), "{}", answer.text());
+                refused += 1;
+            }
+            other => panic!("{other}"),
+        }
+        assert!(number < 10_000, "the disk has no end");
+        if refused == 5 {
+            break;
+        }
+    }
+    assert!(accepted.len() > 20, "{}", accepted.len());
+    assert_eq!(process.records("refused"), refused);
+    let ready = get(process.metrics, "/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains("journal"), "{}", ready.text());
+    process.settles_at(accepted.len() as u64);
+
+    std::fs::remove_file(&ballast).expect("it is there");
+    for number in 0..5 {
+        let body = format!("again {number}").into_bytes();
+        assert_eq!(client.post("/e", "", &body).expect("an answer").status, 202);
+        accepted.push(body);
+    }
+    assert_eq!(get(process.metrics, "/readyz").status, 200);
+    process.settles_at(accepted.len() as u64);
+    process.stop();
+    assert!(bodies(&data) == accepted, "what was acknowledged, and nothing else");
+}
+
+/// Purpose: under `--ack memory`, records that a full disk does not take stay in memory; when that is full as well, clients
+/// get 503 and when to come again; and when there is room again, all that was accepted is there, each record once.
+#[test]
+fn a_full_disk_under_ack_memory() {
+    let Some((disk, ballast)) = full_disk() else { return };
+    let data = disk.path().join("data");
+    let flags = [
+        "--ack=memory",
+        "--workers=1",
+        "--body-max=16KiB",
+        "--batch-bytes=64KiB",
+        "--memory-max=1MiB",
+    ];
+    let process = gateway(&data, &flags);
+    let mut client = Client::connect(process.address).expect("it listens");
+    let (mut accepted, mut refused) = (Vec::new(), 0);
+    for number in 0_u32.. {
+        let mut body = vec![b'x'; 10_000];
+        body[..4].copy_from_slice(&number.to_le_bytes());
+        let answer = client.post("/e", "", &body).expect("an answer");
+        match answer.status {
+            202 => accepted.push(body),
+            503 => {
+                assert_eq!(answer.header("retry-after"), Some("1"));
+                refused += 1;
+            }
+            other => panic!("{other}"),
+        }
+        assert!(number < 10_000, "there is no end");
+        if refused == 5 {
+            break;
+        }
+    }
+    assert_eq!(process.records("accepted"), accepted.len() as u64);
+    assert_eq!(process.records("refused"), refused);
+    assert!(process.metric("highwater_ingest_pending") > 0.0);
+    let pending = process.records("accepted") - process.records("durable");
+    assert!((10_000..=1 << 20).contains(&(pending * 10_000)), "{pending}: memory_max is a bound");
+
+    std::fs::remove_file(&ballast).expect("it is there");
+    process.settles_at(accepted.len() as u64);
+    assert_eq!(client.post("/e", "", b"again").expect("an answer").status, 202);
+    accepted.push(b"again".to_vec());
+    process.stop();
+    assert!(bodies(&data) == accepted, "what was accepted, each once, in order");
+}
+
+/// Purpose: what was durable is there after a restart, new records follow it, and each process counts its own.
+#[test]
+fn restarts() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for round in 1..=3_u64 {
+        let process = gateway(directory.path(), &["--ack=disk"]);
+        for number in 0..10 {
+            let body = format!("{round} {number}");
+            assert_eq!(request(process.address, &post("/e", "", body.as_bytes())).status, 202);
+        }
+        process.settles_at(10);
+        process.stop();
+        let records = journal(directory.path());
+        assert_eq!(records.len() as u64, 10 * round);
+        assert!(records.is_sorted_by_key(|record| record.offset));
+    }
+}

@@ -1,0 +1,267 @@
+//! From the queue into the store, and from there to the readers.
+//!
+//! ```text
+//!  Source::next ─▶ Store::apply ─▶ told(changes) ─▶ Source::applied      again and again
+//!                      │                              │
+//!                      └ fails: the same deliveries   └ now and then: Store::sync, Source::commit
+//!                        again, after a pause
+//! ```
+//!
+//! Invariants: deliveries are applied in the order in which they came; a source is committed only up to what
+//! the store has durably; a store that is away costs time, never a command.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use highwater::logging::rate_limited;
+
+use crate::health::Part;
+use crate::queue::{Delivery, Source};
+use crate::store::{Changes, Outcome, Store};
+use crate::todo::now_us;
+
+/// The most commands of one transaction. It bounds how long a command waits for those before it.
+pub const BATCH_MAX: usize = 1024;
+
+/// How long the queue is waited for before it is looked whether to stop.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// How often the source is committed while commands are applied. It bounds what is applied a second time after a
+/// crash, and what the queue keeps without need.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to pause after a failure: the first, and twice as long each time up to the second.
+const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// A thread that applies commands.
+#[derive(Debug)]
+pub struct Applier {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What an applier has done so far.
+#[derive(Debug, Default)]
+pub struct Stats {
+    applied: AtomicU64,
+    not_found: AtomicU64,
+    dead: AtomicU64,
+    repeated: AtomicU64,
+    failures: AtomicU64,
+    lag_us: AtomicU64,
+}
+
+impl Stats {
+    /// Commands that had their effect.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    /// Commands whose todo was gone, or somebody else's, when their turn came.
+    pub fn not_found(&self) -> u64 {
+        self.not_found.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries that became dead letters.
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries of what had been applied before.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// How often the queue or the store failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// How long the oldest command of the last transaction had waited since it was requested, in
+    /// microseconds; 0 while nothing waits.
+    pub fn lag_us(&self) -> u64 {
+        self.lag_us.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, changes: &Changes, dead: u64, repeated: u64) {
+        let of = |wanted: fn(&Outcome) -> bool| {
+            changes.commands.iter().filter(|(_, outcome)| wanted(outcome)).count() as u64
+        };
+        self.applied.fetch_add(of(|outcome| *outcome == Outcome::Done), Ordering::Relaxed);
+        self.not_found.fetch_add(of(|outcome| *outcome == Outcome::NotFound), Ordering::Relaxed);
+        self.dead.fetch_add(dead, Ordering::Relaxed);
+        self.repeated.fetch_add(repeated, Ordering::Relaxed);
+    }
+}
+
+/// Whether to go on: 0 as long as it is to.
+#[derive(Debug, Default)]
+struct Stop(AtomicU8);
+
+/// Apply what is in the queue, then end.
+const DRAIN: u8 = 1;
+/// End after this transaction.
+const NOW: u8 = 2;
+
+impl Stop {
+    fn state(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Applier {
+    /// Starts to apply what `source` delivers to `store`; `told` hears what has changed, before the source
+    /// hears that it was applied.
+    ///
+    /// `part` says whether the store works.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started.
+    pub fn start(
+        source: Box<dyn Source>,
+        store: Box<dyn Store>,
+        part: Part,
+        stats: Arc<Stats>,
+        told: impl FnMut(Changes) + Send + 'static,
+    ) -> io::Result<Applier> {
+        let stop = Arc::<Stop>::default();
+        let mut work =
+            Work { source, store, part, stats, told, stop: Arc::clone(&stop), pause: PAUSE[0] };
+        let run = move || {
+            let _ended = Ended(work.part.clone());
+            work.run();
+        };
+        let thread = thread::Builder::new().name("todos-applier".into()).spawn(run)?;
+        Ok(Applier { stop, thread: Some(thread) })
+    }
+
+    /// Applies what is in the queue, for at most `patience`; then commits and ends. What is not applied by then
+    /// stays in the queue.
+    pub fn drain(mut self, patience: Duration) {
+        self.stop.0.store(DRAIN, Ordering::Relaxed);
+        let until = Instant::now() + patience;
+        while Instant::now() < until
+            && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.0.store(NOW, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the panic was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends after the transaction that is under way, and commits.
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Says that nothing is applied any more if the applier panics.
+struct Ended(Part);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.is_away("the applier has ended because of a bug; start the service again");
+        }
+    }
+}
+
+struct Work<T> {
+    source: Box<dyn Source>,
+    store: Box<dyn Store>,
+    part: Part,
+    stats: Arc<Stats>,
+    told: T,
+    stop: Arc<Stop>,
+    pause: Duration,
+}
+
+impl<T: FnMut(Changes)> Work<T> {
+    fn run(&mut self) {
+        let mut committed = Instant::now();
+        let mut uncommitted = false;
+        while self.stop.state() != NOW {
+            let deliveries = match self.source.next(BATCH_MAX, WAIT) {
+                Ok(deliveries) => deliveries,
+                Err(error) => {
+                    self.failed("the queue cannot be read", &error);
+                    continue;
+                }
+            };
+            if deliveries.is_empty() {
+                self.stats.lag_us.store(0, Ordering::Relaxed);
+                if self.stop.state() == DRAIN {
+                    break;
+                }
+            } else {
+                uncommitted |= self.apply(&deliveries);
+            }
+            if uncommitted && committed.elapsed() >= COMMIT_INTERVAL {
+                uncommitted = !self.commit();
+                committed = Instant::now();
+            }
+        }
+        if uncommitted {
+            self.commit();
+        }
+    }
+
+    /// Applies deliveries, however often that must be tried. False if it was told to end first.
+    fn apply(&mut self, deliveries: &[Delivery]) -> bool {
+        let requested = |delivery: &Delivery| Some(delivery.content.as_ref().ok()?.requested_us);
+        let oldest = deliveries.iter().filter_map(requested).min();
+        loop {
+            let lag = oldest.map_or(0, |oldest| now_us().saturating_sub(oldest).max(0));
+            self.stats.lag_us.store(lag.unsigned_abs(), Ordering::Relaxed);
+            match self.store.apply(self.source.name(), deliveries) {
+                Ok(applied) => {
+                    self.part.is_up();
+                    self.pause = PAUSE[0];
+                    self.stats.count(&applied.changes, applied.dead, applied.repeated);
+                    (self.told)(applied.changes);
+                    self.source.applied();
+                    return true;
+                }
+                Err(error) => {
+                    self.part.is_away(error.to_string());
+                    self.failed("commands wait, for the store does not take them", &error);
+                    if self.stop.state() == NOW {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the source knows that everything was applied.
+    fn commit(&mut self) -> bool {
+        let synced = self.store.sync().map_err(|error| error.to_string());
+        let outcome = synced.and_then(|()| self.source.commit().map_err(|error| error.to_string()));
+        if let Err(error) = &outcome {
+            self.stats.failures.fetch_add(1, Ordering::Relaxed);
+            rate_limited!(WARN, error = %error, "the queue's position is not committed");
+        }
+        outcome.is_ok()
+    }
+
+    fn failed(&mut self, what: &str, error: &dyn fmt::Display) {
+        self.stats.failures.fetch_add(1, Ordering::Relaxed);
+        rate_limited!(WARN, error = %error, "{what}");
+        thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE[1]);
+    }
+}

@@ -1,0 +1,252 @@
+//! The settings of the Todo service itself; those of the server around it are the framework's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use highwater::logging::LogFormat;
+use highwater::server::args::{duration, number, one_of, size};
+
+use crate::http::Bounds;
+use crate::near;
+use crate::queue::journal;
+use crate::store::postgres;
+
+/// What the service is made of. The same for the server, `worker` and `seed`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Engines")]
+pub struct EngineArgs {
+    /// The directory of the embedded store and queue
+    #[arg(
+        long,
+        env = "HIGHWATER_DATA",
+        value_name = "DIR",
+        default_value = "highwater-todos-data"
+    )]
+    pub data: PathBuf,
+
+    /// Keep todos in this Postgres instead of a file
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true, value_parser = postgres_url)]
+    pub database_url: Option<String>,
+
+    /// Share lists through this Redis
+    #[arg(long, env = "REDIS_URL", value_name = "URL", hide_env_values = true, value_parser = redis_url)]
+    pub redis_url: Option<String>,
+
+    /// Queue writes in Kafka instead of a file
+    #[arg(long, env = "KAFKA_BROKERS", value_name = "HOST:PORT,…")]
+    pub kafka_brokers: Option<String>,
+
+    /// The topic of the queue in Kafka
+    #[arg(long, env = "KAFKA_TODO_TOPIC", value_name = "TOPIC", default_value = "todo-commands")]
+    pub kafka_todo_topic: String,
+
+    /// How many partitions the topic gets if it is missing
+    #[arg(long, env = "KAFKA_PARTITIONS", value_name = "N", default_value = "32", value_parser = number(1..=10_000_i32))]
+    pub kafka_partitions: i32,
+
+    /// How long Kafka may take to acknowledge a write; then it is refused: 503
+    #[arg(long, env = "HIGHWATER_ACK_TIMEOUT", value_name = "TIME", default_value = "5s",
+          value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(300)))]
+    pub ack_timeout: Duration,
+
+    /// How long lists live in Redis at most, in seconds; they are never stale before
+    #[arg(long, env = "CACHE_TTL_SEC", value_name = "N", default_value = "300", value_parser = number(1..=86_400_u32))]
+    pub cache_ttl_sec: u32,
+
+    /// Most bytes that the embedded queue takes of the disk; beyond it writes are refused: 503
+    #[arg(long, env = "HIGHWATER_QUEUE_BYTES_MAX", value_name = "SIZE", default_value = "1GiB",
+          value_parser = size(journal::BYTES_MIN..=1 << 40))]
+    pub queue_bytes_max: u64,
+
+    /// Most todos; beyond it creations are refused: 503
+    #[arg(long, env = "HIGHWATER_TODOS_MAX", value_name = "N", default_value = "1000000",
+          value_parser = number(1..=100_000_000_u32))]
+    pub todos_max: u32,
+}
+
+impl EngineArgs {
+    /// Whether everything is in this process.
+    pub fn is_embedded(&self) -> bool {
+        self.database_url.is_none() && self.redis_url.is_none() && self.kafka_brokers.is_none()
+    }
+}
+
+/// Settings of `worker`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkerArgs {
+    /// What the service is made of.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// Where to serve /metrics, /livez and /readyz, or off
+    // The full path keeps clap from reading the type as "may be absent".
+    #[arg(long, value_name = "ADDRESS|off", default_value = "off", value_parser = address_or_off)]
+    pub metrics: ::core::option::Option<SocketAddr>,
+
+    /// How events are written to standard error
+    #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = one_of(LOGS))]
+    pub log: LogFormat,
+}
+
+/// Settings of the server alone.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Todos")]
+pub struct TodosArgs {
+    /// What the service is made of.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// The secret that tokens are signed with (HS256)
+    #[arg(long, env = "JWT_SECRET", value_name = "SECRET", hide_env_values = true, value_parser = secret)]
+    pub jwt_secret: Option<String>,
+
+    /// Longest title, in characters; beyond it 422
+    #[arg(long, value_name = "N", default_value = "500", value_parser = number(1..=100_000_u32))]
+    pub title_max: u32,
+
+    /// Longest description, in characters; beyond it 422
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = number(0..=1_000_000_u32))]
+    pub description_max: u32,
+
+    /// How long a request with ?wait=applied waits; then it is answered 202
+    #[arg(long, value_name = "TIME", default_value = "5s",
+          value_parser = duration(Duration::from_millis(10)..=Duration::from_secs(60)))]
+    pub wait_max: Duration,
+
+    /// Apply writes in this process, although other processes could [default: without Kafka]
+    #[arg(long)]
+    pub embedded_worker: bool,
+}
+
+impl TodosArgs {
+    /// What a request may be.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            title_max: self.title_max as usize,
+            description_max: self.description_max as usize,
+            todos_max: self.engine.todos_max as usize,
+            wait_max: self.wait_max,
+        }
+    }
+}
+
+/// Settings of `seed`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SeedArgs {
+    /// What the service is made of.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// How many todos to make
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = number(1..=10_000_000_u32))]
+    pub count: u32,
+
+    /// Whose they are
+    #[arg(long, value_name = "SUBJECT", default_value = "seed-user")]
+    pub subject: String,
+}
+
+/// Settings of `token`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TokenArgs {
+    /// Who the bearer is
+    #[arg(long, value_name = "SUBJECT", default_value = "test-user", value_parser = subject)]
+    pub subject: String,
+
+    /// How long the token is valid
+    #[arg(long, value_name = "TIME", default_value = "24h",
+          value_parser = duration(Duration::from_secs(1)..=Duration::from_secs(366 * 86_400)))]
+    pub ttl: Duration,
+
+    /// The secret to sign it with (HS256)
+    #[arg(long, env = "JWT_SECRET", value_name = "SECRET", hide_env_values = true, value_parser = secret)]
+    pub jwt_secret: Option<String>,
+}
+
+/// What is wrong when there is no secret.
+pub const SECRET_MISSING: &str = "--jwt-secret is missing; give the secret that tokens are signed with, as in \
+    JWT_SECRET=$(openssl rand -hex 32)";
+
+fn secret(text: &str) -> Result<String, String> {
+    match text {
+        "" => {
+            Err("it is empty: anybody could sign tokens; use JWT_SECRET=$(openssl rand -hex 32)"
+                .into())
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+const LOGS: &[(&str, LogFormat)] =
+    &[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)];
+
+fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| {
+            "write an address and a port, for example 127.0.0.1:9091, or off".to_owned()
+        }),
+    }
+}
+
+fn postgres_url(text: &str) -> Result<String, String> {
+    postgres::parse_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn redis_url(text: &str) -> Result<String, String> {
+    near::check_url(text).map(|()| text.to_owned())
+}
+
+fn subject(text: &str) -> Result<String, String> {
+    let may_be = (1..=crate::auth::USER_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
+    may_be
+        .then(|| text.to_owned())
+        .ok_or_else(|| "write 1 to 255 bytes, for example test-user".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory as _, Parser};
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        todos: TodosArgs,
+    }
+
+    /// Purpose: the declared settings are consistent, and their defaults are the documented ones.
+    #[test]
+    fn defaults() {
+        Cli::command().debug_assert();
+        let todos = Cli::try_parse_from(["test"]).expect("every setting has a default").todos;
+        assert_eq!(todos.engine.kafka_todo_topic, "todo-commands");
+        assert_eq!((todos.engine.cache_ttl_sec, todos.engine.todos_max), (300, 1_000_000));
+        assert_eq!((todos.title_max, todos.description_max), (500, 10_000));
+        assert_eq!(todos.wait_max, Duration::from_secs(5));
+    }
+
+    /// Purpose: a wrong value exits 2 and names the setting, the value and what to write.
+    #[test]
+    fn wrong_values_teach() {
+        let cases = [
+            ("--jwt-secret", "", "openssl"),
+            ("--cache-ttl-sec", "0", "1"),
+            ("--database-url", "mysql://db", "postgres://user:password@host"),
+            ("--redis-url", "127.0.0.1", "redis://host"),
+            ("--kafka-partitions", "0", "1"),
+            ("--ack-timeout", "1ms", "100ms"),
+            ("--queue-bytes-max", "1KiB", "MiB"),
+            ("--todos-max", "0", "1"),
+            ("--title-max", "x", "number"),
+            ("--wait-max", "1h", "1m"),
+        ];
+        for (flag, value, remedy) in cases {
+            let error = Cli::try_parse_from(["test", &format!("{flag}={value}")]).expect_err(flag);
+            let text = error.to_string();
+            assert_eq!(error.exit_code(), 2);
+            assert!(text.contains(flag) && text.contains(value) && text.contains(remedy), "{text}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Everything in one process: SQLite, the journal, the model in memory.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater::logging::tracing;
+
+use super::{Engine, Held};
+use crate::applier::{Applier, Stats};
+use crate::args::EngineArgs;
+use crate::health::Part;
+use crate::model::Model;
+use crate::queue::Queue;
+use crate::queue::journal::{JournalQueue, NAME};
+use crate::serve::Failure;
+use crate::store::sqlite::Sqlite;
+use crate::store::{Loaded, Store};
+
+/// How often it is said that the service is still catching up.
+const SAY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it has.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Loads the store, and applies what was acknowledged and not applied before the last end: the port opens on
+/// everything that any client was ever promised.
+pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
+    let (mut store, queue) = open(args)?;
+    let loaded = store.load()?;
+    check_count(&loaded, args.todos_max as usize)?;
+    let model = Arc::new(Model::new(loaded));
+    let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
+    let shown = Arc::clone(&model);
+    let source = Box::new(queue.source()?);
+    let applier = Applier::start(
+        source,
+        Box::new(store),
+        part.clone(),
+        Arc::clone(&stats),
+        move |changes| {
+            shown.apply(changes);
+        },
+    )?;
+    catch_up(&queue);
+    Ok(Engine {
+        reads: Arc::clone(&model) as _,
+        queue: Arc::new(queue),
+        parts: vec![part],
+        model: Some(model),
+        stats: Some(stats),
+        applier: Some(applier),
+        rest: Vec::new(),
+    })
+}
+
+/// The store by itself. The queue is held, so that no service runs on the same data.
+pub(super) fn store(args: &EngineArgs) -> Result<Held, Failure> {
+    let (store, queue) = open(args)?;
+    Ok((Box::new(store), Box::new(queue)))
+}
+
+pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure> {
+    let mut store = Sqlite::open(&args.data)?;
+    let applied = store.positions(NAME)?.first().map_or(0, |(_, next)| *next);
+    let queue = JournalQueue::open(&args.data, args.queue_bytes_max, applied)?;
+    Ok((store, queue))
+}
+
+pub(super) fn check_count(loaded: &Loaded, max: usize) -> Result<(), Failure> {
+    let count = loaded.todos.len();
+    if count <= max {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "there are {count} todos and --todos-max is {max}; allow at least as many"
+    )))
+}
+
+pub(super) fn catch_up(queue: &JournalQueue) {
+    let mark = queue.mark().unwrap_or(0);
+    let mut said = Instant::now();
+    while !queue.reached(mark) {
+        if said.elapsed() >= SAY_INTERVAL {
+            tracing::info!(left = queue.depth(), "applying what was queued before the start");
+            said = Instant::now();
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+}

@@ -1,0 +1,283 @@
+//! Postgres, Kafka and Redis, each where its setting is given.
+//!
+//! ```text
+//!  instance ──send──▶ Kafka ──▶ worker ──apply──▶ Postgres ──notify──▶ every instance's model
+//!      ▲                          └──────advance──▶ Redis ──tracking──▶ every instance's near cache
+//!      └── reads: near cache, Redis, model
+//! ```
+//!
+//! Without Kafka each instance has a journal and applies what is in it; without Postgres there can be one instance.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::applier::{Applier, Stats};
+use crate::args::EngineArgs;
+use crate::feed::{Feed, News, follow};
+use crate::health::Part;
+use crate::model::Model;
+use crate::near::{Link, Near, Told};
+use crate::queue::journal::JournalQueue;
+use crate::queue::{Queue, Source};
+use crate::reads::Reads;
+use crate::serve::Failure;
+use crate::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
+use crate::store::{Changes, Loaded, Store};
+
+use super::embedded::{self, catch_up, check_count};
+use super::{Engine, Held};
+
+/// How long the first load may take, attempts included: a server that starts at the same time is waited for.
+const LOAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause between attempts to load.
+const LOAD_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long an applier waits for this process's model to show what it has applied.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Between which an applier stands.
+type Ends = (Box<dyn Source>, Box<dyn Store>);
+
+/// A worker process.
+pub struct Worker {
+    /// Applies commands.
+    pub applier: Applier,
+    /// What it has done.
+    pub stats: Arc<Stats>,
+    /// What can be away.
+    pub parts: Vec<Part>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
+/// The store by itself.
+pub(super) fn store(url: &str) -> Result<Held, Failure> {
+    Ok((Box::new(postgres(url)?), Box::new(())))
+}
+
+fn postgres(url: &str) -> Result<Postgres, Failure> {
+    let timeouts = Timeouts { connect: Duration::from_secs(10), ..Timeouts::default() };
+    Ok(Postgres::connect(&parse_url(url)?, timeouts)?)
+}
+
+fn link(args: &EngineArgs) -> Result<Option<Arc<Link>>, Failure> {
+    let link = args.redis_url.as_deref().map(Link::new).transpose();
+    Ok(link.map_err(Failure::new)?.map(Arc::new))
+}
+
+/// Starts an applier of what Kafka has.
+pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
+    let (Some(url), Some(_)) = (&args.database_url, &args.kafka_brokers) else {
+        return Err(Failure::new(
+            "a worker needs --database-url and --kafka-brokers (DATABASE_URL, KAFKA_BROKERS): \
+             without them the server applies writes by itself",
+        ));
+    };
+    let (store, link) = (Box::new(postgres(url)?), link(args)?);
+    let (source, store) = kafka::source(args, store)?;
+    let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
+    let mut parts = vec![part.clone()];
+    parts.extend(link.as_ref().map(|link| link.part()));
+    let told = move |changes: Changes| {
+        if let Some(link) = &link {
+            advance(link, &changes);
+        }
+    };
+    let applier = Applier::start(source, store, part, Arc::clone(&stats), told)?;
+    Ok(Worker { applier, stats, parts })
+}
+
+/// Lists are only as old as the last change of a todo.
+fn advance(link: &Link, changes: &Changes) {
+    if !changes.todos.is_empty() {
+        link.advance(changes.version);
+    }
+}
+
+/// Chooses and starts the parts of a server.
+pub(super) fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
+    let link = link(args)?;
+    let mut engine = match &args.database_url {
+        Some(url) => with_postgres(args, url, link.as_ref(), embedded_worker)?,
+        None => with_sqlite(args, link.as_ref())?,
+    };
+    if let (Some(link), Some(model)) = (link, &engine.model) {
+        let keep = Duration::from_secs(args.cache_ttl_sec.into());
+        engine.parts.push(link.part());
+        engine.reads = Arc::new(Near::new(Arc::clone(model), link, keep));
+    }
+    Ok(engine)
+}
+
+/// Todos in Postgres: this process hears of what is applied from there, whoever applies it.
+fn with_postgres(
+    args: &EngineArgs,
+    url: &str,
+    link: Option<&Arc<Link>>,
+    embedded_worker: bool,
+) -> Result<Engine, Failure> {
+    let feed = PostgresFeed::new(&parse_url(url)?)?;
+    let (model, follower, feed_part) = match link {
+        Some(link) => followed(Told::new(feed, Arc::clone(link)), args)?,
+        None => followed(feed, args)?,
+    };
+    let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
+    let mut parts = vec![feed_part];
+    let mut stats = None;
+    let mut applier = None;
+    let mut start = |source, store| -> Result<(), Failure> {
+        let part = Part::new("store");
+        parts.push(part.clone());
+        let counted = Arc::<Stats>::default();
+        let shown = Arc::clone(&model);
+        let told = move |changes| await_shown(&shown, &changes);
+        applier = Some(Applier::start(source, store, part, Arc::clone(&counted), told)?);
+        stats = Some(counted);
+        Ok(())
+    };
+    let queue: Arc<dyn Queue> = if args.kafka_brokers.is_some() {
+        if embedded_worker {
+            let (source, store) = kafka::source(args, Box::new(postgres(url)?))?;
+            start(source, store)?;
+        }
+        kafka::queue(args)?
+    } else {
+        // Positions in Postgres are not this journal's alone: other instances have journals too.
+        let queue = JournalQueue::open(&args.data, args.queue_bytes_max, 0)?;
+        start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
+        catch_up(&queue);
+        Arc::new(queue)
+    };
+    let reads: Arc<dyn Reads> = Arc::clone(&model) as _;
+    Ok(Engine { reads, queue, parts, model: Some(model), stats, applier, rest })
+}
+
+/// Todos in this process's own file: only it can apply.
+fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Failure> {
+    let (mut store, journal) = embedded::open(args)?;
+    let loaded = store.load()?;
+    check_count(&loaded, args.todos_max as usize)?;
+    if let Some(link) = link {
+        link.advance(loaded.version);
+    }
+    let model = Arc::new(Model::new(loaded));
+    let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
+    let ((source, store), queue): (Ends, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
+        let (source, store) = kafka::source(args, Box::new(store))?;
+        // It holds the directory, so that no other process uses the same data.
+        rest.push(Box::new(journal));
+        ((source, store), kafka::queue(args)?)
+    } else {
+        ((Box::new(journal.source()?), Box::new(store)), Arc::new(journal))
+    };
+    let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
+    let (shown, link) = (Arc::clone(&model), link.cloned());
+    let told = move |changes: Changes| {
+        if let Some(link) = &link {
+            advance(link, &changes);
+        }
+        shown.apply(changes);
+    };
+    let applier = Applier::start(source, store, part.clone(), Arc::clone(&stats), told)?;
+    if let Some(mark) = queue.mark() {
+        while !queue.reached(mark) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(Engine {
+        reads: Arc::clone(&model) as _,
+        queue,
+        parts: vec![part],
+        model: Some(model),
+        stats: Some(stats),
+        applier: Some(applier),
+        rest,
+    })
+}
+
+/// A model of everything that a feed says first, which it then follows.
+fn followed<F: Feed + 'static>(
+    mut feed: F,
+    args: &EngineArgs,
+) -> Result<(Arc<Model>, crate::feed::Follower, Part), Failure> {
+    let loaded = load(&mut feed)?;
+    check_count(&loaded, args.todos_max as usize)?;
+    let part = feed.part();
+    let model = Arc::new(Model::new(loaded));
+    let follower = follow(feed, Arc::clone(&model))?;
+    Ok((model, follower, part))
+}
+
+fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
+    let until = Instant::now() + LOAD_WITHIN;
+    loop {
+        match feed.next(LOAD_PAUSE) {
+            Ok(News::Everything(loaded)) => return Ok(loaded),
+            Ok(_) => {}
+            Err(error) if Instant::now() >= until => return Err(error.into()),
+            Err(_) => thread::sleep(LOAD_PAUSE),
+        }
+    }
+}
+
+/// Waits until the model shows what was applied: who asks whether a command is applied then sees its effect. If the
+/// feed is away the queue is not held up for long.
+fn await_shown(model: &Model, changes: &Changes) {
+    let until = Instant::now() + SHOWN_WITHIN;
+    while !changes.todos.is_empty()
+        && model.snapshot().version() < changes.version
+        && Instant::now() < until
+    {
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[cfg(feature = "kafka")]
+mod kafka {
+    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
+    use crate::queue::kafka::{KafkaQueue, KafkaSettings, KafkaSource, WithDeadTopic};
+
+    fn settings(args: &EngineArgs) -> KafkaSettings {
+        KafkaSettings {
+            brokers: args.kafka_brokers.clone().unwrap_or_default(),
+            topic: args.kafka_todo_topic.clone(),
+            partitions: args.kafka_partitions,
+            ack_timeout: args.ack_timeout,
+        }
+    }
+
+    pub(super) fn queue(args: &EngineArgs) -> Result<Arc<dyn Queue>, Failure> {
+        Ok(Arc::new(KafkaQueue::new(&settings(args))?))
+    }
+
+    /// What Kafka delivers, and a store whose dead letters Kafka gets as well.
+    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<Ends, Failure> {
+        let settings = settings(args);
+        let store = WithDeadTopic::new(store, &settings)?;
+        Ok((Box::new(KafkaSource::new(&settings)?), Box::new(store)))
+    }
+}
+
+#[cfg(not(feature = "kafka"))]
+mod kafka {
+    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
+
+    const MISSING: &str =
+        "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
+
+    pub(super) fn queue(_: &EngineArgs) -> Result<Arc<dyn Queue>, Failure> {
+        Err(Failure::new(MISSING))
+    }
+
+    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Ends, Failure> {
+        Err(Failure::new(MISSING))
+    }
+}

@@ -1,0 +1,185 @@
+//! What a request may say, and how it is told what is wrong with it.
+//!
+//! 400: it cannot be read (no JSON, a wrong type, a field that does not exist or is missing, a bad parameter).
+//! 422: it can be read, and its values are beyond what a todo may be. Both name the field.
+
+use std::sync::Arc;
+
+use highwater::{Error, FromRequest, HeaderValue, Request, WorkerLocal, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::Bounds;
+use super::write::Worker;
+use super::{not_found, parameter};
+use crate::reads::Limit;
+use crate::todo::now_us;
+
+/// How many todos a list is to have: `?limit=N`. Absent, empty, 0 or negative: all that it may have.
+pub(super) struct Asked(pub(super) Limit);
+
+impl FromRequest for Asked {
+    #[inline]
+    fn from_request(request: &Request<'_>) -> Result<Asked, Error> {
+        let Some(text) = parameter(request, "limit")?.filter(|text| !text.is_empty()) else {
+            return Ok(Asked(Limit::ALL));
+        };
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Error::bad_request("limit: it must be a number, as in limit=10"));
+        }
+        // What does not fit is beyond any list.
+        let number = text.parse().unwrap_or(i64::MAX);
+        Ok(Asked(Limit::of(if text.starts_with('-') { 0 } else { number })))
+    }
+}
+
+/// The todo in the path. What is no UUID is no todo's id: 404.
+pub(super) struct TodoId(pub(super) Uuid);
+
+impl FromRequest for TodoId {
+    fn from_request(request: &Request<'_>) -> Result<TodoId, Error> {
+        let id = request.param("id")?.unwrap_or_default();
+        // Only as we write it: one todo has one path.
+        let id = Uuid::try_parse(&id).ok().filter(|_| id.len() == 36);
+        id.map(TodoId).ok_or_else(not_found)
+    }
+}
+
+/// Who asks; else 401.
+pub(super) struct Caller {
+    pub(super) user: Arc<str>,
+    /// When the request was looked at, in microseconds since 1970.
+    pub(super) now_us: i64,
+}
+
+impl FromRequest for Caller {
+    fn from_request(request: &Request<'_>) -> Result<Caller, Error> {
+        let worker = WorkerLocal::<Worker>::from_request(request)?;
+        let now_us = now_us();
+        let user = worker.gatekeeper.user(request.header("authorization"), now_us as f64 / 1e6);
+        let user = user.map_err(|denied| {
+            let challenge = HeaderValue::from_static("Bearer");
+            Error::unauthorized(denied.to_string()).with_header(header::WWW_AUTHENTICATE, challenge)
+        })?;
+        Ok(Caller { user, now_us })
+    }
+}
+
+/// Whether the answer is to wait until the effect is visible: `?wait=applied`.
+pub(super) struct Waits(pub(super) bool);
+
+impl FromRequest for Waits {
+    fn from_request(request: &Request<'_>) -> Result<Waits, Error> {
+        match parameter(request, "wait")? {
+            None | Some("") => Ok(Waits(false)),
+            Some("applied") => Ok(Waits(true)),
+            Some(_) => Err(Error::bad_request("wait: it must be `applied`")),
+        }
+    }
+}
+
+/// What a new todo is to be.
+pub(super) struct NewTodo {
+    pub(super) title: String,
+    pub(super) description: String,
+}
+
+/// What a todo is to become.
+pub(super) struct Change {
+    pub(super) title: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) completed: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTodoBody {
+    title: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    completed: Option<bool>,
+}
+
+impl NewTodo {
+    /// Reads the body of a creation.
+    pub(super) fn parse(body: &[u8], bounds: &Bounds) -> Result<NewTodo, Error> {
+        let NewTodoBody { title, description } = parse(body)?;
+        let title = title.ok_or_else(|| Error::bad_request("title: it is missing"))?;
+        check_title(&title, bounds)?;
+        let description = description.unwrap_or_default();
+        check_length("description", &description, bounds.description_max)?;
+        Ok(NewTodo { title, description })
+    }
+}
+
+impl Change {
+    /// Reads the body of an update.
+    pub(super) fn parse(body: &[u8], bounds: &Bounds) -> Result<Change, Error> {
+        let ChangeBody { title, description, completed } = parse(body)?;
+        if title.is_none() && description.is_none() && completed.is_none() {
+            return Err(Error::unprocessable("give at least one of title, description, completed"));
+        }
+        if let Some(title) = &title {
+            check_title(title, bounds)?;
+        }
+        if let Some(description) = &description {
+            check_length("description", description, bounds.description_max)?;
+        }
+        Ok(Change { title, description, completed })
+    }
+}
+
+fn check_title(title: &str, bounds: &Bounds) -> Result<(), Error> {
+    if title.trim().is_empty() {
+        return Err(Error::unprocessable("title: it must not be empty"));
+    }
+    check_length("title", title, bounds.title_max)
+}
+
+fn check_length(field: &str, text: &str, max: usize) -> Result<(), Error> {
+    // A text has no more characters than bytes: most need no count.
+    if text.len() > max && text.chars().count() > max {
+        return Err(Error::unprocessable(format!("{field}: it has at most {max} characters")));
+    }
+    // Postgres cannot store it.
+    if text.contains('\0') {
+        return Err(Error::unprocessable(format!(
+            "{field}: it must not have the character U+0000"
+        )));
+    }
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    // A list of the fields' values would do for serde.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Error::bad_request(r#"the body must be a JSON object, as in {"title":"Tea"}"#));
+    }
+    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// Says why `body` is no `T`. It is read again, for only then is the path to the culprit kept.
+#[cold]
+fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        // A path that is not known is written as `?`.
+        Err(error) if error.path().to_string().starts_with(char::is_alphabetic) => {
+            format!("{}: {}", error.path(), error.inner())
+        }
+        _ => format!("the body is not as it should be: {error}"),
+    };
+    Error::bad_request(message)
+}

@@ -1,0 +1,197 @@
+//! The service's HTTP interface.
+//!
+//! ```text
+//!  GET  /todos        list   ─▶ reads: bytes, encoded once                        at once, on the worker
+//!  GET  /todos/{id}   one    ─▶ reads
+//!  POST /todos        write  ─▶ auth ─▶ input ─▶ Command ─▶ queue ─▶ durable ─▶ 202
+//!  PUT, DELETE        write  ─▶ auth ─▶ input ─▶ owner? ─▶ Command ─▶ …
+//! ```
+//!
+//! Invariants: 202 is sent only once the command is durable; what is refused is never in the queue, except after
+//! 503, which says that it is not known. With `?wait=applied`, 201 and 200 are sent only once every read of this
+//! instance shows the effect.
+
+mod error;
+mod input;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use highwater::{
+    Body, Error, Handler as _, PerWorker, Request, Response, Router, StatusCode, fixed,
+};
+
+use self::error::{error, not_found, unavailable};
+use self::input::{Asked, TodoId};
+use self::write::Worker;
+use crate::auth::Keys;
+use crate::health::Part;
+use crate::queue::Queue;
+use crate::reads::{Read, Reads};
+use crate::store::StoreError;
+
+/// The type of every answer but `/health`'s.
+const JSON: &str = "application/json";
+
+/// What requests are answered with.
+pub struct Service {
+    /// What clients read.
+    pub reads: Arc<dyn Reads>,
+    /// Where commands go.
+    pub queue: Arc<dyn Queue>,
+    /// Verifies tokens.
+    pub keys: Arc<Keys>,
+    /// What a request may be.
+    pub bounds: Bounds,
+    /// What `/ready` looks at, beside the queue.
+    pub parts: Vec<Part>,
+    /// What was asked of the queue.
+    pub counts: Counts,
+}
+
+/// The service's own limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The longest title, in characters; beyond it 422.
+    pub title_max: usize,
+    /// The longest description, in characters; beyond it 422.
+    pub description_max: usize,
+    /// So many todos there may be; beyond it a creation is refused: 503.
+    pub todos_max: usize,
+    /// So long a request with `?wait=applied` waits; then it is answered 202. A change of a todo that is not there
+    /// waits as long for what was acknowledged before it; then 503.
+    pub wait_max: Duration,
+}
+
+/// What was asked of the queue.
+#[derive(Debug, Default)]
+pub struct Counts {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counts {
+    /// Commands that were durable when they were answered.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Commands that were answered 503.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Service {
+    /// The parts that are away, by name, and why.
+    pub fn away(&self) -> Vec<(&'static str, String)> {
+        let queue = self.queue.part();
+        let parts = std::iter::once(&queue).chain(&self.parts);
+        parts.filter_map(|part| Some((part.name(), part.away()?))).collect()
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// The service's routes.
+pub fn router(service: &Arc<Service>) -> Router {
+    let made = Arc::clone(service);
+    let per_worker = PerWorker::fallible(move |worker| Worker::new(&made, worker.index));
+    let ready = Arc::clone(service);
+    let router = Router::new()
+        .per_worker(per_worker)
+        .post("/todos", write::create.name("create"))
+        .put("/todos/{id}", write::update.name("update"))
+        .delete("/todos/{id}", write::delete.name("delete"))
+        .get("/health", fixed("OK").name("health"))
+        .get("/ready", (move || is_ready(&ready.away())).name("ready").never_shed())
+        .errors(error);
+    reading(router, service)
+}
+
+/// Adds what reads: as plain functions where everything is in memory, else as futures.
+fn reading(router: Router, service: &Arc<Service>) -> Router {
+    let (lists, todos) = (Arc::clone(&service.reads), Arc::clone(&service.reads));
+    if service.reads.is_in_memory() {
+        let list = move |Asked(limit): Asked| match lists.list(limit) {
+            Read::Ready(bytes) => Ok(json(bytes)),
+            Read::Later(_) => Err(Error::internal("a read that is in memory is answered at once")),
+        };
+        let one = move |TodoId(id): TodoId| match todos.todo(id) {
+            Read::Ready(shown) => shown.map(|shown| json(shown.json)).ok_or_else(not_found),
+            Read::Later(_) => Err(Error::internal("a read that is in memory is answered at once")),
+        };
+        return router.get("/todos", list.name("list")).get("/todos/{id}", one.name("todo"));
+    }
+    let list = move |Asked(limit): Asked| {
+        let read = lists.list(limit);
+        async move { get(read).await.map(json) }
+    };
+    let one = move |TodoId(id): TodoId| {
+        let read = todos.todo(id);
+        async move { get(read).await?.map(|shown| json(shown.json)).ok_or_else(not_found) }
+    };
+    router.get("/todos", list.name("list")).get("/todos/{id}", one.name("todo"))
+}
+
+/// The answer, once it is there.
+async fn get<T>(read: Read<T>) -> Result<T, Error> {
+    match read {
+        Read::Ready(value) => Ok(value),
+        Read::Later(later) => {
+            later.await.map_err(|error: StoreError| unavailable(error.to_string()))
+        }
+    }
+}
+
+fn is_ready(away: &[(&str, String)]) -> Response {
+    if away.is_empty() {
+        return Response::from("OK");
+    }
+    let names: Vec<&str> = away.iter().map(|(name, _)| *name).collect();
+    let details: serde_json::Map<String, serde_json::Value> =
+        away.iter().map(|(name, reason)| ((*name).to_owned(), reason.as_str().into())).collect();
+    let status = format!("away: {}", names.join(", "));
+    let body = serde_json::json!({ "status": status, "details": details });
+    json(Bytes::from(body.to_string())).with_status(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+#[inline]
+fn json(body: impl Into<Body>) -> Response {
+    Response::new(StatusCode::OK).with_content_type(JSON).with_body(body)
+}
+
+/// The query's value of `name`: the part behind `=`, as it stands there.
+///
+/// # Errors
+///
+/// 400 if it is there twice.
+#[inline]
+fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, Error> {
+    let Some(query) = request.query() else { return Ok(None) };
+    // Nearly always it is the only one.
+    let only = query.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+    match only.filter(|value| !value.as_bytes().contains(&b'&')) {
+        Some(value) => Ok(Some(value)),
+        None => one_of_many(query, name),
+    }
+}
+
+fn one_of_many<'r>(query: &'r str, name: &str) -> Result<Option<&'r str>, Error> {
+    let mut found = None;
+    for pair in query.split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if key == name && found.replace(value).is_some() {
+            return Err(Error::bad_request(format!("{name}: it is there twice")));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,228 @@
+//! From a request to a durable command, and to what the client is told.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use highwater::{BodyUse, Error, FromRequest, Request, Response, StatusCode, WorkerLocal};
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use super::error::{not_found, queue_refused, unavailable};
+use super::input::{Caller, Change, NewTodo, TodoId, Waits};
+use super::{Service, get, json};
+use crate::auth::Gatekeeper;
+use crate::command::{Action, Command};
+use crate::queue::{QueueError, Sender};
+use crate::store::Outcome;
+
+/// How often it is looked whether what was acknowledged is applied, while a request waits for that.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Where nobody knows what other instances acknowledged: how old an id must be for its todo to be there, if it
+/// ever was. The applier is seldom so far behind.
+const SETTLED_US: i64 = 60_000_000;
+
+/// What a worker has for itself.
+pub(super) struct Worker {
+    pub(super) service: Arc<Service>,
+    pub(super) gatekeeper: Gatekeeper,
+    sender: Box<dyn Sender>,
+    random: RefCell<fastrand::Rng>,
+}
+
+impl Worker {
+    pub(super) fn new(service: &Arc<Service>, _index: usize) -> Result<Worker, QueueError> {
+        let gatekeeper = Gatekeeper::new(Arc::clone(&service.keys));
+        let (sender, random) = (service.queue.sender()?, RefCell::default());
+        Ok(Worker { service: Arc::clone(service), gatekeeper, sender, random })
+    }
+
+    /// A new id, of version 7: those of one worker rise with time.
+    fn id(&self, now_us: i64) -> Uuid {
+        let mut random = [0; 10];
+        self.random.borrow_mut().fill(&mut random);
+        uuid::Builder::from_unix_timestamp_millis((now_us / 1000).unsigned_abs(), &random)
+            .into_uuid()
+    }
+
+    fn command(&self, todo: Uuid, caller: &Caller, action: Action) -> Command {
+        let Caller { user, now_us } = caller;
+        let id = self.id(*now_us);
+        Command { id, todo, user_id: (**user).to_owned(), requested_us: *now_us, action }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Worker")
+    }
+}
+
+/// A body that was read already: see [`NewTodo::parse`] and [`Change::parse`].
+pub(super) struct Body<T>(T);
+
+impl FromRequest for Body<NewTodo> {
+    const BODY: BodyUse = BodyUse::Whole;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        parsed(request, |body, worker| NewTodo::parse(body, &worker.service.bounds))
+    }
+}
+
+impl FromRequest for Body<Change> {
+    const BODY: BodyUse = BodyUse::Whole;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        parsed(request, |body, worker| Change::parse(body, &worker.service.bounds))
+    }
+}
+
+fn parsed<T>(
+    request: &Request<'_>,
+    parse: impl FnOnce(&[u8], &Worker) -> Result<T, Error>,
+) -> Result<Body<T>, Error> {
+    let worker = WorkerLocal::<Worker>::from_request(request)?;
+    let body = request.body().ok_or_else(|| Error::internal("the route takes its body whole"))?;
+    parse(body, &worker).map(Body)
+}
+
+/// `POST /todos`
+pub(super) async fn create(
+    worker: WorkerLocal<Worker>,
+    caller: Caller,
+    Waits(waits): Waits,
+    Body(new): Body<NewTodo>,
+) -> Result<Response, Error> {
+    let max = worker.service.bounds.todos_max;
+    if worker.service.reads.count().is_some_and(|count| count >= max) {
+        return Err(unavailable(format!("there are {max} todos, and there may be no more")));
+    }
+    let NewTodo { title, description } = new;
+    let todo = worker.id(caller.now_us);
+    let command = worker.command(todo, &caller, Action::Create { title, description });
+    match submit(&worker, &command, waits).await? {
+        Some(shown) => Ok(json(shown).with_status(StatusCode::CREATED)),
+        None => Ok(queued(todo, "Todo creation queued")),
+    }
+}
+
+/// `PUT /todos/{id}`
+pub(super) async fn update(
+    worker: WorkerLocal<Worker>,
+    caller: Caller,
+    Waits(waits): Waits,
+    TodoId(todo): TodoId,
+    Body(change): Body<Change>,
+) -> Result<Response, Error> {
+    owned(&worker, todo, &caller).await?;
+    let Change { title, description, completed } = change;
+    let command = worker.command(todo, &caller, Action::Update { title, description, completed });
+    match submit(&worker, &command, waits).await? {
+        Some(shown) => Ok(json(shown)),
+        None => Ok(queued(todo, "Todo update queued")),
+    }
+}
+
+/// `DELETE /todos/{id}`
+pub(super) async fn delete(
+    worker: WorkerLocal<Worker>,
+    caller: Caller,
+    Waits(waits): Waits,
+    TodoId(todo): TodoId,
+) -> Result<Response, Error> {
+    owned(&worker, todo, &caller).await?;
+    let command = worker.command(todo, &caller, Action::Delete);
+    match submit(&worker, &command, waits).await? {
+        Some(_) => Ok(json(message(todo, "Todo deleted"))),
+        None => Ok(queued(todo, "Todo deletion queued")),
+    }
+}
+
+fn queued(todo: Uuid, what: &str) -> Response {
+    json(message(todo, what)).with_status(StatusCode::ACCEPTED)
+}
+
+fn message(todo: Uuid, what: &str) -> Bytes {
+    Bytes::from(format!(r#"{{"id":"{todo}","message":"{what}"}}"#))
+}
+
+/// Queues a command. Once it is durable: what the todo has become, if the request waits for that and it came in
+/// time.
+async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Option<Bytes>, Error> {
+    let Service { counts, reads, bounds, .. } = &*worker.service;
+    let waiting = waits.then(|| reads.wait_for(command.id));
+    let sent = match worker.sender.send(command) {
+        Ok(durable) => durable.await,
+        Err(refusal) => Err(refusal),
+    };
+    if let Err(refusal) = sent {
+        counts.refused.fetch_add(1, Ordering::Relaxed);
+        return Err(queue_refused(refusal.to_string()));
+    }
+    counts.accepted.fetch_add(1, Ordering::Relaxed);
+    let Some(waiting) = waiting else { return Ok(None) };
+    match timeout(bounds.wait_max, waiting).await {
+        Ok(Some(Outcome::Done)) => {}
+        Ok(Some(Outcome::NotFound)) => return Err(not_found()),
+        Ok(Some(Outcome::Dead(reason))) => return Err(Error::internal(reason)),
+        // It is in the queue, and will be applied.
+        Ok(None) | Err(_) => return Ok(None),
+    }
+    let shown = get(reads.todo(command.todo)).await?;
+    // Somebody may have deleted it since. A deletion has nothing to show.
+    match (shown, &command.action) {
+        (Some(shown), _) => Ok(Some(shown.json)),
+        (None, Action::Delete) => Ok(Some(Bytes::new())),
+        (None, _) => Err(not_found()),
+    }
+}
+
+/// Sees that the todo is there and the caller's; else 404. A todo that was acknowledged before this request is
+/// found even if it is not applied yet.
+async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error> {
+    if let Some(owned) = look(worker, todo, caller).await? {
+        return owned;
+    }
+    let Service { queue, bounds, .. } = &*worker.service;
+    let until = Instant::now() + bounds.wait_max;
+    let mark = queue.mark();
+    if mark.is_none() && age_us(todo, caller.now_us).is_none_or(|age| age > SETTLED_US) {
+        return Err(not_found());
+    }
+    loop {
+        let settled = mark.is_some_and(|mark| queue.reached(mark));
+        if let Some(owned) = look(worker, todo, caller).await? {
+            return owned;
+        }
+        if settled {
+            return Err(not_found());
+        }
+        if Instant::now() >= until {
+            return Err(unavailable("what was written before is not applied yet".into()));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Whether the todo is the caller's; `None` if it is not there.
+async fn look(
+    worker: &Worker,
+    todo: Uuid,
+    caller: &Caller,
+) -> Result<Option<Result<(), Error>>, Error> {
+    let shown = get(worker.service.reads.todo(todo)).await?;
+    Ok(shown.map(|shown| if shown.user_id == caller.user { Ok(()) } else { Err(not_found()) }))
+}
+
+/// How long ago an id was made, if it is one of ours.
+fn age_us(id: Uuid, now_us: i64) -> Option<i64> {
+    if id.get_version_num() != 7 {
+        return None;
+    }
+    let made_ms = (id.as_u128() >> 80) as i64;
+    Some(now_us - made_ms * 1000)
+}

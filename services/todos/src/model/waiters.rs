@@ -1,0 +1,68 @@
+//! Who waits for a command to be visible?
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::reads::Waiting;
+use crate::store::Outcome;
+
+/// Those who wait: at most one for each request that is open.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    /// How many there are, so that nobody takes the lock where nobody waits.
+    count: AtomicUsize,
+    waiting: Mutex<HashMap<Uuid, oneshot::Sender<Outcome>>>,
+}
+
+/// Takes itself off the list.
+struct Place {
+    waiters: Arc<Waiters>,
+    command: Uuid,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut waiting = self.waiters.lock();
+        waiting.remove(&self.command);
+        self.waiters.count.store(waiting.len(), Ordering::SeqCst);
+    }
+}
+
+impl Waiters {
+    /// Waits for one command from now on, whether or not the future is polled. Dropping it ends the waiting.
+    pub fn wait_for(self: &Arc<Self>, command: Uuid) -> Waiting {
+        let (tell, told) = oneshot::channel();
+        let mut waiting = self.lock();
+        waiting.insert(command, tell);
+        self.count.store(waiting.len(), Ordering::SeqCst);
+        drop(waiting);
+        let place = Place { waiters: Arc::clone(self), command };
+        Box::pin(async move {
+            let _place = place;
+            told.await.ok()
+        })
+    }
+
+    /// Tells what became of commands to those who wait for them. What they did must be visible by now.
+    pub fn tell(&self, commands: impl IntoIterator<Item = (Uuid, Outcome)>) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut waiting = self.lock();
+        for (command, outcome) in commands {
+            if let Some(tell) = waiting.remove(&command) {
+                // Who has given up needs no answer.
+                let _ = tell.send(outcome);
+            }
+        }
+        self.count.store(waiting.len(), Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, oneshot::Sender<Outcome>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

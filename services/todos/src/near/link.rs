@@ -1,0 +1,280 @@
+//! The connection to Redis: one for the process, on a thread of its own, made again when it breaks.
+//!
+//! ```text
+//!  away ──connect, CLIENT TRACKING ON BCAST──▶ up ──heartbeat──▶ up
+//!   ▲                                           │
+//!   └──────── error, silence, disconnection ────┘
+//! ```
+//!
+//! Each arrow changes the generation, so that nothing that was learnt before it is used after it: what changes
+//! while there is no tracking is not heard of.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use highwater::logging::rate_limited;
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{
+    AsyncConnectionConfig, Client, IntoConnectionInfo as _, ProtocolVersion, PushInfo, PushKind,
+    RedisError, RedisResult,
+};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::scripts::{self, Scripts};
+use crate::health::Part;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// How often an idle connection is asked whether it lives, and how long it has to answer. What is served in
+/// between does not depend on it: an instance never shows less than it has heard of from the store itself.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+const SILENCE_MAX: Duration = Duration::from_millis(500);
+
+/// The pause after a connection that failed: the first, doubled up to the second.
+const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// The way to Redis.
+pub struct Link {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    wanted: watch::Sender<Wanted>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    server: String,
+    connection: ArcSwapOption<MultiplexedConnection>,
+    generation: AtomicU64,
+    part: Part,
+    scripts: Scripts,
+}
+
+/// What Redis is to know of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    version: u64,
+    /// How often the store went back.
+    restores: u64,
+    stop: bool,
+}
+
+/// Whether it is a URL of Redis.
+///
+/// # Errors
+///
+/// What to write instead.
+pub fn check_url(url: &str) -> Result<(), String> {
+    url.into_connection_info().map(drop).map_err(wrong)
+}
+
+fn wrong(error: RedisError) -> String {
+    format!("not a URL of Redis ({error}); write redis://host:port/0")
+}
+
+impl Link {
+    /// Begins to connect; does not wait for the server.
+    ///
+    /// # Errors
+    ///
+    /// If `url` is not one of Redis, or there can be no thread.
+    pub fn new(url: &str) -> Result<Link, String> {
+        let info = url.into_connection_info().map_err(wrong)?;
+        let server = format!("Redis at {}", info.addr());
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(settings)).map_err(wrong)?;
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime =
+            runtime.map_err(|error| format!("cannot start a runtime for Redis: {error}"))?;
+        let part = Part::new("cache");
+        part.is_away(format!("{server}: not reached yet"));
+        let shared = Arc::new(Shared {
+            server,
+            connection: ArcSwapOption::empty(),
+            generation: AtomicU64::new(0),
+            part,
+            scripts: Scripts::new(),
+        });
+        let (wanted, told) = watch::channel(Wanted::default());
+        let handle = runtime.handle().clone();
+        let kept = Arc::clone(&shared);
+        let keep = move || runtime.block_on(keep(client, kept, told));
+        let thread = thread::Builder::new().name("todos-redis".into()).spawn(keep);
+        let thread = thread.map_err(|error| format!("cannot start a thread for Redis: {error}"))?;
+        Ok(Link { shared, runtime: handle, wanted, thread: Some(thread) })
+    }
+
+    /// There is this version of the store: lists that are older are to be forgotten, everywhere. Returns at once.
+    /// If Redis is away it hears of it when it is back.
+    pub fn advance(&self, version: u64) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_news = wanted.version < version;
+            wanted.version = wanted.version.max(version);
+            is_news
+        });
+    }
+
+    /// The store has gone back to this version: it was restored.
+    pub(super) fn restore(&self, version: u64) {
+        self.wanted.send_modify(|wanted| {
+            wanted.version = version;
+            wanted.restores += 1;
+        });
+    }
+
+    /// Whether Redis works.
+    pub fn part(&self) -> Part {
+        self.shared.part.clone()
+    }
+
+    /// How often what was known of Redis became doubtful. What was asked of it under one generation must not be
+    /// kept under another.
+    pub(super) fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
+    /// A way to ask it, if there is one.
+    pub(super) fn way(&self) -> Option<Way> {
+        let connection = self.shared.connection.load();
+        let connection = connection.as_deref()?.clone();
+        Some(Way { connection, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Where its futures run.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.wanted.send_modify(|wanted| wanted.stop = true);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the panic was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.shared.server)
+    }
+}
+
+/// A connection to ask.
+pub(super) struct Way {
+    pub(super) connection: MultiplexedConnection,
+    shared: Arc<Shared>,
+}
+
+impl Way {
+    pub(super) fn scripts(&self) -> &Scripts {
+        &self.shared.scripts
+    }
+
+    /// It did not answer as it should. Whether it is away, the next heartbeat tells.
+    pub(super) fn failed(&self, why: &dyn fmt::Display) {
+        rate_limited!(WARN, error = %why, "{} did not answer; the list comes from memory", self.shared.server);
+    }
+}
+
+impl Shared {
+    fn change_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What the server pushes. Called by the connection as it reads, before any later answer is handed out.
+    fn pushed(&self, push: &PushInfo) {
+        match push.kind {
+            PushKind::Invalidate | PushKind::Disconnection => self.change_generation(),
+            _ => {}
+        }
+    }
+
+    async fn connect(self: &Arc<Self>, client: &Client) -> RedisResult<MultiplexedConnection> {
+        let pushed = Arc::clone(self);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT))
+            .set_response_timeout(Some(SILENCE_MAX))
+            .set_push_sender(move |push: PushInfo| {
+                pushed.pushed(&push);
+                Ok::<(), SendError>(())
+            });
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(scripts::VERSION);
+        tracking.query_async::<()>(&mut connection).await?;
+        Ok(connection)
+    }
+}
+
+/// Keeps a connection until it is told to stop.
+async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wanted>) {
+    let mut pause = PAUSE[0];
+    while !told.borrow().stop {
+        let error = match shared.connect(&client).await {
+            Ok(connection) => {
+                pause = PAUSE[0];
+                serve(connection, &shared, &mut told).await
+            }
+            Err(error) => Some(error),
+        };
+        let Some(error) = error else { break };
+        let away = format!("{}: {error}", shared.server);
+        rate_limited!(WARN, error = %error, "{} is away; lists come from memory", shared.server);
+        shared.part.is_away(away);
+        // Whoever wants it to stop need not wait.
+        let _ = timeout(pause, told.wait_for(|wanted| wanted.stop)).await;
+        pause = (pause * 2).min(PAUSE[1]);
+    }
+}
+
+/// Uses a connection while it lives. `None`: told to stop.
+async fn serve(
+    connection: MultiplexedConnection,
+    shared: &Shared,
+    told: &mut watch::Receiver<Wanted>,
+) -> Option<RedisError> {
+    let mut asked = connection.clone();
+    // First it is tracked, then it is used: nothing that changes from here on is missed.
+    shared.change_generation();
+    shared.connection.store(Some(Arc::new(connection)));
+    let error = tell(&mut asked, shared, told).await;
+    shared.connection.store(None);
+    shared.change_generation();
+    error
+}
+
+async fn tell(
+    connection: &mut MultiplexedConnection,
+    shared: &Shared,
+    told: &mut watch::Receiver<Wanted>,
+) -> Option<RedisError> {
+    let mut restores = told.borrow().restores;
+    loop {
+        let wanted = *told.borrow_and_update();
+        if wanted.stop {
+            return None;
+        }
+        let outcome = if wanted.restores != restores {
+            restores = wanted.restores;
+            shared.scripts.restore(connection, wanted.version).await
+        } else {
+            // Also when it has heard of it: that proves that it lives, and tells a server that has forgotten.
+            shared.scripts.advance(connection, wanted.version).await
+        };
+        if let Err(error) = outcome {
+            return Some(error);
+        }
+        shared.part.is_up();
+        // Then it is asked again, whether or not there is anything to tell.
+        let _ = timeout(HEARTBEAT, told.changed()).await;
+    }
+}

@@ -1,0 +1,283 @@
+//! Lists that instances share through Redis, with a near cache in each.
+//!
+//! ```text
+//!  GET /todos ─▶ near cache of this process ──hit──▶ bytes
+//!                  │ miss                                    (one lookup at a time for each list)
+//!                  ├─▶ Redis: todos:all, todos:limit:N ──of this version or later──▶ bytes
+//!                  └─▶ the model ──▶ bytes, and a fill for the other instances
+//!
+//!  applied ─▶ advance(version) ─▶ Redis forgets all lists ─▶ CLIENT TRACKING ─▶ every near cache is dropped
+//! ```
+//!
+//! The near cache is valid under the sum of two counters: how often the model has changed, and how often Redis said
+//! that there is a new version (or went away, or came back). Both only grow, and the sum is read before anything is
+//! looked up. The hot path reads two atomics and this thread's own copy.
+//!
+//! What could go wrong, and why it does not:
+//!
+//! | race | answer |
+//! |---|---|
+//! | a list is built, the store changes, the old list is filled in | `fill.lua` refuses what is older than `advance.lua` has said |
+//! | two appliers advance in the wrong order | a version only rises |
+//! | an applier dies between its commit and the advance | every instance advances as well, when it hears of the version from the store |
+//! | Redis restarts, or evicts the state, between lookup and fill | the state has an epoch; a fill for another one is refused |
+//! | lists survive the loss of the state | the state names the lists that are of its version; others are not looked at |
+//! | an answer overtakes the news that it is old | pushes are counted as they are read; an answer is kept only under the count read before it was asked for |
+//! | the connection breaks, and news are lost | tracking comes first, then the count changes, then it is used |
+//! | Redis hangs | a lookup has [`LOOKUP`]; then the model answers |
+//! | Redis is behind the store: nobody has advanced yet | a list that is older than this instance's model is not used |
+//! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused, and not kept here either |
+//! | the store was restored to an older version | an instance that sees the version fall makes a new epoch |
+//!
+//! So an answer is never older than what this instance has heard from the store, and Redis can be away, empty or
+//! late without making it so. Only a store that is restored while no instance runs leaves Redis with lists it should
+//! not have, for at most their time to live: delete `todos:state` then.
+
+mod link;
+mod scripts;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use highwater::cache::{Cache, CacheLimits, CacheStats};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use self::link::Way;
+pub use self::link::{Link, check_url};
+use crate::feed::{Feed, News};
+use crate::health::Part;
+use crate::model::Model;
+use crate::reads::{Limit, Read, Reads, Shown, Waiting};
+use crate::store::StoreError;
+
+/// How many lists the near cache keeps, and how many bytes; the least used go first.
+const CACHE_LIMITS: CacheLimits = CacheLimits { answers_max: 4096, bytes_max: 128 << 20 };
+
+/// How long Redis has to answer a lookup; then the model answers.
+const LOOKUP: Duration = Duration::from_millis(50);
+
+/// Reads whose lists come from the near cache, Redis or the model, whichever has them.
+pub struct Near(Arc<Inner>);
+
+struct Inner {
+    model: Arc<Model>,
+    link: Arc<Link>,
+    lists: Cache<u32>,
+    flights: Mutex<HashMap<u32, Flight>>,
+    /// How long Redis keeps a list.
+    keep: Duration,
+}
+
+/// Whether a list is of the newest version that is known of.
+enum Newest {
+    Yes,
+    No,
+}
+
+/// A lookup that is under way.
+struct Flight {
+    /// The version that it began at.
+    version: u64,
+    list: watch::Receiver<Option<Bytes>>,
+}
+
+impl Near {
+    /// Lists of `model`, shared through `link`, where each is kept for at most `keep`.
+    pub fn new(model: Arc<Model>, link: Arc<Link>, keep: Duration) -> Near {
+        Near(Arc::new(Inner {
+            model,
+            link,
+            lists: Cache::new(CACHE_LIMITS),
+            flights: Mutex::default(),
+            keep,
+        }))
+    }
+
+    /// How the near cache is doing.
+    pub fn cache(&self) -> CacheStats {
+        self.0.lists.stats()
+    }
+}
+
+impl Reads for Near {
+    fn list(&self, limit: Limit) -> Read<Bytes> {
+        let number = limit.get() as u32;
+        let version = self.0.version();
+        if let Some(list) = self.0.lists.find(&number, version) {
+            return Read::Ready(list);
+        }
+        let Some(way) = self.0.link.way() else { return self.0.model.list(limit) };
+        let mut list = self.0.join(limit, version, way);
+        let inner = Arc::clone(&self.0);
+        Read::Later(Box::pin(async move {
+            let found = match list.wait_for(Option::is_some).await {
+                Ok(list) => list.clone(),
+                Err(_) => None,
+            };
+            match (found, inner.model.list(limit)) {
+                (Some(list), _) | (None, Read::Ready(list)) => Ok(list),
+                (None, Read::Later(list)) => list.await,
+            }
+        }))
+    }
+
+    fn todo(&self, id: Uuid) -> Read<Option<Shown>> {
+        self.0.model.todo(id)
+    }
+
+    fn wait_for(&self, command: Uuid) -> Waiting {
+        self.0.model.wait_for(command)
+    }
+
+    fn count(&self) -> Option<usize> {
+        self.0.model.count()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+}
+
+/// Ends a flight when it is dropped, also by a panic: who asks later begins another.
+struct Landing {
+    inner: Arc<Inner>,
+    number: u32,
+    version: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        // A later one may have taken its place.
+        if flights.get(&self.number).is_some_and(|flight| flight.version == self.version) {
+            flights.remove(&self.number);
+        }
+    }
+}
+
+impl Inner {
+    /// What the near cache is valid under. It must be read before anything is looked up.
+    fn version(&self) -> u64 {
+        self.link.generation() + self.model.snapshot().number()
+    }
+
+    /// The lookup of a list that is under way, or a new one.
+    fn join(
+        self: &Arc<Self>,
+        limit: Limit,
+        version: u64,
+        way: Way,
+    ) -> watch::Receiver<Option<Bytes>> {
+        let number = limit.get() as u32;
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flight) = flights.get(&number).filter(|flight| flight.version >= version) {
+            return flight.list.clone();
+        }
+        let (told, list) = watch::channel(None);
+        flights.insert(number, Flight { version, list: list.clone() });
+        drop(flights);
+        let inner = Arc::clone(self);
+        let landing = Landing { inner: Arc::clone(self), number, version };
+        self.link.runtime().spawn(async move {
+            let found = inner.look_up(limit, way).await;
+            if let Some((list, Newest::Yes)) = &found {
+                inner.lists.get_or_build(&number, version, || list.clone());
+            }
+            let list = found.map(|(list, _)| list);
+            drop(landing);
+            // Those who wait may be gone; without a list they ask the model.
+            let _ = told.send(list);
+        });
+        list
+    }
+
+    /// From Redis, or from the model into Redis. `None`: Redis does not answer.
+    async fn look_up(self: &Arc<Self>, limit: Limit, mut way: Way) -> Option<(Bytes, Newest)> {
+        let shown = self.model.snapshot();
+        let scripts = way.scripts().clone();
+        let found = match timeout(LOOKUP, scripts.lookup(&mut way.connection, limit)).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                way.failed(&error);
+                return None;
+            }
+            Err(slow) => {
+                way.failed(&slow);
+                return None;
+            }
+        };
+        if found.version >= shown.version()
+            && let Some(list) = found.list
+        {
+            return Some((list, Newest::Yes));
+        }
+        let Read::Ready(list) = self.model.list(limit) else { return None };
+        let version = shown.version();
+        if self.model.snapshot().number() == shown.number() && version >= found.version {
+            // It is of exactly that version. Others wait for Redis, not for this.
+            let (inner, list) = (Arc::clone(self), list.clone());
+            let of = (found.epoch, version);
+            self.link.runtime().spawn(async move { inner.fill(limit, of, &list, way).await });
+        }
+        // What another instance is about to fill in will not be told here, so it must be looked for.
+        let newest = if found.version > version { Newest::No } else { Newest::Yes };
+        Some((list, newest))
+    }
+
+    async fn fill(&self, limit: Limit, (epoch, version): (String, u64), list: &[u8], mut way: Way) {
+        let keep_ms = u64::try_from(self.keep.as_millis()).unwrap_or(u64::MAX);
+        let scripts = way.scripts().clone();
+        let of = (epoch.as_str(), version);
+        if let Err(error) = scripts.fill(&mut way.connection, limit, of, keep_ms, list).await {
+            way.failed(&error);
+        }
+    }
+}
+
+impl fmt::Debug for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Near").field("link", &self.0.link).finish_non_exhaustive()
+    }
+}
+
+/// A feed whose news Redis hears as well.
+#[derive(Debug)]
+pub struct Told<F> {
+    feed: F,
+    link: Arc<Link>,
+    version: u64,
+}
+
+impl<F: Feed> Told<F> {
+    /// `feed`, and the Redis that is to hear of it.
+    pub fn new(feed: F, link: Arc<Link>) -> Told<F> {
+        Told { feed, link, version: 0 }
+    }
+}
+
+impl<F: Feed> Feed for Told<F> {
+    fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
+        let news = self.feed.next(wait)?;
+        let version = match &news {
+            News::Changes(changes) if !changes.todos.is_empty() => changes.version,
+            News::Everything(loaded) => loaded.version,
+            _ => return Ok(news),
+        };
+        if version < self.version {
+            self.link.restore(version);
+        } else {
+            self.link.advance(version);
+        }
+        self.version = version;
+        Ok(news)
+    }
+
+    fn part(&self) -> Part {
+        self.feed.part()
+    }
+}

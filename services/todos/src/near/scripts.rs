@@ -1,0 +1,125 @@
+//! What is done in Redis: each step a script, so that nothing comes between its reads and its writes.
+
+use bytes::Bytes;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Script, Value};
+use uuid::Uuid;
+
+use crate::reads::Limit;
+
+/// The state that the scripts keep: the epoch, the version, and which lists are of that version.
+const STATE: &str = "todos:state";
+
+/// The version, in a key of its own: instances are told when it changes.
+pub(super) const VERSION: &str = "todos:version";
+
+/// The scripts, sent once to each server.
+#[derive(Clone)]
+pub(super) struct Scripts {
+    advance: Script,
+    restore: Script,
+    lookup: Script,
+    fill: Script,
+}
+
+/// What was looked up.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// It changes when the state is lost: a fill for another epoch is refused.
+    pub(super) epoch: String,
+    /// The store's version that the lists are of.
+    pub(super) version: u64,
+    /// The list, if it is there.
+    pub(super) list: Option<Bytes>,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Scripts {
+        Scripts {
+            advance: Script::new(include_str!("advance.lua")),
+            restore: Script::new(include_str!("restore.lua")),
+            lookup: Script::new(include_str!("lookup.lua")),
+            fill: Script::new(include_str!("fill.lua")),
+        }
+    }
+
+    /// There is this version of the store.
+    pub(super) async fn advance(
+        &self,
+        connection: &mut MultiplexedConnection,
+        version: u64,
+    ) -> RedisResult<()> {
+        let mut advance = self.advance.key(STATE);
+        advance.key(VERSION).arg(version).arg(epoch()).invoke_async(connection).await
+    }
+
+    /// The store has gone back to this version.
+    pub(super) async fn restore(
+        &self,
+        connection: &mut MultiplexedConnection,
+        version: u64,
+    ) -> RedisResult<()> {
+        let mut restore = self.restore.key(STATE);
+        restore.key(VERSION).arg(version).arg(epoch()).invoke_async(connection).await
+    }
+
+    /// Looks for a list.
+    pub(super) async fn lookup(
+        &self,
+        connection: &mut MultiplexedConnection,
+        limit: Limit,
+    ) -> RedisResult<Found> {
+        let mut lookup = self.lookup.key(STATE);
+        let mut answer: Vec<Value> =
+            lookup.key(key(limit)).arg(epoch()).invoke_async(connection).await?;
+        let list = match answer.len() {
+            3 => answer.pop().map(bytes).transpose()?,
+            _ => None,
+        };
+        let text = |value: Option<&Value>| -> RedisResult<String> {
+            Ok(redis::from_redis_value_ref(value.unwrap_or(&Value::Nil))?)
+        };
+        let version = text(answer.get(1))?.parse().map_err(|_| damaged())?;
+        Ok(Found { epoch: text(answer.first())?, version, list })
+    }
+
+    /// Leaves a list for others; it is refused if it is out of date.
+    pub(super) async fn fill(
+        &self,
+        connection: &mut MultiplexedConnection,
+        limit: Limit,
+        (epoch, version): (&str, u64),
+        keep_ms: u64,
+        list: &[u8],
+    ) -> RedisResult<()> {
+        let mut fill = self.fill.key(STATE);
+        let fill = fill.key(VERSION).key(key(limit)).arg(epoch).arg(version).arg(keep_ms);
+        fill.arg(list).invoke_async(connection).await
+    }
+}
+
+/// Where a list is.
+pub(super) fn key(limit: Limit) -> String {
+    if limit == Limit::ALL {
+        "todos:all".to_owned()
+    } else {
+        format!("todos:limit:{}", limit.get())
+    }
+}
+
+fn epoch() -> String {
+    Uuid::from_u128(fastrand::u128(..)).to_string()
+}
+
+/// The bytes as they came, without a copy.
+fn bytes(value: Value) -> RedisResult<Bytes> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes.into()),
+        _ => Err(damaged()),
+    }
+}
+
+fn damaged() -> redis::RedisError {
+    let what = "todos:state is not what we wrote; delete it";
+    (redis::ErrorKind::Client, what).into()
+}

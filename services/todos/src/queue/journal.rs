@@ -1,0 +1,299 @@
+//! The queue in files of its own: a journal in the data directory.
+//!
+//! A command is acknowledged after the sync that made it durable, which it shares with all commands that
+//! arrived meanwhile, of all workers.
+//!
+//! What was applied is kept until it is committed, and then while it is among the newest
+//! `KEPT_BYTES`, for whoever wants to look.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use highwater::journal::{
+    Batch, Consumer, Directory, Error, ErrorKind, Health, Item, Journal, Options, Producer, Reader,
+    Record,
+};
+use highwater::logging::tracing;
+
+use super::{Delivery, Durable, Position, Queue, QueueError, Refusal, Sender, Source};
+use crate::command::{Command, Poison};
+use crate::health::Part;
+
+/// Its name in the store's table of positions, and that of its consumer.
+pub const NAME: &str = "journal";
+
+/// Where it is in the data directory.
+const DIRECTORY: &str = "queue";
+
+/// The consumer's name.
+const CONSUMER: &str = "applier";
+
+/// How large a segment becomes. What is applied is removed a segment at a time.
+const SEGMENT_BYTES: u64 = 8 << 20;
+
+/// So much of what was applied is kept.
+const KEPT_BYTES: u64 = 16 << 20;
+
+/// The smallest bound of the queue: it must have room for what is kept, and a segment.
+pub const BYTES_MIN: u64 = KEPT_BYTES + 2 * SEGMENT_BYTES;
+
+/// How often it is tried whether there is room again, at most.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many batches of one worker may wait for the disk.
+const BATCHES_MAX: usize = 1 << 14;
+
+/// The queue of a service that needs nobody.
+#[derive(Debug)]
+pub struct JournalQueue {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    journal: Journal,
+    part: Part,
+    /// Every command with a lower offset is applied and visible.
+    applied: AtomicU64,
+    probe: Mutex<Probe>,
+}
+
+/// Tries whether there is room again: who is not ready may get no writes, so no write would find out.
+struct Probe {
+    producer: Producer,
+    tried: Option<Instant>,
+}
+
+impl JournalQueue {
+    /// Opens the queue in `data`; it is made if it is not there. `applied` is the store's position: no
+    /// command is given an offset below it.
+    ///
+    /// # Errors
+    ///
+    /// If the directory is another process's, cannot be written, or the disk fails.
+    pub fn open(data: &Path, bytes_max: u64, applied: u64) -> Result<JournalQueue, QueueError> {
+        let path = data.join(DIRECTORY);
+        let open = || {
+            let mut options = Options::default();
+            options.segment_bytes = SEGMENT_BYTES;
+            options.queue_batches_max = BATCHES_MAX;
+            options.bytes_max = Some(bytes_max);
+            options.retention.bytes = Some(KEPT_BYTES);
+            options.retention.keep_unread = true;
+            Directory::open(&path).and_then(|directory| Journal::open(directory, options))
+        };
+        let failed = |error: Error| explain(&path, &error);
+        let mut journal = open().map_err(failed)?;
+        if !journal.recovery().to_string().is_empty() {
+            tracing::warn!(found = %journal.recovery(), "the queue was put in order");
+        }
+        journal.consumer(CONSUMER).map_err(failed)?;
+        if journal.stat().next_offset < applied {
+            // The queue's files are older than the store, or gone. An offset that is given again would look like
+            // one that is applied: so the queue goes on behind it.
+            let end = journal.stat().next_offset;
+            tracing::warn!(end, applied, "the queue ends before what the store has applied");
+            journal
+                .consumer(CONSUMER)
+                .and_then(|consumer| consumer.commit(applied))
+                .map_err(failed)?;
+            journal.close().map_err(failed)?;
+            journal = open().map_err(failed)?;
+        }
+        let (part, applied) = (Part::new("queue"), AtomicU64::new(applied));
+        let probe = Probe { producer: journal.producer().map_err(failed)?, tried: None };
+        let probe = Mutex::new(probe);
+        Ok(JournalQueue { inner: Arc::new(Inner { journal, part, applied, probe }) })
+    }
+
+    /// Delivers from the store's position on.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn source(&self) -> Result<JournalSource, QueueError> {
+        let inner = Arc::clone(&self.inner);
+        let consumer = inner.journal.consumer(CONSUMER).map_err(|error| of(&error))?;
+        let applied = inner.applied.load(Ordering::Acquire);
+        let reader = inner.journal.reader(applied);
+        Ok(JournalSource { inner, consumer, reader, given: applied, applied })
+    }
+
+    /// What its files take of the disk, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.inner.journal.stat().bytes
+    }
+}
+
+impl Queue for JournalQueue {
+    fn sender(&self) -> Result<Box<dyn Sender>, QueueError> {
+        let producer = self.inner.journal.producer().map_err(|error| of(&error))?;
+        Ok(Box::new(JournalSender { inner: Arc::clone(&self.inner), producer }))
+    }
+
+    fn part(&self) -> Part {
+        self.inner.look();
+        self.inner.part.clone()
+    }
+
+    fn depth(&self) -> u64 {
+        self.inner.depth()
+    }
+
+    fn mark(&self) -> Option<u64> {
+        Some(self.inner.journal.stat().next_offset)
+    }
+
+    fn reached(&self, mark: u64) -> bool {
+        self.inner.applied.load(Ordering::Acquire) >= mark
+    }
+}
+
+impl Inner {
+    fn depth(&self) -> u64 {
+        let end = self.journal.stat().next_offset;
+        end.saturating_sub(self.applied.load(Ordering::Acquire))
+    }
+
+    /// What a client is told of an error of the journal.
+    fn refused(&self, error: &Error) -> Refusal {
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Full => Refusal::Full(error.to_string()),
+            _ => Refusal::Away(error.to_string()),
+        }
+    }
+
+    /// Says whether the journal takes commands.
+    fn look(&self) {
+        match self.journal.health() {
+            Health::Full(error) => {
+                self.part.is_away(error.to_string());
+                self.try_again();
+            }
+            Health::Poisoned(error) => self.part.is_away(error.to_string()),
+            _ => self.part.is_up(),
+        }
+    }
+
+    /// Appends a record that says nothing, if the last one is long enough ago. The next look finds out.
+    fn try_again(&self) {
+        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        if probe.tried.is_none_or(|tried| tried.elapsed() >= PROBE_INTERVAL) {
+            probe.tried = Some(Instant::now());
+            let mut batch = Batch::new();
+            batch.push(Record { partition: 0, time_us: 0, id: 0, body: b"" });
+            // The journal's health says what came of it.
+            drop(probe.producer.append(batch));
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {} waiting", self.journal.stat(), self.depth())
+    }
+}
+
+/// A worker's way into the journal.
+struct JournalSender {
+    inner: Arc<Inner>,
+    producer: Producer,
+}
+
+impl Sender for JournalSender {
+    fn send(&self, command: &Command) -> Result<Durable, Refusal> {
+        let body = command.encode();
+        let time_us = u64::try_from(command.requested_us).unwrap_or(0);
+        let mut batch = Batch::new();
+        batch.push(Record { partition: 0, time_us, id: command.id.as_u128(), body: &body });
+        let receipt =
+            self.producer.append(batch).map_err(|refused| self.inner.refused(&refused.error))?;
+        let inner = Arc::clone(&self.inner);
+        Ok(Box::pin(async move { receipt.await.map(drop).map_err(|error| inner.refused(&error)) }))
+    }
+}
+
+/// The applier's end of the journal.
+#[derive(Debug)]
+pub struct JournalSource {
+    inner: Arc<Inner>,
+    consumer: Consumer,
+    reader: Reader,
+    /// Every command with a lower offset was given.
+    given: u64,
+    /// Every command with a lower offset is applied.
+    applied: u64,
+}
+
+impl Source for JournalSource {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let mut deliveries = Vec::new();
+        let mut may_wait = true;
+        while deliveries.len() < max {
+            match self.reader.next() {
+                // Somebody tried whether there was room.
+                Ok(Item::Record(record)) if record.body.is_empty() => {}
+                Ok(Item::Record(record)) => {
+                    let position = Some(Position { partition: 0, offset: record.offset });
+                    deliveries.push(Delivery { position, content: Command::decode(record.body) });
+                }
+                Ok(Item::Skipped(damage)) => {
+                    tracing::error!(%damage, "commands cannot be read from the queue");
+                    if damage.next_offset > damage.first_offset {
+                        let position =
+                            Some(Position { partition: 0, offset: damage.next_offset - 1 });
+                        let poison = Poison { bytes: Vec::new(), reason: damage.to_string() };
+                        deliveries.push(Delivery { position, content: Err(poison) });
+                    }
+                }
+                Ok(Item::End) if deliveries.is_empty() && may_wait => {
+                    may_wait = false;
+                    self.reader.wait_more(wait);
+                }
+                Ok(Item::End) => break,
+                // What was read before is given first; the error comes again.
+                Err(_) if !deliveries.is_empty() => break,
+                Err(error) => return Err(of(&error)),
+            }
+        }
+        self.given = self.reader.next_offset();
+        if deliveries.is_empty() {
+            // There was nothing to apply. What was given before is applied, or the applier would not ask.
+            self.applied();
+        }
+        Ok(deliveries)
+    }
+
+    fn applied(&mut self) {
+        self.applied = self.given;
+        self.inner.applied.store(self.given, Ordering::Release);
+    }
+
+    fn commit(&mut self) -> Result<(), QueueError> {
+        self.consumer.commit(self.applied).map_err(|error| of(&error))
+    }
+}
+
+fn of(error: &Error) -> QueueError {
+    QueueError::new(error.to_string())
+}
+
+fn explain(path: &Path, error: &Error) -> QueueError {
+    let path = path.display();
+    QueueError::new(match error.kind() {
+        ErrorKind::InUse => format!(
+            "{path} is in use by another process: {error}; stop it, or give each instance its own --data"
+        ),
+        ErrorKind::Full => format!("cannot write {path}: {error}; free some space"),
+        ErrorKind::Version => format!("{path}: {error}; run the version that wrote it"),
+        _ => format!(
+            "cannot use the queue in {path}: {error}; give --data a directory that this user can write"
+        ),
+    })
+}

@@ -1,0 +1,169 @@
+//! Messages on their way to Kafka, each with whoever waits for it.
+
+use std::time::Duration;
+
+use highwater::logging::rate_limited;
+use rdkafka::ClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{
+    BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer,
+};
+use tokio::sync::oneshot;
+
+use super::KafkaSettings;
+use crate::health::Part;
+use crate::queue::{QueueError, Refusal};
+
+/// The most messages that wait to be acknowledged, and their bytes in KiB. Beyond it: 503.
+const MESSAGES_MAX: u32 = 100_000;
+const KIBIBYTES_MAX: u32 = 64 * 1024;
+
+/// How long a message waits for others to travel with it.
+const LINGER: Duration = Duration::from_millis(1);
+
+/// Resolves once a message is acknowledged by all replicas, or will not be.
+pub(super) type Delivered = oneshot::Receiver<Result<(), Undelivered>>;
+
+type Told = oneshot::Sender<Result<(), Undelivered>>;
+
+/// Why a message is not known to be in its topic.
+#[derive(Debug)]
+pub(super) enum Undelivered {
+    /// The cluster takes none of that size.
+    TooLarge,
+    /// It was not acknowledged in time, for this reason.
+    Away(String),
+}
+
+/// A way to send messages. What it was given and is not acknowledged is lost when it is dropped, and says so.
+pub(super) struct Producer {
+    inner: ThreadedProducer<Context>,
+}
+
+/// What a message carries.
+pub(super) struct Message<'a> {
+    pub(super) topic: &'a str,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) headers: &'a [(&'a str, &'a str)],
+}
+
+impl Producer {
+    /// Starts to connect, and returns.
+    pub(super) fn new(settings: &KafkaSettings, part: Part) -> Result<Producer, QueueError> {
+        let mut config = client_config(settings);
+        config
+            // Written by all replicas, once each, in the order in which they were sent.
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("message.timeout.ms", settings.ack_timeout.as_millis().to_string())
+            .set("queue.buffering.max.messages", MESSAGES_MAX.to_string())
+            .set("queue.buffering.max.kbytes", KIBIBYTES_MAX.to_string())
+            .set("linger.ms", LINGER.as_millis().to_string())
+            // Commands about one todo go to one partition, whichever instance sends them.
+            .set("partitioner", "murmur2_random");
+        let context = Context { part, brokers: settings.brokers.clone() };
+        let inner = config
+            .create_with_context(context)
+            .map_err(|error| QueueError::new(format!("Kafka at {}: {error}", settings.brokers)))?;
+        Ok(Producer { inner })
+    }
+
+    /// Takes a message, or refuses it at once.
+    pub(super) fn send(&self, message: &Message<'_>) -> Result<Delivered, Refusal> {
+        let (told, delivered) = oneshot::channel();
+        let headers = message.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+            headers.insert(Header { key, value: Some(*value) })
+        });
+        let record: BaseRecord<'_, [u8], [u8], Box<Told>> =
+            BaseRecord::with_opaque_to(message.topic, Box::new(told))
+                .key(message.key)
+                .payload(message.value)
+                .headers(headers);
+        match self.inner.send(record) {
+            Ok(()) => Ok(delivered),
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                let full = format!("{MESSAGES_MAX} messages wait for Kafka");
+                Err(Refusal::Full(full))
+            }
+            Err((error, _)) => Err(Refusal::Away(error.to_string())),
+        }
+    }
+
+    /// Why it will never send again and must be replaced, if that is so.
+    pub(super) fn fatal(&self) -> Option<String> {
+        self.inner.client().fatal_error().map(|(_, reason)| reason)
+    }
+
+    /// Whether a broker answers, and has the topic.
+    pub(super) fn probe(&self, topic: &str, wait: Duration) -> Result<(), String> {
+        let metadata = self.inner.client().fetch_metadata(Some(topic), wait);
+        let metadata = metadata.map_err(|error| error.to_string())?;
+        match metadata.topics().first().map(|topic| (topic.error(), topic.partitions().len())) {
+            Some((None, partitions)) if partitions > 0 => Ok(()),
+            _ => Err(format!("topic {topic} is missing")),
+        }
+    }
+
+    /// How many messages are not acknowledged yet.
+    pub(super) fn waiting(&self) -> u64 {
+        u64::try_from(self.inner.in_flight_count()).unwrap_or(0)
+    }
+}
+
+/// What every client of the cluster is set to.
+pub(super) fn client_config(settings: &KafkaSettings) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", &settings.brokers)
+        .set("client.id", "highwater-todos")
+        .set("socket.timeout.ms", "10000")
+        .set("socket.nagle.disable", "true")
+        // A broker that comes back is found within a second.
+        .set("reconnect.backoff.ms", "50")
+        .set("reconnect.backoff.max.ms", "1000")
+        .set("topic.metadata.refresh.fast.interval.ms", "250");
+    config
+}
+
+/// What the client's own thread tells.
+struct Context {
+    part: Part,
+    brokers: String,
+}
+
+impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
+            self.part.is_away(format!("Kafka at {}: no broker can be reached", self.brokers));
+        }
+        rate_limited!(WARN, error = %error, reason = %reason, "Kafka");
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<Told>;
+
+    fn delivery(&self, delivery: &DeliveryResult<'_>, told: Box<Told>) {
+        let outcome = match delivery {
+            Ok(_) => {
+                self.part.is_up();
+                Ok(())
+            }
+            Err((error, _))
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) =>
+            {
+                Err(Undelivered::TooLarge)
+            }
+            Err((error, _)) => {
+                let reason = format!("Kafka at {}: {error}", self.brokers);
+                self.part.is_away(reason.clone());
+                Err(Undelivered::Away(reason))
+            }
+        };
+        // Whoever waited may be gone.
+        let _ = told.send(outcome);
+    }
+}

@@ -1,0 +1,73 @@
+//! What do clients read?
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use crate::store::{Outcome, StoreError};
+
+/// The most todos that a list may have.
+pub const LIST_MAX: u32 = 10_000;
+
+/// How many todos a list may have: 1 to [`LIST_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit(u32);
+
+impl Limit {
+    /// As many as a list may have.
+    pub const ALL: Limit = Limit(LIST_MAX);
+
+    /// At most so many. Zero or less, and more than [`LIST_MAX`]: all that a list may have.
+    pub fn of(number: i64) -> Limit {
+        match u32::try_from(number) {
+            Ok(0) | Err(_) => Limit::ALL,
+            Ok(number) => Limit(number.min(LIST_MAX)),
+        }
+    }
+
+    /// The number.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What clients read. An answer holds everything that was visible in this instance before it was asked for.
+pub trait Reads: Send + Sync + 'static {
+    /// The newest todos, newest first: a JSON list.
+    fn list(&self, limit: Limit) -> Read<Bytes>;
+
+    /// One todo.
+    fn todo(&self, id: Uuid) -> Read<Option<Shown>>;
+
+    /// Waits for a command to be applied, and its effect to be visible to every read of this instance that begins
+    /// then. Called before the command is sent; dropping it ends the waiting. `None`: nobody is going to say.
+    fn wait_for(&self, command: Uuid) -> Waiting;
+
+    /// How many todos there are, where that is known without asking anybody.
+    fn count(&self) -> Option<usize>;
+
+    /// Whether answers are always [`Read::Ready`]. Then the worker answers at once, without a task.
+    fn is_in_memory(&self) -> bool;
+}
+
+/// Resolves when it is known what became of a command.
+pub type Waiting = Pin<Box<dyn Future<Output = Option<Outcome>>>>;
+
+/// An answer: at once where it is in memory, else once it was asked for.
+pub enum Read<T> {
+    /// Here it is.
+    Ready(T),
+    /// It comes. The future need not be `Send`: it stays on the worker, inside its Tokio runtime.
+    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>>>>),
+}
+
+/// A todo as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its JSON.
+    pub json: Bytes,
+    /// Whose it is.
+    pub user_id: std::sync::Arc<str>,
+}

@@ -1,0 +1,168 @@
+//! Starts and stops the service.
+//!
+//! The order matters. Signals are blocked before the first thread starts, so that they cannot kill the process
+//! through a thread. The port opens once everything that was acknowledged before is visible. At the end the
+//! clients get their answers first; then what is queued is applied.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use highwater::ServerArgs;
+use highwater::logging::{self, tracing};
+use highwater::metrics::{Metrics, Readiness};
+use highwater::server::{Running, Server, ServerError, Signals};
+
+use crate::args::{SeedArgs, TodosArgs, TokenArgs};
+use crate::auth::{Keys, issue};
+use crate::engine;
+use crate::http::{self, Counts, Service};
+use crate::metrics;
+
+/// How long what is queued may take to be applied at the end; what is left is applied after the next start.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// RFC 7518, section 3.2: a key for HS256 has at least as many bytes as the hash.
+const SECRET_BYTES_GOOD: usize = 32;
+
+/// How long the token is valid that is printed for who tries the service.
+const DEMO_TOKEN_SECONDS: f64 = 86_400.0;
+
+/// Serves todos until a signal stops it.
+///
+/// # Errors
+///
+/// What failed, and what to do about it.
+pub fn todos(
+    args: &TodosArgs,
+    secret: &str,
+    server: &ServerArgs,
+    demo: bool,
+) -> Result<(), Failure> {
+    logging::install(server.log);
+    if secret.len() < SECRET_BYTES_GOOD {
+        tracing::warn!(bytes = secret.len(), "JWT_SECRET is short; use one of at least 32 bytes");
+    }
+    let signals = Signals::block()?;
+    let engine = engine::build(&args.engine, args.embedded_worker)?;
+    let service = Arc::new(Service {
+        reads: Arc::clone(&engine.reads),
+        queue: Arc::clone(&engine.queue),
+        keys: Arc::new(Keys::new(secret)),
+        bounds: args.bounds(),
+        parts: engine.parts.clone(),
+        counts: Counts::default(),
+    });
+    let counted = Metrics::new();
+    metrics::register(&counted, &engine, &service)?;
+    let readiness = Readiness::new();
+    let asked = Arc::clone(&service);
+    readiness.check("todos", move || match &asked.away()[..] {
+        [] => Ok(()),
+        away => Err(away
+            .iter()
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect::<Vec<_>>()
+            .join("; ")),
+    });
+    let running = Server::new(http::router(&service))
+        .config(server)
+        .metrics(&counted)
+        .readiness(readiness)
+        .start()?;
+    if demo {
+        print_urls(&running, secret);
+    }
+    let outcome = running.until_signal(&signals);
+    drop(service);
+    engine.close(DRAIN_MAX);
+    Ok(outcome?)
+}
+
+/// Fills the store with todos to try the service with.
+///
+/// # Errors
+///
+/// What failed, and what to do about it.
+pub fn seed(args: &SeedArgs) -> Result<(), Failure> {
+    logging::install(logging::LogFormat::Text);
+    engine::seed(args)?;
+    say(&format!("{} todos of {} are in the store", args.count, args.subject));
+    Ok(())
+}
+
+/// Prints a token.
+pub fn token(args: &TokenArgs, secret: &str) {
+    say(&issue(secret, &args.subject, now(), args.ttl.as_secs_f64()));
+}
+
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn say(text: &str) {
+    // Standard output may be closed; there is nobody to tell then.
+    let mut stdout = io::stdout();
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+}
+
+/// Prints the URLs, and commands with a token, for a user who tries the service.
+fn print_urls(running: &Running, secret: &str) {
+    let todos = running.address();
+    let metrics = match running.metrics_address() {
+        Some(address) => format!("http://{address}/metrics"),
+        None => "off".to_owned(),
+    };
+    let token = issue(secret, "demo-user", now(), DEMO_TOKEN_SECONDS);
+    say(&format!(
+        "\n  \
+         todos     http://{todos}/todos?limit=10\n  \
+         health    http://{todos}/health\n  \
+         ready     http://{todos}/ready\n  \
+         metrics   {metrics}\n\n  \
+         TOKEN={token}\n  \
+         curl -X POST 'http://{todos}/todos?wait=applied' -H \"Authorization: Bearer $TOKEN\" \
+         -d '{{\"title\":\"Water the plants\",\"description\":\"All of them\"}}'\n  \
+         curl 'http://{todos}/todos?limit=10'\n\n  \
+         Ctrl-C stops it.\n"
+    ));
+}
+
+/// Why the service could not start, or had to stop: one sentence with cause and remedy.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    /// With that sentence.
+    pub fn new(sentence: impl Into<String>) -> Failure {
+        Failure(sentence.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+macro_rules! failures {
+    ($($from:ty),+) => {$(
+        impl From<$from> for Failure {
+            fn from(error: $from) -> Failure {
+                Failure(error.to_string())
+            }
+        }
+    )+};
+}
+
+failures!(
+    String,
+    io::Error,
+    ServerError,
+    crate::queue::QueueError,
+    crate::store::StoreError,
+    highwater::metrics::MetricError
+);

@@ -1,0 +1,251 @@
+//! A connection to a Postgres server, replaced when it breaks.
+//!
+//! A private current-thread runtime carries the client, so the caller blocks like on a file and no other
+//! runtime is involved. Statements are prepared once for each connection. A connection that died while idle is
+//! replaced, and the operation done again, once for each call; if that fails too, the caller decides when to
+//! try again, because it has the schedule.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{error, fmt, io};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Socket};
+
+use super::schema;
+use super::statements::Statements;
+use crate::store::StoreError;
+
+/// How long to wait for the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For a connection, attempts included. Default: 5 s.
+    pub connect: Duration,
+    /// For one operation: a load, a batch. Default: 30 s.
+    pub operation: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts { connect: Duration::from_secs(5), operation: Duration::from_secs(30) }
+    }
+}
+
+/// The pause after the first failed attempt to connect; it doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A live connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) statements: Statements,
+}
+
+/// The way to a server, with or without a connection at the moment.
+pub(super) struct Link {
+    /// Dropped before the runtime, which carries its connection.
+    session: Option<Session>,
+    runtime: Runtime,
+    config: Config,
+    timeouts: Timeouts,
+    /// What each connection begins with.
+    greeting: Option<&'static str>,
+    /// Told by the connection of every notification, and of its own end.
+    news: Arc<Notify>,
+}
+
+impl Link {
+    /// Without a connection yet; the first operation makes it.
+    /// `greeting` is a statement that each connection begins with.
+    pub(super) fn new(
+        config: &Config,
+        timeouts: Timeouts,
+        greeting: Option<&'static str>,
+    ) -> Result<Link, StoreError> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.map_err(|error| {
+            StoreError::new(format!("cannot start a runtime for Postgres: {error}"))
+        })?;
+        let news = Arc::default();
+        Ok(Link { session: None, runtime, config: config.clone(), timeouts, greeting, news })
+    }
+
+    /// Runs `work` on a live connection, and once more on a new one if the connection broke.
+    pub(super) fn run<T>(
+        &mut self,
+        work: impl AsyncFn(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let Link { session, runtime, config, timeouts, greeting, news } = self;
+        let attempt = async |slot: &mut Option<Session>| {
+            if slot.as_ref().is_none_or(|session| session.client.is_closed()) {
+                *slot = None;
+                *slot = Some(connect(config, timeouts.connect, *greeting, news).await?);
+            }
+            let session = slot.as_mut().expect("connected above");
+            match timeout(timeouts.operation, work(session)).await {
+                Ok(Err(failure)) if failure.is_broken_connection() => {
+                    *slot = None;
+                    Err(failure)
+                }
+                Ok(result) => result,
+                Err(_) => {
+                    // What the server makes of the statement is unknown, so the connection is no use.
+                    *slot = None;
+                    Err(Failure::Timeout("answer", timeouts.operation))
+                }
+            }
+        };
+        let result = runtime.block_on(async {
+            match attempt(session).await {
+                Err(failure) if failure.is_broken_connection() => attempt(session).await,
+                result => result,
+            }
+        });
+        result.map_err(|failure| failure.explain(config))
+    }
+
+    /// Waits for a notification, or the end of the connection, at most for `wait`.
+    pub(super) fn wait(&mut self, wait: Duration) {
+        let Link { runtime, news, .. } = self;
+        runtime.block_on(async {
+            // Nothing came in time: the caller looks for itself.
+            let _ = timeout(wait, news.notified()).await;
+        });
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", server(&self.config))
+    }
+}
+
+/// Why the server could not be used.
+pub(super) enum Failure {
+    Sql(Error),
+    Timeout(&'static str, Duration),
+    Connect(Error, Duration),
+    Schema(i32),
+    Damaged(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Sql(error)
+    }
+}
+
+impl Failure {
+    fn is_broken_connection(&self) -> bool {
+        let Failure::Sql(error) = self else { return false };
+        let io = error::Error::source(error).is_some_and(|source| source.is::<io::Error>());
+        let said =
+            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
+        error.is_closed() || io || error.code().is_some_and(|code| said.contains(code))
+    }
+
+    /// Why the server will never take these values, if that is what it says: they are wrong in themselves,
+    /// not the moment. Class 22: data exception; 54: a limit of the program; 23: a constraint.
+    pub(super) fn refused_value(&self) -> Option<String> {
+        let Failure::Sql(error) = self else { return None };
+        let class = error.code()?.code().get(..2)?;
+        ["22", "23", "54"].contains(&class).then(|| cause(error))
+    }
+
+    fn explain(self, config: &Config) -> StoreError {
+        let server = server(config);
+        StoreError::new(match self {
+            Failure::Sql(error) => format!("{server}: {}", cause(&error)),
+            Failure::Timeout(what, after) => {
+                format!("{server}: no {what} within {after:?}; is it overloaded?")
+            }
+            Failure::Connect(error, after) => format!(
+                "{server}: no connection within {after:?}: {}; check DATABASE_URL and that the server runs",
+                cause(&error)
+            ),
+            Failure::Schema(version) => format!(
+                "{server}: schema_migrations is at {version}, this version knows {}; run the version that wrote it",
+                schema::VERSION
+            ),
+            Failure::Damaged(what) => format!("{server}: {what}"),
+        })
+    }
+}
+
+/// The innermost reason: the client's own words ("db error") say little.
+fn cause(error: &Error) -> String {
+    match error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// The server as an operator knows it, without the password.
+fn server(config: &Config) -> String {
+    use tokio_postgres::config::Host;
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "?".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    format!("Postgres at {host}:{port}/{}", config.get_dbname().unwrap_or("?"))
+}
+
+/// A connection whose tables are there, trying until `within` has passed.
+async fn connect(
+    config: &Config,
+    within: Duration,
+    greeting: Option<&str>,
+    news: &Arc<Notify>,
+) -> Result<Session, Failure> {
+    let deadline = Instant::now() + within;
+    let mut pause = RETRY_PAUSE;
+    loop {
+        let attempt = timeout_at(deadline, config.connect(NoTls)).await;
+        let error = match attempt {
+            Ok(Ok((client, connection))) => {
+                // Runs whenever the runtime does; its error also reaches the client's next call.
+                tokio::spawn(carry(connection, Arc::clone(news)));
+                let opened = timeout_at(deadline, open(client, greeting)).await;
+                return opened.unwrap_or(Err(Failure::Timeout("answer", within)));
+            }
+            Ok(Err(error)) => error,
+            Err(_) => return Err(Failure::Timeout("connection", within)),
+        };
+        // A wrong password or database does not become right by waiting. (A server that is still starting
+        // also answers, with "cannot connect now".)
+        let starting = error.code() == Some(&SqlState::CANNOT_CONNECT_NOW);
+        if (error.code().is_some() && !starting) || Instant::now() + pause >= deadline {
+            return Err(Failure::Connect(error, within));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+    }
+}
+
+async fn open(mut client: Client, greeting: Option<&str>) -> Result<Session, Failure> {
+    schema::migrate(&mut client).await?;
+    if let Some(greeting) = greeting {
+        client.batch_execute(greeting).await?;
+    }
+    let statements = Statements::prepare(&client).await?;
+    Ok(Session { client, statements })
+}
+
+/// Carries the connection to its end.
+async fn carry(
+    mut connection: Connection<Socket, tokio_postgres::tls::NoTlsStream>,
+    news: Arc<Notify>,
+) {
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(_) = message {
+            news.notify_one();
+        }
+    }
+    news.notify_one();
+}

@@ -1,0 +1,217 @@
+//! The store on a Postgres server, for several instances and workers.
+//!
+//! | file | what |
+//! |---|---|
+//! | `link.rs` | a connection that is replaced when it breaks |
+//! | `schema.rs` | the tables, and their migrations |
+//! | `statements.rs` | the statements, and what goes in and comes out |
+//! | `apply.rs` | a batch of commands, in one transaction |
+//! | `feed.rs` | what others have applied |
+//!
+//! A commit is durable when it is answered, unless the server was told otherwise (`synchronous_commit`).
+
+mod apply;
+mod feed;
+mod link;
+mod schema;
+mod statements;
+
+use std::error;
+use std::str::FromStr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use highwater::logging::rate_limited;
+use tokio_postgres::Config;
+
+pub use self::feed::PostgresFeed;
+pub use self::link::Timeouts;
+use self::link::{Failure, Link, Session};
+use super::{Applied, DeadLetter, Loaded, Store, StoreError};
+use crate::queue::Delivery;
+
+/// How long ids of applied commands are kept: twice as long as Kafka keeps a message by default. Beyond it, a
+/// command that is delivered again is applied again.
+const COMMANDS_KEPT: &str = "14 days";
+
+/// How long an instance may be away and still learn the difference instead of everything.
+const TOMBSTONES_KEPT: &str = "1 hour";
+
+/// How often what is too old is removed.
+const CLEAN_EVERY: Duration = Duration::from_secs(60);
+
+/// Rows that one cleaning removes of each kind, so that it never holds up the queue.
+const CLEAN_ROWS_MAX: i64 = 10_000;
+
+/// Todos on a Postgres server.
+#[derive(Debug)]
+pub struct Postgres {
+    link: Link,
+    cleaned: Instant,
+}
+
+impl Postgres {
+    /// Connects and migrates, trying again until `timeouts.connect` has passed: a server that starts at the same
+    /// time as we do is not an error.
+    ///
+    /// # Errors
+    ///
+    /// If there is no connection in time, or the tables are of a later version.
+    pub fn connect(config: &Config, timeouts: Timeouts) -> Result<Postgres, StoreError> {
+        let mut link = Link::new(config, timeouts, None)?;
+        link.run(async |_| Ok(()))?;
+        Ok(Postgres { link, cleaned: Instant::now() })
+    }
+
+    /// Removes what is too old, now and then. The store works without it.
+    fn clean(&mut self) {
+        if self.cleaned.elapsed() < CLEAN_EVERY {
+            return;
+        }
+        self.cleaned = Instant::now();
+        if let Err(error) = self.link.run(async |session| clean(session).await) {
+            rate_limited!(WARN, error = %error, "what is too old could not be removed");
+        }
+    }
+}
+
+impl Store for Postgres {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        self.link.run(async |Session { client, statements }| {
+            let row = client.query_one(&statements.state, &[]).await?;
+            // The version is read first: what the todos show beyond it is told again, which is harmless.
+            let version = statements::version(row.try_get(0)?)?;
+            let rows = client.query(&statements.load, &[]).await?;
+            let todos = rows.iter().map(statements::todo).collect::<Result<_, _>>()?;
+            Ok(Loaded { version, todos })
+        })
+    }
+
+    fn apply(&mut self, source: &str, deliveries: &[Delivery]) -> Result<Applied, StoreError> {
+        let applied = self.link.run(async |Session { client, statements }| {
+            let mut transaction = client.transaction().await?;
+            let together = apply::apply_together(&mut transaction, statements, source, deliveries);
+            let failure = match together.await {
+                Ok(applied) => {
+                    transaction.commit().await?;
+                    return Ok(applied);
+                }
+                Err(failure) => failure,
+            };
+            if failure.refused_value().is_none() {
+                return Err(failure);
+            }
+            transaction.rollback().await?;
+            let mut transaction = client.transaction().await?;
+            let applied =
+                apply::apply_each(&mut transaction, statements, source, deliveries).await?;
+            transaction.commit().await?;
+            Ok(applied)
+        })?;
+        self.clean();
+        Ok(applied)
+    }
+
+    fn positions(&mut self, source: &str) -> Result<Vec<(u32, u64)>, StoreError> {
+        self.link.run(async |Session { client, .. }| {
+            let sql =
+                "SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1";
+            let rows = client.query(sql, &[&source]).await?;
+            let position = |row: &tokio_postgres::Row| {
+                let (partition, offset): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+                let damaged = || {
+                    let what =
+                        format!("positions of {source}: partition {partition}, offset {offset}");
+                    Failure::Damaged(what)
+                };
+                let partition = u32::try_from(partition).map_err(|_| damaged())?;
+                Ok((partition, u64::try_from(offset).map_err(|_| damaged())?))
+            };
+            rows.iter().map(position).collect()
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        // What was answered is durable.
+        Ok(())
+    }
+
+    fn dead_letters(&mut self, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        self.link.run(async |Session { client, .. }| {
+            let sql = "SELECT origin, bytes, reason, dead_at FROM dead_letters ORDER BY number DESC LIMIT $1";
+            let rows = client.query(sql, &[&max]).await?;
+            let letter = |row: &tokio_postgres::Row| {
+                let time: SystemTime = row.try_get(3)?;
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+                Ok(DeadLetter {
+                    origin: row.try_get(0)?,
+                    bytes: row.try_get(1)?,
+                    reason: row.try_get(2)?,
+                    time_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+                })
+            };
+            rows.iter().map(letter).collect()
+        })
+    }
+}
+
+async fn clean(Session { client, statements }: &mut Session) -> Result<(), Failure> {
+    let transaction = client.transaction().await?;
+    // Whoever applies writes tombstones, so the horizon moves under the same lock.
+    transaction.query_one(&statements.lock, &[]).await?;
+    let tombstones = format!(
+        "WITH gone AS (
+             DELETE FROM todo_tombstones WHERE id IN (
+                 SELECT id FROM todo_tombstones WHERE gone_at < now() - interval '{TOMBSTONES_KEPT}'
+                 ORDER BY version LIMIT {CLEAN_ROWS_MAX})
+             RETURNING version)
+         UPDATE todo_state SET horizon = greatest(horizon, coalesce((SELECT max(version) FROM gone), 0))"
+    );
+    transaction.execute(&tombstones, &[]).await?;
+    let commands = format!(
+        "DELETE FROM applied_commands WHERE id IN (
+             SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
+             LIMIT {CLEAN_ROWS_MAX})"
+    );
+    transaction.execute(&commands, &[]).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// Reads `postgres://user:password@host:port/database`.
+///
+/// # Errors
+///
+/// If it is no such URL, or asks for what this client cannot do.
+pub fn parse_url(text: &str) -> Result<Config, StoreError> {
+    if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+        return Err(StoreError::new("expected `postgres://user:password@host:port/database`"));
+    }
+    let config = Config::from_str(text).map_err(|error| {
+        let cause =
+            error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        StoreError::new(format!("not a Postgres URL: {cause}"))
+    })?;
+    use tokio_postgres::config::SslMode;
+    match config.get_ssl_mode() {
+        SslMode::Disable | SslMode::Prefer => Ok(config),
+        _ => Err(StoreError::new(
+            "sslmode=require is not supported: use a local proxy that speaks TLS, and sslmode=disable",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a wrong URL is refused with what to write, and a password never reaches a log.
+    #[test]
+    fn urls() {
+        let config = parse_url("postgres://u:hunter2@db:5433/todos").expect("a URL");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let refusal = |text: &str| parse_url(text).expect_err(text).to_string();
+        assert!(refusal("mysql://db").contains("postgres://user:password@host"));
+        assert!(refusal("postgres://db:port/x").contains("not a Postgres URL"));
+        assert!(refusal("postgres://db/x?sslmode=require").contains("sslmode=disable"));
+    }
+}

@@ -1,0 +1,107 @@
+//! The tables, and how they came to be.
+
+use tokio_postgres::Client;
+
+use super::link::Failure;
+
+/// The last migration that this version knows.
+pub(super) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// Serializes migrations among processes that start together: "HWto".
+const LOCK: &str = "SELECT pg_advisory_xact_lock(1213691999)";
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
+    version integer PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)";
+
+/// Each is run once, in order; one that was released is never changed.
+const MIGRATIONS: &[&str] = &["
+CREATE TABLE todos (
+    id uuid PRIMARY KEY,
+    title text NOT NULL,
+    description text NOT NULL,
+    completed boolean NOT NULL,
+    user_id text NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    -- That of the transaction which changed it last.
+    version bigint NOT NULL
+);
+CREATE INDEX todos_by_version ON todos (version);
+
+-- One row. Who applies commands locks it first, so versions are in the order of commits: who sees version n sees
+-- everything of it and nothing of n + 1.
+CREATE TABLE todo_state (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    version bigint NOT NULL,
+    -- What was deleted up to this version is not known any more.
+    horizon bigint NOT NULL
+);
+INSERT INTO todo_state (version, horizon) VALUES (0, 0);
+
+-- Todos that are gone, for instances that have not heard of it yet.
+CREATE TABLE todo_tombstones (
+    id uuid PRIMARY KEY,
+    version bigint NOT NULL,
+    gone_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX todo_tombstones_by_version ON todo_tombstones (version);
+
+-- Commands that were applied, so that one which a queue delivers twice is applied once.
+CREATE TABLE applied_commands (
+    id uuid PRIMARY KEY,
+    version bigint NOT NULL,
+    -- d: done; n: not found; x: a dead letter, and why.
+    outcome \"char\" NOT NULL,
+    reason text,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX applied_commands_by_version ON applied_commands (version);
+CREATE INDEX applied_commands_by_time ON applied_commands USING brin (applied_at);
+
+-- The offset behind the last command applied, for those who watch.
+CREATE TABLE positions (
+    source text NOT NULL,
+    partition_number integer NOT NULL,
+    next_offset bigint NOT NULL,
+    PRIMARY KEY (source, partition_number)
+);
+
+CREATE TABLE dead_letters (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- source/partition/offset
+    origin text NOT NULL,
+    bytes bytea NOT NULL,
+    reason text NOT NULL,
+    dead_at timestamptz NOT NULL DEFAULT now()
+);
+-- A delivery that is repeated is dead once.
+CREATE UNIQUE INDEX dead_letters_once ON dead_letters (origin, md5(bytes));
+"];
+
+/// Brings the tables to this version.
+///
+/// # Errors
+///
+/// If they are of a later version, or the server fails.
+pub(super) async fn migrate(client: &mut Client) -> Result<(), Failure> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(LOCK).await?;
+    transaction.batch_execute(TABLE).await?;
+    let row = transaction
+        .query_one("SELECT coalesce(max(version), 0) FROM schema_migrations", &[])
+        .await?;
+    let version: i32 = row.try_get(0)?;
+    if version > VERSION {
+        return Err(Failure::Schema(version));
+    }
+    let known = usize::try_from(version).unwrap_or(0);
+    for (number, migration) in (1i32..).zip(MIGRATIONS).skip(known) {
+        transaction.batch_execute(migration).await?;
+        transaction
+            .execute("INSERT INTO schema_migrations (version) VALUES ($1)", &[&number])
+            .await?;
+    }
+    Ok(transaction.commit().await?)
+}

@@ -1,0 +1,181 @@
+//! The statements, and what goes in and comes out.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::{Client, Row, Statement};
+use uuid::Uuid;
+
+use super::link::Failure;
+use crate::store::{Change, Outcome};
+use crate::todo::Todo;
+
+/// Prepared once for each connection.
+pub(super) struct Statements {
+    pub(super) lock: Statement,
+    pub(super) known: Statement,
+    pub(super) touched: Statement,
+    pub(super) upsert: Statement,
+    pub(super) delete: Statement,
+    pub(super) revive: Statement,
+    pub(super) bury: Statement,
+    pub(super) record: Statement,
+    pub(super) position: Statement,
+    pub(super) dead: Statement,
+    pub(super) advance: Statement,
+    pub(super) notify: Statement,
+    pub(super) state: Statement,
+    pub(super) load: Statement,
+    pub(super) changed: Statement,
+    pub(super) gone: Statement,
+    pub(super) outcomes: Statement,
+}
+
+/// Where whoever applies tells that there is a new version.
+macro_rules! channel {
+    () => {
+        "highwater_todos"
+    };
+}
+
+/// To be told of new versions.
+pub(super) const LISTEN: &str = concat!("LISTEN ", channel!());
+
+/// The columns of a todo, in the order that [`todo`] reads.
+macro_rules! todo_columns {
+    () => {
+        "id, title, description, completed, user_id, created_at, updated_at"
+    };
+}
+
+impl Statements {
+    pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
+        let prepare = async |sql: &str| client.prepare(sql).await;
+        Ok(Statements {
+            lock: prepare("SELECT version FROM todo_state FOR UPDATE").await?,
+            known: prepare("SELECT id, outcome, reason FROM applied_commands WHERE id = ANY($1)").await?,
+            touched: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = ANY($1)")).await?,
+            upsert: prepare(
+                "INSERT INTO todos
+                 SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[],
+                     $6::timestamptz[], $7::timestamptz[])
+                 ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description,
+                     completed = excluded.completed, updated_at = excluded.updated_at, version = excluded.version",
+            )
+            .await?,
+            delete: prepare("DELETE FROM todos WHERE id = ANY($1)").await?,
+            revive: prepare("DELETE FROM todo_tombstones WHERE id = ANY($1)").await?,
+            bury: prepare(
+                "INSERT INTO todo_tombstones (id, version) SELECT unnest($1::uuid[]), $2
+                 ON CONFLICT (id) DO UPDATE SET version = excluded.version, gone_at = now()",
+            )
+            .await?,
+            record: prepare(
+                "INSERT INTO applied_commands (id, version, outcome, reason)
+                 SELECT id, $4, outcome, reason FROM unnest($1::uuid[], $2::\"char\"[], $3::text[])
+                     AS command (id, outcome, reason)",
+            )
+            .await?,
+            position: prepare(
+                "INSERT INTO positions VALUES ($1, $2, $3) ON CONFLICT (source, partition_number)
+                 DO UPDATE SET next_offset = excluded.next_offset",
+            )
+            .await?,
+            dead: prepare(
+                "INSERT INTO dead_letters (origin, bytes, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            )
+            .await?,
+            advance: prepare("UPDATE todo_state SET version = $1").await?,
+            notify: prepare(concat!("NOTIFY ", channel!())).await?,
+            state: prepare("SELECT version, horizon FROM todo_state").await?,
+            load: prepare(concat!("SELECT ", todo_columns!(), " FROM todos")).await?,
+            changed: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE version > $1")).await?,
+            gone: prepare("SELECT id FROM todo_tombstones WHERE version > $1").await?,
+            outcomes: prepare(
+                "SELECT id, outcome, reason FROM applied_commands WHERE version > $1 ORDER BY version",
+            )
+            .await?,
+        })
+    }
+}
+
+/// A todo, from the columns of [`todo_columns`].
+pub(super) fn todo(row: &Row) -> Result<Todo, Failure> {
+    Ok(Todo {
+        id: row.try_get(0)?,
+        title: row.try_get(1)?,
+        description: row.try_get(2)?,
+        completed: row.try_get(3)?,
+        user_id: row.try_get(4)?,
+        created_us: microseconds(row.try_get(5)?),
+        updated_us: microseconds(row.try_get(6)?),
+    })
+}
+
+/// A version, which no version of this service makes negative.
+pub(super) fn version(version: i64) -> Result<u64, Failure> {
+    u64::try_from(version)
+        .map_err(|_| Failure::Damaged(format!("todo_state: the version is {version}")))
+}
+
+/// What is different, from rows of todos and of ids that are gone.
+pub(super) fn changes(changed: &[Row], gone: &[Row]) -> Result<Vec<Change>, Failure> {
+    let is = changed.iter().map(|row| Ok(Change::Is(todo(row)?)));
+    let gone = gone.iter().map(|row| Ok(Change::Gone(row.try_get(0)?)));
+    is.chain(gone).collect()
+}
+
+/// What became of a command, from its id, outcome and reason.
+pub(super) fn outcome(row: &Row) -> Result<(Uuid, Outcome), Failure> {
+    let id = row.try_get(0)?;
+    let letter: i8 = row.try_get(1)?;
+    let reason: Option<String> = row.try_get(2)?;
+    let outcome = match letter as u8 {
+        b'd' => Outcome::Done,
+        b'n' => Outcome::NotFound,
+        b'x' => Outcome::Dead(reason.unwrap_or_default()),
+        other => {
+            return Err(Failure::Damaged(format!(
+                "applied_commands row {id}: outcome {:?} is not one we wrote; correct or delete the row",
+                char::from(other)
+            )));
+        }
+    };
+    Ok((id, outcome))
+}
+
+/// An outcome as it is stored.
+pub(super) fn letter(outcome: &Outcome) -> (i8, Option<&str>) {
+    match outcome {
+        Outcome::Done => (b'd' as i8, None),
+        Outcome::NotFound => (b'n' as i8, None),
+        Outcome::Dead(reason) => (b'x' as i8, Some(reason)),
+    }
+}
+
+/// A time of the database, in microseconds since 1970: its own resolution.
+fn microseconds(time: SystemTime) -> i64 {
+    let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => micros(since),
+        Err(before) => -micros(before.duration()),
+    }
+}
+
+/// Microseconds since 1970 as a time of the database.
+pub(super) fn time(us: i64) -> SystemTime {
+    let distance = Duration::from_micros(us.unsigned_abs());
+    if us < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a time comes out of the database as it went in, on both sides of 1970.
+    #[test]
+    fn times_survive() {
+        for us in [0, 1, -1, 1_700_000_000_000_001, -62_135_596_800_000_000] {
+            assert_eq!(microseconds(time(us)), us);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A worker: applies what is queued in Kafka until a signal stops it, and serves nothing but its metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater::logging::{self, tracing};
+use highwater::metrics::{Metrics, Readiness};
+use highwater::server::{Running, Server, ServerConfig, Signals};
+use highwater::{Response, Router, StatusCode};
+
+use crate::args::WorkerArgs;
+use crate::engine;
+use crate::metrics;
+use crate::serve::Failure;
+
+/// How long a transaction that is under way may take at the end. What Kafka still has stays there.
+const END_MAX: Duration = Duration::ZERO;
+
+/// Applies commands until a signal stops it; then commits what was applied and ends.
+///
+/// # Errors
+///
+/// What failed, and what to do about it.
+pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
+    logging::install(args.log);
+    let signals = Signals::block()?;
+    let worker = engine::worker(&args.engine)?;
+    let counted = Metrics::new();
+    metrics::of_applier(&counted, &worker.stats)?;
+    let readiness = Readiness::new();
+    for part in worker.parts.clone() {
+        readiness.check(part.name(), move || part.away().map_or(Ok(()), Err));
+    }
+    let served = args.metrics.map(|listen| serve(listen, &counted, &readiness)).transpose()?;
+    tracing::info!(
+        topic = %args.engine.kafka_todo_topic,
+        metrics = served.as_ref().map_or_else(|| "off".to_owned(), |served| served.address().to_string()),
+        "working"
+    );
+    let outcome = match served {
+        Some(served) => served.until_signal(&signals).map_err(Failure::from),
+        None => signals.wait().map(drop).map_err(Failure::from),
+    };
+    worker.applier.drain(END_MAX);
+    tracing::info!("stopped");
+    outcome
+}
+
+/// What others serve on their metrics port: here there is no other.
+fn serve(
+    listen: std::net::SocketAddr,
+    metrics: &Metrics,
+    readiness: &Readiness,
+) -> Result<Running, Failure> {
+    let (page, ready) = (metrics.clone(), Arc::new(readiness.clone()));
+    let router = Router::new()
+        .get("/metrics", move || {
+            Response::from(page.page())
+                .with_content_type("text/plain; version=0.0.4; charset=utf-8")
+        })
+        .get("/livez", || "ok\n")
+        .get("/readyz", move || match ready.verdict() {
+            Ok(()) => Response::from("ok\n"),
+            Err(why) => Response::from(why).with_status(StatusCode::SERVICE_UNAVAILABLE),
+        });
+    let config = ServerConfig {
+        listen,
+        metrics: None,
+        workers: std::num::NonZeroUsize::new(1),
+        ..ServerConfig::default()
+    };
+    Ok(Server::new(router).config(config).start()?)
+}

@@ -1,0 +1,344 @@
+//! What clients see: the real binary, over real sockets.
+
+mod service;
+
+use service::{
+    Answer, Client, Process, SECRET, eventually, get, now, request, todos, token, written,
+};
+use tempfile::TempDir;
+
+fn service() -> (Process, Client, TempDir) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let todos = todos(directory.path(), &[]);
+    let client = Client::connect(todos.address).expect("it listens");
+    (todos, client, directory)
+}
+
+/// The titles of a list, in order.
+fn titles(answer: &Answer) -> Vec<String> {
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+    let list = answer.json();
+    let title = |todo: &serde_json::Value| todo["title"].as_str().expect("a title").to_owned();
+    list.as_array().expect("a list").iter().map(title).collect()
+}
+
+/// Purpose: a todo's whole life, byte for byte where the contract says so: created, read, changed, deleted.
+#[test]
+fn a_life() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    assert_eq!(client.call("GET", "/todos", "", "").text(), "[]");
+    assert_eq!(client.call("GET", "/todos?limit=5", "", "").text(), "[]");
+
+    let created =
+        client.call("POST", "/todos", &mine, r#"{"title":"Tea","description":"gr\u00fcn"}"#);
+    let id = created.id();
+    assert_eq!((created.status, created.header("content-type")), (202, Some("application/json")));
+    assert_eq!(created.text(), format!(r#"{{"id":"{id}","message":"Todo creation queued"}}"#));
+    let path = format!("/todos/{id}");
+    let shown =
+        eventually("the todo", || Some(get(todos.address, &path)).filter(|a| a.status == 200));
+    let json = shown.json();
+    let (created_at, updated_at) = (json["created_at"].clone(), json["updated_at"].clone());
+    let time = created_at.as_str().expect("a time");
+    assert_eq!(created_at, updated_at);
+    let expected = format!(
+        r#"{{"id":"{id}","title":"Tea","description":"grün","completed":false,"user_id":"me","created_at":"{time}","updated_at":"{time}"}}"#
+    );
+    assert_eq!(shown.text(), expected);
+    assert_eq!(client.call("GET", "/todos?limit=1", "", "").text(), format!("[{expected}]"));
+
+    let updated = client.call("PUT", &path, &mine, r#"{"completed":true}"#);
+    assert_eq!(updated.status, 202);
+    assert_eq!(updated.text(), format!(r#"{{"id":"{id}","message":"Todo update queued"}}"#));
+    let shown = eventually("the change", || {
+        Some(get(todos.address, &path)).filter(|answer| answer.json()["completed"] == true)
+    });
+    assert_eq!(
+        (&shown.json()["title"], &shown.json()["created_at"]),
+        (&json["title"], &created_at)
+    );
+    assert_ne!(shown.json()["updated_at"], created_at);
+
+    let deleted = client.call("DELETE", &path, &mine, "");
+    assert_eq!(deleted.status, 202);
+    assert_eq!(deleted.text(), format!(r#"{{"id":"{id}","message":"Todo deletion queued"}}"#));
+    eventually("the deletion", || (get(todos.address, &path).status == 404).then_some(()));
+    assert_eq!(client.call("GET", "/todos", "", "").text(), "[]");
+}
+
+/// Purpose: with `?wait=applied` the answer is the todo, and every read that follows shows it.
+#[test]
+fn read_your_writes() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    for number in 0..50 {
+        let body = format!(r#"{{"title":"{number}"}}"#);
+        let created = client.call("POST", "/todos?wait=applied", &mine, &body);
+        assert_eq!(created.status, 201, "{}", created.text());
+        // On another connection, and so perhaps on another worker.
+        let listed = get(todos.address, "/todos?limit=1");
+        assert_eq!(listed.text(), format!("[{}]", created.text()));
+        let path = format!("/todos/{}", created.id());
+        assert_eq!(get(todos.address, &path).text(), created.text());
+        let changed =
+            client.call("PUT", &format!("{path}?wait=applied"), &mine, r#"{"title":"new"}"#);
+        assert_eq!((changed.status, &changed.json()["title"]), (200, &"new".into()));
+        assert_eq!(get(todos.address, &path).text(), changed.text());
+        if number % 2 == 0 {
+            let gone = client.call("DELETE", &format!("{path}?wait=applied"), &mine, "");
+            assert_eq!(gone.status, 200);
+            let expected = format!(r#"{{"id":"{}","message":"Todo deleted"}}"#, created.id());
+            assert_eq!(gone.text(), expected);
+            assert_eq!(get(todos.address, &path).status, 404);
+        }
+    }
+    assert_eq!(titles(&get(todos.address, "/todos")).len(), 25);
+}
+
+/// Purpose: lists are newest first, exact for every limit, and all that is no positive number means everything.
+#[test]
+fn lists() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    for number in 0..7 {
+        let body = format!(r#"{{"title":"{number}"}}"#);
+        client.call("POST", "/todos?wait=applied", &mine, &body);
+    }
+    let all: Vec<String> = (0..7).rev().map(|number| number.to_string()).collect();
+    let cases = [
+        ("?limit=1", 1),
+        ("?limit=6", 6),
+        ("?limit=7", 7),
+        ("?limit=8", 7),
+        ("?limit=010", 7),
+        ("?limit=+3", 3),
+        ("?limit=99999999999999999999999", 7),
+        ("?limit=0", 7),
+        ("?limit=-1", 7),
+        ("?limit=-99999999999999999999999", 7),
+        ("?limit=", 7),
+        ("?page=2", 7),
+        ("?page=2&limit=2", 2),
+        ("", 7),
+    ];
+    for (query, count) in cases {
+        assert_eq!(titles(&get(todos.address, &format!("/todos{query}"))), all[..count], "{query}");
+    }
+    for query in ["?limit=ten", "?limit=1.5", "?limit=1&limit=2", "?limit=%31", "?limit=-"] {
+        let answer = get(todos.address, &format!("/todos{query}"));
+        assert_eq!(answer.status, 400, "{query}");
+        let details = answer.json()["details"].as_str().expect("details").to_owned();
+        assert!(details.starts_with("limit: "), "{query}: {details}");
+    }
+}
+
+/// Purpose: what is wrong with a body is said by field, and nothing of it is stored.
+#[test]
+fn bad_input() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    let created = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"there"}"#);
+    let path = format!("/todos/{}", created.id());
+    let long = |count: usize| "ñ".repeat(count);
+    let cases: &[(&str, String, u16, &str)] = &[
+        ("POST", String::new(), 400, "JSON object"),
+        ("POST", "{".into(), 400, "EOF"),
+        ("POST", "null".into(), 400, "JSON object"),
+        ("POST", r#"["a","b"]"#.into(), 400, "JSON object"),
+        ("POST", r#"{"title":"a"} x"#.into(), 400, "trailing"),
+        ("POST", "{}".into(), 400, "title: "),
+        ("POST", r#"{"title":null}"#.into(), 400, "title: "),
+        ("POST", r#"{"title":1}"#.into(), 400, "title: "),
+        ("POST", r#"{"title":"a","description":{}}"#.into(), 400, "description: "),
+        ("POST", r#"{"title":"a","descripton":"b"}"#.into(), 400, "descripton"),
+        ("POST", r#"{"title":"a","completed":true}"#.into(), 400, "completed"),
+        ("POST", r#"{"title":"a","title":"b"}"#.into(), 400, "title"),
+        ("POST", r#"{"title":"\ud800"}"#.into(), 400, "title"),
+        ("POST", r#"{"title":""}"#.into(), 422, "title: "),
+        ("POST", r#"{"title":" \n"}"#.into(), 422, "title: "),
+        ("POST", r#"{"title":"a\u0000b"}"#.into(), 422, "title: "),
+        ("POST", r#"{"title":"a","description":"\u0000"}"#.into(), 422, "description: "),
+        ("POST", format!(r#"{{"title":"{}"}}"#, long(501)), 422, "title: "),
+        (
+            "POST",
+            format!(r#"{{"title":"a","description":"{}"}}"#, long(10_001)),
+            422,
+            "description: ",
+        ),
+        ("PUT", "{}".into(), 422, "title, description, completed"),
+        ("PUT", r#"{"completed":"yes"}"#.into(), 400, "completed: "),
+        ("PUT", r#"{"user_id":"other"}"#.into(), 400, "user_id"),
+        ("PUT", r#"{"title":""}"#.into(), 422, "title: "),
+        ("PUT", format!(r#"{{"title":"{}"}}"#, long(501)), 422, "title: "),
+    ];
+    for (method, body, status, said) in cases {
+        let target = if *method == "PUT" { &path } else { "/todos" };
+        let answer = client.call(method, target, &mine, body);
+        let shown = &body[..body.len().min(60)];
+        assert_eq!(answer.status, *status, "{method} {shown}: {}", answer.text());
+        assert_eq!(answer.json()["error"], "Invalid request");
+        let details = answer.json()["details"].as_str().expect("details").to_owned();
+        assert!(details.contains(said), "{method} {shown}: {details}");
+    }
+    // Bytes that are no text.
+    let mut raw = Client::connect(todos.address).expect("it listens");
+    let head =
+        written("POST", "/todos", &mine, "").replace("Content-Length: 0", "Content-Length: 13");
+    raw.send(&head).expect("it reads");
+    raw.send_bytes(b"{\"title\":\"\xff\"}").expect("it reads");
+    assert_eq!(raw.receive(false).expect("whole").expect("an answer").status, 400);
+    // At the limit it is taken.
+    let most = format!(r#"{{"title":"{}","description":"{}"}}"#, long(500), long(10_000));
+    assert_eq!(client.call("POST", "/todos?wait=applied", &mine, &most).status, 201);
+    assert_eq!(titles(&get(todos.address, "/todos")).len(), 2);
+    assert_eq!(client.call("POST", "/todos?wait=soon", &mine, r#"{"title":"a"}"#).status, 400);
+}
+
+/// Purpose: every other error has the contract's shape, those of the protocol engine included.
+#[test]
+fn errors_have_one_shape() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
+    let cases = [
+        (client.call("GET", unknown, "", ""), 404, "Todo not found"),
+        (client.call("GET", "/todos/7", "", ""), 404, "Todo not found"),
+        (client.call("PUT", unknown, &mine, r#"{"completed":true}"#), 404, "Todo not found"),
+        (client.call("DELETE", unknown, &mine, ""), 404, "Todo not found"),
+        (client.call("DELETE", "/todos/x", &mine, ""), 404, "Todo not found"),
+        (client.call("GET", "/nothing", "", ""), 404, "Not found"),
+        (client.call("PATCH", "/todos", &mine, "{}"), 405, "Method not allowed"),
+        (client.call("POST", "/todos", "", r#"{"title":"a"}"#), 401, "Unauthorized"),
+        (request(todos.address, "GET /todos HTTP/1.1\r\n\r\n"), 400, "Invalid request"),
+        (
+            request(todos.address, &written("POST", "/todos", &mine, &"x".repeat((1 << 20) + 1))),
+            413,
+            "Request too large",
+        ),
+    ];
+    for (answer, status, error) in cases {
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (status, Some("application/json"))
+        );
+        let json = answer.json();
+        assert_eq!(json["error"], error, "{}", answer.text());
+        let known = |key: &String| key == "error" || key == "details";
+        assert!(json.as_object().expect("an object").keys().all(known), "{}", answer.text());
+    }
+}
+
+/// Purpose: who may change a todo is its owner, whom the token names; others do not learn that it is there; and
+/// what is refused is not queued.
+#[test]
+fn owners_and_tokens() {
+    let (todos, mut client, _directory) = service();
+    let (mine, other) = (token("me"), token("other"));
+    let created = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"mine"}"#);
+    let path = format!("/todos/{}", created.id());
+    for (method, body) in [("PUT", r#"{"title":"theirs"}"#), ("DELETE", "")] {
+        assert_eq!(client.call(method, &path, &other, body).status, 404);
+        assert_eq!(client.call(method, &path, "", body).status, 401);
+    }
+    let expired = highwater_todos::auth::issue(SECRET, "me", now() - 7200.0, 3600.0);
+    let forged = highwater_todos::auth::issue("another secret", "me", now(), 3600.0);
+    // {"alg":"none"} . {"sub":"me"} .
+    let unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9.";
+    for bad in [&*expired, &forged, unsigned, "x", "a.b.c"] {
+        let answer = client.call("DELETE", &path, bad, "");
+        assert_eq!(
+            (answer.status, answer.header("www-authenticate")),
+            (401, Some("Bearer")),
+            "{bad}"
+        );
+        assert_eq!(answer.json()["error"], "Unauthorized");
+    }
+    assert_eq!(get(todos.address, &path).text(), created.text());
+    assert_eq!(todos.metric(r#"todos_requests_total{answer="accepted"}"#), 1.0);
+}
+
+/// Purpose: a token that a worker has verified, and remembers, is refused from the second on in which it expires.
+#[test]
+fn a_remembered_token_expires() {
+    let (_todos, mut client, _directory) = service();
+    let short = highwater_todos::auth::issue(SECRET, "me", now(), 2.0);
+    let mut taken = 0;
+    let refused = eventually("the expiry", || {
+        let answer = client.call("POST", "/todos", &short, r#"{"title":"a"}"#);
+        taken += u32::from(answer.status == 202);
+        (answer.status == 401).then_some(answer)
+    });
+    assert!(taken > 0);
+    assert!(refused.text().contains("expired"), "{}", refused.text());
+}
+
+/// Purpose: a write that comes in two pieces, cut at any byte, or in chunks, is the same write.
+#[test]
+fn split_anywhere() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    let whole = written("POST", "/todos", &mine, r#"{"title":"cut","description":"ñ"}"#);
+    let cuts: Vec<usize> = (1..whole.len()).filter(|at| whole.is_char_boundary(*at)).collect();
+    for &at in &cuts {
+        client.send(&whole[..at]).expect("it reads");
+        // The first piece is often read by itself; if not, this time the cut is not seen.
+        std::thread::yield_now();
+        client.send(&whole[at..]).expect("it reads");
+        let answer = client.receive(false).expect("whole").expect("an answer");
+        assert_eq!(answer.status, 202, "cut at {at}: {}", answer.text());
+    }
+    client
+        .send(&format!(
+            "POST /todos?wait=applied HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {mine}\r\n\
+             Transfer-Encoding: chunked\r\n\r\n5\r\n{{\"tit\r\n10\r\nle\":\"in chunks\"}}\r\n0\r\n\r\n"
+        ))
+        .expect("it reads");
+    let answer = client.receive(false).expect("whole").expect("an answer");
+    assert_eq!((answer.status, &answer.json()["title"]), (201, &"in chunks".into()));
+    assert_eq!(titles(&get(todos.address, "/todos")).len(), cuts.len() + 1);
+}
+
+/// Purpose: pipelined requests are answered in order, writes that wait for the disk among them.
+#[test]
+fn pipelined() {
+    let (_todos, mut client, _directory) = service();
+    let mine = token("me");
+    let mut requests = String::new();
+    for number in 0..20 {
+        requests +=
+            &written("POST", "/todos?wait=applied", &mine, &format!(r#"{{"title":"{number}"}}"#));
+        requests += &written("GET", "/todos?limit=1", "", "");
+    }
+    client.send(&requests).expect("it reads");
+    for number in 0..20 {
+        let created = client.receive(false).expect("whole").expect("an answer");
+        assert_eq!((created.status, &created.json()["title"]), (201, &number.to_string().into()));
+        let listed = client.receive(false).expect("whole").expect("an answer");
+        assert_eq!(listed.text(), format!("[{}]", created.text()));
+    }
+}
+
+/// Purpose: health and readiness answer, `HEAD` is `GET` without the body, and the service counts what happened.
+#[test]
+fn health_and_metrics() {
+    let (todos, mut client, _directory) = service();
+    let mine = token("me");
+    assert_eq!(
+        (get(todos.address, "/health").status, get(todos.address, "/health").text()),
+        (200, "OK")
+    );
+    assert_eq!(get(todos.address, "/ready").status, 200);
+    client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"a"}"#);
+    let got = get(todos.address, "/todos");
+    let head = request(todos.address, "HEAD /todos HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!((head.status, head.header("content-length")), (200, got.header("content-length")));
+    assert!(head.body.is_empty());
+    assert_eq!(todos.metric(r#"todos_requests_total{answer="accepted"}"#), 1.0);
+    assert_eq!(todos.metric(r#"todos_requests_total{answer="refused"}"#), 0.0);
+    assert_eq!(todos.metric(r#"todos_commands_total{outcome="applied"}"#), 1.0);
+    assert_eq!(todos.metric("http_store_size"), 1.0);
+    eventually("an empty queue", || (todos.metric("todos_queue_depth") == 0.0).then_some(()));
+    assert_eq!((todos.metric("http_cache_misses"), todos.metric("http_cache_hits")), (1.0, 1.0));
+    assert_eq!(get(todos.metrics.expect("it has metrics"), "/readyz").status, 200);
+}

@@ -1,0 +1,325 @@
+//! Disks that are full, stores that cannot be written, data that is in use or gone.
+
+mod service;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use highwater::journal::{Batch, Directory, Journal, Options, Record};
+use service::{Client, Process, command, eventually, get, todos, token};
+
+/// A small file system of its own, which goes when this is dropped.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new() -> Result<Mount, String> {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let mut mount = Command::new("mount");
+        let output =
+            mount.args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(place.path()).output();
+        match output {
+            Ok(output) if output.status.success() => Ok(Mount(place)),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+fn titles(service: &Process) -> Vec<String> {
+    let list = get(service.address, "/todos").json();
+    let title = |todo: &serde_json::Value| todo["title"].as_str().expect("a title").to_owned();
+    list.as_array().expect("a list").iter().map(title).collect()
+}
+
+/// Purpose: on a full disk a write is refused with 503 and `Retry-After`, and not one that was acknowledged is
+/// missing later; reads go on; `/ready` names the part; and with room again, service goes on by itself.
+#[test]
+fn a_full_disk() {
+    let mount = match Mount::new() {
+        Ok(mount) => mount,
+        Err(reason) => return highwater_skip::skip("root", reason),
+    };
+    let ballast = mount.0.path().join("ballast");
+    // What is left is shared by the queue and the store. What the queue gets of it, the store needs up to twice when
+    // there is room again: in its log and in its tables.
+    std::fs::write(&ballast, vec![0; 12 << 20]).expect("there is room");
+    let data = mount.0.path().join("data");
+    let service = todos(&data, &[]);
+    let mine = token("me");
+    let mut client = Client::connect(service.address).expect("it listens");
+    let description = "d".repeat(9000);
+    let mut acknowledged = Vec::new();
+    let refused = loop {
+        let title = acknowledged.len().to_string();
+        let body = format!(r#"{{"title":"{title}","description":"{description}"}}"#);
+        let answer = client.call("POST", "/todos", &mine, &body);
+        match answer.status {
+            202 => acknowledged.push(title),
+            _ => break answer,
+        }
+    };
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1")),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(refused.json()["error"], "Request queued failed");
+    assert!(acknowledged.len() > 20, "{}", acknowledged.len());
+    let ready = get(service.address, "/ready");
+    assert_eq!(ready.status, 503, "{}", ready.text());
+    assert!(
+        ready.json()["status"].as_str().is_some_and(|status| status.contains("queue")),
+        "{}",
+        ready.text()
+    );
+    assert_eq!(get(service.address, "/todos?limit=1").status, 200);
+
+    std::fs::remove_file(&ballast).expect("it is there");
+    // Nobody writes, since it is not ready: it finds out by itself.
+    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    let answer = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"again"}"#);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let mut expected = acknowledged;
+    expected.push("again".into());
+    expected.reverse();
+    assert_eq!(titles(&service), expected);
+}
+
+/// Purpose: while the store cannot be written, writes are queued and acknowledged, reads go on, `/ready` names the
+/// store; and everything is applied, in order, once it can be.
+#[test]
+fn a_store_that_cannot_be_written() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &["--wait-max=100ms"]);
+    let mine = token("me");
+    let mut client = Client::connect(service.address).expect("it listens");
+    client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"before"}"#);
+    let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
+    for number in 0..5 {
+        let body = format!(r#"{{"title":"{number}"}}"#);
+        let answer = client.call("POST", "/todos?wait=applied", &mine, &body);
+        // Durable, and not visible in time.
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+    assert_eq!(titles(&service), ["before"]);
+    let ready = eventually("an absence", || {
+        Some(get(service.address, "/ready")).filter(|answer| answer.status == 503)
+    });
+    assert!(ready.json()["details"]["store"].is_string(), "{}", ready.text());
+    // What is not there may be among what waits: neither yes nor no can be said.
+    let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
+    let answer = client.call("DELETE", unknown, &mine, "");
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some("1")),
+        "{}",
+        answer.text()
+    );
+    blocker.execute_batch("COMMIT").expect("nothing was written");
+    eventually("everything", || {
+        (titles(&service) == ["4", "3", "2", "1", "0", "before"]).then_some(())
+    });
+    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    assert_eq!(client.call("DELETE", unknown, &mine, "").status, 404);
+}
+
+/// Purpose: a queue that has as much as it may refuses with 503 and `Retry-After`, keeps what it has acknowledged, and
+/// takes commands again, by itself, once the store has caught up.
+#[test]
+fn a_full_queue() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &["--queue-bytes-max=32MiB"]);
+    let mine = token("me");
+    let mut client = Client::connect(service.address).expect("it listens");
+    let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
+    let body = format!(r#"{{"title":"a","description":"{}"}}"#, "\u{1F3B5}".repeat(10_000));
+    let mut acknowledged = 0;
+    let refused = loop {
+        let answer = client.call("POST", "/todos", &mine, &body);
+        match answer.status {
+            202 => acknowledged += 1,
+            _ => break answer,
+        }
+    };
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1")),
+        "{}",
+        refused.text()
+    );
+    assert!((400..900).contains(&acknowledged), "{acknowledged} of 40 KB in 32 MiB");
+    let ready = get(service.address, "/ready");
+    assert!(ready.json()["details"]["queue"].is_string(), "{}", ready.text());
+    blocker.execute_batch("COMMIT").expect("nothing was written");
+    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    assert_eq!(client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"b"}"#).status, 201);
+    assert_eq!(service.metric("http_store_size") as usize, acknowledged + 1);
+    assert_eq!(service.metric(r#"todos_requests_total{answer="refused"}"#), 1.0);
+}
+
+fn append(data: &Path, bodies: &[&[u8]]) {
+    let directory = Directory::open(data.join("queue")).expect("nobody else has it");
+    let journal = Journal::open(directory, Options::default()).expect("it is sound");
+    let mut batch = Batch::new();
+    for body in bodies {
+        batch.push(Record { partition: 0, time_us: 0, id: 0, body });
+    }
+    let producer = journal.producer().expect("there are few");
+    producer.append(batch).expect("there is room").wait().expect("the disk works");
+    drop(producer);
+    journal.close().expect("the disk works");
+}
+
+/// Purpose: what stands in the queue and is no command becomes a dead letter with the reason; what is behind it is
+/// applied all the same.
+#[test]
+fn poison_holds_up_nobody() {
+    use highwater_todos::command::{Action, Command};
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    drop(todos(directory.path(), &[]));
+    let id = "0193b2f0-0000-7000-8000-000000000001".parse().expect("an id");
+    let action = Action::Create { title: "behind".into(), description: String::new() };
+    let good = Command { id, todo: id, user_id: "me".into(), requested_us: 1, action }.encode();
+    append(directory.path(), &[b"\x00poison", br#"{"v":2}"#, &good]);
+    let service = todos(directory.path(), &[]);
+    assert_eq!(titles(&service), ["behind"]);
+    assert_eq!(service.metric("todos_dead_letters_total"), 2.0);
+    let store = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
+    let mut letters =
+        store.prepare("SELECT bytes, reason FROM dead_letters ORDER BY number").expect("a table");
+    let letters: Vec<(Vec<u8>, String)> = letters
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .and_then(Iterator::collect)
+        .expect("rows");
+    assert_eq!(letters.len(), 2);
+    assert_eq!(letters[0].0, b"\x00poison");
+    assert!(letters[1].1.contains("version 2"), "{letters:?}");
+}
+
+/// Purpose: a queue that is older than the store, or gone, takes no command for one that is applied already.
+#[test]
+fn a_lost_queue() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mine = token("me");
+    let write = |service: &Process, title: &str| {
+        let mut client = Client::connect(service.address).expect("it listens");
+        let body = format!(r#"{{"title":"{title}"}}"#);
+        assert_eq!(client.call("POST", "/todos?wait=applied", &mine, &body).status, 201);
+    };
+    let service = todos(directory.path(), &[]);
+    (0..3).for_each(|number| write(&service, &number.to_string()));
+    drop(service);
+    std::fs::remove_dir_all(directory.path().join("queue")).expect("it is there");
+    let service = todos(directory.path(), &[]);
+    write(&service, "after");
+    assert_eq!(titles(&service), ["after", "2", "1", "0"]);
+}
+
+/// Purpose: everything is there after a restart, byte for byte, and the queue is at rest.
+#[test]
+fn a_restart_loads_everything() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mine = token("me");
+    let mut service = todos(directory.path(), &[]);
+    let mut client = Client::connect(service.address).expect("it listens");
+    for number in 0..300 {
+        let body = format!(r#"{{"title":"{number}","description":"ñ \"{number}\""}}"#);
+        assert_eq!(client.call("POST", "/todos", &mine, &body).status, 202);
+    }
+    // Without waiting: what is queued is applied before the end.
+    service.signal("TERM");
+    assert!(service.wait().success());
+    let mut service = todos(directory.path(), &[]);
+    let before = get(service.address, "/todos");
+    assert_eq!(before.json().as_array().map(Vec::len), Some(300));
+    assert_eq!(service.metric(r#"todos_commands_total{outcome="applied"}"#), 0.0);
+    service.signal("TERM");
+    assert!(service.wait().success());
+    let service = todos(directory.path(), &[]);
+    assert_eq!(get(service.address, "/todos").body, before.body);
+}
+
+/// Runs it to its end: exit status, and what it said.
+fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let output = command(args).envs(variables.iter().copied()).output().expect("the binary starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).expect("text"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary directories have plain names")
+}
+
+/// Purpose: a wrong or missing setting ends with status 2 and says which, and what to write instead.
+#[test]
+fn wrong_settings() {
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case<'_>; 7] = [
+        (&[], &[], &["--jwt-secret", "JWT_SECRET"]),
+        (&["token"], &[], &["--jwt-secret", "JWT_SECRET"]),
+        (&[], &[("JWT_SECRET", "")], &["JWT_SECRET", "empty"]),
+        (&["--title-max=0"], &[("JWT_SECRET", "x")], &["--title-max", "0", "1 to"]),
+        (&["--wait-max=1d"], &[("JWT_SECRET", "x")], &["--wait-max", "1d"]),
+        (&["seed", "--count=0"], &[], &["--count", "0"]),
+        (&["token", "--ttl=0s", "--jwt-secret=x"], &[], &["--ttl", "0s"]),
+    ];
+    for (args, variables, said) in cases {
+        let (status, text) = run(args, variables);
+        assert_eq!(status, Some(2), "{args:?} {variables:?}: {text}");
+        for word in said {
+            assert!(text.contains(word), "{args:?} {variables:?}: no {word:?} in {text}");
+        }
+    }
+}
+
+/// Purpose: two processes on one directory would both apply: the second is refused by name, whichever it is; a
+/// directory that cannot be used is named with the remedy.
+#[test]
+fn unusable_data() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &[]);
+    let data = text(directory.path());
+    for args in
+        [&["--jwt-secret=x", "--listen=127.0.0.1:0", "--data", data][..], &["seed", "--data", data]]
+    {
+        let (status, said) = run(args, &[]);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("in use by another process") && said.contains(data), "{said}");
+    }
+    assert_eq!(get(service.address, "/todos").text(), "[]");
+    let blocked: PathBuf = directory.path().join("file");
+    std::fs::write(&blocked, "in the way").expect("writable");
+    let (status, said) = run(&["--jwt-secret=x", "--data", text(&blocked)], &[]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("file") && said.contains("--data"), "{said}");
+}
+
+/// Purpose: `seed` fills the store with what it says, `token` prints what the service takes, and both read their
+/// settings as the service does.
+#[test]
+fn seed_and_token() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = text(directory.path());
+    let (status, said) = run(&["seed", "--count=1234"], &[("HIGHWATER_DATA", data)]);
+    assert_eq!(status, Some(0), "{said}");
+    let service = todos(directory.path(), &[]);
+    let list = get(service.address, "/todos").json();
+    assert_eq!(list.as_array().map(Vec::len), Some(1234));
+    assert_eq!((&list[0]["title"], &list[1233]["title"]), (&"Todo 1234".into(), &"Todo 1".into()));
+    assert_eq!(list[0]["description"], "Description for todo 1234");
+    let (status, token) =
+        run(&["token", "--subject=seed-user", "--ttl=1h"], &[("JWT_SECRET", service::SECRET)]);
+    assert_eq!(status, Some(0), "{token}");
+    let path = format!("/todos/{}?wait=applied", list[0]["id"].as_str().expect("an id"));
+    let mut client = Client::connect(service.address).expect("it listens");
+    assert_eq!(client.call("DELETE", &path, token.trim(), "").status, 200);
+}

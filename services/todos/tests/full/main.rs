@@ -1,0 +1,48 @@
+//! The full form against real servers: Postgres, Redis and Kafka, which are stopped, killed and started again.
+//!
+//! | file | what |
+//! |---|---|
+//! | `servers.rs` | servers of a test's own, which end with it |
+//! | `store.rs` | the Postgres store and its feed |
+//! | `deployed.rs` | what the files under `deploy` say to this program |
+//! | `near.rs` | lists through Redis |
+//! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
+//! | `stage.rs`, `client.rs` | the service's processes, and a client |
+#![forbid(unsafe_code)]
+
+mod client;
+mod deployed;
+mod near;
+mod servers;
+mod stage;
+mod store;
+mod whole;
+
+use highwater_todos::command::{Action, Command};
+use highwater_todos::queue::{Delivery, Position};
+use uuid::Uuid;
+
+/// A number as an id.
+fn id(number: u64) -> Uuid {
+    Uuid::from_u128(u128::from(number) + (7 << 76))
+}
+
+/// Creation of the todo of this number, by a command of the same number.
+fn creation(number: u64) -> Command {
+    command(
+        number,
+        number,
+        Action::Create { title: format!("Todo {number}"), description: String::new() },
+    )
+}
+
+/// A command about a todo; it was requested so many microseconds after 2023-11-14.
+fn command(number: u64, todo: u64, action: Action) -> Command {
+    let requested_us = 1_700_000_000_000_000 + i64::try_from(number).expect("a small number");
+    Command { id: id(number), todo: id(todo), user_id: "owner".into(), requested_us, action }
+}
+
+/// A command as it comes out of the queue.
+fn delivery(offset: u64, command: Command) -> Delivery {
+    Delivery { position: Some(Position { partition: 0, offset }), content: Ok(command) }
+}

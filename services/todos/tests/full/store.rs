@@ -1,0 +1,231 @@
+//! The Postgres store and its feed. Each test has a schema of its own, so they can run together and again.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use highwater_todos::command::{Action, Command, Poison};
+use highwater_todos::feed::{Feed as _, News};
+use highwater_todos::queue::Delivery;
+use highwater_todos::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
+use highwater_todos::store::{Change, Loaded, Outcome, Store as _};
+
+use crate::servers::{eventually, schema, sql};
+use crate::{command, creation, delivery, id};
+
+fn connect(url: &str) -> Postgres {
+    Postgres::connect(&parse_url(url).expect("a URL"), Timeouts::default()).expect("connected")
+}
+
+fn feed(url: &str) -> PostgresFeed {
+    PostgresFeed::new(&parse_url(url).expect("a URL")).expect("a runtime")
+}
+
+fn titles(loaded: &Loaded) -> BTreeSet<String> {
+    loaded.todos.iter().map(|todo| todo.title.clone()).collect()
+}
+
+fn deliveries(commands: impl IntoIterator<Item = Command>) -> Vec<Delivery> {
+    (0..).zip(commands).map(|(offset, command)| delivery(offset, command)).collect()
+}
+
+fn update(title: &str) -> Action {
+    Action::Update { title: Some(title.into()), description: None, completed: Some(true) }
+}
+
+/// Purpose: commands have the effects that they are documented to have, several about one todo in a batch in their
+/// order; outcomes and changes are told; another connection sees the same.
+#[test]
+fn commands_are_applied_in_order() {
+    let url = schema("full_apply");
+    let mut store = connect(&url);
+    let foreign = Command { user_id: "other".into(), ..command(5, 1, Action::Delete) };
+    let batch = [
+        creation(1),
+        creation(2),
+        command(3, 1, update("changed")),
+        command(4, 2, Action::Delete),
+        foreign,
+        command(6, 9, update("missing")),
+        creation(7),
+    ];
+    let applied = store.apply("test", &deliveries(batch)).expect("applied");
+    let outcomes: Vec<Outcome> =
+        applied.changes.commands.into_iter().map(|(_, outcome)| outcome).collect();
+    use Outcome::{Done, NotFound};
+    assert_eq!(outcomes, [Done, Done, Done, Done, NotFound, NotFound, Done]);
+    assert_eq!((applied.dead, applied.repeated), (0, 0));
+    let loaded = connect(&url).load().expect("loaded");
+    assert_eq!(titles(&loaded), BTreeSet::from(["changed".to_owned(), "Todo 7".to_owned()]));
+    assert_eq!(loaded.version, applied.changes.version);
+    let changed = loaded.todos.iter().find(|todo| todo.id == id(1)).expect("it is there");
+    assert!(changed.completed);
+    assert_eq!(changed.created_us, creation(1).requested_us);
+    assert_eq!(changed.updated_us, command(3, 1, Action::Delete).requested_us);
+    assert_eq!(store.positions("test").expect("known"), [(0, 7)]);
+}
+
+/// Purpose: what a queue delivers again changes nothing and says what became of it, whatever its position: a todo that
+/// was deleted does not come back, and an update is not done twice.
+#[test]
+fn repetitions_change_nothing() {
+    let url = schema("full_repeat");
+    let mut store = connect(&url);
+    let batch =
+        [creation(1), creation(2), command(3, 1, Action::Delete), command(4, 2, update("x"))];
+    let first = store.apply("a", &deliveries(batch.clone())).expect("applied");
+    let before = store.load().expect("loaded");
+    for source in ["a", "b"] {
+        let again = store.apply(source, &deliveries(batch.clone())).expect("applied");
+        assert_eq!((again.repeated, again.changes.todos.len()), (4, 0));
+        assert_eq!(again.changes.commands, first.changes.commands);
+    }
+    assert_eq!(store.load().expect("loaded"), before);
+}
+
+/// Purpose: after a rebalance two consumers may hold the same commands. Both apply at once, and each command has its
+/// effect once, in order.
+#[test]
+fn two_consumers_of_one_partition() {
+    let url = schema("full_zombie");
+    connect(&url);
+    let steps = 40;
+    let mut commands = vec![creation(1)];
+    commands.extend((2..steps).map(|number| command(number, 1, update(&format!("step {number}")))));
+    let all = deliveries(commands);
+    let applied: u64 = thread::scope(|scope| {
+        let consume = |begin: usize| {
+            let (all, url) = (&all, &url);
+            scope.spawn(move || {
+                let mut store = connect(url);
+                let batches = all[begin..].chunks(3);
+                batches
+                    .map(|batch| {
+                        let applied = store.apply("test", batch).expect("applied");
+                        batch.len() as u64 - applied.repeated
+                    })
+                    .sum::<u64>()
+            })
+        };
+        let consumers = [consume(0), consume(0), consume(0)];
+        consumers.into_iter().map(|consumer| consumer.join().expect("no panic")).sum()
+    });
+    assert_eq!(applied, all.len() as u64, "each command has its effect once");
+    let loaded = connect(&url).load().expect("loaded");
+    assert_eq!(titles(&loaded), BTreeSet::from([format!("step {}", steps - 1)]));
+}
+
+/// Purpose: bytes that are no command, and a value that the database never takes, become dead letters with the reason,
+/// once; what came with them is applied.
+#[test]
+fn poison_holds_up_nobody() {
+    let url = schema("full_poison");
+    let mut store = connect(&url);
+    let poison = Poison { bytes: b"\xffgarbage\0".to_vec(), reason: "not a command".into() };
+    let nul = Action::Create { title: "a\0b".into(), description: String::new() };
+    let mut batch = deliveries([creation(1), command(2, 2, nul), creation(3), creation(4)]);
+    batch[3].content = Err(poison.clone());
+    let applied = store.apply("kafka/topic", &batch).expect("applied");
+    assert_eq!(applied.dead, 2);
+    assert!(
+        matches!(&applied.changes.commands[1], (_, Outcome::Dead(reason)) if !reason.is_empty())
+    );
+    let again = store.apply("kafka/topic", &batch).expect("applied");
+    assert_eq!((again.dead, again.repeated), (0, 4));
+    let loaded = store.load().expect("loaded");
+    assert_eq!(titles(&loaded), BTreeSet::from(["Todo 1".to_owned(), "Todo 3".to_owned()]));
+    let letters = store.dead_letters(10).expect("known");
+    assert_eq!(letters.len(), 2, "{letters:?}");
+    let garbage = letters.iter().find(|letter| letter.bytes == poison.bytes).expect("it is kept");
+    assert_eq!((&*garbage.origin, &*garbage.reason), ("kafka/topic/0/3", "not a command"));
+    assert!(letters.iter().any(|letter| letter.origin == "kafka/topic/0/1"));
+}
+
+/// What the feed says next, which is something.
+fn news(feed: &mut PostgresFeed) -> News {
+    let mut news = News::Nothing;
+    eventually("news of what was applied", || {
+        news = feed.next(Duration::from_millis(50)).expect("it works");
+        news != News::Nothing
+    });
+    news
+}
+
+/// Purpose: an instance that follows the store hears everything first, then exactly what is different, deletions and
+/// outcomes included; and everything again when the difference is not known any more, or the store went back.
+#[test]
+fn a_feed_leaves_nothing_out() {
+    let url = schema("full_feed");
+    let mut store = connect(&url);
+    store.apply("test", &deliveries([creation(1), creation(2)])).expect("applied");
+    let mut feed = feed(&url);
+    let News::Everything(first) = news(&mut feed) else { panic!("everything comes first") };
+    assert_eq!(titles(&first), BTreeSet::from(["Todo 1".to_owned(), "Todo 2".to_owned()]));
+    assert_eq!(feed.next(Duration::ZERO), Ok(News::Nothing));
+
+    store.apply("test", &deliveries([command(3, 1, Action::Delete)])).expect("applied");
+    store
+        .apply("test", &deliveries([creation(4), command(5, 1, Action::Delete)]))
+        .expect("applied");
+    let (mut changes, mut outcomes) = (Vec::new(), Vec::new());
+    eventually("both transactions", || {
+        let News::Changes(some) = news(&mut feed) else { panic!("the difference is known") };
+        changes.extend(some.todos);
+        outcomes.extend(some.commands);
+        outcomes.len() == 3
+    });
+    assert!(changes.contains(&Change::Gone(id(1))), "{changes:?}");
+    assert!(changes.iter().any(|change| matches!(change, Change::Is(todo) if todo.id == id(4))));
+    assert!(outcomes.contains(&(id(5), Outcome::NotFound)), "{outcomes:?}");
+
+    // It was away while what was deleted has been forgotten.
+    store.apply("test", &deliveries([command(6, 2, Action::Delete)])).expect("applied");
+    sql(&url, "UPDATE todo_state SET horizon = version; DELETE FROM todo_tombstones");
+    let News::Everything(all) = news(&mut feed) else { panic!("the difference is not known") };
+    assert_eq!(titles(&all), BTreeSet::from(["Todo 4".to_owned()]));
+
+    // A backup was restored.
+    sql(&url, "UPDATE todo_state SET version = 1, horizon = 0; UPDATE todos SET version = 1");
+    let News::Everything(restored) = news(&mut feed) else {
+        panic!("nothing that was known holds")
+    };
+    assert_eq!(restored.version, 1);
+}
+
+/// Purpose: a connection that the server ended costs nothing but a new one: for the store and for a feed.
+#[test]
+fn survives_lost_connections() {
+    let url = schema("full_lost");
+    let (mut store, mut feed) = (connect(&url), feed(&url));
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'full_lost' AND pid <> pg_backend_pid()";
+    news(&mut feed);
+    for number in 1..4 {
+        sql(&url, terminate);
+        store.apply("test", &deliveries([creation(number)])).expect("connected again");
+        sql(&url, terminate);
+        let News::Changes(changes) = news(&mut feed) else { panic!("the difference is known") };
+        assert_eq!(changes.todos.len(), 1);
+    }
+}
+
+/// Purpose: tables of a later version are refused, not guessed at; a server that is not there is named without its
+/// password.
+#[test]
+fn refuses_what_it_cannot_trust() {
+    let url = schema("full_future");
+    connect(&url);
+    sql(&url, "INSERT INTO schema_migrations (version) VALUES (99)");
+    let refusal = |url: &str| {
+        let timeouts = Timeouts { connect: Duration::from_millis(300), ..Timeouts::default() };
+        Postgres::connect(&parse_url(url).expect("a URL"), timeouts).expect_err(url).to_string()
+    };
+    assert!(refusal(&url).contains("at 99"), "{}", refusal(&url));
+    let port = crate::servers::lasting_port();
+    let message = refusal(&format!("postgres://u:hunter2@127.0.0.1:{port}/db"));
+    assert!(
+        message.contains(&format!("127.0.0.1:{port}/db")) && message.contains("DATABASE_URL"),
+        "{message}"
+    );
+    assert!(!message.contains("hunter2"));
+}

@@ -1,0 +1,213 @@
+//! nginx and HAProxy: their own checkers, and each at work in front of two servers.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use highwater_tests::client::Client;
+use highwater_tests::process::{Process, eventually};
+use highwater_tests::source;
+
+use crate::{path, server};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether the program is here; says so if it is not.
+fn is_here(program: &str) -> bool {
+    let found = Command::new(program).arg("-v").output();
+    found.inspect_err(|error| highwater_skip::skip(program, error)).is_ok()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A port that nobody holds at the moment.
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    free.local_addr().expect("it is bound").port()
+}
+
+/// A proxy that a script starts with the configuration that is deployed; stopped when dropped.
+struct Proxy {
+    name: &'static str,
+    port: u16,
+}
+
+impl Proxy {
+    fn start(name: &'static str, upstreams: &[String]) -> Proxy {
+        let proxy = Proxy { name, port: free_port() };
+        let arguments: Vec<&str> =
+            ["start"].into_iter().chain(upstreams.iter().map(String::as_str)).collect();
+        proxy.script(&arguments);
+        proxy
+    }
+
+    fn script(&self, arguments: &[&str]) {
+        let script = source::root().join(format!("scripts/services/{}.sh", self.name));
+        let variable = format!("HW_{}_PORT", self.name.to_uppercase());
+        let output = Command::new(script)
+            .args(arguments)
+            .env(variable, self.port.to_string())
+            .output()
+            .expect("there is bash");
+        assert!(output.status.success(), "{}: {}", self.name, said(&output));
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port)))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.script(&["stop"]);
+        let services = source::root().join("target/services");
+        // What it wrote is of no use any more, and harmless.
+        let _ = fs::remove_dir_all(services.join(format!("{}-{}", self.name, self.port)));
+        let _ = fs::remove_file(services.join(format!("{}-{}.lock", self.name, self.port)));
+    }
+}
+
+/// How many requests a server has had.
+fn requests(server: &Process) -> f64 {
+    server.metric("http_requests_total")
+}
+
+/// How many connections a server has had.
+fn connections(server: &Process) -> f64 {
+    server.metric("http_connections_total")
+}
+
+/// Asks the proxy so often, on one connection; every answer must be 200.
+fn ask(proxy: &Proxy, times: usize) {
+    let mut client = proxy.connect();
+    for _ in 0..times {
+        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").expect("it is open");
+        let reply = client.reply();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
+
+/// What every proxy must do: spread requests over the servers, keep its connections to them, and lose no request when
+/// one of them ends.
+fn serves_through(proxy: &Proxy, servers: [Process; 2]) {
+    let [mut leaving, staying] = servers;
+    // A health check may have to find them first.
+    let reached = eventually(PATIENCE, || {
+        let mut client = proxy.connect();
+        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").is_ok() && client.reply().status == 200
+    });
+    assert!(reached, "no answer through {}", proxy.name);
+    let spread = eventually(PATIENCE, || {
+        ask(proxy, 4);
+        requests(&leaving) > 0.0 && requests(&staying) > 0.0
+    });
+    assert!(spread, "one server gets everything");
+    let before = connections(&leaving) + connections(&staying);
+    let asked = requests(&leaving) + requests(&staying);
+    ask(proxy, 200);
+    let more = connections(&leaving) + connections(&staying) - before;
+    let asked = requests(&leaving) + requests(&staying) - asked;
+    assert!(asked >= 200.0, "{asked}");
+    assert!(more <= 40.0, "{more} new connections to the servers for {asked} requests");
+    leaving.signal("TERM");
+    for _ in 0..50 {
+        ask(proxy, 2);
+    }
+    assert!(leaving.wait(PATIENCE).is_some_and(|status| status.success()));
+    ask(proxy, 20);
+}
+
+/// Purpose: a configuration that nginx refuses would be found by whoever deploys it.
+#[test]
+fn nginx_takes_its_configuration() {
+    if !is_here("nginx") {
+        return;
+    }
+    let upstreams = fs::read_to_string(path("nginx/upstreams.conf")).expect("it is there");
+    let upstreams = upstreams.replace("todos:8080", "127.0.0.1:8080");
+    assert!(upstreams.contains("127.0.0.1"), "names are for the network of the containers");
+    let folder = source::root().join(format!("target/deploy-tests/nginx-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the build's own folder");
+    let place = folder.display().to_string();
+    let config = fs::read_to_string(path("nginx/nginx.conf")).expect("it is there");
+    // The check binds the ports and makes the folders.
+    let config =
+        config.replace("/tmp/nginx", &place).replace("/dev/stderr", &format!("{place}/error.log"));
+    let check = |config: &str| {
+        fs::write(folder.join("nginx.conf"), config).expect("the build's own folder");
+        fs::write(folder.join("upstreams.conf"), &upstreams).expect("the build's own folder");
+        let config = format!("{place}/nginx.conf");
+        Command::new("nginx")
+            .args(["-t", "-p", &place, "-c", &config])
+            .output()
+            .expect("it is here")
+    };
+    // The ports that it is deployed with may be taken here.
+    let (clients, status) = (free_port(), free_port());
+    assert!(config.contains("listen 8080 ") && config.contains("listen 8081;"));
+    let config = config.replace("listen 8080 ", &format!("listen 127.0.0.1:{clients} "));
+    let config = config.replace("listen 8081;", &format!("listen 127.0.0.1:{status};"));
+    let output = check(&config);
+    assert!(output.status.success(), "{}", said(&output));
+    let broken = check(&config.replace("least_conn;", "least_con;"));
+    assert!(said(&broken).contains("least_con"), "{}", said(&broken));
+    assert!(!broken.status.success(), "a slip is seen");
+    for habit in
+        ["worker_processes auto;", "keepalive 256;", "least_conn;", "proxy_http_version 1.1;"]
+    {
+        assert!(config.contains(habit), "{habit} is missing");
+    }
+    // It is of no use any more, and harmless.
+    let _ = fs::remove_dir_all(folder);
+}
+
+/// Purpose: the configuration that is deployed does what it is for, in a running nginx.
+#[test]
+fn nginx_spreads_keeps_and_drains() {
+    if !is_here("nginx") {
+        return;
+    }
+    let servers = [server(), server()];
+    let upstreams = servers.each_ref().map(|server| server.address.to_string());
+    let proxy = Proxy::start("nginx", &upstreams);
+    serves_through(&proxy, servers);
+}
+
+/// Purpose: a configuration that HAProxy refuses, or warns about, would be found by whoever deploys it.
+#[test]
+fn haproxy_takes_its_configuration() {
+    if !is_here("haproxy") {
+        return;
+    }
+    let check = |file: &std::path::Path| {
+        Command::new("haproxy").args(["-c", "-f"]).arg(file).output().expect("it is here")
+    };
+    let file = path("haproxy/haproxy.cfg");
+    let output = check(&file);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!said(&output).to_lowercase().contains("warning"), "{}", said(&output));
+    let config = fs::read_to_string(&file).expect("it is there");
+    let folder = source::root().join("target/deploy-tests");
+    fs::create_dir_all(&folder).expect("the build's own folder");
+    let slip = folder.join(format!("{}-haproxy.cfg", std::process::id()));
+    fs::write(&slip, config.replace("balance leastconn", "balance leastcon")).expect("it is ours");
+    let output = check(&slip);
+    assert!(!output.status.success() && said(&output).contains("leastcon"), "{}", said(&output));
+    fs::remove_file(slip).expect("it was written");
+}
+
+/// Purpose: the configuration that is deployed does what it is for, in a running HAProxy; it asks the metrics port.
+#[test]
+fn haproxy_spreads_keeps_and_drains() {
+    if !is_here("haproxy") {
+        return;
+    }
+    let servers = [server(), server()];
+    let upstreams =
+        servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics));
+    let proxy = Proxy::start("haproxy", &upstreams);
+    serves_through(&proxy, servers);
+}
