@@ -101,9 +101,11 @@ fn void_rows() {
     ];
     let absent =
         "[[server]]\nname = \"absent\"\ncommand = [\"no-such-program\"]\nready = \"/hello\"\n";
+    let shell = "[[server]]\nname = \"shell\"\ncommand = [\"/bin/sh\", \"-c\", \"true\"]\n\
+                 program = \"no-such-program\"\nready = \"/hello\"\n";
     let servers: String =
         cases.iter().map(|(name, does, more, _)| scene.server(name, does, more)).collect();
-    let servers = scene.server("good", "good", "") + &servers + absent;
+    let servers = scene.server("good", "good", "") + &servers + absent + shell;
     let text = servers + &scene.cell("hello", "");
     let plan = scene.plan(1, &text);
     let path = scene.path("r.json");
@@ -114,7 +116,8 @@ fn void_rows() {
     let row = |name: &str| rows.iter().find(|row| row["server"] == name).expect("each has a row");
     assert_eq!(row("good")["status"], "ok", "{}", row("good"));
     let absent = ("absent", "", "", "there is no program no-such-program; build or install it");
-    for (name, _, _, reason) in cases.into_iter().chain([absent]) {
+    let shell = ("shell", absent.1, absent.2, absent.3);
+    for (name, _, _, reason) in cases.into_iter().chain([absent, shell]) {
         assert_eq!(row(name)["status"], "void", "{name}: {}", row(name));
         let said = row(name)["reason"].as_str().expect("void rows have one");
         assert!(said.contains(reason), "{name}: {said}");

@@ -25,6 +25,8 @@ pub(super) struct Question {
     status: u16,
     /// `None`: any content will do.
     content: Option<Vec<u8>>,
+    /// Stands for any bytes in `content`.
+    any: Option<u8>,
 }
 
 impl Question {
@@ -37,6 +39,7 @@ impl Question {
             request: encode(&cell.method, &cell.path, headers, &body, cell.close, port),
             status,
             content: Some(content),
+            any: cell.any.and_then(|any| u8::try_from(any).ok()),
             close: cell.close,
             ..Question::new(&cell.method, &cell.path)
         }
@@ -67,6 +70,7 @@ impl Question {
             close: false,
             status: 0,
             content: None,
+            any: None,
         }
     }
 }
@@ -132,7 +136,7 @@ impl Asker {
             return Err(format!("{name} answered {status} {shown}, expected {}", question.status));
         }
         match &question.content {
-            Some(expected) if *expected != content => Err(format!(
+            Some(expected) if !Cell::is_expected(question.any, expected, &content) => Err(format!(
                 "{name} answered {} bytes {}, expected {} bytes {}",
                 content.len(),
                 show(&content),

@@ -14,7 +14,7 @@ use super::server;
 /// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
 pub(super) fn describe(plan: &Plan, cpus: &Cpus, seed: u64) -> Value {
     let servers = plan.servers.iter().map(|server| {
-        let program = server.command.first().and_then(|name| server::find(name).ok());
+        let program = server::find(server.measured_program()).ok();
         let digest = program.as_deref().and_then(digest);
         (server.name.clone(), json!({ "sha256": digest }))
     });

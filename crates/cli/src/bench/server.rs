@@ -41,6 +41,7 @@ impl Running {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Running, String> {
         let program = find(&server.command[0])?;
+        find(server.measured_program())?;
         let port = port_for(server)?;
         let put = |text: &String| text.replace("{port}", &port.to_string());
         let mut command: Vec<String> = server.command.iter().map(put).collect();

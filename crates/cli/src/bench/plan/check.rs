@@ -170,6 +170,21 @@ fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
             format!("{variable:?} is no variable's name; write NAME = \"value\""),
         );
     }
+    check.expect(
+        server.program.as_deref() != Some(""),
+        "program",
+        "is empty; write the program that command ends up as, or remove it",
+    );
+    check.expect(
+        (200..300).contains(&server.status),
+        "status",
+        format!("{}; write 200 to 299", server.status),
+    );
+    check.expect(
+        server.status == 200 || server.expect.is_some(),
+        "status",
+        "goes with the server's expect; add that, or write the cell's status",
+    );
     check.expect(WORKERS.contains(&server.workers), "workers", "write 1 to 1024");
     check.expect(
         server.workers == first.workers,
@@ -194,6 +209,14 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         let size = text.len().saturating_mul(repeat as usize);
         check.expect(repeat > 0, field, "write 1 or more");
         check.expect(size <= BODY_MAX, field, format!("{size} bytes; stay within 64 MiB"));
+    }
+    if let Some(any) = cell.any {
+        let is_fine = any.is_ascii() && cell.expect.contains(any);
+        check.expect(
+            is_fine,
+            "any",
+            format!("{any:?}; write an ASCII character that stands in expect, or remove it"),
+        );
     }
     let connections = cell.connections;
     check.expect(

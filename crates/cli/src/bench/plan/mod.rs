@@ -50,6 +50,10 @@ pub(crate) struct Plan {
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) command: Vec<String>,
+    /// The program that is measured, if `command` is a shell that prepares something and makes way for it: it must
+    /// be there, and records name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default = "one")]
@@ -59,10 +63,20 @@ pub(crate) struct Server {
     /// For servers that cannot be told one; 0: a free one.
     #[serde(default)]
     pub(crate) port: u16,
-    /// What it answers to everything, with 200, instead of what a cell expects: for a bare loop that reads no
-    /// request.
+    /// What it answers to everything, with `status`, instead of what a cell expects: for a bare loop that reads no
+    /// request, and for a handler that does nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expect: Option<String>,
+    /// Goes with `expect`.
+    #[serde(default = "ok")]
+    pub(crate) status: u16,
+}
+
+impl Server {
+    /// The name of the program that is measured.
+    pub(crate) fn measured_program(&self) -> &str {
+        self.program.as_deref().unwrap_or(&self.command[0])
+    }
 }
 
 /// One kind of request, the answer it must get to the byte, and how it is sent.
@@ -86,6 +100,9 @@ pub(crate) struct Cell {
     /// The answer is `expect` so many times.
     #[serde(default = "one")]
     pub(crate) expect_repeat: u32,
+    /// Where this stands in `expect`, any bytes will do, and none: for ids and times, which differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) any: Option<char>,
     #[serde(default = "usual_connections")]
     pub(crate) connections: u32,
     #[serde(default = "one")]
@@ -127,12 +144,26 @@ impl Cell {
         self.body.repeat(self.body_repeat as usize)
     }
 
-    /// The status and the content that `server` must answer with.
+    /// The status and the content that `server` must answer with, as far as [`Cell::is_expected`] compares it.
     pub(crate) fn expected(&self, server: &Server) -> (u16, Vec<u8>) {
         match &server.expect {
-            Some(always) => (200, always.clone().into_bytes()),
+            Some(always) => (server.status, always.clone().into_bytes()),
             None => (self.status, self.expect.repeat(self.expect_repeat as usize).into_bytes()),
         }
+    }
+
+    /// Whether `content` is `expected`, to the byte; between the pieces that `any` separates, it may be anything.
+    pub(crate) fn is_expected(any: Option<u8>, expected: &[u8], content: &[u8]) -> bool {
+        let mut pieces = expected.split(|byte| Some(*byte) == any);
+        let first = pieces.next().unwrap_or_default();
+        let Some(last) = pieces.next_back() else { return expected == content };
+        let between = content.strip_prefix(first).and_then(|rest| rest.strip_suffix(last));
+        let Some(mut rest) = between else { return false };
+        // The earliest place of a piece leaves the most for those after it.
+        pieces.filter(|piece| !piece.is_empty()).all(|piece| {
+            let at = rest.windows(piece.len()).position(|window| window == piece);
+            at.inspect(|at| rest = &rest[at + piece.len()..]).is_some()
+        })
     }
 
     /// Whether `server` is measured in it.

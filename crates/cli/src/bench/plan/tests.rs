@@ -27,6 +27,8 @@ workers = 1
 ready = "/plaintext"
 port = 4000
 expect = "always"
+status = 202
+program = "axum"
 
 [[cell]]
 name = "plaintext"
@@ -44,7 +46,8 @@ rate = 0
 [[cell]]
 name = "paced"
 path = "/plaintext?a=b"
-expect = ""
+expect = "a*c"
+any = "*"
 rate = 1000.5
 burst = 8
 close = true
@@ -63,7 +66,7 @@ fn a_whole_plan() {
     assert_eq!(plan.servers[0].env["A"], "{port}");
     assert_eq!((plan.servers[1].workers, plan.servers[1].port), (1, 4000));
     assert_eq!(plan.cells[0].expected(&plan.servers[0]), (201, b"Hello, World!".to_vec()));
-    assert_eq!(plan.cells[0].expected(&plan.servers[1]), (200, b"always".to_vec()));
+    assert_eq!(plan.cells[0].expected(&plan.servers[1]), (202, b"always".to_vec()));
     let [first, second] = &plan.cells[..] else { panic!("two cells") };
     assert_eq!(
         (first.method.as_str(), first.status, first.connections, first.pipeline),
@@ -71,6 +74,7 @@ fn a_whole_plan() {
     );
     assert_eq!((first.headers["Accept"].as_str(), first.request_body().as_str()), ("*/*", "{}"));
     assert_eq!((second.method.as_str(), second.status, second.connections), ("GET", 200, 64));
+    assert_eq!((first.any, second.any), (None, Some('*')));
     assert_eq!((second.rate, second.burst, second.close), (1000.5, 8, true));
     assert_eq!((second.setup[0].method.as_str(), second.setup[0].status), ("POST", 204));
     assert!(second.is_for("ours") && !second.is_for("theirs") && first.is_for("theirs"));
@@ -78,7 +82,34 @@ fn a_whole_plan() {
                  [[cell]]\nname = \"c\"\npath = \"/\"\nexpect = \"\"\n";
     let plan = Plan::parse(least).expect("nothing is wrong with it");
     assert_eq!((plan.rounds, plan.seed), (6, 1));
+    assert_eq!((plan.servers[0].measured_program(), plan.servers[0].status), ("x", 200));
     assert_eq!((plan.warm_up.0.as_millis(), plan.duration.0.as_millis()), (300, 1000));
+}
+
+/// Purpose: an answer is right to the byte, from its first to its last, but for what may be anything.
+#[test]
+fn anything_between() {
+    for (any, expected, content, is_fine) in [
+        (None, "a*c", "a*c", true),
+        (None, "a*c", "abc", false),
+        (None, "", "", true),
+        (None, "", "a", false),
+        (Some(b'*'), "abc", "abc", true),
+        (Some(b'*'), "abc", "ab", false),
+        (Some(b'*'), "a*c", "abc", true),
+        (Some(b'*'), "a*c", "ac", true),
+        (Some(b'*'), "a*c", "abbc", true),
+        (Some(b'*'), "a*c", "abd", false),
+        (Some(b'*'), "a*c", "xac", false),
+        (Some(b'*'), "aba*aba", "aba", false),
+        (Some(b'*'), "a*b*b*c", "a.b.b.c", true),
+        (Some(b'*'), "a*b*b*c", "a.b.c", false),
+        (Some(b'*'), "a*x*y*c", "ayxc", false),
+        (Some(b'*'), "**", "", true),
+    ] {
+        let said = super::Cell::is_expected(any, expected.as_bytes(), content.as_bytes());
+        assert_eq!(said, is_fine, "{expected} {content}");
+    }
 }
 
 /// Purpose: the plans that ship are plans.
@@ -87,7 +118,7 @@ fn shipped_plans() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
     let files = std::fs::read_dir(folder).expect("they are there").flatten();
     let plans: Vec<_> = files.map(|file| file.path()).collect();
-    assert!(plans.len() >= 9, "{plans:?}");
+    assert!(plans.len() >= 11, "{plans:?}");
     for path in plans {
         let plan = Plan::read(&path).unwrap_or_else(|problem| panic!("{problem}"));
         let stem = path.file_stem().expect("it has a name");
@@ -125,8 +156,8 @@ fn mistakes() {
             9,
             "missing field `ready`; write ready =",
         ),
-        ("expect = \"\"\n", "", 37, "missing field `expect`; write expect ="),
-        ("rate = 0", "rat = 0", 35, "unknown field `rat`"),
+        ("expect = \"a*c\"\n", "", 39, "missing field `expect`; write expect ="),
+        ("rate = 0", "rat = 0", 37, "unknown field `rat`"),
         ("seed = 7", "seed = 7\nspeed = 7", 8, "unknown field `speed`"),
         (
             "client_cpus = \"1\"",
@@ -144,23 +175,28 @@ fn mistakes() {
         ("duration = \"1s\"", "duration = \"9ms\"", 4, "write 10ms to 1h"),
         ("name = \"framework\"", "name = \"A B\"", 1, "a-z, 0-9"),
         ("name = \"theirs\"", "name = \"ours\"", 17, "another server has it"),
-        ("name = \"paced\"", "name = \"plaintext\"", 38, "another cell has it"),
+        ("name = \"paced\"", "name = \"plaintext\"", 40, "another cell has it"),
         ("command = [\"axum\"]", "command = []", 18, "is empty; write"),
         ("ready = \"/plaintext\"\nport", "ready = \"plaintext\"\nport", 20, "is no path"),
         ("env = { A", "env = { \"A=\"", 12, "is no variable's name"),
-        ("method = \"POST\"", "method = \"P T\"", 26, "is no method"),
-        ("path = \"/plaintext\"", "path = \"/plain text\"", 27, "percent-encoded"),
-        ("headers = { Accept", "headers = { \"A:\"", 28, "is no header"),
-        ("headers = { Accept", "headers = { content-length", 28, "follows from body and close"),
-        ("status = 201", "status = 404", 30, "only successes"),
-        ("connections = 32", "connections = 0", 32, "write 1 to 100000"),
-        ("pipeline = 2", "pipeline = 1025", 33, "write 1 to 1024"),
-        ("close = false", "close = true", 33, "only a closed loop"),
-        ("rate = 0\n", "rate = 5\n", 33, "only a closed loop"),
-        ("rate = 0\n", "rate = -1\n", 35, "write 0.001 to 10000000"),
-        ("rate = 0\n", "rate = 0\nburst = 2\n", 36, "add a rate"),
-        ("burst = 8", "burst = 0", 42, "write 1 to 4096"),
-        ("servers = [\"ours\"]", "servers = [\"yours\"]", 44, "no server of this plan"),
+        ("method = \"POST\"", "method = \"P T\"", 28, "is no method"),
+        ("path = \"/plaintext\"", "path = \"/plain text\"", 29, "percent-encoded"),
+        ("headers = { Accept", "headers = { \"A:\"", 30, "is no header"),
+        ("headers = { Accept", "headers = { content-length", 30, "follows from body and close"),
+        ("status = 201", "status = 404", 32, "only successes"),
+        ("connections = 32", "connections = 0", 34, "write 1 to 100000"),
+        ("pipeline = 2", "pipeline = 1025", 35, "write 1 to 1024"),
+        ("close = false", "close = true", 35, "only a closed loop"),
+        ("rate = 0\n", "rate = 5\n", 35, "only a closed loop"),
+        ("rate = 0\n", "rate = -1\n", 37, "write 0.001 to 10000000"),
+        ("rate = 0\n", "rate = 0\nburst = 2\n", 38, "add a rate"),
+        ("status = 202", "status = 404", 23, "write 200 to 299"),
+        ("expect = \"always\"\nstatus", "status", 22, "goes with the server's expect"),
+        ("program = \"axum\"", "program = \"\"", 24, "is empty; write the program"),
+        ("any = \"*\"", "any = \"!\"", 43, "that stands in expect"),
+        ("any = \"*\"", "any = \"**\"", 43, "invalid value"),
+        ("burst = 8", "burst = 0", 45, "write 1 to 4096"),
+        ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "no server of this plan"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
