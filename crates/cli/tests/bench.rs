@@ -22,7 +22,7 @@ fn a_run_and_what_reads_it() {
     let cells = scene.cell("hello", "pipeline = 4")
         + &scene.cell("paced", "rate = 500\nburst = 5\nclose = true");
     let plan = scene.plan(2, &(servers + &cells));
-    let run = bench(&["run", &plan, "--out", &scene.path("r.json")]);
+    let run = scene.run(&plan);
     assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
     assert!(text_of(&run).contains(" s left: "), "{}", text_of(&run));
     let record = scene.record("r.json");
@@ -109,7 +109,7 @@ fn void_rows() {
     let text = servers + &scene.cell("hello", "");
     let plan = scene.plan(1, &text);
     let path = scene.path("r.json");
-    let run = bench(&["run", &plan, "--out", &path]);
+    let run = scene.run(&plan);
     assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
     let record = scene.record("r.json");
     let rows = record["cells"].as_array().expect("a list");
@@ -136,7 +136,7 @@ fn void_rows() {
 fn children_are_counted() {
     let Some(scene) = cpus_or_skip("children") else { return };
     let plan = scene.plan(1, &(scene.server("parent", "parent", "") + &scene.cell("hello", "")));
-    let run = bench(&["run", &plan, "--out", &scene.path("r.json")]);
+    let run = scene.run(&plan);
     assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
     let record = scene.record("r.json");
     // The parent only waits. What answering costs at least: a system call or two.
