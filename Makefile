@@ -9,11 +9,11 @@ SIM_SEEDS ?= 10000
 TORTURE_ROUNDS ?= 100
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
-# Flags for the axum comparison: make bench-axum AXUM='--rounds 3'
-AXUM ?=
+# Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
+BENCH ?=
 # Flags for the comparison with Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
 KAFKA ?=
-# Flags for the measurement of the ingest gateway: make bench-ingest INGEST='--rounds 15'
+# Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
 INGEST ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
@@ -46,13 +46,6 @@ todos: ## Build the Todo service, start it with everything embedded, print URLs 
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
-.PHONY: bench-ingest
-bench-ingest: ## Measure POST /e at each level of acknowledgement, and what one core batches; two minutes; INGEST='--name ingest'
-	bench/build.sh floor
-	cargo build --release --locked -p highwater-ingest -p highwater-arena
-	cargo bench --locked -p highwater-batcher
-	bench/ingest.py $(INGEST)
-
 .PHONY: torture
 torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
@@ -62,23 +55,59 @@ torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROU
 fmt: ## Format the code
 	cargo fmt --all
 
+# Runs a plan; the record goes to bench/results, and is gone on with if it is there.
+bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume --out bench/results/$$(date +%F)-$(1).json $(or $(2),$(BENCH))
+
+.PHONY: bench-build
+bench-build:
+	cargo build --release --locked -p highwater-cli
+	@mkdir -p bench/results
+
 .PHONY: bench
-bench: ## Measure against the bare loops and axum, a few minutes; records nothing
-	bench/build.sh floor axum
-	cargo build --release --locked -p highwater-arena
-	bench/run.py --servers floor-uring,floor-epoll,highwater,highwater-epoll,axum --rounds 5
+bench: bench-build ## Latency and cost of our own server, five minutes; BENCH='--rounds 2' for less
+	bench/build.sh highwater
+	$(call bench_run,core)
 
 .PHONY: bench-peers
-bench-peers: ## Measure against every peer, about ten minutes; the record goes to bench/evidence
+bench-peers: bench-build ## Measure against every peer, a quarter of an hour; docs/benchmarks.md
 	bench/build.sh
-	cargo build --release --locked -p highwater-arena
-	bench/run.py --name peers
+	$(call bench_run,framework)
 
 .PHONY: bench-axum
-bench-axum: ## Measure an axum application under axum::serve and under highwater::serve, five minutes; AXUM='--record FILE'
-	bench/build.sh floor
+bench-axum: bench-build ## Measure an axum application under axum::serve and under highwater::serve, five minutes
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
-	bench/axum.py $(AXUM)
+	$(call bench_run,axum)
+
+.PHONY: bench-ingest
+bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, and what one core batches; ten minutes
+	cargo build --release --locked -p highwater-ingest -p highwater-arena
+	cargo bench --locked -p highwater-batcher
+	$(call bench_run,ingest,$(INGEST))
+
+.PHONY: bench-todos
+bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
+	cargo build --release --locked -p highwater-todos -p highwater-arena
+	$(call bench_run,todos)
+
+.PHONY: bench-all
+bench-all: bench-build ## Run every plan of bench/plans, about an hour; a peer that is not built is void
+	bench/build.sh highwater floor
+	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
+	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
+	@status=0; for plan in bench/plans/*.toml; do plan=$$(basename $$plan .toml); \
+	  echo "== $$plan"; $(call bench_run,$$plan) || status=1; done; exit $$status
+
+.PHONY: bench-selftest
+bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
+	cargo build --release --locked -p highwater-cli --examples
+	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
+
+.PHONY: book
+book: ## Build the book of book/ from the records of bench/evidence into target/book
+	cargo build --profile fast --locked -p highwater-cli
+	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
+	target/fast/highwater book build book --db target/records.sqlite --out target/book
+	@echo "target/book/index.html"
 
 .PHONY: bench-kafka
 bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the same broker, three minutes

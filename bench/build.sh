@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Highwater, the floor, the load generator and the peers into bench/bin, one after the other.
+# Builds Highwater, the floor and the peers into bench/bin, one after the other.
 #
 #   bench/build.sh                      everything that is missing or older than its sources
 #   bench/build.sh floor axum           only these
@@ -22,7 +22,7 @@ main() {
   for name in "$@"; do
     case $name in
       highwater)   build_highwater ;;
-      floor)       cargo_build floor "" floor,loadgen ;;
+      floor)       cargo_build floor "" floor ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
       may)         cargo_build peers/may "" peer-may=may ;;
       actix)       cargo_build peers/actix "" peer-actix=actix ;;

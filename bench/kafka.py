@@ -22,14 +22,13 @@ import os
 import random
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import time
 
 import machine
-import stats
 from machine import ROOT
-from servers import free_port
 
 SCRIPT = f"{ROOT}/scripts/services/kafka.sh"
 EXAMPLE = f"{ROOT}/target/{{profile}}/examples/kafka"
@@ -44,6 +43,10 @@ LINGER_MS = 5
 # Both sides' batch.size. Java's default is 16 KiB, librdkafka's 1 MB.
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 32 << 20
+# Fewer pairs have no interval worth the name.
+PAIRS_MIN = 5
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
 
 
 def main():
@@ -112,7 +115,7 @@ def ours(url, name, cell, arguments):
 def gateway(url, name, cell, arguments):
     path, records, connections = HTTP[cell]
     body = "\n".join(["x" * HTTP_BYTES] * records)
-    port = free_port(18500)
+    port = free_port()
     served = subprocess.Popen([
         arguments.gateway, "--listen", f"127.0.0.1:{port}", "--metrics", "off", "--log", "off", "--workers", "1",
         "--sink", "kafka", "--ack", "kafka", "--kafka-brokers", url, "--topic", name,
@@ -131,6 +134,11 @@ def gateway(url, name, cell, arguments):
         sys.exit(f"the gateway refused: {said}")
     return {"records": said["ok"] * records, "records_per_s": round(said["rps"] * records),
             "requests_per_s": said["rps"], "p99_us": said["p99_us"]}
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def wait_for(port):
@@ -175,7 +183,7 @@ def compare(rows, cell):
             by_round.setdefault(row["round"], {})[row["server"]] = row["records_per_s"]
     ratios = [pair["highwater"] / pair["kafka"] for pair in by_round.values() if len(pair) == 2]
     result = {"pairs": len(ratios), "ratios": [round(ratio, 3) for ratio in ratios]}
-    if len(ratios) >= stats.PAIRS_MIN:
+    if len(ratios) >= PAIRS_MIN:
         result["median"], result["low"], result["high"] = interval(ratios)
     return result
 
@@ -183,10 +191,10 @@ def compare(rows, cell):
 def interval(ratios):
     """The median and its confidence interval, by resampling."""
     source = random.Random(1)
-    medians = sorted(stats.statistics.median(source.choices(ratios, k=len(ratios))) for _ in range(stats.RESAMPLES))
-    outside = (1 - stats.CONFIDENCE) / 2
+    medians = sorted(statistics.median(source.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    outside = (1 - CONFIDENCE) / 2
     low, high = medians[int(outside * len(medians))], medians[int((1 - outside) * len(medians)) - 1]
-    return tuple(round(value, 3) for value in (stats.statistics.median(ratios), low, high))
+    return tuple(round(value, 3) for value in (statistics.median(ratios), low, high))
 
 
 def write_record(arguments, rows, results):

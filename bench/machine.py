@@ -6,20 +6,9 @@ import platform
 import re
 import shutil
 import subprocess
-import tomllib
 
 BENCH = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(BENCH)
-
-# The packages whose version decides what a peer is.
-PACKAGES = {
-    "axum": ("axum", ["axum", "hyper", "tokio"]),
-    "ntex": ("ntex", ["ntex", "ntex-io-uring"]),
-    "ntex-tokio": ("ntex", ["ntex", "tokio"]),
-    "may": ("may", ["may_minihttp", "may"]),
-    "actix": ("actix", ["actix-web", "actix-http", "tokio"]),
-    "xitca-epoll": ("xitca", ["xitca-web", "xitca-http", "tokio"]),
-}
 
 
 def describe():
@@ -41,23 +30,6 @@ def commit():
     head = _first_line(["git", "-C", ROOT, "rev-parse", "HEAD"])
     changed = _output(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no"])
     return {"commit": head, "dirty": bool(changed.strip())}
-
-
-def version(server):
-    """What a server's lock file, or the program itself, says about its version."""
-    if server == "nginx":
-        return _match(r"nginx/(\S+)", _output([tool("nginx"), "-v"]))
-    if server not in PACKAGES:
-        return None
-    directory, wanted = PACKAGES[server]
-    return locked(f"{BENCH}/peers/{directory}/Cargo.lock", wanted)
-
-
-def locked(path, wanted):
-    """What a lock file says about the packages of those names."""
-    with open(path, "rb") as file:
-        versions = {package["name"]: package["version"] for package in tomllib.load(file)["package"]}
-    return " ".join(f"{name} {versions[name]}" for name in wanted if name in versions)
 
 
 def wrk_version():

@@ -27,7 +27,6 @@ main() {
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "each feature alone" check_features
   step "tests and doc tests" run_tests
-  step "the rules of measuring" env PYTHONDONTWRITEBYTECODE=1 python3 bench/test_run.py
   step "what the overload experiments conclude" env PYTHONDONTWRITEBYTECODE=1 python3 bench/overload/test_overload.py
   step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
   step "simulation, $seeds seeds" cargo run --quiet --profile fast --locked -p highwater-cli -- sim --seeds "$seeds"
@@ -52,6 +51,7 @@ what_works() {
   done
   ! { command -v java && command -v mvn; } >/dev/null || echo kafka
   [ ! -e .git ] || echo git
+  [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.
   python3 -c 'import ctypes, sys
 sys.exit(ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0)' && echo io_uring

@@ -19,9 +19,8 @@ sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import chart
 import law
 import record
+from common import exclusive, Failed, Progress, read_rows, shuffled
 from lab import MECHANISMS, Lab, Load, in_network
-from run import Progress, exclusive, read_rows, shuffled
-from servers import Failed
 
 EXAMPLES = """\
 examples:

@@ -18,8 +18,7 @@ import threading
 import time
 
 import netns
-from run import on_cpu_ns
-from servers import Failed
+from common import Failed, on_cpu_ns
 
 PORT = 8080
 METRICS_PORT = 9090

@@ -20,11 +20,10 @@ sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import record
 import waiting
+from common import cpu_busy_s, exclusive, Failed, free_port, on_cpu_ns, Progress, shuffled
 from adaptive import Gauges
 from clients import OK, Clients, apart, clock, opened
 from lab import Lab
-from run import Progress, cpu_busy_s, exclusive, on_cpu_ns, shuffled
-from servers import Failed, free_port
 
 EXAMPLES = """\
 examples:

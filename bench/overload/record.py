@@ -13,8 +13,8 @@ import sys
 import time
 
 import machine
+from common import append, relative
 from machine import BENCH
-from run import append, relative
 
 RESULTS = f"{BENCH}/results"
 

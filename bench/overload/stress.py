@@ -19,9 +19,8 @@ import law
 import netns
 import record
 import tables
+from common import exclusive, Failed, Progress, read_rows, shuffled
 from lab import MECHANISMS, Lab, Load, Soak, in_network
-from run import Progress, exclusive, read_rows, shuffled
-from servers import Failed
 
 EXAMPLES = """\
 examples:

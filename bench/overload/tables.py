@@ -9,7 +9,7 @@ and is warned of, because it can only make a server look worse.
 import collections
 
 import law
-import stats
+import common
 
 # The requirement: no further below the law than this share of the peak.
 LAW_TOLERANCE = 0.03
@@ -123,7 +123,7 @@ def overhead(rows):
                 if row["mechanism"] == "none" and row["shape"] == key["shape"]}
         ratios = [lost_us(row) / bare[row["round"]] for row in group if bare.get(row["round"]) and lost_us(row)]
         if ratios:
-            interval = stats.bootstrap_median(ratios)
+            interval = common.bootstrap_median(ratios)
             result.append({**key, "pairs": len(ratios), "ratio": round(law.median(ratios), 4),
                            "ci95": interval and [round(bound, 4) for bound in interval],
                            "refused": sum(row["load"]["refused"] + row["load"]["non_2xx"] for row in group)})

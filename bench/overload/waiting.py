@@ -5,7 +5,7 @@ Pure: rows in, dictionaries and text out.
 
 import json
 
-import run
+import common
 from clients import OK
 
 # The requests that are rightly refused: their clients gave them no time at all.
@@ -21,14 +21,14 @@ def rows_of(path):
     if path.endswith(".json"):
         with open(path) as file:
             return json.load(file)["rows"]
-    return run.read_rows(path)[0]
+    return common.read_rows(path)[0]
 
 
 def head_of(path):
     if path.endswith(".json"):
         with open(path) as file:
             return json.load(file)["runs"][-1]
-    return run.read_rows(path)[1][-1]
+    return common.read_rows(path)[1][-1]
 
 
 def derive(rows):

@@ -1,5 +1,4 @@
-//! What the two binaries share: `floor`, the least a server can do on this machine, and `loadgen`,
-//! which measures it.
+//! What the two loops of `floor`, the least a server can do on this machine, share.
 //!
 //! Everything `unsafe` that both need is here, behind functions that are safe to call, so that the
 //! loops themselves can be read for what they do. Nothing here is part of the framework: this

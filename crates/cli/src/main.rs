@@ -1,7 +1,9 @@
-//! The `highwater` command: tools to inspect this machine, load servers, guard them, and run the
+//! The `highwater` command: tools to inspect this machine, load servers, measure and guard them, and run the
 //! simulator.
 #![forbid(unsafe_code)]
 
+mod bench;
+mod book;
 mod doctor;
 mod guard;
 mod journal;
@@ -19,6 +21,8 @@ use clap::{Parser, Subcommand};
     name = "highwater",
     version,
     after_help = "Examples:\n  \
+        highwater bench run plan.toml\n  \
+        highwater book check book --db records.sqlite\n  \
         highwater doctor\n  \
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
@@ -33,6 +37,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Bench(bench::Args),
+    Book(book::Args),
     Doctor(doctor::Args),
     Guard(Box<guard::Args>),
     Journal(journal::Args),
@@ -42,6 +48,8 @@ enum Verb {
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
+        Verb::Bench(args) => bench::run(&args),
+        Verb::Book(args) => book::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),

@@ -205,6 +205,7 @@ fn our_own_server() {
     for extra in [
         &["--rate", "2000", "--arrivals", "poisson"][..],
         &["--rate", "500", "--close", "--source", "127.0.0.2-127.0.0.4"],
+        &["--rate", "4000", "--burst", "16"],
         &["--connections", "20", "--pipeline", "8", "--threads", "2"],
         &["--connections", "20", "--close", "--deadline", "5s"],
         &["--requests-per-connection", "3", "--header", "X-A: b", "--header", "host: other"],
@@ -307,6 +308,9 @@ fn wrong_flags() {
         (&[url, "--pipeline", "2", "--rate", "5"], "cannot be used with"),
         (&[url, "--pipeline", "2", "--close"], "cannot be used with"),
         (&[url, "--arrivals", "poisson"], "--rate"),
+        (&[url, "--burst", "2"], "--rate"),
+        (&[url, "--burst", "4097", "--rate", "5"], "1..=4096"),
+        (&[url, "--burst", "0", "--rate", "5"], "1..=4096"),
         (&[url, "--arrivals", "often", "--rate", "5"], "[possible values: uniform, poisson]"),
         (&[url, "--method", "G ET"], "write GET or POST"),
         (&[url, "--header", "no colon"], "write 'Name: value'"),

@@ -41,12 +41,27 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// # Errors
 /// `EINVAL` if this process may not use `core`, or it does not exist.
 pub fn pin_thread(core: usize) -> io::Result<()> {
-    let mut mask = vec![0_u64; core / 64 + 1];
-    mask[core / 64] = 1 << (core % 64);
+    pin_thread_to(&[core])
+}
+
+/// Keeps the calling thread, and the threads it will start, on these cores.
+///
+/// # Errors
+/// `EINVAL` if this process may use none of them, or none exists.
+pub fn pin_thread_to(cores: &[usize]) -> io::Result<()> {
+    let mask = mask(cores);
     let size = mem::size_of_val(mask.as_slice());
     // SAFETY: `mask` is valid for reads of `size` bytes.
     check(unsafe { libc::sched_setaffinity(0, size, mask.as_ptr().cast()) })?;
     Ok(())
+}
+
+/// The affinity mask of these cores; empty for none.
+pub(crate) fn mask(cores: &[usize]) -> Vec<u64> {
+    let words = cores.iter().max().map_or(0, |last| last / 64 + 1);
+    let mut mask = vec![0_u64; words];
+    cores.iter().for_each(|core| mask[core / 64] |= 1 << (core % 64));
+    mask
 }
 
 fn bits(mask: &[u64]) -> Vec<usize> {
@@ -63,6 +78,9 @@ mod tests {
     fn mask_to_cores() {
         assert_eq!(bits(&[0b1001, 1 << 63, 0, 1]), [0, 3, 127, 192]);
         assert_eq!(bits(&[0]), [0_usize; 0]);
+        for cores in [&[][..], &[0], &[63, 64], &[3, 127, 192]] {
+            assert_eq!(bits(&mask(cores)), cores);
+        }
     }
 
     /// Purpose: a pinned thread is allowed exactly its core, and an absent core is refused.

@@ -31,6 +31,7 @@ mod inet_diag;
 pub mod limits;
 mod listen_queue;
 mod probe;
+pub mod process;
 pub mod signal;
 mod socket;
 pub mod uring;

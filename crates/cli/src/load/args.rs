@@ -14,6 +14,8 @@ pub(crate) const RATE_MAX: f64 = 10_000_000.0;
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Requests in one write.
 pub(crate) const PIPELINE_MAX: u32 = 1024;
+/// Requests at one instant of an open loop.
+pub(crate) const BURST_MAX: u32 = 4096;
 /// Client threads.
 pub(crate) const THREADS_MAX: u32 = 64;
 /// Bytes of one request body.
@@ -64,6 +66,11 @@ pub(crate) struct Args {
     /// Open loop: how requests follow each other.
     #[arg(long, value_enum, default_value_t = Arrivals::Uniform, requires = "rate")]
     pub(crate) arrivals: Arrivals,
+
+    /// Open loop: so many requests at one instant, at the same rate. A client that sends one by one wakes up
+    /// for each of them, which costs it more than the request.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
+    pub(crate) burst: u32,
 
     /// How long to measure, up to 24h.
     #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
@@ -140,6 +147,10 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Draw no live line.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 impl Args {

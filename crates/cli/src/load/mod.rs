@@ -20,7 +20,8 @@ mod target;
 
 use std::process::ExitCode;
 
-pub(crate) use args::Args;
+pub(crate) use args::{Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, parse_duration};
+pub(crate) use run::{Mark, OnMark, Outcome};
 
 /// Exit status for a wrong flag, as clap has it.
 const WRONG_FLAG: u8 = 2;
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(WRONG_FLAG);
         }
     };
-    let result = match run::run(args, &target) {
+    let result = match run::run(args, &target, Box::new(|_| ())) {
         Ok(result) => result,
         Err(problem) => {
             eprintln!("highwater load: {problem}");
@@ -50,4 +51,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         () if args.strict && !result.bottlenecks(args).is_empty() => ExitCode::from(BOTTLENECK),
         () => ExitCode::SUCCESS,
     }
+}
+
+/// Generates the load that `args` describe, for a caller that reports it itself.
+///
+/// # Errors
+/// An argument is wrong, or the machinery failed.
+pub(crate) fn generate(args: &Args, on_mark: OnMark) -> Result<Outcome, String> {
+    args.check()?;
+    let target = target::resolve(args)?;
+    run::run(args, &target, on_mark)
 }

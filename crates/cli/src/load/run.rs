@@ -125,13 +125,24 @@ struct Shown {
 struct Shared {
     stop: AtomicBool,
     shown: Vec<Shown>,
+    on_mark: OnMark,
 }
+
+/// An end of the measured span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Begin,
+    End,
+}
+
+/// Called by the first client thread at both ends of the measured span, between two of its turns.
+pub(crate) type OnMark = Box<dyn Fn(Mark) + Send + Sync>;
 
 /// Generates the load.
 ///
 /// # Errors
 /// The machinery failed: no descriptors, no memory, no io_uring where it was asked for.
-pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
+pub(crate) fn run(args: &Args, target: &Target, on_mark: OnMark) -> Result<Outcome, String> {
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
@@ -141,6 +152,7 @@ pub(crate) fn run(args: &Args, target: &Target) -> Result<Outcome, String> {
     let shared = Arc::new(Shared {
         stop: AtomicBool::new(false),
         shown: (0..args.threads).map(|_| Shown::default()).collect(),
+        on_mark,
     });
     let threads = (0..args.threads)
         .map(|number| spawn(args, target, span, transport, number, &shared))
@@ -258,7 +270,8 @@ fn demand(args: &Args, span: Span, number: u32, connections: usize) -> Demand {
     };
     let threads = f64::from(args.threads);
     let (phase, seed) = (f64::from(number) / threads, args.seed.wrapping_add(number.into()));
-    Demand::open(Schedule::new(args.arrivals, rate / threads, span.start, phase, seed))
+    let schedule = Schedule::new(args.arrivals, rate / threads, span.start, phase, seed);
+    Demand::open(schedule.in_bursts(args.burst))
 }
 
 /// One client thread, from the first request to the end of the last measured one.
@@ -272,13 +285,20 @@ fn drive<D: Dial>(
     let last = span.to + give_up + GRACE;
     let (mut began, mut ended) = (None, None);
     let mut shown_at = span.start;
+    let mark = |mark| {
+        if number == 0 {
+            (shared.on_mark)(mark);
+        }
+    };
     loop {
         let now = monotonic();
         if now >= span.from && began.is_none() {
+            mark(Mark::Begin);
             began = Some(on_cpu());
         }
         if now >= span.to && ended.is_none() {
             ended = Some(on_cpu());
+            mark(Mark::End);
         }
         if now >= shown_at {
             shown_at = now + TICK;
@@ -291,7 +311,9 @@ fn drive<D: Dial>(
             break;
         }
         client.begin(now);
-        client.poll(now, now + TICK, monotonic).map_err(|error| format!("polling: {error}"))?;
+        let next = [span.from, span.to].into_iter().find(|mark| *mark > now);
+        let latest = next.map_or(now + TICK, |mark| mark.min(now + TICK));
+        client.poll(now, latest, monotonic).map_err(|error| format!("polling: {error}"))?;
     }
     let cpu = ended.unwrap_or_else(on_cpu).saturating_sub(began.unwrap_or_else(on_cpu));
     Ok((client.finish(), cpu))
@@ -321,7 +343,7 @@ fn watch(
     threads: &[JoinHandle<Finished>],
     signals: &Signals,
 ) -> bool {
-    let visible = stderr().is_terminal();
+    let visible = !args.quiet && stderr().is_terminal();
     let mut interrupted = false;
     let mut last = (monotonic(), 0, 0);
     while threads.iter().any(|thread| !thread.is_finished()) {

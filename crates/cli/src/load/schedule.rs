@@ -24,6 +24,8 @@ pub(crate) struct Schedule {
     start: Instant,
     /// Arrivals a second.
     rate: f64,
+    /// How many come at one instant.
+    burst: u64,
     /// How far uniform arrivals are shifted, as a share of a gap.
     phase: f64,
     /// `None`: uniform.
@@ -35,8 +37,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `rate` arrivals a second from `start` on; `phase`, 0 to 1, shifts uniform ones by that share
-    /// of a gap, so that several schedules interleave.
+    /// `rate` arrivals a second from `start` on, one by one; `phase`, 0 to 1, shifts uniform ones by that
+    /// share of a gap, so that several schedules interleave.
     pub(crate) fn new(
         arrivals: Arrivals,
         rate: f64,
@@ -45,7 +47,14 @@ impl Schedule {
         seed: u64,
     ) -> Schedule {
         let random = (arrivals == Arrivals::Poisson).then(|| Prng::from_seed(seed));
-        let mut schedule = Schedule { start, rate, phase, random, count: 0, next: 0.0 };
+        let mut schedule = Schedule { start, rate, burst: 1, phase, random, count: 0, next: 0.0 };
+        schedule.next = schedule.after(0.0);
+        schedule
+    }
+
+    /// The same number of arrivals a second, but `burst` (1 or more) at one instant.
+    pub(crate) fn in_bursts(self, burst: u32) -> Schedule {
+        let mut schedule = Schedule { burst: u64::from(burst), ..self };
         schedule.next = schedule.after(0.0);
         schedule
     }
@@ -59,17 +68,20 @@ impl Schedule {
     pub(crate) fn take(&mut self) -> Instant {
         let due = self.peek();
         self.count += 1;
-        self.next = self.after(self.next);
+        if self.count.is_multiple_of(self.burst) {
+            self.next = self.after(self.next);
+        }
         due
     }
 
     /// The arrival number `count`, when the one before it was at `last`.
     fn after(&mut self, last: f64) -> f64 {
+        let burst = self.burst as f64;
         match &mut self.random {
             // An exponential gap, by inverse transform.
-            Some(random) => last - (1.0 - random.unit()).ln() / self.rate,
+            Some(random) => last - (1.0 - random.unit()).ln() * burst / self.rate,
             // Multiplied, not added up, so that nothing drifts.
-            None => (self.count as f64 + self.phase) / self.rate,
+            None => (self.count as f64 + self.phase * burst) / self.rate,
         }
     }
 }
@@ -115,6 +127,25 @@ mod tests {
         for (index, at) in all.into_iter().enumerate() {
             assert!((at - index as f64 / 400.0).abs() < 1e-6, "{index}: {at}");
         }
+    }
+
+    /// Purpose: bursts keep the rate: as many arrivals in a second, all of a burst at one instant, and the
+    /// threads' bursts between each other.
+    #[test]
+    fn bursts_keep_the_rate() {
+        let uniform = |phase| Schedule::new(Arrivals::Uniform, 100.0, START, phase, 0).in_bursts(4);
+        let close = |found: Vec<f64>, expected: [f64; 9]| {
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}");
+        };
+        let first = [0.0, 0.0, 0.0, 0.0, 0.04, 0.04, 0.04, 0.04, 0.08];
+        close(seconds(&mut uniform(0.0), 9), first);
+        close(seconds(&mut uniform(0.5), 9), first.map(|at| at + 0.02));
+        let mut poisson = Schedule::new(Arrivals::Poisson, 1000.0, START, 0.0, 7).in_bursts(5);
+        let arrivals = seconds(&mut poisson, 100_000);
+        assert!(arrivals.chunks(5).all(|burst| burst.iter().all(|at| *at == burst[0])));
+        // Five standard deviations of the mean of 20 000 gaps.
+        let mean = arrivals.last().unwrap() / 20_000.0;
+        assert!((mean - 5e-3).abs() < 2e-4, "{mean}");
     }
 
     /// Purpose: Poisson gaps have the mean, and the standard deviation equal to the mean, of an

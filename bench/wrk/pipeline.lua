@@ -1,7 +1,0 @@
--- Sixteen requests a write.
-init = function()
-  local requests = {}
-  for i = 1, 16 do requests[i] = wrk.format() end
-  batch = table.concat(requests)
-end
-request = function() return batch end

@@ -1,3 +1,0 @@
--- The 8-byte body of the cell `post`.
-wrk.method = "POST"
-wrk.body = '{"n":42}'

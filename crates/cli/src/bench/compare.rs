@@ -1,0 +1,121 @@
+//! Has anything changed between two records of one plan? Pure.
+//!
+//! Absolute figures of different minutes differ by more than most changes, so what is compared is each server's
+//! *ratio* to the baseline that both records share. Only a plan with one server has none; its costs are compared
+//! as they are, which the result says.
+
+use serde::Serialize;
+
+use highwater_core::prng::Prng;
+
+use super::gate::Ratio;
+use super::record::{Interval, Record};
+use super::stats::{self, Speeds};
+
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 1;
+const TAIL: f64 = 0.025;
+/// As in `gate`: less is no change.
+const MARGIN: f64 = 0.03;
+
+/// The comparison of one server in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Change {
+    pub(super) cell: String,
+    pub(super) server: String,
+    /// Whom both records compare it with; `None`: it is alone, and the machine's change is in the ratio.
+    pub(super) baseline: Option<String>,
+    /// The new over the old; more is faster.
+    pub(super) ratio: Option<Ratio>,
+    /// Values behind it, old and new.
+    pub(super) pairs: [usize; 2],
+    /// `faster`, `slower`, `same` or `void`.
+    pub(super) verdict: &'static str,
+}
+
+/// Compares what both records have.
+///
+/// # Errors
+/// They have no server and cell in common.
+pub(super) fn compare(old: &Record, new: &Record) -> Result<Vec<Change>, String> {
+    let names = |record: &Record| -> Vec<String> {
+        record.plan.servers.iter().map(|server| server.name.clone()).collect()
+    };
+    let known = names(old);
+    let both: Vec<String> = names(new).into_iter().filter(|name| known.contains(name)).collect();
+    let cells: Vec<&str> = new.plan.cells.iter().map(|cell| cell.name.as_str()).collect();
+    let cells: Vec<&str> = cells
+        .into_iter()
+        .filter(|name| old.plan.cells.iter().any(|cell| cell.name == *name))
+        .collect();
+    let (Some(first), false) = (both.first(), cells.is_empty()) else {
+        return Err(
+            "the records have no server and cell in common; give two of one plan".to_owned()
+        );
+    };
+    let others: Vec<&String> = both.iter().skip(1).collect();
+    let mut changes = Vec::new();
+    for cell in cells {
+        if others.is_empty() {
+            changes.push(change(cell, first, None, [old, new]));
+        }
+        changes.extend(others.iter().map(|server| change(cell, server, Some(first), [old, new])));
+    }
+    Ok(changes)
+}
+
+fn change(cell: &str, server: &str, baseline: Option<&String>, records: [&Record; 2]) -> Change {
+    let values = records.map(|record| {
+        let speeds = Speeds::of(record.rows());
+        match baseline {
+            Some(baseline) => {
+                let pairs = stats::pairs(&record.cells, cell, baseline, server, speeds);
+                pairs.iter().map(|pair| pair.ratio).collect::<Vec<_>>()
+            }
+            None => speeds_alone(record, cell, server, speeds),
+        }
+    });
+    let ratio = ratio(&values);
+    Change {
+        cell: cell.to_owned(),
+        server: server.to_owned(),
+        baseline: baseline.cloned(),
+        ratio,
+        pairs: [values[0].len(), values[1].len()],
+        verdict: match ratio {
+            None => "void",
+            Some(ratio) if ratio.low >= 1.0 + MARGIN => "faster",
+            Some(ratio) if ratio.high <= 1.0 - MARGIN => "slower",
+            Some(_) => "same",
+        },
+    }
+}
+
+/// Requests per core-second of the rows that count.
+fn speeds_alone(record: &Record, cell: &str, server: &str, speeds: Speeds) -> Vec<f64> {
+    let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
+    let counted = rows.filter(|row| stats::rejection(row, speeds).is_none());
+    counted
+        .filter_map(|row| Some(1e6 / row.measured.as_ref()?.server_cpu_us_per_request))
+        .filter(|speed| speed.is_finite())
+        .collect()
+}
+
+/// The ratio of two medians, with its bootstrap interval; `None` for fewer than two values on a side.
+fn ratio([old, new]: &[Vec<f64>; 2]) -> Option<Ratio> {
+    if old.len() < 2 || new.len() < 2 {
+        return None;
+    }
+    let mut prng = Prng::from_seed(SEED);
+    let mut resampled = |values: &[f64]| {
+        let sample: Vec<f64> =
+            values.iter().map(|_| values[prng.below(values.len() as u64) as usize]).collect();
+        stats::median(&sample).expect("two values at least")
+    };
+    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| resampled(new) / resampled(old)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let tail = (RESAMPLES as f64 * TAIL) as usize;
+    let interval = Interval { low: ratios[tail], high: ratios[RESAMPLES - 1 - tail] };
+    let median = stats::median(new)? / stats::median(old)?;
+    Some(Ratio { median, low: interval.low.min(median), high: interval.high.max(median) })
+}

@@ -1,0 +1,322 @@
+//! May a claim be made? Pure: from a record to a verdict, with its reasons.
+//!
+//! *Faster* needs all of: the interval of the paired ratio of requests per server core-second lies at +3 % or
+//! above, and more by what the A/A run is off 1, if it is; the 99th percentile of latency (of a paced cell where it has a
+//! rate) is at most 10 % worse; no socket error; no answer other than 2xx; a client that was less than 90 %
+//! busy and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
+//! is *same*. Over void rows, or without pairs, no claim is made at all.
+
+use serde::Serialize;
+
+use super::record::{Interval, Record, Row};
+use super::stats::{self, Pair, Speeds};
+
+/// What the lower end of the interval must reach for a claim.
+pub(super) const FASTER_MIN: f64 = 1.03;
+/// What the upper end must not exceed to be called slower.
+const SLOWER_MAX: f64 = 0.97;
+/// How much worse the 99th percentile may be.
+const P99_MAX: f64 = 1.10;
+/// From here on the figures are the client's.
+const CLIENT_BUSY_MAX: f64 = 0.90;
+/// With a rate: sent over asked for, at least.
+const RATE_RATIO_MIN: f64 = 0.98;
+/// What is compared.
+const METRIC: &str = "requests_per_server_core_second";
+
+/// What may be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Faster,
+    Slower,
+    Same,
+    Void,
+}
+
+impl Verdict {
+    /// As the exit status says it.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Verdict::Faster => 0,
+            Verdict::Slower | Verdict::Same => 1,
+            Verdict::Void => 2,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Same => "same",
+            Verdict::Void => "void",
+        }
+    }
+}
+
+/// The median of paired ratios, and its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Ratio {
+    pub(super) median: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// A verdict with everything it follows from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Claim {
+    pub(super) verdict: Verdict,
+    pub(super) metric: &'static str,
+    pub(super) baseline: String,
+    pub(super) candidate: String,
+    /// `None`: all cells together.
+    pub(super) cell: Option<String>,
+    /// The candidate's over the baseline's.
+    pub(super) ratio: Option<Ratio>,
+    /// Of the A/A run.
+    pub(super) noise: Option<Interval>,
+    pub(super) pairs: usize,
+    /// The candidate's 99th percentile of latency over the baseline's, median of pairs.
+    pub(super) p99_ratio: Option<f64>,
+    pub(super) reasons: Vec<String>,
+    /// The claim for each cell, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) cells: Vec<Claim>,
+}
+
+/// Judges `candidate` against `baseline` in `cell`, or in all cells that both took part in.
+///
+/// # Errors
+/// The record has no such server or cell; with those it has.
+pub(super) fn claim(
+    record: &Record,
+    baseline: &str,
+    candidate: &str,
+    cell: Option<&str>,
+) -> Result<Claim, String> {
+    let plan = &record.plan;
+    for (flag, name) in [("--baseline", baseline), ("--candidate", candidate)] {
+        let known: Vec<&str> = plan.servers.iter().map(|server| server.name.as_str()).collect();
+        if !known.contains(&name) {
+            return Err(format!("{flag} {name}: not in this record; it has {}", known.join(", ")));
+        }
+    }
+    if baseline == candidate {
+        return Err("--baseline and --candidate are the same server; name two".to_owned());
+    }
+    let speeds = Speeds::of(record.rows());
+    let is_both = |name: &str| {
+        let cell = plan.cells.iter().find(|cell| cell.name == name);
+        cell.is_some_and(|cell| cell.is_for(baseline) && cell.is_for(candidate))
+    };
+    let all: Vec<&str> =
+        plan.cells.iter().map(|cell| cell.name.as_str()).filter(|name| is_both(name)).collect();
+    match cell {
+        Some(cell) if !all.contains(&cell) => {
+            Err(format!("--cell {cell}: not in this record for both; it has {}", all.join(", ")))
+        }
+        Some(cell) => Ok(of_cell(record, baseline, candidate, cell, speeds)),
+        None if all.len() == 1 => Ok(of_cell(record, baseline, candidate, all[0], speeds)),
+        None => {
+            let claims = all.iter().map(|cell| of_cell(record, baseline, candidate, cell, speeds));
+            Ok(of_all(record, baseline, candidate, claims.collect(), speeds))
+        }
+    }
+}
+
+/// What is known of two servers in some cells, before it is judged.
+struct Known<'a> {
+    rows: Vec<&'a Row>,
+    pairs: Vec<Pair>,
+    noise: Option<Interval>,
+}
+
+fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, speeds: Speeds) -> Claim {
+    let is_meant =
+        |row: &&Row| row.cell == cell && (row.server == baseline || row.server == candidate);
+    let noise = record.aa.as_ref().and_then(|aa| {
+        let of_cell = aa.cells.iter().find(|noise| noise.cell == cell);
+        of_cell.map_or(aa.interval, |noise| noise.interval.or(aa.interval))
+    });
+    let known = Known {
+        rows: record.cells.iter().filter(is_meant).collect(),
+        pairs: stats::pairs(&record.cells, cell, baseline, candidate, speeds),
+        noise,
+    };
+    let mut claim = empty(baseline, candidate, Some(cell.to_owned()));
+    judge(&mut claim, &known, speeds);
+    claim
+}
+
+fn empty(baseline: &str, candidate: &str, cell: Option<String>) -> Claim {
+    Claim {
+        verdict: Verdict::Void,
+        metric: METRIC,
+        baseline: baseline.to_owned(),
+        candidate: candidate.to_owned(),
+        cell,
+        ratio: None,
+        noise: None,
+        pairs: 0,
+        p99_ratio: None,
+        reasons: Vec::new(),
+        cells: Vec::new(),
+    }
+}
+
+/// Void over one void cell; faster or slower where all are, and slower where one is and none is faster.
+fn of_all(
+    record: &Record,
+    baseline: &str,
+    candidate: &str,
+    cells: Vec<Claim>,
+    speeds: Speeds,
+) -> Claim {
+    let mut claim = empty(baseline, candidate, None);
+    let has = |verdict| cells.iter().any(|claim: &Claim| claim.verdict == verdict);
+    claim.verdict = match () {
+        () if cells.is_empty() || has(Verdict::Void) => Verdict::Void,
+        () if cells.iter().all(|claim| claim.verdict == Verdict::Faster) => Verdict::Faster,
+        () if has(Verdict::Slower) && !has(Verdict::Faster) => Verdict::Slower,
+        () => Verdict::Same,
+    };
+    let pairs = cells.iter().filter_map(|claim| claim.cell.as_deref());
+    let pairs: Vec<Pair> = pairs
+        .flat_map(|cell| stats::pairs(&record.cells, cell, baseline, candidate, speeds))
+        .collect();
+    fill(&mut claim, &pairs, record.aa.as_ref().and_then(|aa| aa.interval));
+    claim.reasons = cells
+        .iter()
+        .map(|claim| {
+            let cell = claim.cell.as_deref().unwrap_or_default();
+            format!("{cell}: {}: {}", claim.verdict.name(), claim.reasons.join("; "))
+        })
+        .collect();
+    if cells.is_empty() {
+        claim.reasons.push("no cell was measured for both".to_owned());
+    }
+    claim.cells = cells;
+    claim
+}
+
+fn fill(claim: &mut Claim, pairs: &[Pair], noise: Option<Interval>) {
+    let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
+    let p99: Vec<f64> = pairs.iter().filter_map(|pair| pair.p99).collect();
+    claim.pairs = pairs.len();
+    claim.ratio = stats::median(&ratios).map(|median| {
+        let one = Interval { low: median, high: median };
+        let Interval { low, high } = stats::interval(&ratios).unwrap_or(one);
+        Ratio { median, low, high }
+    });
+    claim.p99_ratio = stats::median(&p99);
+    claim.noise = noise;
+}
+
+fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
+    fill(claim, &known.pairs, known.noise);
+    let void: Vec<&&Row> = known.rows.iter().filter(|row| !row.is_ok()).collect();
+    if let Some(first) = void.first() {
+        let reason = first.reason.as_deref().unwrap_or("no reason was given");
+        claim.reasons.push(format!(
+            "{} of {} rows are void; the first: {} in round {}: {reason}",
+            void.len(),
+            known.rows.len(),
+            first.server,
+            first.round
+        ));
+        return;
+    }
+    let Some(ratio) = claim.ratio.filter(|_| claim.pairs >= 2) else {
+        claim.reasons.push(too_few(claim.pairs, &known.rows, speeds));
+        return;
+    };
+    let bias = known.noise.map_or(1.0, bias);
+    let reasons = &mut claim.reasons;
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+    let found = format!("{} to {}", percent(ratio.low), percent(ratio.high));
+    match known.noise {
+        None => reasons.push("the record states no noise: its A/A run has no pairs".to_owned()),
+        Some(noise) if bias > 1.0 => reasons.push(format!(
+            "the A/A run is off, {} to {}, so {} more are needed",
+            percent(noise.low),
+            percent(noise.high),
+            percent(bias)
+        )),
+        Some(_) => {}
+    }
+    if ratio.high <= SLOWER_MAX / bias {
+        claim.verdict = Verdict::Slower;
+        reasons.push(format!("{found}: -3 % at most is slower"));
+        return;
+    }
+    claim.verdict = Verdict::Same;
+    let mut missing = Vec::new();
+    if ratio.low < FASTER_MIN * bias {
+        missing.push(format!("{found}: +3 % at least is faster, -3 % at most is slower"));
+    }
+    match claim.p99_ratio {
+        Some(p99) if p99 > P99_MAX => {
+            missing.push(format!("p99 {} is worse than +10 %", percent(p99)));
+        }
+        _ => {}
+    }
+    missing.extend(of_rows(&known.rows));
+    if missing.is_empty() {
+        claim.verdict = Verdict::Faster;
+        reasons.push(format!("{found}: +3 % at least is faster"));
+    } else {
+        reasons.extend(missing);
+    }
+}
+
+/// How far the A/A run is from 1 at least, as a factor: 1 if that is in its interval. What it proves of a bias of
+/// this run is deducted; its width is not, since the claim's own interval has it.
+fn bias(noise: Interval) -> f64 {
+    noise.low.max(1.0 / noise.high).max(1.0)
+}
+
+/// What forbids a claim in any row.
+fn of_rows(rows: &[&Row]) -> Vec<String> {
+    let measured =
+        || rows.iter().filter_map(|row| Some((row.server.as_str(), row.measured.as_ref()?)));
+    let mut found = Vec::new();
+    let mut servers: Vec<&str> = measured().map(|(server, _)| server).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    for server in servers {
+        let of = || measured().filter(|(of, _)| *of == server).map(|(_, row)| row);
+        let errors: u64 = of().map(|row| row.errors).sum();
+        let non_2xx: u64 = of().map(|row| row.non_2xx).sum();
+        let busy: Vec<f64> = of().map(|row| row.client_busy).collect();
+        let busy = stats::median(&busy).unwrap_or(0.0);
+        let rate = of().map(|row| row.rate_ratio).fold(f64::INFINITY, f64::min);
+        if errors > 0 {
+            found.push(format!("{server}: {errors} socket errors"));
+        }
+        if non_2xx > 0 {
+            found.push(format!("{server}: {non_2xx} answers other than 2xx"));
+        }
+        if busy >= CLIENT_BUSY_MAX {
+            let percent = busy * 100.0;
+            found.push(format!(
+                "{server}: the client was {percent:.0} % busy: give it more CPUs, or a rate"
+            ));
+        }
+        if rate < RATE_RATIO_MIN {
+            found.push(format!(
+                "{server}: only {:.1} % of the rate was sent: ask for less",
+                rate * 100.0
+            ));
+        }
+    }
+    found
+}
+
+fn too_few(pairs: usize, rows: &[&Row], speeds: Speeds) -> String {
+    let mut reasons: Vec<&str> =
+        rows.iter().filter_map(|row| stats::rejection(row, speeds)).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+    format!("{pairs} pairs are too few{why}: measure more with --resume --rounds N")
+}

@@ -1,0 +1,99 @@
+//! What a record needs to be useful later: the machine, the sources and the programs.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::process::Command;
+
+use highwater_core::http_date::civil_from_days;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::plan::{Cpus, Plan, show_cpus};
+use super::server;
+
+/// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
+pub(super) fn describe(plan: &Plan, cpus: &Cpus, seed: u64) -> Value {
+    let servers = plan.servers.iter().map(|server| {
+        let program = server::find(server.measured_program()).ok();
+        let digest = program.as_deref().and_then(digest);
+        (server.name.clone(), json!({ "sha256": digest }))
+    });
+    let own = std::env::current_exe().ok();
+    json!({
+        "network": "loopback",
+        "started": started(),
+        "seed": seed,
+        "server_cpus": show_cpus(&cpus.server),
+        "client_cpus": show_cpus(&cpus.client),
+        "machine": machine(),
+        "commit": git(&["rev-parse", "HEAD"]),
+        "changed": git(&["status", "--porcelain", "--untracked-files=no"]).map(|said| !said.is_empty()),
+        "highwater": env!("CARGO_PKG_VERSION"),
+        "client_sha256": own.as_deref().and_then(digest),
+        "servers": servers.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    (since.unwrap_or_default().as_secs_f64() * 1e3).round() / 1e3
+}
+
+fn started() -> String {
+    let seconds = now() as u64;
+    let (year, month, day) = civil_from_days(seconds / 86_400);
+    let of_day = seconds % 86_400;
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+fn machine() -> Value {
+    let cpu = read("/proc/cpuinfo");
+    let value = |name: &str| {
+        let line = cpu.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()))
+    };
+    let memory = read("/proc/meminfo");
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let memory = memory.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    json!({
+        "cpu": value("model name"),
+        "cpus": cpu.lines().filter(|line| line.starts_with("processor")).count(),
+        "hypervisor": cpu.lines().any(|line| line.starts_with("flags") && line.contains(" hypervisor")),
+        "memory_kib": memory,
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "arch": std::env::consts::ARCH,
+        "tcp_congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control").trim(),
+        "governor": governor(),
+    })
+}
+
+/// `None` where the kernel does not set frequencies, as in virtual machines.
+fn governor() -> Option<String> {
+    let text = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    (!text.is_empty()).then(|| text.trim().to_owned())
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// What git says about the folder it is run in; `None` if it is no work tree.
+fn git(arguments: &[&str]) -> Option<String> {
+    let said = Command::new("git").args(arguments).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+/// SHA-256 of a program, so that a record names the very binary.
+fn digest(path: &std::path::Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => break,
+            count => hash.update(&buffer[..count]),
+        }
+    }
+    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,297 @@
+//! `highwater bench`: which server does a request cost less? Measured so that the answer can be no.
+//!
+//! ```text
+//!  plan (TOML) ─▶ run: cell by cell ─▶ record (JSON) ─▶ stats ─▶ gate: faster | slower | same | void
+//!                   │  server (keep ▶ its processes) ⇄ load, ask (to the byte), tree (/proc), probe (the machine's speed)
+//! ```
+//!
+//! `export` writes records into a database. Pure: `plan` (but for reading the file), `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
+//! the others'. The load is `highwater load`'s own code.
+
+mod ask;
+mod cell;
+mod compare;
+mod export;
+mod gate;
+mod keep;
+mod machine;
+mod plan;
+mod probe;
+mod record;
+mod run;
+mod server;
+mod show;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use highwater_sys::cpu;
+use serde_json::json;
+
+use plan::{Cpus, Plan};
+use record::Record;
+use run::Ended;
+
+/// Exit status for a plan, a record or a flag that is refused.
+const REFUSED: u8 = 2;
+
+/// Measure servers side by side, and say which claims the measurements allow.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  highwater bench run bench/plans/framework.toml --out framework.json
+  highwater bench run bench/plans/framework.toml --out framework.json --resume
+  highwater bench show framework.json
+  highwater bench claim framework.json --baseline axum --candidate ours --cell plaintext
+  highwater bench compare old.json new.json
+
+docs/benchmarks.md says how to read the results, and what a plan and a record look like.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a plan: rounds of fresh servers in random order, each row saved when it is measured
+    #[command(after_help = "\
+Examples:
+  highwater bench run plan.toml                      the record goes to NAME.json
+  highwater bench run plan.toml --out r.json --resume
+  highwater bench run plan.toml --rounds 3 --only plaintext
+
+Exit status:
+  0  everything was measured
+  1  some rows are void, or it was interrupted; the record says why, and --resume goes on
+  2  the plan or a flag is refused; nothing was started")]
+    Run(RunArgs),
+    /// Say whether one server of a record may be called faster than another
+    #[command(after_help = "\
+Examples:
+  highwater bench claim framework.json --baseline axum --candidate ours --cell plaintext
+  highwater bench claim framework.json --baseline axum --candidate ours --json
+
+Exit status:
+  0  faster
+  1  slower, or the same as far as can be said
+  2  void: rows are void, or there are too few pairs; or a flag is wrong")]
+    Claim(ClaimArgs),
+    /// Say what has changed between two records of one plan
+    #[command(after_help = "\
+Example:
+  highwater bench compare old.json new.json
+
+Exit status:
+  0  nothing has become slower
+  1  something has
+  2  the records cannot be compared")]
+    Compare(CompareArgs),
+    /// Print a record as a table
+    #[command(after_help = "Example:\n  highwater bench show framework.json")]
+    Show(ShowArgs),
+    /// Write records into a SQLite database, for `highwater book` and for SQL
+    #[command(
+        after_help = "Example:\n  highwater bench export --db records.sqlite bench/evidence/*.json"
+    )]
+    Export(export::Args),
+    /// Start a server that ends with this process
+    #[command(hide = true)]
+    Keep(keep::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// The plan, a TOML file.
+    plan: PathBuf,
+
+    /// Where the record goes [default: NAME.json, NAME being the plan's].
+    #[arg(long, value_name = "FILE.json")]
+    out: Option<PathBuf>,
+
+    /// Go on with the record that is there; what it has is not measured again.
+    #[arg(long)]
+    resume: bool,
+
+    /// Rounds, instead of the plan's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Measure only this cell. May be given several times.
+    #[arg(long, value_name = "CELL")]
+    only: Vec<String>,
+
+    /// Print the summary as JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ClaimArgs {
+    /// The record of a run.
+    record: PathBuf,
+
+    /// The server to compare with.
+    #[arg(long)]
+    baseline: String,
+
+    /// The server that the claim is about.
+    #[arg(long)]
+    candidate: String,
+
+    /// The cell [default: all of them].
+    #[arg(long)]
+    cell: Option<String>,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct CompareArgs {
+    old: PathBuf,
+    new: PathBuf,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    record: PathBuf,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = match &args.verb {
+        Verb::Run(args) => run_plan(args),
+        Verb::Claim(args) => claim(args),
+        Verb::Compare(args) => compare(args),
+        Verb::Show(args) => show(args),
+        Verb::Export(args) => export::run(args).map(|()| 0),
+        Verb::Keep(args) => return keep::run(args),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(problem) => {
+            complain(&problem);
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "this is how a command complains")]
+fn complain(problem: &str) {
+    for line in problem.lines() {
+        eprintln!("highwater bench: {line}");
+    }
+}
+
+fn print(text: &str) {
+    // A reader that has exited, as `head` may, is not an error.
+    let _ = stdout().write_all(text.as_bytes());
+}
+
+fn run_plan(args: &RunArgs) -> Result<u8, String> {
+    let mut plan = Plan::read(&args.plan)?;
+    if let Some(rounds) = args.rounds {
+        plan.rounds = rounds;
+    }
+    for only in &args.only {
+        let known: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
+        if !known.contains(&only.as_str()) {
+            return Err(format!(
+                "--only {only}: no cell of this plan; it has {}",
+                known.join(", ")
+            ));
+        }
+    }
+    let allowed = cpu::allowed().map_err(|error| format!("which CPUs may be used: {error}"))?;
+    let cpus = Cpus::choose(&plan, &allowed)
+        .map_err(|problem| format!("{}: {problem}", args.plan.display()))?;
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.json", plan.name)));
+    let mut record = begin(plan, &cpus, &out, args.resume)?;
+    let ended = run::run(&mut record, &cpus, &out, &args.only)?;
+    match args.json {
+        true => print(&format!("{}\n", summary(&record, ended))),
+        false => print(&show::text(&record)),
+    }
+    if ended == Ended::Interrupted {
+        complain(&format!("interrupted; --resume --out {} goes on", out.display()));
+    }
+    Ok(u8::from(ended != Ended::Complete))
+}
+
+fn summary(record: &Record, ended: Ended) -> serde_json::Value {
+    json!({
+        "plan": record.plan.name,
+        "complete": ended == Ended::Complete,
+        "summaries": show::summaries(record),
+        "noise": record.aa.as_ref().and_then(|aa| aa.interval),
+    })
+}
+
+/// A new record, or the one in `out` if it is to be gone on with.
+///
+/// # Errors
+/// There is a record that would be lost, or it is of another plan.
+fn begin(plan: Plan, cpus: &Cpus, out: &Path, resume: bool) -> Result<Record, String> {
+    let shown = out.display();
+    match Record::find(out)? {
+        Some(_) if !resume => Err(format!(
+            "{shown} exists: --resume goes on with it; or give another --out, or remove it"
+        )),
+        Some(old) => {
+            // More rounds of the same are no other plan.
+            let same = Plan { rounds: plan.rounds, ..old.plan };
+            if same != plan {
+                return Err(format!(
+                    "{shown} is of another plan, or of this one before it was changed: give another --out"
+                ));
+            }
+            Ok(Record { plan, ..old })
+        }
+        None => {
+            let environment = machine::describe(&plan, cpus, plan.seed);
+            Ok(Record { plan, environment, cells: Vec::new(), aa: None })
+        }
+    }
+}
+
+fn claim(args: &ClaimArgs) -> Result<u8, String> {
+    let record = Record::read(&args.record)?;
+    let claim = gate::claim(&record, &args.baseline, &args.candidate, args.cell.as_deref())?;
+    match args.json {
+        true => print(&format!("{}\n", json!(claim))),
+        false => print(&show::claim(&claim)),
+    }
+    Ok(claim.verdict.code())
+}
+
+fn compare(args: &CompareArgs) -> Result<u8, String> {
+    let changes = compare::compare(&Record::read(&args.old)?, &Record::read(&args.new)?)?;
+    match args.json {
+        true => print(&format!("{}\n", json!({ "changes": changes }))),
+        false => changes.iter().for_each(|change| print(&show::change(change))),
+    }
+    Ok(u8::from(changes.iter().any(|change| change.verdict == "slower")))
+}
+
+fn show(args: &ShowArgs) -> Result<u8, String> {
+    let record = Record::read(&args.record)?;
+    match args.json {
+        true => print(&format!("{}\n", summary(&record, Ended::Complete))),
+        false => print(&show::text(&record)),
+    }
+    Ok(0)
+}

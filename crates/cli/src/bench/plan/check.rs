@@ -1,0 +1,324 @@
+//! What is wrong with a plan, where, and what to write instead?
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{Cell, Draft, Refused, Server, Setup, cpus};
+use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
+
+const ROUNDS: RangeInclusive<u32> = 1..=1000;
+const WARM_UP_MAX: Duration = Duration::from_secs(60);
+const DURATION: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
+const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+const SERVERS_MAX: usize = 64;
+const CELLS_MAX: usize = 256;
+const NAME_SIZE_MAX: usize = 64;
+const WORKERS: RangeInclusive<u32> = 1..=1024;
+const SETUP_MAX: usize = 10_000;
+/// Bytes of a request's body, and of an answer's.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+
+/// The line, from 1, of byte `at`.
+pub(super) fn line_at(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// What the parser says, with the remedy where it can be known.
+pub(super) fn mend(message: &str) -> String {
+    let message = message.replace('\n', " ");
+    let remedy = match message.as_str() {
+        said if said.contains("missing field `ready`") => {
+            "; write ready = \"/path\", which is asked until it answers 2xx"
+        }
+        said if said.contains("missing field `expect`") => {
+            "; write expect = \"…\", the answer's body to the byte"
+        }
+        said if said.contains("missing field `command`") => {
+            "; write command = [\"program\", \"--listen\", \"127.0.0.1:{port}\"]"
+        }
+        said if said.contains("missing field") => "; add it",
+        said if said.contains("unknown field") => "; remove it, or mend its spelling",
+        _ => "",
+    };
+    message + remedy
+}
+
+/// Findings, and the part of the plan that is being looked at.
+struct Check<'a> {
+    text: &'a str,
+    /// Where its table begins, in bytes.
+    at: usize,
+    /// Its name in findings.
+    of: String,
+    refused: Vec<Refused>,
+}
+
+impl Check<'_> {
+    /// Notes a finding about `field`, on its line if it stands in the table, else on the table's.
+    fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
+        let is_field = |line: &str| {
+            let rest = line.trim_start().strip_prefix(field);
+            rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+        };
+        let begin = line_at(self.text, self.at);
+        let mut lines = self.text.lines().enumerate().skip(begin - 1);
+        // A table ends where the next begins; its own header may be its first line.
+        let own = lines.by_ref().take_while(|(at, line)| *at < begin || !line.starts_with('['));
+        let line = own.into_iter().find(|(_, line)| is_field(line)).map_or(begin, |(at, _)| at + 1);
+        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
+    }
+
+    fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {
+        if !holds {
+            self.refuse(field, what);
+        }
+    }
+}
+
+/// Everything that is wrong with `draft`, whose text is `text`.
+pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
+    let mut check = Check { text, at: 0, of: String::new(), refused: Vec::new() };
+    top(&mut check, draft);
+    let mut names: Vec<&str> = Vec::new();
+    for server in &draft.server {
+        check.at = server.span().start;
+        let server = server.get_ref();
+        check.of = format!("server {:?}: ", server.name);
+        check.expect(!names.contains(&server.name.as_str()), "name", "another server has it");
+        names.push(&server.name);
+        one_server(&mut check, server, draft.server[0].get_ref());
+    }
+    let servers = std::mem::take(&mut names);
+    for cell in &draft.cell {
+        check.at = cell.span().start;
+        let cell = cell.get_ref();
+        check.of = format!("cell {:?}: ", cell.name);
+        check.expect(!names.contains(&cell.name.as_str()), "name", "another cell has it");
+        names.push(&cell.name);
+        one_cell(&mut check, cell, &servers);
+    }
+    check.refused
+}
+
+fn top(check: &mut Check<'_>, draft: &Draft) {
+    let is_name =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
+    check.expect(
+        !draft.name.is_empty()
+            && draft.name.len() <= NAME_SIZE_MAX
+            && draft.name.bytes().all(is_name),
+        "name",
+        format!("{:?} is to be 1 to {NAME_SIZE_MAX} of a-z, 0-9, '.', '-' and '_'", draft.name),
+    );
+    let rounds = draft.rounds;
+    check.expect(ROUNDS.contains(&rounds), "rounds", format!("{rounds}; write 1 to 1000"));
+    check.expect(draft.warm_up.0 <= WARM_UP_MAX, "warm_up", "is more than 60s; write less");
+    check.expect(DURATION.contains(&draft.duration.0), "duration", "write 10ms to 1h");
+    check.expect(READY_WITHIN.contains(&draft.ready_within.0), "ready_within", "write 10ms to 10m");
+    let lists = [("server_cpus", &draft.server_cpus), ("client_cpus", &draft.client_cpus)].map(
+        |(field, list)| {
+            let list = list.as_deref().map(cpus::parse).transpose();
+            list.unwrap_or_else(|problem| {
+                check.refuse(field, problem);
+                None
+            })
+        },
+    );
+    if let [Some(server), Some(client)] = &lists
+        && let Some(both) = server.iter().find(|cpu| client.contains(cpu))
+    {
+        check.refuse(
+            "client_cpus",
+            format!("CPU {both} is in server_cpus too: the load would take the server's time; name others"),
+        );
+    }
+    let servers = draft.server.len();
+    check.expect(
+        servers > 0,
+        "server",
+        "none is given; add a [[server]] with name, command and ready",
+    );
+    check.expect(
+        servers <= SERVERS_MAX,
+        "server",
+        format!("{servers} of them; give {SERVERS_MAX} at most"),
+    );
+    let cells = draft.cell.len();
+    check.expect(cells > 0, "cell", "none is given; add a [[cell]] with name, path and expect");
+    check.expect(cells <= CELLS_MAX, "cell", format!("{cells} of them; give {CELLS_MAX} at most"));
+}
+
+fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
+    name(check, &server.name);
+    check.expect(
+        server.command.first().is_some_and(|program| !program.is_empty()),
+        "command",
+        "is empty; write [\"program\", \"--listen\", \"127.0.0.1:{port}\"]",
+    );
+    let words = server.command.iter().chain(server.env.values());
+    check.expect(
+        !words.into_iter().any(|word| word.contains('\0')),
+        "command",
+        "holds a NUL; remove it",
+    );
+    for variable in server.env.keys() {
+        let is_fine = !variable.is_empty() && !variable.contains(['=', '\0']);
+        check.expect(
+            is_fine,
+            "env",
+            format!("{variable:?} is no variable's name; write NAME = \"value\""),
+        );
+    }
+    check.expect(
+        server.program.as_deref() != Some(""),
+        "program",
+        "is empty; write the program that command ends up as, or remove it",
+    );
+    check.expect(
+        (200..300).contains(&server.status),
+        "status",
+        format!("{}; write 200 to 299", server.status),
+    );
+    check.expect(
+        server.status == 200 || server.expect.is_some(),
+        "status",
+        "goes with the server's expect; add that, or write the cell's status",
+    );
+    check.expect(WORKERS.contains(&server.workers), "workers", "write 1 to 1024");
+    check.expect(
+        server.workers == first.workers,
+        "workers",
+        format!(
+            "{}, and server {:?} has {}: unequal workers compare machines, not servers; start all of them \
+             with as many",
+            server.workers, first.name, first.workers
+        ),
+    );
+    path(check, "ready", &server.ready);
+}
+
+fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
+    name(check, &cell.name);
+    request(check, &cell.method, &cell.path, &cell.headers, cell.status);
+    let sizes = [
+        ("body_repeat", &cell.body, cell.body_repeat),
+        ("expect_repeat", &cell.expect, cell.expect_repeat),
+    ];
+    for (field, text, repeat) in sizes {
+        let size = text.len().saturating_mul(repeat as usize);
+        check.expect(repeat > 0, field, "write 1 or more");
+        check.expect(size <= BODY_MAX, field, format!("{size} bytes; stay within 64 MiB"));
+    }
+    if let Some(any) = cell.any {
+        let is_fine = any.is_ascii() && cell.expect.contains(any);
+        check.expect(
+            is_fine,
+            "any",
+            format!("{any:?}; write an ASCII character that stands in expect, or remove it"),
+        );
+    }
+    let connections = cell.connections;
+    check.expect(
+        (1..=CONNECTIONS_MAX).contains(&connections),
+        "connections",
+        format!("{connections}; write 1 to {CONNECTIONS_MAX}"),
+    );
+    let pipeline = cell.pipeline;
+    check.expect(
+        (1..=PIPELINE_MAX).contains(&pipeline),
+        "pipeline",
+        format!("{pipeline}; write 1 to {PIPELINE_MAX}"),
+    );
+    check.expect(
+        cell.rate == 0.0 || (0.001..=RATE_MAX).contains(&cell.rate),
+        "rate",
+        format!("{}; write 0.001 to 10000000 requests a second, or 0 for a closed loop", cell.rate),
+    );
+    let burst = cell.burst;
+    check.expect(
+        (1..=BURST_MAX).contains(&burst),
+        "burst",
+        format!("{burst}; write 1 to {BURST_MAX}"),
+    );
+    check.expect(
+        burst == 1 || cell.rate > 0.0,
+        "burst",
+        "only a cell with a rate has bursts; add a rate",
+    );
+    check.expect(
+        pipeline == 1 || (cell.rate == 0.0 && !cell.close),
+        "pipeline",
+        "only a closed loop that keeps its connections sends several at once; remove it, or rate and close",
+    );
+    check.expect(
+        cell.setup.len() <= SETUP_MAX,
+        "setup",
+        format!("give {SETUP_MAX} requests at most"),
+    );
+    for Setup { method, path, headers, status, .. } in &cell.setup {
+        request(check, method, path, headers, *status);
+    }
+    for wanted in &cell.servers {
+        let known = servers.join(", ");
+        check.expect(
+            servers.contains(&wanted.as_str()),
+            "servers",
+            format!("{wanted:?} is no server of this plan; write some of {known}"),
+        );
+    }
+}
+
+fn request(
+    check: &mut Check<'_>,
+    method: &str,
+    target: &str,
+    headers: &BTreeMap<String, String>,
+    status: u16,
+) {
+    check.expect(is_token(method), "method", format!("{method:?} is no method; write GET or POST"));
+    path(check, "path", target);
+    for (field, value) in headers {
+        let is_fine = is_token(field) && !value.contains(['\r', '\n', '\0']);
+        check.expect(
+            is_fine,
+            "headers",
+            format!("{field:?} is no header; write {{ Name = \"value\" }}"),
+        );
+        let framing = ["content-length", "transfer-encoding", "connection"];
+        let is_ours = framing.iter().any(|name| field.eq_ignore_ascii_case(name));
+        check.expect(
+            !is_ours,
+            "headers",
+            format!("{field} follows from body and close; remove it"),
+        );
+    }
+    check.expect(
+        (200..300).contains(&status),
+        "status",
+        format!(
+            "{status}: only successes (200 to 299) are measured; ask for something that succeeds"
+        ),
+    );
+}
+
+fn name(check: &mut Check<'_>, name: &str) {
+    let is_fine =
+        !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
+    check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
+}
+
+fn path(check: &mut Check<'_>, field: &str, path: &str) {
+    let is_fine = path.starts_with('/')
+        && path.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
+    check.expect(
+        is_fine,
+        field,
+        format!("{path:?} is no path; write \"/path?query\", percent-encoded"),
+    );
+}
+
+fn is_token(text: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token)
+}

@@ -1,0 +1,322 @@
+//! What is to be measured? A plan: servers, cells (one kind of request each), and how often.
+//!
+//! A plan is TOML. It is read ([`Plan::read`]) and checked as a whole before anything is started; what is
+//! wrong is refused with the file, the line, the field, and what to write instead. It never starts anything.
+
+mod check;
+mod cpus;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+pub(crate) use cpus::{Cpus, parse as parse_cpus, show as show_cpus};
+
+use crate::load::parse_duration;
+
+/// Bytes of a plan, at most.
+const PLAN_SIZE_MAX: u64 = 1024 * 1024;
+
+/// A plan whose every value is within its range.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    /// How often each cell of each server is measured, and how many pairs the A/A run has.
+    pub(crate) rounds: u32,
+    pub(crate) warm_up: Span,
+    pub(crate) duration: Span,
+    /// How long a server may take until it answers `ready`.
+    pub(crate) ready_within: Span,
+    /// As they were asked for; `None`: chosen.
+    pub(crate) server_cpus: Option<String>,
+    pub(crate) client_cpus: Option<String>,
+    /// Of the order within rounds.
+    pub(crate) seed: u64,
+    #[serde(rename = "server")]
+    pub(crate) servers: Vec<Server>,
+    #[serde(rename = "cell")]
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// How a server is started. `{port}` in `command` and `env` is replaced; PORT and WORKERS are in its
+/// environment in any case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) command: Vec<String>,
+    /// The program that is measured, if `command` is a shell that prepares something and makes way for it: it must
+    /// be there, and records name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    #[serde(default = "one")]
+    pub(crate) workers: u32,
+    /// A path that is asked until it answers 2xx.
+    pub(crate) ready: String,
+    /// For servers that cannot be told one; 0: a free one.
+    #[serde(default)]
+    pub(crate) port: u16,
+    /// What it answers to everything, with `status`, instead of what a cell expects: for a bare loop that reads no
+    /// request, and for a handler that does nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expect: Option<String>,
+    /// Goes with `expect`.
+    #[serde(default = "ok")]
+    pub(crate) status: u16,
+}
+
+impl Server {
+    /// The name of the program that is measured.
+    pub(crate) fn measured_program(&self) -> &str {
+        self.program.as_deref().unwrap_or(&self.command[0])
+    }
+}
+
+/// One kind of request, the answer it must get to the byte, and how it is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cell {
+    pub(crate) name: String,
+    #[serde(default = "get")]
+    pub(crate) method: String,
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) body: String,
+    /// The body is `body` so many times.
+    #[serde(default = "one")]
+    pub(crate) body_repeat: u32,
+    #[serde(default = "ok")]
+    pub(crate) status: u16,
+    pub(crate) expect: String,
+    /// The answer is `expect` so many times.
+    #[serde(default = "one")]
+    pub(crate) expect_repeat: u32,
+    /// Where this stands in `expect`, any bytes will do, and none: for ids and times, which differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) any: Option<char>,
+    #[serde(default = "usual_connections")]
+    pub(crate) connections: u32,
+    #[serde(default = "one")]
+    pub(crate) pipeline: u32,
+    #[serde(default)]
+    pub(crate) close: bool,
+    /// Requests a second; 0: a closed loop.
+    #[serde(default)]
+    pub(crate) rate: f64,
+    /// With a rate: so many at one instant.
+    #[serde(default = "one")]
+    pub(crate) burst: u32,
+    /// Requests that are sent once before, in order.
+    #[serde(default)]
+    pub(crate) setup: Vec<Setup>,
+    /// The servers that take part; empty: all of them.
+    #[serde(default)]
+    pub(crate) servers: Vec<String>,
+}
+
+/// A request that prepares a server for a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Setup {
+    #[serde(default = "post")]
+    pub(crate) method: String,
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) body: String,
+    #[serde(default = "ok")]
+    pub(crate) status: u16,
+}
+
+impl Cell {
+    /// The body of its request.
+    pub(crate) fn request_body(&self) -> String {
+        self.body.repeat(self.body_repeat as usize)
+    }
+
+    /// The status and the content that `server` must answer with, as far as [`Cell::is_expected`] compares it.
+    pub(crate) fn expected(&self, server: &Server) -> (u16, Vec<u8>) {
+        match &server.expect {
+            Some(always) => (server.status, always.clone().into_bytes()),
+            None => (self.status, self.expect.repeat(self.expect_repeat as usize).into_bytes()),
+        }
+    }
+
+    /// Whether `content` is `expected`, to the byte; between the pieces that `any` separates, it may be anything.
+    pub(crate) fn is_expected(any: Option<u8>, expected: &[u8], content: &[u8]) -> bool {
+        let mut pieces = expected.split(|byte| Some(*byte) == any);
+        let first = pieces.next().unwrap_or_default();
+        let Some(last) = pieces.next_back() else { return expected == content };
+        let between = content.strip_prefix(first).and_then(|rest| rest.strip_suffix(last));
+        let Some(mut rest) = between else { return false };
+        // The earliest place of a piece leaves the most for those after it.
+        pieces.filter(|piece| !piece.is_empty()).all(|piece| {
+            let at = rest.windows(piece.len()).position(|window| window == piece);
+            at.inspect(|at| rest = &rest[at + piece.len()..]).is_some()
+        })
+    }
+
+    /// Whether `server` is measured in it.
+    pub(crate) fn is_for(&self, server: &str) -> bool {
+        self.servers.is_empty() || self.servers.iter().any(|name| name == server)
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn ok() -> u16 {
+    200
+}
+
+fn get() -> String {
+    "GET".to_owned()
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+
+/// Enough for a peak; more hides it behind queueing.
+fn usual_connections() -> u32 {
+    64
+}
+
+/// A span of time, written as `300ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Span, String> {
+        parse_duration(&text).map(Span)
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        let micros = span.0.as_micros();
+        match micros % 1000 {
+            0 => format!("{}ms", micros / 1000),
+            _ => format!("{micros}us"),
+        }
+    }
+}
+
+/// A plan as it stands in the file, with the places of its tables.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Draft {
+    name: String,
+    #[serde(default = "usual_rounds")]
+    rounds: u32,
+    #[serde(default = "usual_warm_up")]
+    warm_up: Span,
+    #[serde(default = "usual_duration")]
+    duration: Span,
+    #[serde(default = "usual_ready_within")]
+    ready_within: Span,
+    server_cpus: Option<String>,
+    client_cpus: Option<String>,
+    #[serde(default = "usual_seed")]
+    seed: u64,
+    #[serde(default)]
+    server: Vec<Spanned<Server>>,
+    #[serde(default)]
+    cell: Vec<Spanned<Cell>>,
+}
+
+fn usual_rounds() -> u32 {
+    6
+}
+
+fn usual_warm_up() -> Span {
+    Span(Duration::from_millis(300))
+}
+
+fn usual_duration() -> Span {
+    Span(Duration::from_secs(1))
+}
+
+fn usual_ready_within() -> Span {
+    Span(Duration::from_secs(20))
+}
+
+fn usual_seed() -> u64 {
+    1
+}
+
+/// Why a plan is refused, with its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// From 1.
+    line: usize,
+    what: String,
+}
+
+impl Plan {
+    /// Reads and checks the plan in `path`.
+    ///
+    /// # Errors
+    /// One line for each thing that is wrong, with file, line, field and remedy.
+    pub(crate) fn read(path: &Path) -> Result<Plan, String> {
+        let size = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?.len();
+        if size > PLAN_SIZE_MAX {
+            return Err(format!("{}: {size} bytes; a plan has at most 1 MiB", path.display()));
+        }
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        Plan::parse(&text).map_err(|refused| {
+            let lines: Vec<String> = refused
+                .iter()
+                .map(|refused| format!("{}:{}: {}", path.display(), refused.line, refused.what))
+                .collect();
+            lines.join("\n")
+        })
+    }
+
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; the first thing, if it is not TOML of this shape.
+    pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
+        let draft: Draft = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| check::line_at(text, span.start));
+            vec![Refused { line, what: check::mend(error.message().trim()) }]
+        })?;
+        let refused = check::all(text, &draft);
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        Ok(Plan {
+            name: draft.name,
+            rounds: draft.rounds,
+            warm_up: draft.warm_up,
+            duration: draft.duration,
+            ready_within: draft.ready_within,
+            server_cpus: draft.server_cpus,
+            client_cpus: draft.client_cpus,
+            seed: draft.seed,
+            servers: draft.server.into_iter().map(Spanned::into_inner).collect(),
+            cells: draft.cell.into_iter().map(Spanned::into_inner).collect(),
+        })
+    }
+
+    /// The server that the others are compared with.
+    pub(crate) fn baseline(&self) -> &Server {
+        &self.servers[0]
+    }
+}

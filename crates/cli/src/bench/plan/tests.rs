@@ -1,0 +1,271 @@
+//! Plans that are read, and plans that are refused.
+
+use proptest::prelude::*;
+
+use super::{Cpus, Plan, show_cpus};
+
+/// As the documentation has it.
+const WHOLE: &str = r#"name = "framework"
+rounds = 6
+warm_up = "300ms"
+duration = "1s"
+server_cpus = "0"
+client_cpus = "1"
+seed = 7
+
+[[server]]
+name = "ours"
+command = ["highwater-arena", "--listen", "127.0.0.1:{port}"]
+env = { A = "{port}" }
+workers = 1
+ready = "/plaintext"
+
+[[server]]
+name = "theirs"
+command = ["axum"]
+workers = 1
+ready = "/plaintext"
+port = 4000
+expect = "always"
+status = 202
+program = "axum"
+
+[[cell]]
+name = "plaintext"
+method = "POST"
+path = "/plaintext"
+headers = { Accept = "*/*" }
+body = "{}"
+status = 201
+expect = "Hello, World!"
+connections = 32
+pipeline = 2
+close = false
+rate = 0
+
+[[cell]]
+name = "paced"
+path = "/plaintext?a=b"
+expect = "a*c"
+any = "*"
+rate = 1000.5
+burst = 8
+close = true
+servers = ["ours"]
+setup = [{ path = "/todos", body = "x", status = 204 }]
+"#;
+
+/// Purpose: every field is read, and what is left out has the value that the documentation promises.
+#[test]
+fn a_whole_plan() {
+    let plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
+    assert_eq!((plan.name.as_str(), plan.rounds, plan.seed), ("framework", 6, 7));
+    assert_eq!((plan.warm_up.0.as_millis(), plan.duration.0.as_millis()), (300, 1000));
+    assert_eq!((plan.server_cpus.as_deref(), plan.client_cpus.as_deref()), (Some("0"), Some("1")));
+    assert_eq!(plan.servers[0].command.len(), 3);
+    assert_eq!(plan.servers[0].env["A"], "{port}");
+    assert_eq!((plan.servers[1].workers, plan.servers[1].port), (1, 4000));
+    assert_eq!(plan.cells[0].expected(&plan.servers[0]), (201, b"Hello, World!".to_vec()));
+    assert_eq!(plan.cells[0].expected(&plan.servers[1]), (202, b"always".to_vec()));
+    let [first, second] = &plan.cells[..] else { panic!("two cells") };
+    assert_eq!(
+        (first.method.as_str(), first.status, first.connections, first.pipeline),
+        ("POST", 201, 32, 2)
+    );
+    assert_eq!((first.headers["Accept"].as_str(), first.request_body().as_str()), ("*/*", "{}"));
+    assert_eq!((second.method.as_str(), second.status, second.connections), ("GET", 200, 64));
+    assert_eq!((first.any, second.any), (None, Some('*')));
+    assert_eq!((second.rate, second.burst, second.close), (1000.5, 8, true));
+    assert_eq!((second.setup[0].method.as_str(), second.setup[0].status), ("POST", 204));
+    assert!(second.is_for("ours") && !second.is_for("theirs") && first.is_for("theirs"));
+    let least = "name = \"a\"\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\nready = \"/\"\n\
+                 [[cell]]\nname = \"c\"\npath = \"/\"\nexpect = \"\"\n";
+    let plan = Plan::parse(least).expect("nothing is wrong with it");
+    assert_eq!((plan.rounds, plan.seed), (6, 1));
+    assert_eq!((plan.servers[0].measured_program(), plan.servers[0].status), ("x", 200));
+    assert_eq!((plan.warm_up.0.as_millis(), plan.duration.0.as_millis()), (300, 1000));
+}
+
+/// Purpose: an answer is right to the byte, from its first to its last, but for what may be anything.
+#[test]
+fn anything_between() {
+    for (any, expected, content, is_fine) in [
+        (None, "a*c", "a*c", true),
+        (None, "a*c", "abc", false),
+        (None, "", "", true),
+        (None, "", "a", false),
+        (Some(b'*'), "abc", "abc", true),
+        (Some(b'*'), "abc", "ab", false),
+        (Some(b'*'), "a*c", "abc", true),
+        (Some(b'*'), "a*c", "ac", true),
+        (Some(b'*'), "a*c", "abbc", true),
+        (Some(b'*'), "a*c", "abd", false),
+        (Some(b'*'), "a*c", "xac", false),
+        (Some(b'*'), "aba*aba", "aba", false),
+        (Some(b'*'), "a*b*b*c", "a.b.b.c", true),
+        (Some(b'*'), "a*b*b*c", "a.b.c", false),
+        (Some(b'*'), "a*x*y*c", "ayxc", false),
+        (Some(b'*'), "**", "", true),
+    ] {
+        let said = super::Cell::is_expected(any, expected.as_bytes(), content.as_bytes());
+        assert_eq!(said, is_fine, "{expected} {content}");
+    }
+}
+
+/// Purpose: the plans that ship are plans.
+#[test]
+fn shipped_plans() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
+    let files = std::fs::read_dir(folder).expect("they are there").flatten();
+    let plans: Vec<_> = files.map(|file| file.path()).collect();
+    assert!(plans.len() >= 11, "{plans:?}");
+    for path in plans {
+        let plan = Plan::read(&path).unwrap_or_else(|problem| panic!("{problem}"));
+        let stem = path.file_stem().expect("it has a name");
+        assert_eq!(*stem, *plan.name, "the record's name is the file's");
+    }
+}
+
+/// Purpose: a plan in a record is the plan that was read.
+#[test]
+fn a_plan_survives_json() {
+    let plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
+    let json = serde_json::to_string(&plan).expect("it has a JSON form");
+    assert_eq!(serde_json::from_str::<Plan>(&json).expect("its own"), plan);
+}
+
+/// Purpose: each mistake is refused on its line, by its field, with what to write instead.
+#[test]
+fn mistakes() {
+    for (from, to, line, said) in [
+        (
+            "workers = 1\nready = \"/plaintext\"\nport",
+            "workers = 2\nready = \"/\"\nport",
+            19,
+            "unequal workers",
+        ),
+        (
+            "workers = 1\nready = \"/plaintext\"\n\n[[s",
+            "workers = 0\nready = \"/\"\n\n[[s",
+            13,
+            "write 1 to 1024",
+        ),
+        (
+            "ready = \"/plaintext\"\n\n[[server]]",
+            "\n\n[[server]]",
+            9,
+            "missing field `ready`; write ready =",
+        ),
+        ("expect = \"a*c\"\n", "", 39, "missing field `expect`; write expect ="),
+        ("rate = 0", "rat = 0", 37, "unknown field `rat`"),
+        ("seed = 7", "seed = 7\nspeed = 7", 8, "unknown field `speed`"),
+        (
+            "client_cpus = \"1\"",
+            "client_cpus = \"0-1\"",
+            6,
+            "client_cpus: CPU 0 is in server_cpus too",
+        ),
+        ("client_cpus = \"1\"", "client_cpus = \"b\"", 6, "no list of CPUs; write"),
+        ("client_cpus = \"1\"", "client_cpus = \"3-2\"", 6, "no list of CPUs; write"),
+        ("rounds = 6", "rounds = 0", 2, "rounds: 0; write 1 to 1000"),
+        ("rounds = 6", "rounds = 1001", 2, "write 1 to 1000"),
+        ("rounds = 6", "rounds = \"6\"", 2, "invalid type"),
+        ("warm_up = \"300ms\"", "warm_up = \"300\"", 3, "no duration; write 10s"),
+        ("warm_up = \"300ms\"", "warm_up = \"61s\"", 3, "more than 60s"),
+        ("duration = \"1s\"", "duration = \"9ms\"", 4, "write 10ms to 1h"),
+        ("name = \"framework\"", "name = \"A B\"", 1, "a-z, 0-9"),
+        ("name = \"theirs\"", "name = \"ours\"", 17, "another server has it"),
+        ("name = \"paced\"", "name = \"plaintext\"", 40, "another cell has it"),
+        ("command = [\"axum\"]", "command = []", 18, "is empty; write"),
+        ("ready = \"/plaintext\"\nport", "ready = \"plaintext\"\nport", 20, "is no path"),
+        ("env = { A", "env = { \"A=\"", 12, "is no variable's name"),
+        ("method = \"POST\"", "method = \"P T\"", 28, "is no method"),
+        ("path = \"/plaintext\"", "path = \"/plain text\"", 29, "percent-encoded"),
+        ("headers = { Accept", "headers = { \"A:\"", 30, "is no header"),
+        ("headers = { Accept", "headers = { content-length", 30, "follows from body and close"),
+        ("status = 201", "status = 404", 32, "only successes"),
+        ("connections = 32", "connections = 0", 34, "write 1 to 100000"),
+        ("pipeline = 2", "pipeline = 1025", 35, "write 1 to 1024"),
+        ("close = false", "close = true", 35, "only a closed loop"),
+        ("rate = 0\n", "rate = 5\n", 35, "only a closed loop"),
+        ("rate = 0\n", "rate = -1\n", 37, "write 0.001 to 10000000"),
+        ("rate = 0\n", "rate = 0\nburst = 2\n", 38, "add a rate"),
+        ("status = 202", "status = 404", 23, "write 200 to 299"),
+        ("expect = \"always\"\nstatus", "status", 22, "goes with the server's expect"),
+        ("program = \"axum\"", "program = \"\"", 24, "is empty; write the program"),
+        ("any = \"*\"", "any = \"!\"", 43, "that stands in expect"),
+        ("any = \"*\"", "any = \"**\"", 43, "invalid value"),
+        ("burst = 8", "burst = 0", 45, "write 1 to 4096"),
+        ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "no server of this plan"),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
+        assert!(
+            refused.iter().any(|refused| refused.line == line && refused.what.contains(said)),
+            "{to:?} is to be refused on line {line} with {said:?}: {refused:?}"
+        );
+    }
+    for (text, said) in [
+        ("name = \"a\"", "server: none is given; add"),
+        ("name = \"a\"", "cell: none is given; add"),
+    ] {
+        let refused = Plan::parse(text).expect_err("it has nothing");
+        assert!(refused.iter().any(|refused| refused.what.contains(said)), "{refused:?}");
+    }
+}
+
+/// Purpose: server and client never share a CPU, whatever is asked for, and what cannot be is refused.
+#[test]
+fn cpus() {
+    let of = |server: Option<&str>, client: Option<&str>, allowed: &[usize]| {
+        let mut plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
+        (plan.server_cpus, plan.client_cpus) =
+            (server.map(str::to_owned), client.map(str::to_owned));
+        Cpus::choose(&plan, allowed).map(|cpus| [show_cpus(&cpus.server), show_cpus(&cpus.client)])
+    };
+    let four = [0, 1, 2, 3];
+    assert_eq!(of(Some("0-1"), Some("2,3"), &four).unwrap(), ["0,1", "2,3"]);
+    assert_eq!(of(Some("2"), None, &four).unwrap(), ["2", "0,1,3"]);
+    assert_eq!(of(None, Some("0"), &four).unwrap(), ["1", "0"]);
+    assert_eq!(of(None, None, &four).unwrap(), ["0", "1,2,3"]);
+    assert_eq!(of(None, None, &[4, 9]).unwrap(), ["4", "9"]);
+    for (server, client, allowed, said) in [
+        (Some("4"), None, &four[..], "server_cpus: CPU 4 may not be used here; these may: 0,1,2,3"),
+        (None, Some("7"), &four, "client_cpus: CPU 7"),
+        (None, None, &[0], "need a CPU each"),
+        (Some("0-3"), None, &four, "need a CPU each"),
+    ] {
+        let problem = of(server, client, allowed).expect_err(said);
+        assert!(problem.contains(said), "{problem}");
+    }
+}
+
+proptest! {
+    /// Purpose: whatever stands in a plan, it is read or refused with a line that is in it, and never panics.
+    #[test]
+    fn anything_is_read_or_refused(at in 0..WHOLE.len(), len in 0..40_usize, put in "[ -~\n\"=\\[\\]{}0-9µ]{0,12}") {
+        let end = (at + len).min(WHOLE.len());
+        let text = format!("{}{put}{}", &WHOLE[..at], &WHOLE[end..]);
+        if let Err(refused) = Plan::parse(&text) {
+            prop_assert!(!refused.is_empty());
+            for refused in refused {
+                prop_assert!(refused.line >= 1 && refused.line <= text.lines().count() + 1, "{:?}", refused);
+                prop_assert!(!refused.what.is_empty());
+            }
+        }
+    }
+
+    /// Purpose: a plan that was read is the same when its JSON is read, whatever was changed in it.
+    #[test]
+    fn plans_survive_json(rounds in 1..1000_u32, rate in 0.001..1e7_f64, seed in any::<u32>(), micros in 10_000..9_000_000_u64) {
+        let text = WHOLE
+            .replace("rounds = 6", &format!("rounds = {rounds}"))
+            .replace("seed = 7", &format!("seed = {seed}"))
+            .replace("duration = \"1s\"", &format!("duration = \"{micros}us\""))
+            .replace("rate = 1000.5", &format!("rate = {rate:?}"));
+        let plan = Plan::parse(&text).expect("all within their ranges");
+        prop_assert_eq!(plan.duration.0.as_micros(), u128::from(micros));
+        let json = serde_json::to_string(&plan).expect("it has a JSON form");
+        prop_assert_eq!(serde_json::from_str::<Plan>(&json).expect("its own"), plan);
+    }
+}

@@ -1,0 +1,232 @@
+//! What was measured: the record of a run, and the file it is kept in.
+//!
+//! The file is written anew after every row, beside the old one, and then takes its place: a run that is
+//! killed loses the row that was being measured, and nothing else.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::plan::Plan;
+
+/// Bytes of a record that is read, at most: a thousand rounds of everything have less.
+const RECORD_SIZE_MAX: u64 = 512 * 1024 * 1024;
+
+/// One run of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) plan: Plan,
+    #[serde(default)]
+    pub(crate) environment: Value,
+    pub(crate) cells: Vec<Row>,
+    #[serde(default)]
+    pub(crate) aa: Option<Noise>,
+}
+
+/// One server in one cell of one round: measured, or void with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) server: String,
+    pub(crate) cell: String,
+    pub(crate) round: u32,
+    /// `ok` or `void`.
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    /// Seconds since 1970 when it began.
+    #[serde(default)]
+    pub(crate) at: f64,
+    #[serde(flatten)]
+    pub(crate) measured: Option<Measured>,
+}
+
+impl Row {
+    /// Whether it was measured.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.status == "ok"
+    }
+}
+
+/// What one row measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Requests of the measured span that were answered with 2xx.
+    pub(crate) requests: u64,
+    #[serde(default)]
+    pub(crate) seconds: f64,
+    #[serde(default)]
+    pub(crate) rps: f64,
+    /// CPU time of all threads of the server and its children, per request.
+    pub(crate) server_cpu_us_per_request: f64,
+    /// Where that comes from: `schedstat`, to the nanosecond, or `stat`, in ticks, where threads came and went.
+    #[serde(default)]
+    pub(crate) server_cpu_source: String,
+    /// The server's CPU time over the span, in cores.
+    #[serde(default)]
+    pub(crate) server_busy: f64,
+    #[serde(default)]
+    pub(crate) p50_us: f64,
+    #[serde(default)]
+    pub(crate) p90_us: f64,
+    #[serde(default)]
+    pub(crate) p99_us: f64,
+    #[serde(default)]
+    pub(crate) p999_us: f64,
+    #[serde(default)]
+    pub(crate) max_us: f64,
+    /// Connections refused, reset, cut off, timed out or malformed.
+    #[serde(default)]
+    pub(crate) errors: u64,
+    #[serde(default)]
+    pub(crate) non_2xx: u64,
+    /// CPU time over wall time of the busiest client thread, 0 to 1.
+    #[serde(default)]
+    pub(crate) client_busy: f64,
+    #[serde(default)]
+    pub(crate) client_cpu_us_per_request: f64,
+    /// Sent over asked for, with a rate; else 1.
+    #[serde(default = "whole")]
+    pub(crate) rate_ratio: f64,
+    #[serde(default)]
+    pub(crate) server_rss_kib: u64,
+    #[serde(default)]
+    pub(crate) context_switches_per_request: f64,
+    /// Answers that were compared to the byte while it was measured.
+    #[serde(default)]
+    pub(crate) checked: u64,
+    /// The share of the CPUs' time that neither server nor client used.
+    #[serde(default)]
+    pub(crate) foreign_on_server_cpus: f64,
+    #[serde(default)]
+    pub(crate) foreign_on_client_cpus: f64,
+    /// A cache line's round trip between the server's and the client's CPU, before and after, in ns.
+    #[serde(default)]
+    pub(crate) c2c_ns: Vec<f64>,
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// A 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Interval {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// The A/A run: the same server twice, as if it were two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Noise {
+    pub(crate) server: String,
+    pub(crate) pairs: usize,
+    /// The interval of the ratio of all pairs; 1 is in it unless something is wrong. `None`: too few pairs.
+    #[serde(flatten)]
+    pub(crate) interval: Option<Interval>,
+    /// The same for each cell.
+    #[serde(default)]
+    pub(crate) cells: Vec<NoiseOfCell>,
+    /// Two rows for each cell and round.
+    #[serde(default)]
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The noise in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NoiseOfCell {
+    pub(crate) cell: String,
+    pub(crate) pairs: usize,
+    #[serde(flatten)]
+    pub(crate) interval: Option<Interval>,
+}
+
+impl Record {
+    /// All rows: those of the A/A run too.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.aa.iter().flat_map(|aa| &aa.rows).chain(&self.cells)
+    }
+
+    /// Reads the record in `path`; `None` if there is none, or an empty file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no record; with the remedy.
+    pub(crate) fn find(path: &Path) -> Result<Option<Record>, String> {
+        let shown = path.display();
+        match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{shown}: {error}")),
+            Ok(metadata) if metadata.len() == 0 => return Ok(None),
+            Ok(metadata) if metadata.len() > RECORD_SIZE_MAX => {
+                return Err(format!(
+                    "{shown}: {} bytes; a record has at most 512 MiB",
+                    metadata.len()
+                ));
+            }
+            Ok(_) => {}
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
+        let record = serde_json::from_str(&text).map_err(|error| {
+            format!(
+                "{shown}:{}: {error}; give a record that `highwater bench run` wrote",
+                error.line()
+            )
+        })?;
+        Ok(Some(record))
+    }
+
+    /// Reads the record in `path`.
+    ///
+    /// # Errors
+    /// There is none, it cannot be read, or is no record; with the remedy.
+    pub(crate) fn read(path: &Path) -> Result<Record, String> {
+        let missing =
+            || format!("{}: there is no record; `highwater bench run` writes one", path.display());
+        Record::find(path)?.ok_or_else(missing)
+    }
+
+    /// Puts the record in place of what is in `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// The disk refuses, with the path.
+    pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let write = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(self.text().as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&beside, path)
+        };
+        write().map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The file's content: indented for readers and differences, but a row in one line, since there are hundreds.
+    fn text(&self) -> String {
+        let rows = |rows: &[Row]| {
+            let rows: Vec<String> = rows.iter().map(|row| format!("\n  {}", json(row))).collect();
+            if rows.is_empty() { "[]".to_owned() } else { format!("[{}\n ]", rows.join(",")) }
+        };
+        let mut out = format!(
+            "{{\n \"plan\": {},\n \"environment\": {},\n \"cells\": {},\n \"aa\": ",
+            json(&self.plan),
+            json(&self.environment),
+            rows(&self.cells)
+        );
+        match &self.aa {
+            None => out += "null",
+            Some(aa) => {
+                let head = json(&Noise { rows: Vec::new(), ..aa.clone() });
+                let head = head.strip_suffix("\"rows\":[]}").expect("rows are the last field");
+                out += &format!("{head}\"rows\": {}}}", rows(&aa.rows));
+            }
+        }
+        out + "\n}\n"
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("keys are text, and nothing in it can fail")
+}

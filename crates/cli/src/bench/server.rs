@@ -1,0 +1,200 @@
+//! A server in processes of its own, for one row.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use highwater_sys::process::{self, End};
+
+use super::ask::{Asker, Question};
+use super::keep;
+use super::plan::{Plan, Server};
+use super::tree;
+
+/// How often a server that is to answer is asked.
+const TICK: Duration = Duration::from_millis(10);
+/// Bytes of what a server said last that a reason shows.
+const SAID_MAX: i64 = 300;
+
+/// A server that answers. Dropping it ends its processes.
+pub(super) struct Running {
+    keeper: Child,
+    stderr: File,
+    pub(super) port: u16,
+}
+
+impl Running {
+    /// Starts `server` on `cpus`, and waits until it is ready or `is_over`.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    pub(super) fn start(
+        plan: &Plan,
+        server: &Server,
+        cpus: &[usize],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Running, String> {
+        let program = find(&server.command[0])?;
+        find(server.measured_program())?;
+        let port = port_for(server)?;
+        let put = |text: &String| text.replace("{port}", &port.to_string());
+        let mut command: Vec<String> = server.command.iter().map(put).collect();
+        command[0] = program.to_string_lossy().into_owned();
+        let stderr = unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
+        let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+        let mut keeper = Command::new(own);
+        keeper
+            .args(keep::Args::line(cpus, &command))
+            .env("PORT", port.to_string())
+            .env("WORKERS", server.workers.to_string())
+            .envs(server.env.iter().map(|(name, value)| (name, put(value))))
+            // Ctrl-C is for the run alone: a server that ended by it would look like one that failed.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
+        process::tie(&mut keeper, &[], End::Ask);
+        let keeper = keeper.spawn().map_err(|error| format!("starting it: {error}"))?;
+        let mut running = Running { keeper, stderr, port };
+        running.wait_ready(plan, server, is_over)?;
+        Ok(running)
+    }
+
+    fn wait_ready(
+        &mut self,
+        plan: &Plan,
+        server: &Server,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let question = Question::get(&server.ready, self.port);
+        let deadline = Instant::now() + plan.ready_within.0;
+        loop {
+            if let Some(status) = self.ended() {
+                let said = self.said();
+                return Err(format!("it ended before it was ready ({}): {said}", show(status)));
+            }
+            let problem = match Asker::new(self.port).ask(&question) {
+                Err(problem) => problem,
+                // Another process may answer on a port that was given.
+                Ok(()) if self.ended().is_none() => return Ok(()),
+                Ok(()) => continue,
+            };
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "not ready within {:?}: {problem}; {}",
+                    plan.ready_within.0,
+                    self.said()
+                ));
+            }
+            if is_over() {
+                return Err(INTERRUPTED.to_owned());
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Its processes: the server and its children.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        tree::descendants(self.keeper.id())
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.keeper.try_wait().ok().flatten()
+    }
+
+    /// How it ended, as a reason, if it did.
+    pub(super) fn death(&mut self) -> Option<String> {
+        let status = self.ended()?;
+        Some(format!("the server ended while it was measured ({}): {}", show(status), self.said()))
+    }
+
+    /// The end of what it said.
+    fn said(&mut self) -> String {
+        let mut text = Vec::new();
+        let end = self.stderr.seek(SeekFrom::End(0)).unwrap_or(0);
+        let from = SeekFrom::Start(end.saturating_sub(SAID_MAX.unsigned_abs()));
+        // Without a reason from the server, the one we have must do.
+        let _ = self.stderr.seek(from).and_then(|_| self.stderr.read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if words.is_empty() {
+            "it said nothing".to_owned()
+        } else {
+            format!("it said: {}", words.join(" "))
+        }
+    }
+}
+
+/// Why a row has no result if a signal came.
+pub(super) const INTERRUPTED: &str = "interrupted";
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            // The keeper ends everything below it, and then itself.
+            let _ = process::end(self.keeper.id(), End::Ask);
+            let _ = self.keeper.wait();
+        }
+    }
+}
+
+fn show(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code @ 129..=192) => format!("killed by signal {}", code - 128),
+        Some(code) => format!("exit status {code}"),
+        None => status.to_string(),
+    }
+}
+
+/// The program: as it is named if that is a path, else beside this one, else in PATH.
+///
+/// # Errors
+/// There is none.
+pub(super) fn find(name: &str) -> Result<PathBuf, String> {
+    let missing = || format!("there is no program {name}; build or install it");
+    if name.contains('/') {
+        return is_program(Path::new(name)).then(|| PathBuf::from(name)).ok_or_else(missing);
+    }
+    let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(name)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps nginx where only administrators look.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let found = own.into_iter().chain(folders.map(|folder| folder.join(name)));
+    found.into_iter().find(|path| is_program(path)).ok_or_else(missing)
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The port it is given, or a free one. Bound without SO_REUSEPORT, so that a stray server that would share the
+/// port, and half of the load, is noticed.
+fn port_for(server: &Server) -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).map_err(|error| {
+        format!(
+            "port {} is in use ({error}): stop what listens there, or give another port",
+            server.port
+        )
+    })?;
+    Ok(listener.local_addr().map_err(|error| error.to_string())?.port())
+}
+
+/// A file that has no name any more.
+fn unnamed_file() -> std::io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path =
+        std::env::temp_dir().join(format!("highwater-bench-{}-{number}", std::process::id()));
+    let file =
+        OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}

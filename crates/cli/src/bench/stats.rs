@@ -1,0 +1,202 @@
+//! Which measurements may be compared, and how certain is the comparison? Pure: no clock, no files.
+//!
+//! - A machine may have several *speeds* (a shared virtual machine's host moves its CPUs between cores that
+//!   share a cache and cores that do not). The round trip of a cache line between the server's and the
+//!   client's CPU tells them apart; it is taken before and after each row.
+//! - A row counts if it is not void, both round trips belong to one speed, and nothing else used its CPUs.
+//! - A *pair* is two rows of one round and cell that count and have the same speed. Only ratios of pairs are
+//!   compared.
+
+use highwater_core::prng::Prng;
+
+use super::record::{Interval, Row};
+
+/// Resamples of a bootstrap; the seed is fixed, so that a record always gives the same interval.
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 1;
+/// Share of resampled medians on either side of the interval: it has 95 %.
+const TAIL: f64 = 0.025;
+/// With fewer values, resampling them says too little about those that were not seen.
+const BOOTSTRAP_MIN: usize = 5;
+/// Student's t for 95 %, by degrees of freedom from 1.
+const T_95: [f64; 3] = [12.706, 4.303, 3.182];
+/// Speeds whose round trips differ by less are one speed: those of one placement differ by up to 1.7 on the
+/// machine of bench/evidence, those of two by 2.5 and more.
+const SPEEDS_APART: f64 = 2.0;
+/// Share of the server's or the client's CPUs that something else may have used, and seconds of it on top: the
+/// kernel reports a CPU's use in ticks of 10 ms, so either end of a short row can be off by one.
+const FOREIGN_MAX: f64 = 0.10;
+const FOREIGN_SLACK_S: f64 = 0.02;
+
+/// The middle value; the mean of the middle two for an even number. `None` for no value.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// Of the median of positive `values`: the percentile bootstrap's. For fewer than five values, where that is
+/// too narrow, at least as wide as Student's interval of their logarithms. `None` for fewer than two.
+pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
+    if values.len() < 2 {
+        return None;
+    }
+    let mut prng = Prng::from_seed(SEED);
+    let count = values.len();
+    let mut sample = vec![0.0; count];
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            sample.iter_mut().for_each(|value| *value = values[prng.below(count as u64) as usize]);
+            median(&sample).expect("two values at least")
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let tail = (RESAMPLES as f64 * TAIL) as usize;
+    let of_medians = Interval { low: medians[tail], high: medians[RESAMPLES - 1 - tail] };
+    if count >= BOOTSTRAP_MIN {
+        return Some(of_medians);
+    }
+    let of_logs = student(values);
+    Some(Interval { low: of_medians.low.min(of_logs.low), high: of_medians.high.max(of_logs.high) })
+}
+
+/// Student's interval of the mean of the logarithms of two to four `values`.
+fn student(values: &[f64]) -> Interval {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let count = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / count;
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let reach = T_95[logs.len() - 2] * (variance / count).sqrt();
+    Interval { low: (mean - reach).exp(), high: (mean + reach).exp() }
+}
+
+/// The speeds that a machine had, told apart by the round trips of a whole record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Speeds {
+    /// Round trips from here on, in ns, are of the slower speed. `None`: there was one speed.
+    limit: Option<f64>,
+}
+
+/// The speed of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speed {
+    Near,
+    Far,
+}
+
+impl Speeds {
+    /// Divides all round trips in two groups so that their logarithms vary least within the groups (Otsu). If
+    /// the groups' means differ by less than a factor of two, there was one speed.
+    pub(crate) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Speeds {
+        let probes =
+            rows.filter_map(|row| row.measured.as_ref()).flat_map(|row| row.c2c_ns.clone());
+        let mut logs: Vec<f64> = probes.filter(|ns| *ns > 0.0).map(f64::ln).collect();
+        logs.sort_by(f64::total_cmp);
+        let spread = |part: &[f64]| {
+            let mean = part.iter().sum::<f64>() / part.len() as f64;
+            (mean, part.iter().map(|log| (log - mean).powi(2)).sum::<f64>())
+        };
+        let divide = |at: usize| {
+            let ((low, below), (high, above)) = (spread(&logs[..at]), spread(&logs[at..]));
+            (below + above, high - low, logs[at])
+        };
+        let best = (1..logs.len()).map(divide).min_by(|a, b| a.0.total_cmp(&b.0));
+        let limit =
+            best.filter(|(_, apart, _)| *apart >= SPEEDS_APART.ln()).map(|best| best.2.exp());
+        // The logarithm and back may end a little above the value it came from.
+        Speeds { limit: limit.map(|limit| limit * 0.999) }
+    }
+
+    /// The row's speed; `None` if it changed meanwhile.
+    pub(crate) fn speed(&self, row: &Row) -> Option<Speed> {
+        let probes = row.measured.as_ref().map_or(&[][..], |row| &row.c2c_ns);
+        let is_far = |ns: &f64| self.limit.is_some_and(|limit| *ns >= limit);
+        match (probes.iter().all(|ns| !is_far(ns)), probes.iter().all(is_far)) {
+            (true, _) => Some(Speed::Near),
+            (_, true) => Some(Speed::Far),
+            _ => None,
+        }
+    }
+}
+
+/// Why a row does not count; `None` if it does.
+pub(crate) fn rejection(row: &Row, speeds: Speeds) -> Option<&'static str> {
+    let Some(measured) = &row.measured else { return Some("void") };
+    if !row.is_ok() {
+        return Some("void");
+    }
+    let foreign_max = FOREIGN_MAX + FOREIGN_SLACK_S / measured.seconds.max(1e-3);
+    if measured.foreign_on_server_cpus > foreign_max {
+        return Some("something else used the server's CPUs");
+    }
+    // A disturbed client sends smaller batches, and those cost a server more per request.
+    if measured.foreign_on_client_cpus > foreign_max {
+        return Some("something else used the client's CPUs");
+    }
+    speeds.speed(row).is_none().then_some("the machine changed its speed meanwhile")
+}
+
+/// A comparison of two rows of one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pair {
+    /// Requests per server core-second, the candidate's over the baseline's.
+    pub(crate) ratio: f64,
+    /// The 99th percentile of latency, likewise; `None` where the baseline's is not known.
+    pub(crate) p99: Option<f64>,
+}
+
+impl Pair {
+    /// The pair of two rows; `None` if they may not be compared.
+    pub(crate) fn of(baseline: &Row, candidate: &Row, speeds: Speeds) -> Option<Pair> {
+        let counts = |row| rejection(row, speeds).is_none();
+        if !counts(baseline)
+            || !counts(candidate)
+            || speeds.speed(baseline) != speeds.speed(candidate)
+        {
+            return None;
+        }
+        let (baseline, candidate) = (baseline.measured.as_ref()?, candidate.measured.as_ref()?);
+        let ratio = baseline.server_cpu_us_per_request / candidate.server_cpu_us_per_request;
+        let p99 = candidate.p99_us / baseline.p99_us;
+        let is_known = p99.is_finite() && p99 > 0.0;
+        (ratio.is_finite() && ratio > 0.0).then_some(Pair { ratio, p99: is_known.then_some(p99) })
+    }
+}
+
+/// The pairs of two servers in one cell, in the order of rounds.
+pub(crate) fn pairs(
+    rows: &[Row],
+    cell: &str,
+    baseline: &str,
+    candidate: &str,
+    speeds: Speeds,
+) -> Vec<Pair> {
+    let of = |server: &str| {
+        let rows = rows.iter().filter(|row| row.cell == cell && row.server == server);
+        rows.map(|row| (row.round, row)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let (baseline, candidate) = (of(baseline), of(candidate));
+    let both = baseline.iter().filter_map(|(round, row)| Some((row, candidate.get(round)?)));
+    both.filter_map(|(baseline, candidate)| Pair::of(baseline, candidate, speeds)).collect()
+}
+
+/// The pairs of an A/A run's rows in one cell, round by round. Which of the two is the candidate alternates: in real
+/// rounds the order is random too, so what comes second does not always come second.
+pub(crate) fn pairs_aa(rows: &[Row], cell: &str, speeds: Speeds) -> Vec<Pair> {
+    let of_cell: Vec<&Row> = rows.iter().filter(|row| row.cell == cell).collect();
+    let mut rounds: std::collections::BTreeMap<u32, Vec<&Row>> = std::collections::BTreeMap::new();
+    of_cell.iter().for_each(|row| rounds.entry(row.round).or_default().push(row));
+    rounds
+        .iter()
+        .filter_map(|(round, rows)| match rows[..] {
+            [first, second] if round % 2 == 0 => Pair::of(first, second, speeds),
+            [first, second] => Pair::of(second, first, speeds),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,179 @@
+//! Claims: every single thing that forbids one, and what two records say of each other.
+
+use super::super::compare;
+use super::super::gate::{Verdict, claim};
+use super::super::record::{Interval, Record};
+use super::{change, record};
+
+/// Ratios whose interval is 1.08 to 1.12.
+const FASTER: [f64; 5] = [1.08, 1.09, 1.10, 1.11, 1.12];
+
+fn verdict(record: &Record) -> (Verdict, String) {
+    let claim = claim(record, "a", "b", Some("x")).expect("both are there");
+    (claim.verdict, claim.reasons.join("; "))
+}
+
+/// Purpose: a claim that nothing forbids is made, with the figures it rests on, in the words that are promised.
+#[test]
+fn faster() {
+    let record = record(&FASTER);
+    let found = claim(&record, "a", "b", Some("x")).expect("both are there");
+    let json = serde_json::to_value(&found).expect("it has a JSON form");
+    assert_eq!(json["verdict"], "faster");
+    assert_eq!(json["metric"], "requests_per_server_core_second");
+    let near = |value: &serde_json::Value, expected: f64| {
+        assert!((value.as_f64().expect("a number") - expected).abs() < 1e-9, "{json}");
+    };
+    near(&json["ratio"]["median"], 1.10);
+    near(&json["ratio"]["low"], 1.08);
+    near(&json["ratio"]["high"], 1.12);
+    near(&json["noise"]["low"], 0.99);
+    near(&json["noise"]["high"], 1.01);
+    assert_eq!(json["pairs"], 5);
+    assert_eq!(found.verdict.code(), 0);
+    // The other way round it is slower by as much.
+    assert_eq!(claim(&record, "b", "a", Some("x")).expect("both").verdict, Verdict::Slower);
+}
+
+/// Purpose: each rule of the gate forbids the claim by itself, and says why; right at its limit it does not.
+#[test]
+fn each_rule_forbids() {
+    type Spoil = fn(&mut Record);
+    let at_limit: &[(Spoil, Verdict, &str)] = &[
+        (|r| change(&mut r.cells[1]).errors = 1, Verdict::Same, "b: 1 socket errors"),
+        (|r| change(&mut r.cells[0]).non_2xx = 2, Verdict::Same, "a: 2 answers other than 2xx"),
+        (|r| all(r, "b", |m| m.client_busy = 0.90), Verdict::Same, "the client was 90 % busy"),
+        (|r| all(r, "b", |m| m.client_busy = 0.89), Verdict::Faster, ""),
+        (|r| all(r, "b", |m| m.p99_us = 111.0), Verdict::Same, "p99 +11.0 % is worse than +10 %"),
+        (|r| all(r, "b", |m| m.p99_us = 110.0), Verdict::Faster, ""),
+        (
+            |r| all(r, "b", |m| m.rate_ratio = 0.97),
+            Verdict::Same,
+            "only 97.0 % of the rate was sent",
+        ),
+        (|r| all(r, "b", |m| m.rate_ratio = 0.98), Verdict::Faster, ""),
+        (|r| noise(r, 0.9, 1.2), Verdict::Faster, ""),
+        (|r| noise(r, 1.048, 1.2), Verdict::Faster, "the A/A run is off, +4.8 % to +20.0 %"),
+        (|r| noise(r, 1.049, 1.2), Verdict::Same, "the A/A run is off, +4.9 % to +20.0 %"),
+        (|r| noise(r, 0.8, 1.0 / 1.049), Verdict::Same, "so +4.9 % more are needed"),
+        (|r| r.cells[3].status = "void".into(), Verdict::Void, "1 of 10 rows are void"),
+        (|r| r.cells.truncate(2), Verdict::Void, "1 pairs are too few"),
+        (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), Verdict::Void, "something else used"),
+        (|r| r.aa = None, Verdict::Faster, "states no noise"),
+    ];
+    for (spoil, expected, said) in at_limit {
+        let mut record = record(&FASTER);
+        spoil(&mut record);
+        let (found, reasons) = verdict(&record);
+        assert_eq!(found, *expected, "{said}: {reasons}");
+        assert!(reasons.contains(said), "{said}: {reasons}");
+        let code = match expected {
+            Verdict::Faster => 0,
+            Verdict::Slower | Verdict::Same => 1,
+            Verdict::Void => 2,
+        };
+        assert_eq!(found.code(), code);
+    }
+}
+
+fn all(record: &mut Record, server: &str, spoil: fn(&mut super::Measured)) {
+    let rows = record.cells.iter_mut().filter(|row| row.server == server);
+    rows.for_each(|row| spoil(change(row)));
+}
+
+fn noise(record: &mut Record, low: f64, high: f64) {
+    record.aa.as_mut().expect("it has one").interval = Some(Interval { low, high });
+}
+
+/// Purpose: the margin of three per cent holds on both sides, to the digit; in between nothing is claimed.
+#[test]
+fn the_margin_is_three_per_cent() {
+    for (least, most, expected) in [
+        (1.0301, 1.2, Verdict::Faster),
+        (1.0299, 1.2, Verdict::Same),
+        (0.99, 1.01, Verdict::Same),
+        (0.8, 0.9701, Verdict::Same),
+        (0.8, 0.9699, Verdict::Slower),
+    ] {
+        let middle = f64::midpoint(least, most);
+        let (found, reasons) = verdict(&record(&[least, middle, middle, middle, most]));
+        assert_eq!(found, expected, "{least} to {most}: {reasons}");
+    }
+}
+
+/// Purpose: the same server twice, whose ratios scatter around 1, is no claim in either direction.
+#[test]
+fn nothing_is_claimed_of_noise() {
+    let scattered = record(&[0.93, 1.07, 0.98, 1.01, 1.05, 0.96]);
+    assert_eq!(verdict(&scattered).0, Verdict::Same);
+    assert_eq!(claim(&scattered, "b", "a", Some("x")).expect("both").verdict, Verdict::Same);
+}
+
+/// Purpose: without a cell, all cells must allow the claim, and one that is void forbids it.
+#[test]
+fn all_cells_together() {
+    let with_y = |ratio: f64, status: &str| {
+        let mut record = record(&FASTER);
+        for mut row in record.cells.clone() {
+            row.cell = "y".to_owned();
+            if row.server == "b" {
+                change(&mut row).server_cpu_us_per_request = 10.0 / ratio;
+                row.status = status.to_owned();
+            }
+            record.cells.push(row);
+        }
+        claim(&record, "a", "b", None).expect("both are there")
+    };
+    assert_eq!(with_y(1.2, "ok").verdict, Verdict::Faster);
+    assert_eq!(with_y(1.0, "ok").verdict, Verdict::Same);
+    assert_eq!(with_y(0.5, "ok").verdict, Verdict::Same);
+    assert_eq!(with_y(1.2, "void").verdict, Verdict::Void);
+    let found = with_y(1.2, "ok");
+    assert_eq!((found.cell, found.pairs, found.cells.len()), (None, 10, 2));
+}
+
+/// Purpose: what a record does not have is refused by name, with what it has.
+#[test]
+fn unknown_names() {
+    let record = record(&FASTER);
+    for (baseline, candidate, cell, said) in [
+        ("z", "b", None, "--baseline z: not in this record; it has a, b, c"),
+        ("a", "z", None, "--candidate z"),
+        ("a", "a", None, "are the same server"),
+        ("a", "b", Some("z"), "--cell z: not in this record for both; it has x, y"),
+    ] {
+        let problem = claim(&record, baseline, candidate, cell).expect_err("it is unknown");
+        assert!(problem.contains(said), "{problem}");
+    }
+}
+
+/// Purpose: two records are compared by what they share, a ratio to one baseline; a machine that is slower as a
+/// whole is no change.
+#[test]
+fn records_are_compared_by_their_ratios() {
+    let old = record(&FASTER);
+    let mut slower_machine = record(&FASTER);
+    slower_machine.cells.iter_mut().for_each(|row| change(row).server_cpu_us_per_request *= 1.5);
+    let verdicts = |new: &Record| -> Vec<(String, &'static str)> {
+        let changes = compare::compare(&old, new).expect("one plan");
+        changes.into_iter().filter(|c| c.cell == "x").map(|c| (c.server, c.verdict)).collect()
+    };
+    assert_eq!(verdicts(&slower_machine), [("b".to_owned(), "same"), ("c".to_owned(), "void")]);
+    let slower = record(&[0.98, 0.99, 1.0, 1.01, 1.02]);
+    assert_eq!(verdicts(&slower)[0].1, "slower");
+    let faster = record(&[1.28, 1.29, 1.30, 1.31, 1.32]);
+    assert_eq!(verdicts(&faster)[0].1, "faster");
+
+    // One server alone is compared with itself.
+    let alone = |record: &Record| {
+        let mut record = record.clone();
+        record.plan.servers.retain(|server| server.name == "a");
+        record
+    };
+    let changes = compare::compare(&alone(&old), &alone(&slower_machine)).expect("one plan");
+    assert_eq!((changes[0].verdict, &changes[0].baseline), ("slower", &None));
+
+    let mut other = old.clone();
+    other.plan.cells.clear();
+    assert!(compare::compare(&old, &other).is_err());
+}

@@ -1,0 +1,155 @@
+//! Intervals, speeds and pairs.
+
+use proptest::prelude::*;
+
+use super::super::record::Interval;
+use super::super::stats::{self, Pair, Speed, Speeds};
+use super::{change, row};
+
+/// Purpose: the middle of an odd number, the mean of the middle two of an even one.
+#[test]
+fn medians() {
+    assert_eq!(stats::median(&[]), None);
+    assert_eq!(stats::median(&[3.0]), Some(3.0));
+    assert_eq!(stats::median(&[9.0, 1.0, 5.0]), Some(5.0));
+    assert_eq!(stats::median(&[9.0, 1.0, 5.0, 7.0]), Some(6.0));
+}
+
+/// Purpose: the bootstrap's interval is the exact one. The median of n resampled values is at most the k-th
+/// smallest with the probability that a binomial variable (n, k/n) is at least (n+1)/2; its 2.5th and 97.5th
+/// percentiles were summed up by other means.
+#[test]
+fn intervals_are_those_of_the_exact_bootstrap() {
+    for (count, low, high) in [(5, 1, 5), (7, 2, 6), (9, 2, 8), (11, 3, 9), (13, 4, 10)] {
+        let values: Vec<f64> = (1..=count).map(f64::from).collect();
+        let expected = Interval { low: f64::from(low), high: f64::from(high) };
+        assert_eq!(stats::interval(&values), Some(expected), "of {count} values");
+    }
+    assert_eq!(stats::interval(&[1.0]), None);
+}
+
+/// Purpose: two to four values say little, and their interval says so: Student's of the logarithms, worked out
+/// by other means.
+#[test]
+fn few_values_have_wide_intervals() {
+    for (values, low, high) in [
+        (&[1.0, 1.1][..], 0.572_438, 1.921_605),
+        (&[1.02, 1.0, 1.05], 0.962_618, 1.087_441),
+        (&[2.0, 2.1, 1.9, 2.05], 1.878_707, 2.152_878),
+    ] {
+        let found = stats::interval(values).expect("two values are enough");
+        assert!((found.low - low).abs() < 1e-5 && (found.high - high).abs() < 1e-5, "{found:?}");
+    }
+}
+
+/// The speeds told apart in round trips, and the speed of a row with each two of them.
+fn speeds(probes: &[[f64; 2]]) -> Vec<Option<Speed>> {
+    let rows: Vec<_> = probes
+        .iter()
+        .map(|probes| {
+            let mut row = row("a", 0, 1.0);
+            change(&mut row).c2c_ns = probes.to_vec();
+            row
+        })
+        .collect();
+    let speeds = Speeds::of(rows.iter());
+    rows.iter().map(|row| speeds.speed(row)).collect()
+}
+
+/// Purpose: the two placements of a shared machine, as they were measured there, are told apart, and a row in which
+/// it changed belongs to neither; a machine with one placement has one speed, however its round trips scatter.
+#[test]
+fn speeds_are_told_apart() {
+    use Speed::{Far, Near};
+    let moved = [
+        [79.0, 128.0],
+        [90.0, 95.0],
+        [319.0, 450.0],
+        [100.0, 330.0],
+        [410.0, 88.0],
+        [1157.0, 340.0],
+    ];
+    let expected = [Some(Near), Some(Near), Some(Far), None, None, Some(Far)];
+    assert_eq!(speeds(&moved), expected);
+    assert_eq!(speeds(&[[50.0, 130.0], [130.0, 60.0], [70.0, 90.0]]), [Some(Near); 3]);
+    assert_eq!(speeds(&[[319.0, 450.0], [330.0, 500.0]]), [Some(Near); 2]);
+    assert_eq!(speeds(&[[100.0, 100.0]]), [Some(Near)]);
+}
+
+/// Purpose: only rows of one speed that nothing disturbed are compared; everything else would compare machines.
+#[test]
+fn pairs_are_of_one_speed() {
+    let alone = Speeds::of([].into_iter());
+    let pair = Pair::of(&row("a", 0, 10.0), &row("b", 0, 8.0), alone).expect("both count");
+    assert_eq!((pair.ratio, pair.p99), (1.25, Some(1.0)));
+
+    let spoiled: [fn(&mut super::Row); 4] = [
+        |row| row.status = "void".to_owned(),
+        |row| row.measured = None,
+        |row| change(row).foreign_on_server_cpus = 0.13,
+        |row| change(row).foreign_on_client_cpus = 0.13,
+    ];
+    for spoil in spoiled {
+        let mut bad = row("b", 0, 8.0);
+        spoil(&mut bad);
+        assert!(Pair::of(&row("a", 0, 10.0), &bad, alone).is_none(), "{bad:?}");
+        assert!(Pair::of(&bad, &row("a", 0, 10.0), alone).is_none(), "{bad:?}");
+    }
+    // A tick of ten milliseconds at either end is no disturbance.
+    let mut fine = row("b", 0, 8.0);
+    change(&mut fine).foreign_on_server_cpus = 0.11;
+    assert!(Pair::of(&row("a", 0, 10.0), &fine, alone).is_some());
+
+    let mut far = row("b", 0, 8.0);
+    change(&mut far).c2c_ns = vec![400.0, 400.0];
+    let both = [row("a", 0, 10.0), far];
+    let known = Speeds::of(both.iter());
+    assert!(stats::pairs(&both, "x", "a", "b", known).is_empty());
+}
+
+/// Purpose: pairs are made within a round and a cell, never across.
+#[test]
+fn pairs_are_of_one_round() {
+    let mut other = row("b", 2, 5.0);
+    other.cell = "y".to_owned();
+    let rows = [
+        row("a", 0, 10.0),
+        row("b", 1, 5.0),
+        row("a", 2, 12.0),
+        other,
+        row("a", 3, 9.0),
+        row("b", 3, 3.0),
+    ];
+    let found = stats::pairs(&rows, "x", "a", "b", Speeds::of(rows.iter()));
+    assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [3.0]);
+
+    let twice = [
+        row("a", 0, 10.0),
+        row("a", 0, 8.0),
+        row("a", 1, 7.0),
+        row("a", 3, 10.0),
+        row("a", 3, 8.0),
+    ];
+    let found = stats::pairs_aa(&twice, "x", Speeds::of(twice.iter()));
+    assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [1.25, 0.8]);
+}
+
+proptest! {
+    // Each resamples ten thousand times.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Purpose: an interval lies around the median within the values (or beyond for few), in the right order, and
+    /// does not depend on the order of rounds; the inverse ratio has the inverse interval, nearly.
+    #[test]
+    fn intervals_hold_the_median(values in prop::collection::vec(0.5_f64..2.0, 2..30)) {
+        let found = stats::interval(&values).expect("two values at least");
+        let median = stats::median(&values).expect("two values at least");
+        prop_assert!(found.low <= median && median <= found.high);
+        if values.len() >= 5 {
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = values.iter().copied().fold(0.0, f64::max);
+            prop_assert!(least <= found.low && found.high <= most);
+        }
+        prop_assert_eq!(stats::interval(&values), Some(found));
+    }
+}

@@ -1,0 +1,201 @@
+//! What a server and its children use, as `/proc` says.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Ticks of `/proc/PID/stat` in a second: USER_HZ, 100 on every Linux there is.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Seconds that the two ways to count CPU time may differ by, on top of this share: each process's ticks are
+/// rounded.
+const TICKS_SLACK_S: f64 = 0.03;
+const TICKS_SLACK: f64 = 0.03;
+
+/// The descendants of `root`, which itself is left out.
+pub(super) fn descendants(root: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for id in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        if let Some(parent) = stat(id).and_then(|stat| stat.first()?.parse().ok()) {
+            children.entry(parent).or_default().push(id);
+        }
+    }
+    let mut found: Vec<u32> = children.remove(&root).unwrap_or_default();
+    let mut at = 0;
+    while at < found.len() {
+        found.extend(children.remove(&found[at]).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+/// What processes have used until an instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Usage {
+    /// On-CPU time of each living thread, in ns.
+    threads: BTreeMap<(u32, u32), u64>,
+    /// CPU time of all threads there have ever been, and of children that have ended, in s.
+    ticks_s: f64,
+    /// Voluntary and involuntary, of living threads.
+    switches: u64,
+    pub(super) rss_kib: u64,
+}
+
+impl Usage {
+    /// Of these processes, now. Those that have ended count nothing.
+    pub(super) fn of(processes: &[u32]) -> Usage {
+        let mut usage = Usage::default();
+        for &id in processes {
+            let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+            for task in tasks {
+                let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok())
+                else {
+                    continue;
+                };
+                let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+                let on_cpu =
+                    read("schedstat").split_whitespace().next().and_then(|ns| ns.parse().ok());
+                usage.threads.extend(on_cpu.map(|ns| ((id, thread), ns)));
+                let status = read("status");
+                usage.switches += sum_of(&status, "voluntary_ctxt_switches:");
+                usage.switches += sum_of(&status, "nonvoluntary_ctxt_switches:");
+            }
+            // utime, stime, cutime, cstime.
+            let times = stat(id).unwrap_or_default();
+            let ticks = times.iter().skip(10).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
+            usage.ticks_s += ticks.sum::<f64>() / TICKS_PER_SECOND;
+            let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+            usage.rss_kib += sum_of(&status, "VmRSS:");
+        }
+        usage
+    }
+
+    /// CPU seconds since `earlier`, and where they come from. Threads' own times are exact, but a thread that has
+    /// ended took its time along; then ticks, which have it.
+    pub(super) fn cpu_since(&self, earlier: &Usage) -> (f64, &'static str) {
+        let of = |(thread, ns): (&(u32, u32), &u64)| {
+            ns.saturating_sub(earlier.threads.get(thread).copied().unwrap_or(0))
+        };
+        let exact = self.threads.iter().map(of).sum::<u64>() as f64 / 1e9;
+        let ticks = (self.ticks_s - earlier.ticks_s).max(0.0);
+        let has_all = earlier.threads.keys().all(|thread| self.threads.contains_key(thread));
+        match has_all && ticks <= exact * (1.0 + TICKS_SLACK) + TICKS_SLACK_S {
+            true => (exact, "schedstat"),
+            false => (ticks, "stat"),
+        }
+    }
+
+    /// Context switches since `earlier`.
+    pub(super) fn switches_since(&self, earlier: &Usage) -> u64 {
+        self.switches.saturating_sub(earlier.switches)
+    }
+}
+
+/// The busy time of each of these CPUs since boot, added up, in s: without idle, waiting and steal time.
+pub(super) fn busy(cpus: &[usize]) -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    cpus.iter().map(|cpu| busy_of(&text, *cpu)).sum::<f64>() / TICKS_PER_SECOND
+}
+
+/// `cpuN user nice system idle iowait irq softirq …`, in ticks.
+fn busy_of(stat: &str, cpu: usize) -> f64 {
+    let prefix = format!("cpu{cpu} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default();
+    let ticks: Vec<f64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+    let [user, nice, system, _idle, _waiting, irq, softirq, ..] = ticks[..] else { return 0.0 };
+    user + nice + system + irq + softirq
+}
+
+/// CPU seconds of this process so far.
+pub(super) fn own_cpu() -> f64 {
+    let usage = Usage::of(&[std::process::id()]);
+    usage.threads.values().sum::<u64>() as f64 / 1e9
+}
+
+/// The fields of `/proc/PID/stat` from the parent's id on: behind the name, which may be anything, and the state.
+fn stat(id: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    Some(fields_of(&text))
+}
+
+fn fields_of(stat: &str) -> Vec<String> {
+    let (_, behind) = stat.rsplit_once(')').unwrap_or_default();
+    behind.split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
+/// The number of the line that begins with `name`; 0 if there is none.
+fn sum_of(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Purpose: the fields are found whatever the process is called (proc(5): the name may hold spaces and
+    /// brackets), and cpu1 is not cpu10.
+    #[test]
+    fn reads_what_proc_says() {
+        let fields = fields_of("7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 111 222 13 14");
+        assert_eq!(
+            (fields[0].as_str(), fields[10].as_str(), fields[11].as_str()),
+            ("1", "111", "222")
+        );
+        let stat = "cpu 9 9 9 9 9 9 9 9\ncpu10 9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 100 200 4 5 6 0 0\n";
+        assert_eq!(busy_of(stat, 1), 15.0);
+        assert_eq!(busy_of(stat, 2), 0.0);
+        assert_eq!(
+            sum_of("VmRSS:\t  12 kB\nvoluntary_ctxt_switches:\t3\n", "voluntary_ctxt_switches:"),
+            3
+        );
+    }
+
+    /// Purpose: grandchildren are found, and what they use is counted.
+    #[test]
+    fn descendants_are_all_generations() {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "/bin/sh -c 'while :; do :; done' & wait"]);
+        highwater_sys::process::tie(&mut shell, &[], highwater_sys::process::End::Kill);
+        let mut shell = shell.spawn().expect("there is a shell");
+        let begin = std::time::Instant::now();
+        let all = loop {
+            let found = descendants(std::process::id());
+            let inner = found
+                .iter()
+                .find(|id| stat(**id).is_some_and(|stat| stat[0] == shell.id().to_string()));
+            if let Some(inner) = inner {
+                break vec![shell.id(), *inner];
+            }
+            assert!(begin.elapsed().as_secs() < 30, "{found:?}");
+            std::thread::yield_now();
+        };
+        let earlier = Usage::of(&all);
+        while Usage::of(&all).cpu_since(&earlier).0 < 0.01 {
+            assert!(begin.elapsed().as_secs() < 30, "a loop uses CPU time");
+            std::thread::yield_now();
+        }
+        assert!(Usage::of(&all).rss_kib > 0);
+        highwater_sys::process::end(all[1], highwater_sys::process::End::Kill).expect("it runs");
+        shell.wait().expect("it was started");
+        assert_eq!(descendants(all[0]), [0_u32; 0]);
+    }
+
+    /// Purpose: where threads come and go, exact times miss what those that ended used; ticks have it.
+    #[test]
+    fn ticks_count_threads_that_ended() {
+        let usage = |threads: &[(u32, u64)], ticks_s| Usage {
+            threads: threads.iter().map(|(thread, ns)| ((1, *thread), *ns)).collect(),
+            ticks_s,
+            ..Usage::default()
+        };
+        let begin = usage(&[(1, 1_000_000_000), (2, 5_000_000_000)], 6.0);
+        let same = usage(&[(1, 1_500_000_000), (2, 5_000_000_000), (3, 7)], 6.51);
+        assert_eq!(same.cpu_since(&begin), (0.500_000_007, "schedstat"));
+        let one_ended = usage(&[(1, 1_500_000_000)], 7.25);
+        assert_eq!(one_ended.cpu_since(&begin), (1.25, "stat"));
+        let some_between = usage(&[(1, 1_500_000_000), (2, 5_000_000_000)], 7.0);
+        assert_eq!(some_between.cpu_since(&begin), (1.0, "stat"));
+    }
+}

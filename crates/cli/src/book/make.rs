@@ -1,0 +1,259 @@
+//! What does a directive make? HTML, from its parameters and the database.
+
+use super::chart;
+use super::database::{Database, Table, Value};
+use super::directive::Directive;
+use super::text::escape;
+
+/// What stands where a directive stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// Within a line of text.
+    Inline(String),
+    /// Between paragraphs.
+    Block(String),
+    /// At the end of the page.
+    Footer,
+    /// What the page is called, and nothing where it stood.
+    Meta { title: Option<String> },
+}
+
+/// All directives there are.
+const NAMES: [&str; 9] =
+    ["meta", "metric", "chart", "table", "git", "demo", "c4", "mermaid", "footer"];
+/// Ways to write a number.
+const FORMATS: [&str; 4] = ["short", "comma", "decimal", "integer"];
+/// What a metric is, if it does not say.
+const USUAL_FIELD: &str = "baseline_rps";
+
+/// Makes what `directive` asks for; `number` is its place among the page's.
+///
+/// # Errors
+/// What is wrong with it, and how to mend it.
+pub(super) fn make(
+    directive: &Directive,
+    database: &Database,
+    number: usize,
+) -> Result<Made, String> {
+    let given = Given(directive);
+    match directive.name.as_str() {
+        "meta" => Ok(Made::Meta { title: given.get("title").map(str::to_owned) }),
+        "footer" => Ok(Made::Footer),
+        "metric" => metric(&given, database).map(Made::Inline),
+        "chart" => {
+            let table = given.rows(database)?;
+            let settings = chart::Settings {
+                title: given.get("title").unwrap_or("Performance Chart"),
+                kind: given.get("type").unwrap_or("line"),
+                x: given.get("x"),
+                y: given.get("y"),
+                series: given.get("series"),
+                number,
+            };
+            chart::draw(&settings, &table).map(Made::Block)
+        }
+        "table" => {
+            let rows = given.rows(database)?;
+            let title = given.get("title").unwrap_or("Data Table");
+            Ok(Made::Block(table(title, &rows)))
+        }
+        "git" => git(&given, database).map(Made::Block),
+        "demo" => demo(&given, database).map(Made::Block),
+        "c4" | "mermaid" => {
+            let title = given.get("title").map(escape).unwrap_or_default();
+            let text = escape(given.need("diagram")?.trim());
+            let class = &directive.name;
+            Ok(Made::Block(format!(
+                "<figure class=\"{class}\"><pre>{text}</pre><figcaption>{title}</figcaption></figure>"
+            )))
+        }
+        other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
+    }
+}
+
+/// The parameters of a directive.
+struct Given<'a>(&'a Directive);
+
+impl Given<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.parameters.get(key).map(String::as_str)
+    }
+
+    fn need(&self, key: &str) -> Result<&str, String> {
+        let name = &self.0.name;
+        self.get(key).ok_or_else(|| format!("@{name} needs {key}; write {key}=\"…\""))
+    }
+
+    /// The rows of `query`, one at least.
+    fn rows(&self, database: &Database) -> Result<Table, String> {
+        let name = &self.0.name;
+        let table = database.query(self.need("query")?, &[]);
+        let table = table.map_err(|problem| format!("@{name}: {problem}"))?;
+        if table.rows.is_empty() {
+            return Err(format!(
+                "@{name}: the query has no rows; measure what is missing, or mend the query"
+            ));
+        }
+        Ok(table)
+    }
+}
+
+fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
+    let format = given.get("format");
+    if let Some(unknown) = format.filter(|format| !FORMATS.contains(format)) {
+        return Err(format!(
+            "@metric: format {unknown:?} is unknown; write one of {}",
+            FORMATS.join(", ")
+        ));
+    }
+    let (value, what) = match (given.get("query"), given.get("tag")) {
+        (Some(sql), _) => {
+            let table =
+                database.query(sql, &[]).map_err(|problem| format!("@metric: {problem}"))?;
+            (
+                table.rows.into_iter().next().and_then(|row| row.into_iter().next()),
+                "the query".to_owned(),
+            )
+        }
+        (None, Some(tag)) => {
+            let field = given.get("field").unwrap_or(USUAL_FIELD);
+            let value =
+                tagged(database, tag, field).map_err(|problem| format!("@metric: {problem}"))?;
+            (value, format!("{field} of {tag:?}"))
+        }
+        (None, None) => return Err("@metric needs tag or query; write tag=\"…\"".to_owned()),
+    };
+    let value = value.filter(|value| *value != Value::Null);
+    let value = value.ok_or_else(|| {
+        format!("@metric: there is no record of {what}; measure it, or remove the metric")
+    })?;
+    match (value.number(), format) {
+        (Some(number), _) => Ok(escape(&show(number, format.unwrap_or("integer")))),
+        (None, None) => Ok(escape(&value.text())),
+        (None, Some(format)) => Err(format!(
+            "@metric: {:?} is no number, so format {format:?} cannot be applied; remove it",
+            value.text()
+        )),
+    }
+}
+
+/// A field of what was measured under a tag: of `versions`, else of its latest run.
+fn tagged(database: &Database, tag: &str, field: &str) -> Result<Option<Value>, String> {
+    let versions = database.columns("versions")?;
+    let results = database.columns("benchmark_results")?;
+    let runs = database.columns("benchmark_runs")?;
+    // A name that is a column's can be put into SQL.
+    let sql = if versions.iter().any(|column| column == field) {
+        format!("SELECT \"{field}\" FROM versions WHERE tag = ?1")
+    } else if results.iter().any(|column| column == field) {
+        let id = if runs.iter().any(|column| column == "id") { "id" } else { "rowid" };
+        format!(
+            "SELECT r.\"{field}\" FROM benchmark_results r JOIN benchmark_runs b ON r.run_id = b.{id} \
+             JOIN commits c ON b.commit_hash = c.hash WHERE c.tag = ?1 ORDER BY b.started_at DESC, b.rowid DESC LIMIT 1"
+        )
+    } else {
+        let known: Vec<String> = versions.into_iter().chain(results).collect();
+        let known = if known.is_empty() {
+            "the database has neither versions nor benchmark_results; write query=\"…\"".to_owned()
+        } else {
+            format!("write one of {}", known.join(", "))
+        };
+        return Err(format!("there is no column {field:?}; {known}"));
+    };
+    let table = database.query(&sql, &[tag])?;
+    Ok(table.rows.into_iter().next().and_then(|row| row.into_iter().next()))
+}
+
+/// `541K`, `541,275`, `541275.4`, `541275`.
+pub(super) fn show(number: f64, format: &str) -> String {
+    match format {
+        "short" if number.abs() >= 999_500.0 => format!("{:.1}M", number / 1e6),
+        "short" if number.abs() >= 999.5 => format!("{:.0}K", number / 1e3),
+        "comma" => comma(number),
+        "decimal" => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}
+
+fn comma(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if number < 0.0 && digits != "0" { format!("-{out}") } else { out }
+}
+
+fn table(title: &str, table: &Table) -> String {
+    let cells = |tag: &str, row: &[String]| -> String {
+        row.iter().map(|cell| format!("<{tag}>{cell}</{tag}>")).collect()
+    };
+    let head: Vec<String> = table.columns.iter().map(|column| escape(column)).collect();
+    let rows: String = table
+        .rows
+        .iter()
+        .map(|row| {
+            let cells: String = row
+                .iter()
+                .map(|value| match value {
+                    Value::Integer(_) | Value::Real(_) => {
+                        format!("<td class=\"number\">{}</td>", escape(&value.text()))
+                    }
+                    _ => format!("<td>{}</td>", escape(&value.text())),
+                })
+                .collect();
+            format!("<tr>{cells}</tr>\n")
+        })
+        .collect();
+    format!(
+        "<div class=\"table-container\"><table class=\"data-table\"><caption>{}</caption>\n\
+         <thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>",
+        escape(title),
+        cells("th", &head)
+    )
+}
+
+/// The versions in order, with what each reached.
+fn git(given: &Given<'_>, database: &Database) -> Result<String, String> {
+    let what = given.need("show")?;
+    if what != "branches" {
+        return Err(format!("@git: show {what:?} is unknown; write show=\"branches\""));
+    }
+    let sql = "SELECT tag, title, baseline_rps FROM versions ORDER BY chapter_number, tag";
+    let versions = database.query(sql, &[]).map_err(|problem| format!("@git: {problem}"))?;
+    if versions.rows.is_empty() {
+        return Err("@git: there are no versions; add a record, or remove the directive".to_owned());
+    }
+    let last = versions.rows.len() - 1;
+    let items: String = versions
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| {
+            let rps =
+                row[2].number().map(|rps| format!(" <b>{} requests/s</b>", show(rps, "comma")));
+            let class = if at == last { " class=\"final\"" } else { "" };
+            let (tag, title) = (escape(&row[0].text()), escape(&row[1].text()));
+            format!("<li{class}><code>{tag}</code> {title}{}</li>\n", rps.unwrap_or_default())
+        })
+        .collect();
+    Ok(format!("<ol class=\"timeline\">\n{items}</ol>"))
+}
+
+fn demo(given: &Given<'_>, database: &Database) -> Result<String, String> {
+    let number = given.need("num")?;
+    let sql = "SELECT title, description, output FROM demo_outputs WHERE demo_number = ?1";
+    let demos = database.query(sql, &[number]).map_err(|problem| format!("@demo: {problem}"))?;
+    let [row, ..] = &demos.rows[..] else {
+        return Err(format!(
+            "@demo: there is no demo {number}; record it, or remove the directive"
+        ));
+    };
+    let [title, description, output] = [0, 1, 2].map(|at| escape(&row[at].text()));
+    Ok(format!(
+        "<figure class=\"demo\"><figcaption><b>{title}</b> {description}</figcaption><pre>{output}</pre></figure>"
+    ))
+}

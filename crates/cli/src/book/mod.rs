@@ -1,0 +1,252 @@
+//! `highwater book`: documentation in which no number stands without its record.
+//!
+//! ```text
+//!  Markdown ─▶ directive: marks and directives ─▶ make (database) ─▶ page: HTML, marks replaced
+//! ```
+//! A page is one HTML file that loads nothing. Everything from the database is escaped. What a page asks for and the
+//! database does not have is an error with file and line, and then nothing is written.
+
+mod chart;
+mod database;
+mod directive;
+mod make;
+mod page;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use database::Database;
+use directive::Problem;
+use make::Made;
+use page::{Page, Place};
+
+/// Exit status if a page is wrong.
+const WRONG: u8 = 1;
+/// Exit status for a wrong flag, as clap has it.
+const REFUSED: u8 = 2;
+/// Pages of a book, and bytes of one, at most.
+const PAGES_MAX: usize = 1000;
+const PAGE_SIZE_MAX: u64 = 8 * 1024 * 1024;
+/// Folders within folders, at most.
+const DEPTH_MAX: usize = 8;
+
+/// Build documentation whose figures come from a database of records.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  highwater bench export --db records.sqlite bench/evidence/*.json
+  highwater book check book --db records.sqlite
+  highwater book build book --db records.sqlite --out target/book
+
+docs/book.md lists the directives.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Write the pages as HTML files that load nothing
+    #[command(after_help = "\
+Example:
+  highwater book build book --db records.sqlite --out target/book
+
+Exit status:
+  0  the pages were written
+  1  a page is wrong; FILE:LINE says where, and nothing was written
+  2  a flag is wrong")]
+    Build {
+        #[command(flatten)]
+        source: Source,
+        /// The folder to write to; made if it is not there.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Say what is wrong with the pages; write nothing
+    #[command(after_help = "\
+Example:
+  highwater book check book --db records.sqlite
+
+Exit status:
+  0  every directive has its record
+  1  a page is wrong; FILE:LINE says where
+  2  a flag is wrong")]
+    Check {
+        #[command(flatten)]
+        source: Source,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Source {
+    /// A Markdown file, or a folder of them.
+    src: PathBuf,
+
+    /// The SQLite database with the records; it is only read.
+    #[arg(long, value_name = "FILE.sqlite")]
+    db: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let (source, out) = match &args.verb {
+        Verb::Build { source, out } => (source, Some(out)),
+        Verb::Check { source } => (source, None),
+    };
+    match book(source, out.map(PathBuf::as_path)) {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            problems.iter().for_each(|problem| complain(problem));
+            ExitCode::from(WRONG)
+        }
+        Err(problem) => {
+            complain(&format!("highwater book: {problem}"));
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "this is how a command complains")]
+fn complain(problem: &str) {
+    eprintln!("{problem}");
+}
+
+/// Reads everything, and writes if `out` is given and nothing is wrong. What is wrong, as `FILE:LINE: …`.
+///
+/// # Errors
+/// There is no source, no database, or no place to write to.
+fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
+    let database = Database::open(&source.db)?;
+    let files = files(&source.src)?;
+    let (mut pages, mut problems) = (Vec::new(), Vec::new());
+    for (path, name) in &files {
+        match read(path)? {
+            Err(line) => problems.push(line),
+            Ok(text) => match page(&text, &database) {
+                Ok(page) => pages.push((name, page)),
+                Err(found) => problems.extend(found.iter().map(|problem| {
+                    format!("{}:{}: {}", path.display(), problem.line, problem.what)
+                })),
+            },
+        }
+    }
+    if let (Some(out), true) = (out, problems.is_empty()) {
+        write(out, &pages)?;
+    }
+    Ok(problems)
+}
+
+/// The text of a page, or why it is none, as `FILE:LINE: …`.
+fn read(path: &Path) -> Result<Result<String, String>, String> {
+    let shown = path.display();
+    let bytes = fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+    if bytes.len() as u64 > PAGE_SIZE_MAX {
+        return Ok(Err(format!(
+            "{shown}:1: {} bytes; divide it into pages of 8 MiB at most",
+            bytes.len()
+        )));
+    }
+    Ok(String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("{shown}:{line}: this is not UTF-8; save it as UTF-8")
+    }))
+}
+
+/// One page, with everything that is wrong with it.
+fn page(text: &str, database: &Database) -> Result<Page, Vec<Problem>> {
+    let text = text.replace("\r\n", "\n");
+    let marked = directive::extract(&text).map_err(|problem| vec![problem])?;
+    let (mut made, mut problems) = (Vec::new(), Vec::new());
+    for (number, directive) in marked.directives.iter().enumerate() {
+        match make::make(directive, database, number) {
+            Ok(html) => made.push((directive.line, html)),
+            Err(what) => {
+                problems.push(Problem::new(directive.line, what));
+                // Its mark must not look like something else that is wrong.
+                made.push((directive.line, Made::Footer));
+            }
+        }
+    }
+    match page::render(&marked, &made) {
+        Ok(page) if problems.is_empty() => Ok(page),
+        Ok(_) => Err(problems),
+        Err(found) => {
+            problems.extend(found);
+            problems.sort_by_key(|problem| problem.line);
+            Err(problems)
+        }
+    }
+}
+
+/// The Markdown files of `src`, in order, each with its name below `src` without its ending.
+fn files(src: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
+    let shown = src.display();
+    let metadata = fs::metadata(src).map_err(|error| format!("{shown}: {error}"))?;
+    if metadata.is_file() {
+        let name = src.file_stem().ok_or_else(|| format!("{shown} has no name"))?;
+        return Ok(vec![(src.to_owned(), PathBuf::from(name))]);
+    }
+    let mut found = Vec::new();
+    collect(src, Path::new(""), 0, &mut found)?;
+    match found.len() {
+        0 => Err(format!("{shown} has no file that ends in .md")),
+        1..=PAGES_MAX => Ok(found),
+        count => Err(format!("{shown} has {count} pages; give {PAGES_MAX} at most")),
+    }
+}
+
+/// `index.md` comes first, then names in order, folders last.
+fn collect(
+    folder: &Path,
+    below: &Path,
+    depth: usize,
+    found: &mut Vec<(PathBuf, PathBuf)>,
+) -> Result<(), String> {
+    let shown = folder.display();
+    if depth > DEPTH_MAX {
+        return Err(format!("{shown} is more than {DEPTH_MAX} folders deep"));
+    }
+    let entries = fs::read_dir(folder).map_err(|error| format!("{shown}: {error}"))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort_by_key(|path| {
+        (path.is_dir(), path.file_stem() != Some("index".as_ref()), path.clone())
+    });
+    for path in paths {
+        let Some(name) = path.file_name() else { continue };
+        if path.is_dir() {
+            collect(&path, &below.join(name), depth + 1, found)?;
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            let name = below.join(name).with_extension("");
+            found.push((path, name));
+        }
+    }
+    Ok(())
+}
+
+/// Writes all pages.
+///
+/// # Errors
+/// The disk refuses, with the path.
+fn write(out: &Path, pages: &[(&PathBuf, Page)]) -> Result<(), String> {
+    for (index, (name, page)) in pages.iter().enumerate() {
+        let depth = name.components().count().saturating_sub(1);
+        let link = |name: &Path| {
+            format!("{}{}", "../".repeat(depth), name.with_added_extension("html").display())
+        };
+        let contents: Vec<(String, String)> =
+            pages.iter().map(|(name, page)| (link(name), page.title.clone())).collect();
+        let path = out.join(name).with_added_extension("html");
+        let folder = path.parent().unwrap_or(out);
+        fs::create_dir_all(folder)
+            .map_err(|error| format!("--out {}: {error}", folder.display()))?;
+        let html = page.html(&Place { pages: &contents, index });
+        fs::write(&path, html).map_err(|error| format!("--out {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! `highwater book` as it is called, over a database with the schema of the seed that it follows.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rusqlite::Connection;
+
+const SCHEMA: &str = "
+    CREATE TABLE commits (hash TEXT PRIMARY KEY, branch_id INTEGER, message TEXT, author TEXT, tag TEXT);
+    CREATE TABLE benchmark_runs (id INTEGER PRIMARY KEY, commit_hash TEXT, run_type TEXT, started_at TEXT);
+    CREATE TABLE benchmark_results (run_id INTEGER, requests_per_second REAL, p50_latency_us REAL, p99_latency_us REAL,
+        avg_latency_us REAL, max_latency_us REAL);
+    CREATE TABLE versions (tag TEXT, chapter_number INTEGER, title TEXT, description TEXT, commit_hash TEXT,
+        baseline_rps REAL, improvement_percent REAL, technique TEXT);
+    CREATE TABLE demo_outputs (demo_number INTEGER, title TEXT, description TEXT, output TEXT);
+    CREATE TABLE limits (n INTEGER, rps REAL, word TEXT, kind TEXT);
+    INSERT INTO commits VALUES ('h1', 1, 'm', 'a', 'v1'), ('h2', 1, 'm', 'a', 'v2');
+    INSERT INTO benchmark_runs VALUES (1, 'h1', 'full', '2026-01-01'), (2, 'h1', 'full', '2026-01-02');
+    INSERT INTO benchmark_results VALUES (1, 1, 1, 111, 1, 1), (2, 2, 2, 1234567, 2, 2);
+    INSERT INTO versions VALUES ('v1', 1, 'First <b>', 'd', 'h1', 541275, 12.34, 't'), ('v2', 2, 'Second', 'd', 'h2', NULL, 1, 't');
+    INSERT INTO demo_outputs VALUES (1, 'Demo', 'shows', '<script>alert(1)</script>');
+    INSERT INTO limits VALUES (1, 100, '<img src=x onerror=a>', 'a'), (2, 300, 'b', 'a'), (3, 200, 'c', 'b');
+";
+
+/// A folder with a database and a page, removed at the end.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        let folder =
+            std::env::temp_dir().join(format!("highwater-book-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("src")).expect("the temporary folder is ours");
+        let scene = Scene(folder);
+        scene.database().execute_batch(SCHEMA).expect("the schema is SQL");
+        scene
+    }
+
+    fn database(&self) -> Connection {
+        Connection::open(self.0.join("db.sqlite")).expect("the folder is ours")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join("src").join(name), text).expect("the folder is ours");
+    }
+
+    fn book(&self, verb: &str) -> Output {
+        let out = [PathBuf::from("--out"), self.0.join("out")];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command
+            .args(["book", verb])
+            .arg(self.0.join("src"))
+            .arg("--db")
+            .arg(self.0.join("db.sqlite"));
+        command.args(if verb == "build" { &out[..] } else { &[] });
+        command.output().expect("the binary under test was built")
+    }
+
+    /// The page, which must be fine.
+    fn page(&self, name: &str) -> String {
+        let built = self.book("build");
+        assert_eq!(built.status.code(), Some(0), "{}", said(&built));
+        std::fs::read_to_string(self.0.join("out").join(name)).expect("it was written")
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Purpose: every directive makes what it promises, in place, from the record that belongs to it.
+#[test]
+fn directives() {
+    let scene = Scene::new("directives");
+    scene.write(
+        "index.md",
+        r#"<!-- @meta: title="Journey" author="x" -->
+# Start
+
+From <!-- @metric:tag="v1" --> to <!-- @metric:tag="v1" format="short" -->, <!-- @metric:tag='v1' format=comma -->,
+<!-- @metric:tag="v1" field="improvement_percent" format="decimal" --> %, p99 <!-- @metric:tag="v1" field="p99_latency_us" format="short" -->,
+and <!-- @metric: query="SELECT word FROM limits WHERE n = 2" -->.
+
+| a | b |
+|---|---|
+| <!-- @metric: query="SELECT 'x' || 'y'" --> | 2 |
+
+<!-- @chart: query="SELECT n, rps, kind FROM limits" title="Limits & more" -->
+<!-- @table: query="SELECT n, word FROM limits" title="Words" -->
+<!-- @git: show="branches" -->
+<!-- @demo: num="1" -->
+<!-- @mermaid: title="Flow" diagram="graph TD
+    A --> B" -->
+<!-- @c4: level="1" diagram="Person(a, 'b')" -->
+
+```html
+<!-- @metric:tag="gone" -->
+```
+
+See [the next](next.md#there).
+
+<!-- @footer:generated_at -->
+"#,
+    );
+    scene.write("next.md", "# Next\n");
+    let page = scene.page("index.html");
+    assert!(page.contains("<title>Journey</title>"), "{page}");
+    assert!(page.contains("From 541275 to 541K, 541,275,\n12.3 %, p99 1.2M,\nand b."), "{page}");
+    assert!(
+        page.contains("<td>xy</td>"),
+        "a pipe within a query is no border of the table: {page}"
+    );
+    assert!(page.contains("<svg ") && page.contains(">Limits &amp; more</title>"), "{page}");
+    assert!(
+        page.contains("<td class=\"number\">1</td><td>&lt;img src=x onerror=a&gt;</td>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<li><code>v1</code> First &lt;b&gt; <b>541,275 requests/s</b></li>"),
+        "{page}"
+    );
+    assert!(page.contains("<li class=\"final\"><code>v2</code> Second</li>"), "{page}");
+    assert!(page.contains("<pre>&lt;script&gt;alert(1)&lt;/script&gt;</pre>"), "{page}");
+    assert!(page.contains("graph TD\n    A --&gt; B</pre><figcaption>Flow</figcaption>"), "{page}");
+    assert!(page.contains("Person(a, &#39;b&#39;)"), "{page}");
+    assert!(page.contains("&lt;!-- @metric:tag=\"gone\" --&gt;"), "code stays text: {page}");
+    assert!(page.contains("<a href=\"next.html#there\">"), "{page}");
+    assert!(
+        page.contains("<a href=\"next.html\">Next</a>") && page.contains("</footer>"),
+        "{page}"
+    );
+}
+
+/// Purpose: a page loads nothing and runs nothing, whatever the database holds, and is made for light and dark.
+#[test]
+fn pages_load_nothing() {
+    let scene = Scene::new("loads");
+    let hostile =
+        "INSERT INTO limits VALUES (4, 5, '</td><script src=//e.x>', '\"><img src=//e.x>')";
+    scene.database().execute_batch(hostile).expect("the schema has it");
+    let text = "# T\n\n<!-- @table: query=\"SELECT * FROM limits\" -->\n\n\
+                <!-- @chart: query=\"SELECT word, rps, kind FROM limits\" title=\"</title><script>\" type=bar -->\n";
+    scene.write("index.md", text);
+    let page = scene.page("index.html");
+    for element in [
+        "<script",
+        "<link",
+        "<img",
+        "<iframe",
+        "<object",
+        "<embed",
+        "@import",
+        "url(",
+        " src=\"",
+        "onerror=\"",
+    ] {
+        assert!(!page.contains(element), "{element}: {page}");
+    }
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
+    assert!(page.contains("prefers-color-scheme: dark"), "{page}");
+}
+
+/// Purpose: everything that can be wrong is said with file, line and remedy, by `build` and by `check`, with exit
+/// status 1, and then nothing is written.
+#[test]
+fn problems() {
+    let scene = Scene::new("problems");
+    for (text, line, expected) in [
+        (
+            "a\n\n<!-- @metrik:tag=\"v1\" -->",
+            3,
+            "@metrik is no directive; write one of meta, metric",
+        ),
+        ("<!-- @chart: title=\"x\" -->", 1, "@chart needs query; write query="),
+        ("<!-- @metric: format=short -->", 1, "@metric needs tag or query; write tag="),
+        ("<!-- @table: title=\"x\" -->", 1, "@table needs query"),
+        ("<!-- @demo: -->", 1, "@demo needs num"),
+        ("<!-- @mermaid: title=x -->", 1, "@mermaid needs diagram"),
+        ("<!-- @git: -->", 1, "@git needs show"),
+        ("<!-- @git: show=leaves -->", 1, "write show=\"branches\""),
+        ("\n<!-- @table: query=\"SELEC 1\" -->", 2, "begins with \"SELEC\"; write SELECT"),
+        ("<!-- @table: query=\"SELECT nope FROM limits\" -->", 1, "no such column: nope"),
+        ("<!-- @table: query=\"SELECT 1 FROM nope\" -->", 1, "no such table: nope"),
+        ("<!-- @table: query=\"DELETE FROM limits\" -->", 1, "would write"),
+        ("<!-- @table: query=\"WITH a AS (SELECT 1) DELETE FROM limits\" -->", 1, "would write"),
+        ("<!-- @table: query=\"SELECT 1; DROP TABLE limits\" -->", 1, "followed by another"),
+        ("<!-- @metric: query=\"UPDATE limits SET n = 1 RETURNING n\" -->", 1, "would write"),
+        ("<!-- @table: query=\"SELECT * FROM limits WHERE n > 99\" -->", 1, "has no rows"),
+        ("<!-- @chart: query=\"SELECT n, rps FROM limits WHERE n > 99\" -->", 1, "has no rows"),
+        (
+            "<!-- @chart: query=\"SELECT n, rps FROM limits\" y=latency -->",
+            1,
+            "y=\"latency\" is no column of the query; it has n, rps",
+        ),
+        ("<!-- @chart: query=\"SELECT n FROM limits\" -->", 1, "has 1 column; select y too"),
+        ("<!-- @chart: query=\"SELECT n, word FROM limits\" -->", 1, "which is no number"),
+        ("<!-- @chart: query=\"SELECT n, NULL FROM limits\" -->", 1, "which is no number"),
+        (
+            "<!-- @chart: query=\"SELECT n, rps FROM limits\" type=cake -->",
+            1,
+            "type \"cake\" is unknown; write one of line",
+        ),
+        (
+            "<!-- @metric:tag=\"v9\" -->",
+            1,
+            "there is no record of baseline_rps of \"v9\"; measure it",
+        ),
+        ("<!-- @metric:tag=\"v2\" -->", 1, "there is no record of baseline_rps of \"v2\""),
+        (
+            "<!-- @metric:tag=\"v2\" field=p99_latency_us -->",
+            1,
+            "there is no record of p99_latency_us",
+        ),
+        (
+            "<!-- @metric:tag=\"v1\" field=\"rps\" -->",
+            1,
+            "there is no column \"rps\"; write one of tag, chapter_number",
+        ),
+        ("<!-- @metric:tag=\"v1\" field=\"tag\" format=short -->", 1, "is no number"),
+        (
+            "<!-- @metric:tag=\"v1\" format=\"long\" -->",
+            1,
+            "format \"long\" is unknown; write one of short",
+        ),
+        (
+            "<!-- @metric: query=\"SELECT n FROM limits WHERE n > 99\" -->",
+            1,
+            "there is no record of the query",
+        ),
+        ("<!-- @demo: num=7 -->", 1, "there is no demo 7"),
+        ("a\n<!-- @table: query=\"SELECT 1\"", 2, "the directive does not end; write -->"),
+        ("a <!-- @table: query=\"SELECT 1\" --> b", 1, "stands within a paragraph"),
+        ("<!-- @footer: -->\n\nx\n\n<script>x</script>", 5, "<script> may load or run something"),
+        ("![x](http://example.org/x.png)", 1, "a picture would be loaded"),
+    ] {
+        scene.write("page.md", text);
+        for verb in ["build", "check"] {
+            let output = scene.book(verb);
+            assert_eq!(output.status.code(), Some(1), "{text}: {}", said(&output));
+            let place = format!("page.md:{line}: ");
+            assert!(
+                said(&output).contains(&place) && said(&output).contains(expected),
+                "{text}: {}",
+                said(&output)
+            );
+        }
+        assert!(!scene.0.join("out").exists(), "{text}");
+    }
+    // Everything that is wrong is said at once, in order, for all pages.
+    scene.write("page.md", "<!-- @a: -->\n\n<!-- @b: -->\n");
+    scene.write("other.md", "<!-- @c: -->");
+    let output = said(&scene.book("check"));
+    let places: Vec<&str> =
+        output.lines().filter_map(|line| line.rsplit('/').next()?.split(": @").next()).collect();
+    assert_eq!(places, ["other.md:1", "page.md:1", "page.md:3"], "{output}");
+}
+
+/// Purpose: a book whose record is taken away fails, and says which line needs it; checking writes nothing, to the
+/// database neither.
+#[test]
+fn a_missing_record_is_found() {
+    let scene = Scene::new("missing");
+    scene.write("index.md", "# T\n\nIt reached <!-- @metric:tag=\"v1\" -->.\n");
+    let before = std::fs::read(scene.0.join("db.sqlite")).expect("it is there");
+    let fine = scene.book("check");
+    assert_eq!((fine.status.code(), said(&fine)), (Some(0), String::new()));
+    assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
+    assert_eq!(
+        std::fs::read_dir(&scene.0).expect("it is there").count(),
+        2,
+        "the database and the source"
+    );
+    scene.database().execute("DELETE FROM versions WHERE tag = 'v1'", []).expect("it is there");
+    let failed = scene.book("check");
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(
+        said(&failed).contains("index.md:3: @metric: there is no record of"),
+        "{}",
+        said(&failed)
+    );
+}
+
+/// Purpose: what cannot be read at all is a wrong flag: exit status 2, with the path.
+#[test]
+fn wrong_flags() {
+    let scene = Scene::new("flags");
+    scene.write("index.md", "# T");
+    let run = |src: &str, db: &str| {
+        let (src, db) = (scene.0.join(src), scene.0.join(db));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        let output = command.args(["book", "check"]).arg(src).arg("--db").arg(db).output();
+        let output = output.expect("the binary under test was built");
+        (output.status.code(), said(&output))
+    };
+    std::fs::create_dir(scene.0.join("empty")).expect("the folder is ours");
+    for (src, db, expected) in [
+        ("src", "gone.sqlite", "gone.sqlite"),
+        ("src", "src/index.md", "give a SQLite database"),
+        ("gone", "db.sqlite", "gone"),
+        ("empty", "db.sqlite", "has no file that ends in .md"),
+    ] {
+        let (code, problem) = run(src, db);
+        assert_eq!(code, Some(2), "{problem}");
+        assert!(problem.contains(expected), "{problem}");
+    }
+    assert_eq!(run("src/index.md", "db.sqlite").0, Some(0), "one file is a book too");
+}
+
+/// Purpose: this repository's own book has a record for every figure, with the records that are there; and a record
+/// that is taken away is missed.
+#[test]
+fn our_own_book() {
+    let scene = Scene::new("own");
+    let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let folder = std::fs::read_dir(top.join("bench/evidence")).expect("it is there").flatten();
+    let mut records: Vec<PathBuf> = folder.map(|file| file.path()).collect();
+    records.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    let run = |command: &[&str], more: &[PathBuf]| {
+        let mut highwater = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        highwater.args(command).args(more).arg("--db").arg(scene.0.join("records.sqlite"));
+        highwater.output().expect("the binary under test was built")
+    };
+    let exported = run(&["bench", "export"], &records);
+    assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
+    let checked = run(&["book", "check"], &[top.join("book")]);
+    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    records.retain(|path| !path.ends_with("2026-11-22-axum.json"));
+    let exported = run(&["bench", "export"], &records);
+    assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
+    let checked = run(&["book", "check"], &[top.join("book")]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(
+        said(&checked).contains("axum.md:6: @chart: the query has no rows"),
+        "{}",
+        said(&checked)
+    );
+}
+
+/// Purpose: what is no record is refused by its name, and the database that was there stays.
+#[test]
+fn exports_are_whole_or_not_at_all() {
+    let scene = Scene::new("export");
+    scene.write("bad.json", "{\"plan\": 3}");
+    let before = std::fs::read(scene.0.join("db.sqlite")).expect("it is there");
+    let mut highwater = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    highwater
+        .args(["bench", "export"])
+        .arg(scene.0.join("src/bad.json"))
+        .arg("--db")
+        .arg(scene.0.join("db.sqlite"));
+    let refused = highwater.output().expect("the binary under test was built");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("bad.json"), "{}", said(&refused));
+    assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
+}

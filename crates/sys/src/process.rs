@@ -1,0 +1,155 @@
+//! How are processes started, so that none outlives the one that started it?
+//!
+//! A child can be told to end with its parent ([`tie`]), a process can take in what its descendants leave
+//! behind ([`adopt_orphans`], [`wait_any`]), and any process can be told to end ([`end`]).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::ptr;
+
+use crate::call::check;
+use crate::cpu;
+
+/// How a process is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// SIGTERM: it may finish what it has begun.
+    Ask,
+    /// SIGKILL: at once.
+    Kill,
+}
+
+impl End {
+    fn number(self) -> i32 {
+        match self {
+            End::Ask => libc::SIGTERM,
+            End::Kill => libc::SIGKILL,
+        }
+    }
+}
+
+/// Has `command` start a child that is sent `end` when the calling thread ends, whatever ends it; that runs
+/// on the cores `cpus` only (empty: on those of the calling thread); and that no signal is blocked for.
+/// Start it from a thread that lives as long as the child should.
+///
+/// Programs that change their user or have capabilities of their own lose the tie (`prctl(2)`,
+/// `PR_SET_PDEATHSIG`).
+pub fn tie(command: &mut Command, cpus: &[usize], end: End) {
+    let mask = cpu::mask(cpus);
+    let parent = std::process::id();
+    let prepare = move || {
+        let mut none = MaybeUninit::uninit();
+        // SAFETY: `none` is valid for writes.
+        unsafe { libc::sigemptyset(none.as_mut_ptr()) };
+        // SAFETY: `sigemptyset` initialised the set, and a null pointer for the old mask is allowed.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut()) };
+        // SAFETY: takes no pointer.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, end.number()) })?;
+        // A parent that ended before that call would send nothing any more.
+        // SAFETY: takes no pointer.
+        if unsafe { libc::getppid() } != parent.cast_signed() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if !mask.is_empty() {
+            let size = size_of_val(mask.as_slice());
+            // SAFETY: `mask` is valid for reads of `size` bytes.
+            check(unsafe { libc::sched_setaffinity(0, size, mask.as_ptr().cast()) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, `prepare` only makes system calls that are async-signal-safe, on memory
+    // that was allocated before; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes this process the parent of every descendant whose own parent ends.
+///
+/// # Errors
+/// Whatever `prctl(2)` reports.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) })?;
+    Ok(())
+}
+
+/// Waits until a child ends: its id, and how it ended. `None` if there is no child.
+///
+/// # Errors
+/// Whatever `waitpid(2)` reports, except that it was interrupted.
+pub fn wait_any() -> io::Result<Option<(u32, ExitStatus)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is valid for writes.
+        match check(unsafe { libc::waitpid(-1, &mut status, 0) }) {
+            Ok(id) => return Ok(Some((id.cast_unsigned(), ExitStatus::from_raw(status)))),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ECHILD) => return Ok(None),
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+/// Tells the process `id` to end.
+///
+/// # Errors
+/// There is no such process, or it is not ours to end.
+pub fn end(id: u32, how: End) -> io::Result<()> {
+    let id = i32::try_from(id).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::kill(id, how.number()) })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Purpose: a child runs on the core it is given, without the signals that its parent has blocked, and ends
+    /// with the thread that started it.
+    #[test]
+    fn a_tied_child_ends_with_its_thread() {
+        let core = *cpu::allowed().unwrap().last().expect("a running thread has a core");
+        let mut child = std::thread::spawn(move || {
+            let _blocked = crate::signal::Signals::block().unwrap();
+            let mut command = Command::new("/bin/sh");
+            // SIGTERM is not blocked, or the loop would not end; the trap is how one sees it.
+            command.args([
+                "-c",
+                "grep -e Cpus_allowed_list -e SigBlk /proc/self/status; exec sleep 600",
+            ]);
+            tie(&mut command, &[core], End::Ask);
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut said = Vec::new();
+            let stdout = child.stdout.as_mut().unwrap();
+            while said.iter().filter(|byte| **byte == b'\n').count() < 2 {
+                let mut byte = [0];
+                stdout.read_exact(&mut byte).unwrap();
+                said.push(byte[0]);
+            }
+            let said = String::from_utf8(said).unwrap();
+            assert!(said.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{said}");
+            assert!(said.contains("SigBlk:\t0000000000000000\n"), "{said}");
+            child
+        })
+        .join()
+        .unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    /// Purpose: what is told to end ends, and what is gone already is an error rather than another process.
+    #[test]
+    fn end_is_for_those_that_live() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        end(child.id(), End::Kill).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(end(child.id(), End::Ask).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(end(u32::MAX, End::Ask).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+}
