@@ -119,7 +119,8 @@ format() {
   [ ! -f "$dir/data/meta.properties" ] || return 0
   local id
   id=$(head -c 16 /dev/urandom | base64 | tr '+/' '-_')
-  tool kafka.tools.StorageTool format -t "${id:0:22}" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
+  # It must not begin with "-": the tool would take it for a flag.
+  tool kafka.tools.StorageTool format -t "A${id:1:21}" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
     fail "the data folder could not be made: $(tail -5 "$dir/format.log")"
 }
 
