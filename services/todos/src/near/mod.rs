@@ -24,7 +24,7 @@
 //! | lists survive the loss of the state | the state names the lists that are of its version; others are not looked at |
 //! | an answer overtakes the news that it is old | pushes are counted as they are read; an answer is kept only under the count read before it was asked for |
 //! | the connection breaks, and news are lost | tracking comes first, then the count changes, then it is used |
-//! | Redis hangs | a lookup has [`LOOKUP`]; then the model answers |
+//! | Redis hangs | a lookup has 50 ms; then the model answers |
 //! | Redis is behind the store: nobody has advanced yet | a list that is older than this instance's model is not used |
 //! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused, and not kept here either |
 //! | the store was restored to an older version | an instance that sees the version fall makes a new epoch |
