@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more.
 seeds=${SIM_SEEDS:-500}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# They take about ten; this ends a run that hangs.
+# They take about twelve; this ends a run that hangs.
 minutes=45
 group=
 starts_postgres=
