@@ -13,7 +13,7 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_HAPROXY_LIFE (1h).
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_HAPROXY_PORT:-28081}
 dir=$services/haproxy-$port
@@ -26,7 +26,7 @@ running() {
 
 # What a container gives by its names is given here by addresses; everything else is as deployed.
 configure() {
-  local upstream servers= number=0
+  local upstream servers="" number=0
   mkdir -p "$dir"
   for upstream in "$@"; do
     number=$((number + 1))

@@ -22,7 +22,7 @@
 # machines.
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 here=$root/scripts/services/kafka
 port=${HW_KAFKA_PORT:-29092}

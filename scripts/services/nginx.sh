@@ -11,7 +11,7 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_NGINX_LIFE (1h).
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_NGINX_PORT:-28080}
 dir=$services/nginx-$port

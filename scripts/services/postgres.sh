@@ -10,7 +10,7 @@
 # Commits are not synced (fsync=off): this server is for tests that kill clients, not machines.
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_PG_PORT:-25432}
 dir=$services/postgres
@@ -18,6 +18,7 @@ url="postgres://highwater@127.0.0.1:$port/highwater"
 
 find_bin() {
   local initdb
+  # shellcheck disable=SC2012  # version numbers
   initdb=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1)
   [ -n "$initdb" ] || initdb=$(command -v initdb) || return 1
   dirname "$(readlink -f "$initdb")"

@@ -11,7 +11,7 @@
 # HW_PROMETHEUS_LIFE (1h).
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_PROMETHEUS_PORT:-29090}
 dir=$services/prometheus-$port

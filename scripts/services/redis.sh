@@ -10,7 +10,7 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_REDIS_LIFE (1h).
 set -euo pipefail
 
-# shellcheck source=scripts/services/common.sh
+# shellcheck source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_REDIS_PORT:-26379}
 dir=$services/redis-$port
