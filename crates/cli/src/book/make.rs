@@ -39,7 +39,7 @@ pub(super) fn make(
     match directive.name.as_str() {
         "meta" => Ok(Made::Meta { title: given.get("title").map(str::to_owned) }),
         "footer" => Ok(Made::Footer),
-        "metric" => metric(&given, database).map(Made::Inline),
+        "metric" => metric(&given, database).map(|value| Made::Inline(escape(&value))),
         "chart" => {
             let table = given.rows(database)?;
             let settings = chart::Settings {
@@ -69,6 +69,51 @@ pub(super) fn make(
         }
         other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
     }
+}
+
+/// What `directive` makes as Markdown, for a page that is read as it is.
+///
+/// # Errors
+/// As [`make`]; or it makes nothing that Markdown has.
+pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<String, String> {
+    let given = Given(directive);
+    match directive.name.as_str() {
+        "metric" => Ok(markdown_text(metric(&given, database)?.trim())),
+        "table" => Ok(format!("\n\n{}\n", markdown_table(&given.rows(database)?))),
+        name if NAMES.contains(&name) => Err(format!(
+            "@{name} makes nothing that Markdown has; remove its @end, or write @table or @metric"
+        )),
+        other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
+    }
+}
+
+/// Columns whose values are all numbers stand at the right.
+fn markdown_table(table: &Table) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let is_number = |column: usize| {
+        let mut values = table.rows.iter().map(|row| row[column].text());
+        values.all(|text| text.is_empty() || text.starts_with(|c: char| "–-0123456789".contains(c)))
+    };
+    let columns = 0..table.columns.len();
+    let rule = columns.map(|at| if is_number(at) { "--:" } else { "---" }.to_owned()).collect();
+    let head = table.columns.iter().map(|column| markdown_text(column)).collect();
+    let row =
+        |row: &Vec<Value>| line(row.iter().map(|value| markdown_text(&value.text())).collect());
+    let rows: String = table.rows.iter().map(row).collect();
+    format!("{}{}{rows}", line(head), line(rule))
+}
+
+/// Text that is no markup; code stays code.
+fn markdown_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '*' | '[' | ']' | '<' | '>' => out.extend(['\\', c]),
+            '\n' | '\r' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// The parameters of a directive.
@@ -128,8 +173,8 @@ fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
         format!("@metric: there is no record of {what}; measure it, or remove the metric")
     })?;
     match (value.number(), format) {
-        (Some(number), _) => Ok(escape(&show(number, format.unwrap_or("integer")))),
-        (None, None) => Ok(escape(&value.text())),
+        (Some(number), _) => Ok(show(number, format.unwrap_or("integer"))),
+        (None, None) => Ok(value.text()),
         (None, Some(format)) => Err(format!(
             "@metric: {:?} is no number, so format {format:?} cannot be applied; remove it",
             value.text()
