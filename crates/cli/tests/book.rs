@@ -362,6 +362,20 @@ fn filled_pages_are_built() {
     }
 }
 
+/// Purpose: a book is read in the order that its index gives, not in that of file names; what it does not name is last.
+#[test]
+fn pages_are_in_order() {
+    let scene = Scene::new("order");
+    scene.write("index.md", "# I\n\n[d](d.md), then [b](b.md#x)\n");
+    for name in ["a", "b", "c", "d"] {
+        scene.write(&format!("{name}.md"), "# T\n");
+    }
+    let page = scene.page("index.html");
+    let nav = page.split("</nav>").next().expect("there is one");
+    let places = ["index", "d", "b", "a", "c"].map(|name| nav.find(&format!("\"{name}.html\"")));
+    assert!(places.is_sorted() && places[0].is_some(), "{places:?} {nav}");
+}
+
 /// Purpose: what cannot be read at all is a wrong flag: exit status 2, with the path.
 #[test]
 fn wrong_flags() {

@@ -90,17 +90,21 @@ pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<Str
 /// Columns whose values are all numbers stand at the right.
 fn markdown_table(table: &Table) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let is_number = |column: usize| {
-        let mut values = table.rows.iter().map(|row| row[column].text());
-        values.all(|text| text.is_empty() || text.starts_with(|c: char| "–-0123456789".contains(c)))
-    };
-    let columns = 0..table.columns.len();
-    let rule = columns.map(|at| if is_number(at) { "--:" } else { "---" }.to_owned()).collect();
+    let rule = |is_number| if is_number { "--:" } else { "---" }.to_owned();
+    let rule = numbers(table).into_iter().map(rule).collect();
     let head = table.columns.iter().map(|column| markdown_text(column)).collect();
     let row =
         |row: &Vec<Value>| line(row.iter().map(|value| markdown_text(&value.text())).collect());
     let rows: String = table.rows.iter().map(row).collect();
     format!("{}{}{rows}", line(head), line(rule))
+}
+
+/// Which columns hold numbers only, with what may stand around them: units, intervals, nothing.
+fn numbers(table: &Table) -> Vec<bool> {
+    let is_number =
+        |text: String| text.is_empty() || text.starts_with(|c: char| "–-0123456789".contains(c));
+    let columns = 0..table.columns.len();
+    columns.map(|at| table.rows.iter().all(|row| is_number(row[at].text()))).collect()
 }
 
 /// Text that is no markup; code stays code.
@@ -233,21 +237,26 @@ fn comma(number: f64) -> String {
 }
 
 fn table(title: &str, table: &Table) -> String {
-    let cells = |tag: &str, row: &[String]| -> String {
-        row.iter().map(|cell| format!("<{tag}>{cell}</{tag}>")).collect()
-    };
-    let head: Vec<String> = table.columns.iter().map(|column| escape(column)).collect();
+    let numbers = numbers(table);
+    let head: String = table
+        .columns
+        .iter()
+        .zip(&numbers)
+        .map(|(column, is_number)| {
+            let class = if *is_number { " class=\"number\"" } else { "" };
+            format!("<th{class}>{}</th>", escape(column))
+        })
+        .collect();
     let rows: String = table
         .rows
         .iter()
         .map(|row| {
             let cells: String = row
                 .iter()
-                .map(|value| match value {
-                    Value::Integer(_) | Value::Real(_) => {
-                        format!("<td class=\"number\">{}</td>", escape(&value.text()))
-                    }
-                    _ => format!("<td>{}</td>", escape(&value.text())),
+                .zip(&numbers)
+                .map(|(value, is_number)| {
+                    let class = if *is_number { " class=\"number\"" } else { "" };
+                    format!("<td{class}>{}</td>", escape(&value.text()))
                 })
                 .collect();
             format!("<tr>{cells}</tr>\n")
@@ -257,7 +266,7 @@ fn table(title: &str, table: &Table) -> String {
         "<div class=\"table-container\"><table class=\"data-table\"><caption>{}</caption>\n\
          <thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>",
         escape(title),
-        cells("th", &head)
+        head
     )
 }
 

@@ -148,7 +148,7 @@ fn complain(problem: &str) {
 /// There is no source, no database, or no place to write to.
 fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
     let database = Database::open(&source.db)?;
-    let files = files(&source.src)?;
+    let files = in_order(files(&source.src)?);
     let (mut pages, mut problems) = (Vec::new(), Vec::new());
     for (path, name) in &files {
         match read(path)? {
@@ -283,6 +283,19 @@ fn files(src: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
         1..=PAGES_MAX => Ok(found),
         count => Err(format!("{shown} has {count} pages; give {PAGES_MAX} at most")),
     }
+}
+
+/// Pages in the order in which the first of them, the index, links to them; then those that it does not.
+fn in_order(mut files: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
+    let Some((index, _)) = files.first() else { return files };
+    // A page that cannot be read says so later.
+    let text = fs::read_to_string(index).unwrap_or_default();
+    let place = |name: &Path| {
+        let link = format!("]({}.md", name.display());
+        text.find(&link).unwrap_or(usize::MAX)
+    };
+    files[1..].sort_by_key(|(_, name)| place(name));
+    files
 }
 
 /// `index.md` comes first, then names in order, folders last.
