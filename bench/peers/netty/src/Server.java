@@ -34,7 +34,7 @@ import java.util.Map;
 
 /**
  * Netty 4.2, one event loop a worker. Environment: PORT (8080), WORKERS (1), TRANSPORT (epoll, or io_uring), and
- * WARM_UP_MS (5000): for so long it asks itself before it listens, because the JVM compiles what runs often, and a
+ * WARM_UP (200000): so many requests it asks itself before it listens, because the JVM compiles what runs often, and a
  * benchmark of a fresh process would measure its interpreter.
  */
 public final class Server {
@@ -141,7 +141,7 @@ public final class Server {
                     }
                 });
         Channel warm = boot.bind("127.0.0.1", 0).sync().channel();
-        WarmUp.run(warm.localAddress(), number("WARM_UP_MS", 5000));
+        WarmUp.run(warm.localAddress(), number("WARM_UP", 200_000));
         warm.close().sync();
         boot.bind("127.0.0.1", number("PORT", 8080)).sync().channel().closeFuture().sync();
     }
