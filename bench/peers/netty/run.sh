@@ -4,6 +4,6 @@
 # A heap that is never enlarged and the collector for one core; Netty's checks of buffers are off, as its guide has it.
 set -euo pipefail
 target=$(cd "$(dirname "$0")/../peers/netty" && pwd)/target
-exec java -Xms512m -Xmx512m -XX:+UseSerialGC -XX:+AlwaysPreTouch -Dio.netty.leakDetection.level=disabled \
+exec java -Xms512m -Xmx512m -XX:+UseSerialGC -Dio.netty.leakDetection.level=disabled \
   -Dio.netty.buffer.checkBounds=false -Dio.netty.buffer.checkAccessible=false \
   -cp "$target/classes:$target/lib/*" Server
