@@ -7,10 +7,9 @@
 //! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `near.rs` | lists through Redis |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
-//! | `stage.rs`, `client.rs` | the service's processes, and a client |
+//! | `stage.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
-mod client;
 mod deployed;
 mod near;
 mod servers;
