@@ -90,11 +90,11 @@ bench-todos: bench-build ## Measure lists and durable writes of the Todo service
 	$(call bench_run,todos)
 
 .PHONY: bench-all
-bench-all: bench-build ## Run every plan of bench/plans, about an hour; a peer that is not built is void
-	bench/build.sh highwater floor
+bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; about an hour
+	bench/build.sh
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
-	@status=0; for plan in bench/plans/*.toml; do plan=$$(basename $$plan .toml); \
+	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
 	  echo "== $$plan"; $(call bench_run,$$plan) || status=1; done; exit $$status
 
 .PHONY: bench-selftest
@@ -102,10 +102,18 @@ bench-selftest: ## Does the harness find 300 ns that are there, and nothing wher
 	cargo build --release --locked -p highwater-cli --examples
 	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
 
-.PHONY: book
-book: ## Build the book of book/ from the records of bench/evidence into target/book
+# The records of bench/evidence as a database.
+.PHONY: records
+records:
 	cargo build --profile fast --locked -p highwater-cli
 	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
+
+.PHONY: readme
+readme: records ## Write the figures and tables of README.md and docs anew, from the records of bench/evidence
+	target/fast/highwater book fill README.md docs --db target/records.sqlite
+
+.PHONY: book
+book: records ## Build the book of book/ from the records of bench/evidence into target/book
 	target/fast/highwater book build book --db target/records.sqlite --out target/book
 	@echo "target/book/index.html"
 
