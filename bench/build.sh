@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-all=(highwater floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio)
+all=(highwater floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio gin-todos)
 usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll)
 
 main() {
@@ -29,6 +29,7 @@ main() {
       xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
       ntex)        cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex ;;
       ntex-tokio)  cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex-tokio --no-default-features --features tokio ;;
+      gin-todos)   build_gin_todos ;;
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
       *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
@@ -68,6 +69,17 @@ up_to_date() {
     [ -x "$binary" ] || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
+}
+
+# The Todo API that plan todos measures ours against; its modules are pinned by go.sum.
+build_gin_todos() {
+  if ! command -v go >/dev/null; then
+    echo "skipped:    gin-todos: go is missing; https://go.dev/dl has it" >&2
+    return
+  fi
+  echo "building:   gin-todos"
+  (cd peers/gin-todos && ${LOCK:+flock -s "$LOCK"} env CGO_ENABLED=0 GOAMD64="${GOAMD64-v3}" \
+    go build -trimpath -mod=readonly -o ../../bin/gin-todos .)
 }
 
 # apt_install COMMAND PACKAGE

@@ -46,6 +46,11 @@ impl Client {
         Client { address, token: token.to_owned(), stream: None }
     }
 
+    /// Another one, with a connection of its own.
+    pub(crate) fn again(&self) -> Client {
+        Client::new(self.address, &self.token)
+    }
+
     pub(crate) fn get(&mut self, target: &str) -> Answer {
         self.ask("GET", target, "")
     }

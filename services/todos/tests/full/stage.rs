@@ -75,12 +75,19 @@ impl Stage {
     }
 
     pub(crate) fn client(&self, instance: &Process) -> Client {
-        Client::new(instance.address, &self.token)
+        self.client_of(instance.address)
     }
 
-    fn command(&self) -> Command {
+    pub(crate) fn client_of(&self, address: SocketAddr) -> Client {
+        Client::new(address, &self.token)
+    }
+
+    /// The service's program, with the settings that lead it here. TODOS_BIN is another build of it, to be measured.
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_highwater-todos")]);
+        let program = std::env::var("TODOS_BIN");
+        let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_highwater-todos").to_owned());
+        command.args(["--pdeathsig", "KILL", &program]);
         command
             .env("DATABASE_URL", self.postgres.url())
             .env("REDIS_URL", self.redis.url())
