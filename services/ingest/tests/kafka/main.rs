@@ -5,5 +5,6 @@
 #[allow(dead_code, reason = "the client's tests use the rest of it")]
 mod broker;
 mod gateway;
+mod leader;
 mod meaning;
 mod torture;

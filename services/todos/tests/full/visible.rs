@@ -107,15 +107,17 @@ fn within_100_ms() {
     let watched: Vec<_> = instances.iter().map(|instance| stage.client(instance)).collect();
     let (address, postgres) = (nginx.address(), stage.postgres.url());
     let client = || stage.client_of(address);
-    let (mut prober, writer) = (client(), client());
+    let (mut prober, mut writer) = (client(), client());
+    let changed = make_changed(&mut writer);
     let readers: Vec<_> = (0..READERS).map(|_| client()).collect();
     let load = Load::default();
+    let changed = &changed;
     let mut delays = Vec::new();
     let began = Instant::now();
     thread::scope(|scope| {
         let load = &load;
         let _stop = Stop(&load.stop);
-        scope.spawn(move || load.write(writer));
+        scope.spawn(move || load.write(writer, changed));
         readers.into_iter().for_each(|reader| drop(scope.spawn(move || load.read(reader))));
         let mut watchers = Vec::new();
         for (instance, client) in watched.iter().enumerate() {
@@ -232,10 +234,12 @@ fn watch(
         let answer = match look {
             Look::Again(wanted) => i64::from(wanted.is_in(&list())),
             Look::Until(wanted) => {
-                while !wanted.is_in(&list()) {
+                // The prober does not wait for longer either.
+                let until = Instant::now() + PATIENCE;
+                while !wanted.is_in(&list()) && Instant::now() < until {
                     sleep(pause);
                 }
-                now_us()
+                if Instant::now() < until { now_us() } else { continue }
             }
         };
         // The prober may have failed.
@@ -266,9 +270,7 @@ impl Load {
         }
     }
 
-    fn write(&self, mut client: Client) {
-        let made = |number| client.create(&format!("changed {number}")).id();
-        let ids: Vec<String> = (0..CHANGED).map(made).collect();
+    fn write(&self, mut client: Client, ids: &[String]) {
         let mut number = 0;
         self.paced(WRITES_PER_S, || {
             let target = format!("/todos/{}", ids[number % ids.len()]);
@@ -356,6 +358,17 @@ fn seed(stage: &Stage) {
     assert!(seeded.status.success(), "{}", String::from_utf8_lossy(&seeded.stderr));
 }
 
+/// The todos that the load changes. They are older than any that is probed: what is new is first in every list.
+fn make_changed(client: &mut Client) -> Vec<String> {
+    let mut made = |number: usize| {
+        let body = format!(r#"{{"title":"step {number}","description":""}}"#);
+        let answer = client.ask("POST", "/todos?wait=applied", &body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.id()
+    };
+    (0..CHANGED).map(&mut made).collect()
+}
+
 /// The rank of a share, of sorted numbers, in milliseconds.
 fn rank_ms(sorted_us: &[i64], share: f64) -> f64 {
     let index = (sorted_us.len() as f64 * share).ceil() as usize;
@@ -378,7 +391,10 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
     let of = |load: &AtomicU64| load.load(Ordering::Relaxed) as f64 / took.as_secs_f64();
     let (reads, writes) = (of(&load.reads), of(&load.writes));
     println!("load through nginx: {reads:.0} reads/s, {writes:.0} writes/s beside the prober's");
-    println!("{:14} instance limit  writes | from applied, ms: p50 p99 max | from the 202", "Redis");
+    println!(
+        "{:14} instance limit  writes | from applied, ms: p50 p99 max | from the 202",
+        "Redis"
+    );
     let mut rows = Vec::new();
     for ((phase, instance, limit), delays) in &groups {
         let applied = summary(delays.iter().map(|delay| delay.from_applied_us).collect());
@@ -399,7 +415,10 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
     }
     let late = delays.iter().filter(|delay| delay.from_applied_us as f64 > WITHIN_MS * 1000.0);
     let late = late.count();
-    println!("{late} of {} were seen later than {WITHIN_MS} ms after they were applied", delays.len());
+    println!(
+        "{late} of {} were seen later than {WITHIN_MS} ms after they were applied",
+        delays.len()
+    );
     let first = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().expect("it runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
