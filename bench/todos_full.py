@@ -3,11 +3,11 @@
 
 Starts the full form (scripts/todos-full.sh: Postgres, Redis, Kafka, a worker, two instances, nginx) on ports of its
 own, with every server on one CPU and the client on another, and reads GET /todos?limit=1: through nginx, and from one
-instance directly; beside them an API of Gin that asks Redis for each request (bench/peers/gin-todos). The shape is that of
-the headline of the API that this service was inspired by, `autocannon -c 2000 -p 80`, by autocannon itself and by `highwater load`; and 64 connections
-without pipelining. Gin has only the latter: it does not answer the 160 000 requests that are in flight otherwise within a
-row's time. What each process used of the CPU meanwhile is from /proc/PID/task/*/schedstat, children included, and is
-divided by the requests that were answered.
+instance directly; beside them an API of Gin that asks Redis for each request (bench/peers/gin-todos). The shapes are 2000
+connections with 80 requests at once on each, by `highwater load` and by `autocannon -c 2000 -p 80`, with which such APIs
+are advertised; and 64 connections without pipelining. Gin has only the latter: it does not answer the 160 000 requests that
+are in flight otherwise within a row's time. What each process used of the CPU meanwhile is from
+/proc/PID/task/*/schedstat, children included, and is divided by the requests that were answered.
 
     make bench-todos-full
     bench/todos_full.py --rounds 3 --record bench/evidence/DATE-todos-full.json
