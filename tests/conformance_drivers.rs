@@ -13,8 +13,8 @@ use std::time::Duration;
 use highwater::server::{Shed, TransportChoice};
 use highwater::{Router, Running, Server, ServerConfig};
 use highwater_core::http::Limits;
+use highwater_testkit::{Client, get};
 use highwater_tests::cases::{self, Case, Step};
-use highwater_tests::client::{Client, get};
 use highwater_tests::probe::{DATE, Transcript, Worker};
 
 /// Cases up to this length are also split at every byte.
@@ -199,8 +199,8 @@ fn show(bytes: &[u8]) -> String {
 fn play<'p>(server: &Running, batch: &'p [Play<'p>]) -> Vec<(&'p Play<'p>, String)> {
     let mut metronome = Client::connect(server.address());
     let mut beat = || {
-        metronome.send(&get("/")).expect("the server lives");
-        assert_eq!(metronome.reply().status, 200);
+        metronome.send(get("/")).expect("the server lives");
+        assert_eq!(metronome.answer().status, 200);
     };
     let mut players: Vec<Player<'_>> = Vec::with_capacity(batch.len());
     for play in batch {

@@ -31,14 +31,12 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-todos", Some(&["highwater"])),
     ("highwater-example-axum", Some(&["highwater"])),
     ("highwater-tests", None),
-    (SKIP_CRATE, Some(&[])),
+    ("highwater-skip", Some(&[])),
+    ("highwater-testkit", Some(&["highwater-core"])),
 ];
 
-/// What tests may use besides, wherever they stand: a client has to read what the server says.
-const READS_RESPONSES: &str = "highwater-core";
-
-/// What the tests of every crate may use, and nothing but tests.
-const SKIP_CRATE: &str = "highwater-skip";
+/// What tests may use besides, wherever they stand: to skip, to run a program, to read responses.
+const FOR_TESTS: &[&str] = &["highwater-skip", "highwater-testkit", "highwater-core"];
 
 /// What the core may depend on at all.
 const CORE_DEPENDENCIES: &[&str] = &["bytes"];
@@ -158,10 +156,9 @@ fn check_arrows(package: &Value) -> Vec<String> {
     let mut findings = Vec::new();
     for dependency in array(package, "dependencies") {
         let to = name(dependency);
-        // For its tests, a package may ask for itself with more features, for what says that they skip, and for
-        // what reads responses.
+        // For its tests, a package may also ask for itself with more features.
         let for_tests = dependency["kind"] == "dev"
-            && (to == from || to == SKIP_CRATE || to == READS_RESPONSES && from != SKIP_CRATE);
+            && (to == from || from != "highwater-skip" && FOR_TESTS.contains(&to));
         let ours = !for_tests && ARROWS.iter().any(|(known, _)| *known == to);
         if ours && !allowed.is_none_or(|allowed| allowed.contains(&to)) {
             findings.push(format!(
@@ -406,6 +403,10 @@ fn wrong_arrows_are_seen() {
         ("highwater-sys", "highwater-skip", None, 1),
         ("highwater-skip", "highwater-core", Some("dev"), 1),
         ("highwater-search", "highwater-core", Some("dev"), 0),
+        ("highwater-search", "highwater-testkit", Some("dev"), 0),
+        ("highwater-search", "highwater-testkit", None, 1),
+        ("highwater-testkit", "highwater-core", None, 0),
+        ("highwater-testkit", "highwater", None, 1),
         ("highwater-search", "highwater-sys", Some("dev"), 1),
     ] {
         let dependency = serde_json::json!({ "name": to, "kind": kind });

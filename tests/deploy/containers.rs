@@ -76,7 +76,7 @@ fn the_health_check_tells_life() {
     assert!(built.status.success(), "{}", said(&built));
     let check = |address: &str| Command::new(&program).arg(address).output().expect("it was built");
     let server = server();
-    assert!(check(&server.metrics.to_string()).status.success());
+    assert!(check(&server.metrics().to_string()).status.success());
     // A port that somebody holds and nobody serves.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("it is bound").to_string();

@@ -225,8 +225,7 @@ fn the_pod_speaks_the_servers_language() {
         let container = &workload["spec"]["template"]["spec"]["containers"][0];
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
-            let mut client = highwater_tests::client::Client::connect(server.metrics);
-            assert_eq!(client.get(path).status, 200, "{name}: {probe}: {path}");
+            assert_eq!(server.get_metrics(path).status, 200, "{name}: {probe}: {path}");
         }
         let flags = container["args"].as_array().expect("arguments").iter();
         let flags = flags.map(|flag| flag.as_str().expect("a text"));
@@ -275,8 +274,7 @@ fn autoscalers_ask_for_what_exists() {
             assert!(strangers.is_empty(), "{strangers:?}");
             queries.push(query.to_owned());
         } else {
-            let mut client = highwater_tests::client::Client::connect(server.metrics);
-            let answer: Value = serde_json::from_str(&client.get("/scaling").text()).expect("JSON");
+            let answer = server.get_metrics("/scaling").json();
             let member = metadata["valueLocation"].as_str().expect("a member");
             assert!(answer[member].is_number(), "{member} of {answer}");
             assert!(metadata["url"].as_str().is_some_and(|url| url.ends_with(":9090/scaling")));
@@ -289,8 +287,7 @@ fn autoscalers_ask_for_what_exists() {
 #[test]
 fn scaling_is_a_flat_object_of_numbers() {
     let server = server();
-    let mut client = highwater_tests::client::Client::connect(server.metrics);
-    let answer: Value = serde_json::from_str(&client.get("/scaling").text()).expect("JSON");
+    let answer = server.get_metrics("/scaling").json();
     let members = answer.as_object().expect("an object");
     assert!(members.len() >= 10 && members.values().all(Value::is_number), "{answer}");
     assert!(members["demand_ratio"].as_f64().is_some_and(|ratio| ratio < 0.5), "{answer}");

@@ -15,7 +15,7 @@ mod proxies;
 use std::fs;
 use std::path::PathBuf;
 
-use highwater_tests::process::Process;
+use highwater_testkit::Process;
 use highwater_tests::source;
 
 /// A file below `deploy`.
@@ -39,5 +39,5 @@ fn documents(text: &str) -> Vec<serde_json::Value> {
 
 /// A server like those that are deployed.
 fn server() -> Process {
-    Process::start(env!("CARGO_BIN_EXE_strained"), &[], None)
+    highwater_tests::server::serve(env!("CARGO_BIN_EXE_strained"), &[], None)
 }

@@ -2,10 +2,8 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
-use highwater_tests::client::Client;
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, PATIENCE, Process, lasting_ports, within};
 use highwater_tests::source;
 use serde_json::Value;
 
@@ -116,13 +114,11 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With `config`, on a port that was free a moment ago.
+    /// With `config`.
     fn start(config: &str) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
-        Self::script(address.port(), &["start", config]);
-        Prometheus { address, port: address.port() }
+        let port = lasting_ports(1);
+        Self::script(port, &["start", config]);
+        Prometheus { address: ([127, 0, 0, 1], port).into(), port }
     }
 
     fn script(port: u16, arguments: &[&str]) {
@@ -136,11 +132,7 @@ impl Prometheus {
 
     /// The data of an answer of its interface.
     fn get(&self, path: &str) -> Value {
-        // As HTTP/1.0, since our client understands only what our server writes.
-        let mut client = Client::connect(self.address);
-        client.send(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("it is ready");
-        let answer = client.reply().text();
-        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let answer = Client::connect(self.address).get(path).json();
         assert_eq!(answer["status"], "success", "{answer}");
         answer["data"].clone()
     }
@@ -170,7 +162,7 @@ impl Drop for Prometheus {
 fn config(server: &Process) -> String {
     let rules = path("prometheus/highwater.rules.yml");
     let config = read("prometheus/prometheus.yml");
-    let config = config.replace("127.0.0.1:9090", &server.metrics.to_string());
+    let config = config.replace("127.0.0.1:9090", &server.metrics().to_string());
     let config = config.replace("highwater.rules.yml", &rules.to_string_lossy());
     config.replace("_interval: 5s", "_interval: 200ms")
 }
@@ -179,19 +171,18 @@ fn config(server: &Process) -> String {
 /// every query of the dashboard over a busy server finds something.
 #[test]
 fn prometheus_scrapes_and_evaluates() {
-    const PATIENCE: Duration = Duration::from_secs(30);
     let server = server();
     let prometheus = Prometheus::start(&write("prometheus.yml", &config(&server)));
     let mut client = server.connect();
     let mut ask = || (0..20).for_each(|_| assert_eq!(client.get("/").status, 200));
-    let settled = eventually(PATIENCE, || {
+    let settled = within(PATIENCE, || {
         ask();
         prometheus.query("rate(http_goodput_total[1m])").first().is_some_and(|rate| *rate > 0.0)
     });
     assert!(settled, "no goodput: {}", prometheus.get("/api/v1/targets"));
     let target = &prometheus.get("/api/v1/targets")["activeTargets"][0];
     assert_eq!((&target["health"], &target["lastError"]), (&"up".into(), &"".into()));
-    let evaluated = eventually(PATIENCE, || {
+    let evaluated = within(PATIENCE, || {
         let groups = prometheus.get("/api/v1/rules");
         let groups = groups["groups"].as_array().expect("groups").clone();
         let mut rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("rules"));
@@ -208,7 +199,7 @@ fn prometheus_scrapes_and_evaluates() {
         "http_rejections_total{layer=\"kernel\",reason=\"reset\"}",
         "histogram_quantile(0.99, sum by (le) (rate(http_queue_delay_seconds_bucket[1m])))",
     ] {
-        let found = eventually(PATIENCE, || !prometheus.query(query).is_empty());
+        let found = within(PATIENCE, || !prometheus.query(query).is_empty());
         assert!(found, "{query} finds nothing");
     }
     assert_eq!(prometheus.query("ALERTS{alertname=\"HighwaterTargetDown\"}"), Vec::<f64>::new());

@@ -1,17 +1,13 @@
 //! nginx and HAProxy: their own checkers, and each at work in front of two servers.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use highwater_tests::client::Client;
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, PATIENCE, Process, get, lasting_ports, within};
 use highwater_tests::source;
 
 use crate::{path, server};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether the program is here; says so if it is not.
 fn is_here(program: &str) -> bool {
@@ -23,12 +19,6 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// A port that nobody holds at the moment.
-fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    free.local_addr().expect("it is bound").port()
-}
-
 /// A proxy that a script starts with the configuration that is deployed; stopped when dropped.
 struct Proxy {
     name: &'static str,
@@ -37,7 +27,7 @@ struct Proxy {
 
 impl Proxy {
     fn start(name: &'static str, upstreams: &[String]) -> Proxy {
-        let proxy = Proxy { name, port: free_port() };
+        let proxy = Proxy { name, port: lasting_ports(1) };
         let arguments: Vec<&str> =
             ["start"].into_iter().chain(upstreams.iter().map(String::as_str)).collect();
         proxy.script(&arguments);
@@ -84,9 +74,8 @@ fn connections(server: &Process) -> f64 {
 fn ask(proxy: &Proxy, times: usize) {
     let mut client = proxy.connect();
     for _ in 0..times {
-        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").expect("it is open");
-        let reply = client.reply();
-        assert_eq!(reply.status, 200, "{}", reply.text());
+        let answer = client.get("/");
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
 }
 
@@ -95,12 +84,11 @@ fn ask(proxy: &Proxy, times: usize) {
 fn serves_through(proxy: &Proxy, servers: [Process; 2]) {
     let [mut leaving, staying] = servers;
     // A health check may have to find them first.
-    let reached = eventually(PATIENCE, || {
-        let mut client = proxy.connect();
-        client.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").is_ok() && client.reply().status == 200
+    let reached = within(PATIENCE, || {
+        proxy.connect().try_ask(get("/")).is_ok_and(|answer| answer.status == 200)
     });
     assert!(reached, "no answer through {}", proxy.name);
-    let spread = eventually(PATIENCE, || {
+    let spread = within(PATIENCE, || {
         ask(proxy, 4);
         requests(&leaving) > 0.0 && requests(&staying) > 0.0
     });
@@ -116,7 +104,7 @@ fn serves_through(proxy: &Proxy, servers: [Process; 2]) {
     for _ in 0..50 {
         ask(proxy, 2);
     }
-    assert!(leaving.wait(PATIENCE).is_some_and(|status| status.success()));
+    assert!(leaving.ends_within(PATIENCE).is_some_and(|status| status.success()));
     ask(proxy, 20);
 }
 
@@ -146,7 +134,8 @@ fn nginx_takes_its_configuration() {
             .expect("it is here")
     };
     // The ports that it is deployed with may be taken here.
-    let (clients, status) = (free_port(), free_port());
+    let clients = lasting_ports(2);
+    let status = clients + 1;
     assert!(config.contains("listen 8080 ") && config.contains("listen 8081;"));
     let config = config.replace("listen 8080 ", &format!("listen 127.0.0.1:{clients} "));
     let config = config.replace("listen 8081;", &format!("listen 127.0.0.1:{status};"));
@@ -207,7 +196,7 @@ fn haproxy_spreads_keeps_and_drains() {
     }
     let servers = [server(), server()];
     let upstreams =
-        servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics));
+        servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics()));
     let proxy = Proxy::start("haproxy", &upstreams);
     serves_through(&proxy, servers);
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, Process, get, within};
+use highwater_tests::server::warm_up;
 use socket2::SockRef;
 
 use crate::Transport;
@@ -90,12 +90,12 @@ fn shorter_than_the_write_timeout() {
                 println!("{transport:?}, idle with --idle-timeout 3s: {passed}");
                 let (mut refused, _) = connect(&server);
                 refused.send(b"GET / HTTP/9.9\r\n\r\n").expect("open");
-                assert_eq!(refused.reply().status, 505);
+                assert_eq!(refused.answer().status, 505);
                 let begun = Instant::now();
                 assert!(refused.is_closed_in_silence(), "it has said its last");
                 let is_gone = || server.metric("http_connections_active") == 0.0;
                 assert!(!is_gone(), "what is still on its way is read");
-                assert!(eventually(Duration::from_secs(10), is_gone));
+                assert!(within(Duration::from_secs(10), is_gone));
                 let passed = check(begun, 2.0);
                 println!("{transport:?}, lingering: {passed}");
             });
@@ -117,8 +117,8 @@ fn check(begun: Instant, seconds: f64) -> String {
 }
 
 fn hears_408(client: &mut Client, begun: Instant, seconds: f64) -> String {
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.field("connection")), (408, Some("close")), "{}", reply.head);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")), "{answer:?}");
     let outcome = check(begun, seconds);
     assert!(client.is_closed_in_silence());
     outcome
@@ -134,7 +134,7 @@ fn head_drips(server: &Process) -> String {
     let (mut client, begun) = connect(server);
     client.set_patience(Duration::from_secs(1));
     for byte in get("/a-path-that-takes-longer") {
-        client.send(&[byte]).expect("open");
+        client.send([byte]).expect("open");
         if client.hear().is_ok() {
             break;
         }
@@ -205,7 +205,7 @@ fn idle(server: &Process) -> String {
 /// 50 MB at 500 KB/s for longer than the write timeout: slow, but the kernel takes some all the time.
 fn slow_reader(server: &Process) -> String {
     let mut client = Client::connect_small(server.address, 32 * 1024);
-    client.send(&get("/content?bytes=50000000")).expect("open");
+    client.send(get("/content?bytes=50000000")).expect("open");
     let begun = Instant::now();
     let mut heard = 0;
     while begun.elapsed() < Duration::from_secs(40) {
@@ -224,18 +224,18 @@ fn steady_body(server: &Process) -> String {
     client.send(head.as_bytes()).expect("open");
     for _ in 0..35 {
         thread::sleep(Duration::from_secs(1));
-        client.send(&[b'x'; 300]).expect("it is read");
+        client.send([b'x'; 300]).expect("it is read");
     }
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.content.len()), (200, length));
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.body.len()), (200, length));
     "answered".into()
 }
 
 fn never_reads_over(transport: Transport, path: &str) {
     let server = transport.serve(&["--write-timeout", "10s"]);
-    server.warm_up();
+    warm_up(&server);
     // The first request makes the shared content.
-    assert_eq!(server.connect().get(path).content.len(), 50_000_000);
+    assert_eq!(server.get(path).body.len(), 50_000_000);
     let before = server.resident_kib();
     let mut clients = Vec::new();
     for _ in 0..NON_READERS {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
+use highwater_testkit::{Client, get};
 
 use crate::{Transport, on_both_transports};
 
@@ -49,7 +49,7 @@ fn no_answer_is_lost(transport: Transport) {
             stopping.store(true, Relaxed);
             server.signal(signal);
             let begun = Instant::now();
-            let status = server.wait(HANG).expect("it ends");
+            let status = server.ends_within(HANG).expect("it ends");
             assert_eq!(status.code(), Some(0), "{}", server.said());
             println!("{transport:?}: SIG{signal}: ended after {:?}", begun.elapsed());
         });
@@ -66,18 +66,18 @@ fn keep_alive(address: std::net::SocketAddr, answered: &AtomicU64, lost: &Atomic
     let mut client = Client::connect(address);
     let mut quiet_since = Instant::now();
     loop {
-        let sent = client.send(&get("/"));
+        let sent = client.send(get("/"));
         let is_late = quiet_since.elapsed() > IDLE / 2;
         if sent.is_err() {
             lost.fetch_add(u64::from(!is_late), Relaxed);
             return;
         }
-        match client.try_reply() {
-            Ok(Some(reply)) => {
-                assert_eq!((reply.status, reply.text().as_str()), (200, "OK"));
+        match client.try_answer() {
+            Ok(Some(answer)) => {
+                assert_eq!((answer.status, answer.text()), (200, "OK"));
                 answered.fetch_add(1, Relaxed);
                 quiet_since = Instant::now();
-                if reply.field("connection") == Some("close") {
+                if answer.header("connection") == Some("close") {
                     assert!(client.is_closed_in_silence());
                     return;
                 }
@@ -110,9 +110,9 @@ fn one_each(
             }
         };
         let request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        let outcome = client.send(request).and_then(|()| client.try_reply());
+        let outcome = client.send(request).and_then(|()| client.try_answer());
         match outcome {
-            Ok(Some(reply)) if reply.status == 200 => answered.fetch_add(1, Relaxed),
+            Ok(Some(answer)) if answer.status == 200 => answered.fetch_add(1, Relaxed),
             Err(error) if error.kind() == ErrorKind::ConnectionReset && stopping.load(Relaxed) => {
                 return;
             }
@@ -133,14 +133,14 @@ fn every_client_is_answered(transport: Transport) {
         .iter()
         .map(|path| {
             let mut client = Client::connect_small(server.address, 32 * 1024);
-            client.send(&get(path)).expect("open");
+            client.send(get(path)).expect("open");
             client
         })
         .collect();
     let mut uploading = server.connect();
     uploading.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello").expect("open");
     // All of them are in when this is answered.
-    assert_eq!(server.connect().get("/").status, 200);
+    assert_eq!(server.get("/").status, 200);
     server.signal("TERM");
     let begun = Instant::now();
     let mut refused = None;
@@ -155,15 +155,15 @@ fn every_client_is_answered(transport: Transport) {
     assert!(silent.is_closed_in_silence());
     assert!(begun.elapsed() < Duration::from_millis(1400), "closed after {:?}", begun.elapsed());
     uploading.send(b"world").expect("it is still read");
-    let reply = uploading.reply();
-    assert_eq!((reply.text().as_str(), reply.field("connection")), ("helloworld", Some("close")));
+    let answer = uploading.answer();
+    assert_eq!((answer.text(), answer.header("connection")), ("helloworld", Some("close")));
     for client in &mut slow {
-        let reply = client.reply();
-        assert_eq!(reply.status, 200);
-        assert!(reply.content.len() == 20_000_000 || reply.content.ends_with(b"ed 1500"));
+        let answer = client.answer();
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.len() == 20_000_000 || answer.body.ends_with(b"ed 1500"));
         assert!(client.is_closed_in_silence());
     }
-    let status = server.wait(Duration::from_secs(3)).expect("it ends when all are served");
+    let status = server.ends_within(Duration::from_secs(3)).expect("it ends when all are served");
     assert_eq!(status.code(), Some(0));
     println!(
         "{transport:?}: refused after {:?}, idle closed after {idle_closed:?}, ended after {:?}",
@@ -179,29 +179,29 @@ fn hung_handlers_are_cut(transport: Transport) {
         .iter()
         .map(|path| {
             let mut client = server.connect();
-            client.send(&get(path)).expect("open");
+            client.send(get(path)).expect("open");
             client
         })
         .collect();
     let mut never_reads = Client::connect_small(server.address, 32 * 1024);
-    never_reads.send(&get("/content?bytes=50000000")).expect("open");
-    assert_eq!(server.connect().get("/").status, 200);
+    never_reads.send(get("/content?bytes=50000000")).expect("open");
+    assert_eq!(server.get("/").status, 200);
     server.signal("TERM");
     let begun = Instant::now();
-    let status = server.wait(Duration::from_secs(8)).expect("it ends");
+    let status = server.ends_within(Duration::from_secs(8)).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
     assert_eq!(status.code(), Some(0), "{}", server.said());
     assert!((1.9..3.0).contains(&passed), "ended after {passed} s");
     for client in &mut hung {
-        assert!(client.try_reply().is_err(), "a cut is no orderly end");
+        assert!(client.try_answer().is_err(), "a cut is no orderly end");
     }
     println!("{transport:?}: hung handlers cut, ended after {passed:.2} s");
 }
 
 /// A client that listens to an answer without an end.
-fn listener(server: &highwater_tests::process::Process) -> Client {
+fn listener(server: &highwater_testkit::Process) -> Client {
     let mut client = server.connect();
-    client.send(&get("/endless")).expect("open");
+    client.send(get("/endless")).expect("open");
     assert!(client.hear().expect("the answer has begun"));
     client
 }
@@ -212,14 +212,14 @@ fn a_second_signal_ends_the_drain(transport: Transport) {
         let mut server = transport.serve(&["--drain-timeout", "30s"]);
         let mut stream = listener(&server);
         let mut waiting = server.connect();
-        waiting.send(&get("/wait?ms=60000")).expect("open");
-        assert_eq!(server.connect().get("/").status, 200);
+        waiting.send(get("/wait?ms=60000")).expect("open");
+        assert_eq!(server.get("/").status, 200);
         server.signal("TERM");
-        assert!(server.wait(Duration::from_millis(500)).is_none(), "it drains");
+        assert!(server.ends_within(Duration::from_millis(500)).is_none(), "it drains");
         assert!(stream.hear().expect("it goes on while the server drains"));
         let begun = Instant::now();
         server.signal(second);
-        let status = server.wait(Duration::from_secs(5)).expect("it ends");
+        let status = server.ends_within(Duration::from_secs(5)).expect("it ends");
         let passed = begun.elapsed();
         assert_eq!(status.code(), Some(0), "{}", server.said());
         assert!(passed < Duration::from_secs(1), "SIG{second}: ended after {passed:?}");
@@ -234,12 +234,12 @@ fn endless_streams_are_cut(transport: Transport) {
     let mut streams: Vec<Client> = (0..10).map(|_| listener(&server)).collect();
     let begun = Instant::now();
     server.signal("TERM");
-    let status = server.wait(Duration::from_secs(8)).expect("it ends");
+    let status = server.ends_within(Duration::from_secs(8)).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
     assert_eq!(status.code(), Some(0), "{}", server.said());
     assert!((0.9..2.5).contains(&passed), "ended after {passed} s");
     for stream in &mut streams {
-        assert!(stream.try_reply().is_err(), "what was cut off is not taken for whole");
+        assert!(stream.try_answer().is_err(), "what was cut off is not taken for whole");
     }
 }
 
@@ -250,7 +250,7 @@ fn endless_streams_are_told(transport: Transport) {
     let mut streams: Vec<Client> = (0..10)
         .map(|_| {
             let mut client = server.connect();
-            client.send(&get("/endless-polite")).expect("open");
+            client.send(get("/endless-polite")).expect("open");
             while !client.heard().ends_with(b"still here\n\r\n") {
                 assert!(client.hear().expect("the answer begins"));
             }
@@ -260,9 +260,9 @@ fn endless_streams_are_told(transport: Transport) {
     let begun = Instant::now();
     server.signal("TERM");
     for stream in &mut streams {
-        assert_eq!(stream.reply().text(), "still here\n");
+        assert_eq!(stream.answer().text(), "still here\n");
     }
-    let status = server.wait(Duration::from_secs(5)).expect("it ends");
+    let status = server.ends_within(Duration::from_secs(5)).expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", server.said());
     assert!(begun.elapsed() < Duration::from_secs(2), "ended after {:?}", begun.elapsed());
 }
@@ -271,10 +271,10 @@ fn endless_streams_are_told(transport: Transport) {
 fn quit_does_not_wait(transport: Transport) {
     let mut server = transport.serve(&[]);
     let mut waiting = server.connect();
-    waiting.send(&get("/wait?ms=60000")).expect("open");
-    assert_eq!(server.connect().get("/").status, 200);
+    waiting.send(get("/wait?ms=60000")).expect("open");
+    assert_eq!(server.get("/").status, 200);
     server.signal("QUIT");
-    let status = server.wait(Duration::from_secs(3)).expect("it ends");
+    let status = server.ends_within(Duration::from_secs(3)).expect("it ends");
     assert_eq!(status.code(), Some(0));
 }
 
@@ -292,7 +292,7 @@ fn idle_servers_end(transport: Transport) {
             .collect();
         let begun = Instant::now();
         server.signal("TERM");
-        let status = server.wait(Duration::from_secs(3)).expect("it ends");
+        let status = server.ends_within(Duration::from_secs(3)).expect("it ends");
         let passed = begun.elapsed();
         assert_eq!(status.code(), Some(0));
         assert!(passed < Duration::from_secs(1), "{count} idle connections: {passed:?}");

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, Process, get, within};
 
 use crate::{Transport, on_both_transports};
 
@@ -40,8 +39,8 @@ fn ask(server: &Process, bytes: &[u8]) -> Client {
 /// Waits until as many handlers have begun.
 fn until_begun(server: &Process, count: usize) {
     let begun = format!("begun {count} ");
-    let counts = || server.connect().get("/counts").text();
-    assert!(eventually(AT_ONCE, || counts().starts_with(&begun)), "{}", counts());
+    let counts = || server.get("/counts").text().to_owned();
+    assert!(within(AT_ONCE, || counts().starts_with(&begun)), "{}", counts());
 }
 
 /// Purpose: a client that resets its connection is noticed at once while its handler waits, its
@@ -71,9 +70,9 @@ fn resets_are_noticed_at_once(transport: Transport) {
         }
         client.reset();
         let dropped = format!("dropped {}", round + 1);
-        let counts = || server.connect().get("/counts").text();
-        assert!(eventually(AT_ONCE, || counts().ends_with(&dropped)), "{name}: {}", counts());
-        assert!(eventually(AT_ONCE, || has_no_clients(&server)), "{name}");
+        let counts = || server.get("/counts").text().to_owned();
+        assert!(within(AT_ONCE, || counts().ends_with(&dropped)), "{name}: {}", counts());
+        assert!(within(AT_ONCE, || has_no_clients(&server)), "{name}");
     }
 }
 
@@ -82,17 +81,17 @@ fn resets_are_noticed_at_once(transport: Transport) {
 /// why.
 fn closed_tabs_leave_nothing_behind(transport: Transport) {
     let server = transport.serve(&["--half-closed-timeout", "1s"]);
-    server.connect().get("/");
-    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
+    server.get("/");
+    assert!(within(AT_ONCE, || has_no_clients(&server)));
     let before = server.descriptors();
     let paths = ["/wait?ms=60000", "/quiet"];
     let tabs: Vec<Client> = (0..100).map(|number| ask(&server, &get(paths[number % 2]))).collect();
     until_begun(&server, 100);
     drop(tabs);
-    assert!(eventually(Duration::from_secs(4), || has_no_clients(&server)));
-    let counts = server.connect().get("/counts").text();
+    assert!(within(Duration::from_secs(4), || has_no_clients(&server)));
+    let counts = server.get("/counts").text().to_owned();
     assert_eq!(counts, "begun 100 finished 0 dropped 100");
-    assert!(eventually(AT_ONCE, || server.descriptors() <= before), "{}", server.descriptors());
+    assert!(within(AT_ONCE, || server.descriptors() <= before), "{}", server.descriptors());
     // The kernel resets for those who had not read their answer's beginning.
     assert_eq!(server.metric("http_timeouts_total{kind=\"half_closed\"}"), 50.0);
 }
@@ -104,23 +103,23 @@ fn half_closed_clients_are_bounded(transport: Transport) {
     for path in ["/wait?ms=300", "/block?ms=300"] {
         let mut client = ask(&server, &get(path));
         client.finish();
-        assert_eq!(client.reply().status, 200, "{path}");
+        assert_eq!(client.answer().status, 200, "{path}");
         assert!(client.is_closed_in_silence());
     }
     // Three requests of 700 ms: each has its own time.
     let mut client = ask(&server, &get("/wait?ms=700").repeat(3));
     client.finish();
-    (0..3).for_each(|_| assert_eq!(client.reply().text(), "waited 700"));
+    (0..3).for_each(|_| assert_eq!(client.answer().text(), "waited 700"));
     // A body that is read slowly moves all the time.
     let body = [post("/slow?ms=20", 300_000), vec![b'x'; 300_000]].concat();
     let mut client = ask(&server, &body);
     client.finish();
-    assert_eq!(client.reply().text(), "300000");
+    assert_eq!(client.answer().text(), "300000");
     for path in ["/wait?ms=60000", "/block?ms=3000"] {
         let mut client = ask(&server, &get(path));
         client.finish();
         let begun = Instant::now();
-        assert!(client.try_reply().is_err(), "{path}: a reset");
+        assert!(client.try_answer().is_err(), "{path}: a reset");
         let passed = begun.elapsed();
         assert!(passed >= Duration::from_millis(900) && passed < AT_ONCE, "{path}: {passed:?}");
     }
@@ -134,8 +133,8 @@ fn event_streams_end_with_their_clients(transport: Transport) {
         let mut client = ask(&server, &get("/events"));
         assert!(client.hear().expect("the first event"));
     }
-    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
-    assert_eq!(server.connect().get("/counts").text(), "begun 56 finished 0 dropped 56");
+    assert!(within(AT_ONCE, || has_no_clients(&server)));
+    assert_eq!(server.get("/counts").text(), "begun 56 finished 0 dropped 56");
     // One that finishes before it is answered hears what there is.
     let mut client = ask(&server, &get("/events"));
     client.finish();
@@ -150,10 +149,10 @@ fn deaf_protocols_end_with_their_clients(transport: Transport) {
         b"GET /upgrade-deaf HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: deaf\r\n\r\n";
     for _ in 0..20 {
         let mut client = ask(&server, request);
-        assert_eq!(client.reply().status, 101);
+        assert_eq!(client.answer().status, 101);
     }
-    assert!(eventually(AT_ONCE, || has_no_clients(&server)));
-    assert_eq!(server.connect().get("/counts").text(), "begun 20 finished 0 dropped 20");
+    assert!(within(AT_ONCE, || has_no_clients(&server)));
+    assert_eq!(server.get("/counts").text(), "begun 20 finished 0 dropped 20");
 }
 
 /// Purpose: a handler that asks for it learns at once that its client has finished sending, and can still
@@ -164,12 +163,12 @@ fn handlers_learn_that_their_client_has_gone(transport: Transport) {
     std::thread::sleep(Duration::from_millis(100));
     client.finish();
     let begun = Instant::now();
-    assert_eq!(client.reply().text(), "you have gone");
+    assert_eq!(client.answer().text(), "you have gone");
     assert!(begun.elapsed() < AT_ONCE);
     let mut behind = ask(&server, &[get("/learns"), get("/").repeat(3000)].concat());
     std::thread::sleep(Duration::from_millis(100));
     behind.finish();
-    assert_eq!(behind.reply().text(), "you have gone");
+    assert_eq!(behind.answer().text(), "you have gone");
 }
 
 /// Purpose: requests pipelined behind a streamed answer are answered after the client has finished
@@ -183,9 +182,9 @@ fn pipelined_behind_streams(transport: Transport) {
             let mut client = ask(&server, &requests);
             client.finish();
             for number in 0..5 {
-                let reply = client.reply();
+                let answer = client.answer();
                 let wanted = if number < first { bytes } else { 2 };
-                assert_eq!((reply.status, reply.content.len()), (200, wanted), "{number}");
+                assert_eq!((answer.status, answer.body.len()), (200, wanted), "{number}");
             }
             assert!(client.is_closed_in_silence());
         }
@@ -199,7 +198,7 @@ fn unwanted_bodies_that_came_with_the_head(transport: Transport) {
     let head =
         b"POST /ignore-slowly?ms=6000 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut client = ask(&server, &[&head[..], b"5\r\nhello\r\n0\r\n\r\n"].concat());
-    assert_eq!(client.reply().text(), "waited 6000");
+    assert_eq!(client.answer().text(), "waited 6000");
     assert_eq!(client.get("/").status, 200, "the connection lives on");
     assert_eq!(server.metric("http_timeouts_total{kind=\"body\"}"), 0.0);
 }
@@ -209,7 +208,7 @@ fn unwanted_bodies_that_came_with_the_head(transport: Transport) {
 fn keep_alive_probes(transport: Transport) {
     let server = transport.serve(&["--tcp-keep-alive", "1s"]);
     let mut client = ask(&server, &get("/wait?ms=4000"));
-    assert_eq!(client.reply().text(), "waited 4000");
+    assert_eq!(client.answer().text(), "waited 4000");
 }
 
 /// Purpose: a server that was stopped for longer than its timeouts answers everything that came in
@@ -243,7 +242,7 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
     let readers: Vec<Client> = (0..10)
         .map(|_| {
             let mut client = Client::connect_small(server.address, 64 * 1024);
-            client.send(&get("/content?bytes=20000000")).expect("open");
+            client.send(get("/content?bytes=20000000")).expect("open");
             assert!(client.hear().expect("it begins"));
             client
         })
@@ -267,10 +266,10 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
         .collect();
     server.signal("CONT");
     for mut client in idle.into_iter().chain(heads).chain(bodies) {
-        assert_eq!(client.reply().status, 200);
+        assert_eq!(client.answer().status, 200);
     }
     for mut client in readers {
-        assert_eq!(client.reply().content.len(), 20_000_000);
+        assert_eq!(client.answer().body.len(), 20_000_000);
     }
     for kind in ["header", "body", "write"] {
         assert_eq!(

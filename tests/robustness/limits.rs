@@ -1,7 +1,6 @@
 //! Size limits: each is exact, and a client that exceeds one can read the refusal.
 
-use highwater_tests::client::{Client, Reply};
-use highwater_tests::process::Process;
+use highwater_testkit::{Answer, Client, Process};
 
 use crate::{Transport, on_both_transports};
 
@@ -20,11 +19,11 @@ on_both_transports!(
 const REFUSALS: usize = 100;
 
 /// Sends one request on a connection of its own.
-fn ask(server: &Process, request: &[u8]) -> Reply {
+fn ask(server: &Process, request: &[u8]) -> Answer {
     let mut client = server.connect();
     // The server may refuse before it has taken everything.
     let _ = client.send(request);
-    client.reply()
+    client.answer()
 }
 
 /// Purpose: a request target of `--uri-max` bytes is served, one more is 414.
@@ -126,7 +125,7 @@ fn refusals_can_be_read(transport: Transport) {
             let mut client = server.connect();
             client.send(&request).unwrap_or_else(|error| panic!("{name}, {round}: {error}"));
             client.finish();
-            assert_eq!(client.reply().status, status, "{name}, {round}");
+            assert_eq!(client.answer().status, status, "{name}, {round}");
             assert!(client.is_closed_in_silence(), "{name}, {round}: reset");
         }
     }
@@ -142,7 +141,7 @@ fn requests_per_connection(transport: Transport) {
     let server = transport.serve(&["--max-requests-per-connection", "3"]);
     let mut client = server.connect();
     let said: Vec<Option<String>> =
-        (0..3).map(|_| client.get("/").field("connection").map(str::to_owned)).collect();
+        (0..3).map(|_| client.get("/").header("connection").map(str::to_owned)).collect();
     assert_eq!(said, [None, None, Some("close".into())]);
     assert!(client.is_closed_in_silence());
 }
@@ -155,12 +154,12 @@ fn connections_wait_for_others(transport: Transport) {
     let mut busy: Vec<Client> = (0..4).map(|_| begin(&server)).collect();
     for _ in 0..20 {
         let mut waiting = server.connect();
-        waiting.send(&highwater_tests::client::get("/")).expect("open");
+        waiting.send(highwater_testkit::get("/")).expect("open");
         waiting.set_patience(std::time::Duration::from_millis(50));
         assert!(waiting.hear().is_err(), "served beyond the limit");
         drop(busy.remove(0));
-        waiting.set_patience(highwater_tests::client::PATIENCE);
-        assert_eq!(waiting.reply().status, 200);
+        waiting.set_patience(highwater_testkit::PATIENCE);
+        assert_eq!(waiting.answer().status, 200);
         drop(waiting);
         busy.push(begin(&server));
     }
@@ -173,7 +172,7 @@ fn begin(server: &Process) -> Client {
     let mut client = server.connect();
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     client.send(head.as_bytes()).expect("open");
-    assert_eq!(client.reply().status, 100, "the server has taken it in");
+    assert_eq!(client.answer().status, 100, "the server has taken it in");
     client
 }
 
@@ -200,5 +199,5 @@ fn idle_connections_make_room(transport: Transport) {
         idle.rotate_left(1);
     }
     busy.send(b"hello").expect("open");
-    assert_eq!(busy.reply().text(), "hello");
+    assert_eq!(busy.answer().text(), "hello");
 }

@@ -16,7 +16,7 @@ mod probes;
 mod resources;
 mod wakes;
 
-use highwater_tests::process::Process;
+use highwater_testkit::Process;
 
 /// The transports, and the flag that selects each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Transport {
         // A machine that is busy with other tests is soon overloaded, and what is refused then has tests of
         // its own.
         let flags = [&["--transport", self.name(), "--shed", "none"], flags].concat();
-        Process::start(env!("CARGO_BIN_EXE_strained"), &flags, descriptors)
+        highwater_tests::server::serve(env!("CARGO_BIN_EXE_strained"), &flags, descriptors)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, Process, get, within};
+use highwater_tests::server::warm_up;
 
 use crate::{Transport, on_both_transports};
 
@@ -23,7 +23,7 @@ const WATCHED: Duration = Duration::from_millis(1500);
 /// Has `count` clients do what `strike` does, and keeps them; answers what each costs the server, in
 /// KiB, at the worst.
 fn cost(server: &Process, count: usize, mut strike: impl FnMut() -> Client) -> f64 {
-    server.warm_up();
+    warm_up(server);
     let before = server.resident_kib();
     let clients: Vec<Client> = (0..count).map(|_| strike()).collect();
     let mut peak = 0;
@@ -100,10 +100,10 @@ fn large_pieces_are_not_copied(transport: Transport) {
     const COUNT: usize = 20;
     let server = transport.serve(&[]);
     // The first request makes the shared piece.
-    assert_eq!(server.connect().get("/blocks?bytes=4194304").content.len(), 4 << 20);
+    assert_eq!(server.get("/blocks?bytes=4194304").body.len(), 4 << 20);
     let each = cost(&server, COUNT, || {
         let mut client = Client::connect_small(server.address, 32 * 1024);
-        client.send(&get("/blocks?bytes=1000000000")).expect("open");
+        client.send(get("/blocks?bytes=1000000000")).expect("open");
         client
     });
     println!("{transport:?}: {COUNT} readers of 4 MiB pieces that do not read, {each:.0} KiB each");
@@ -116,9 +116,9 @@ fn chunks_around_large_pieces(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
     for bytes in [1, 70_000, (4 << 20) + 1, 9 << 20] {
-        let reply = client.get(&format!("/blocks?bytes={bytes}"));
-        assert_eq!((reply.status, reply.content.len()), (200, bytes));
-        assert!(reply.content.iter().all(|&byte| byte == b'z'));
+        let answer = client.get(&format!("/blocks?bytes={bytes}"));
+        assert_eq!((answer.status, answer.body.len()), (200, bytes));
+        assert!(answer.body.iter().all(|&byte| byte == b'z'));
         assert_eq!(client.get("/").text(), "OK");
     }
 }
@@ -145,15 +145,15 @@ fn bodies_of_all_connections(transport: Transport) {
     let (mut refused, mut kept) = (0, Vec::new());
     for mut client in half {
         client.set_patience(Duration::from_millis(100));
-        match client.try_reply() {
-            Ok(Some(reply)) => {
-                assert_eq!(reply.status, 503, "{}", reply.head);
-                assert!(reply.field("retry-after").is_some(), "{}", reply.head);
+        match client.try_answer() {
+            Ok(Some(answer)) => {
+                assert_eq!(answer.status, 503, "{answer:?}");
+                assert!(answer.header("retry-after").is_some(), "{answer:?}");
                 refused += 1;
             }
             _ => kept.push(client),
         }
-        assert_eq!(server.connect().get("/").status, 200, "a request without a body");
+        assert_eq!(server.get("/").status, 200, "a request without a body");
     }
     println!("{transport:?}: {refused} of 40 bodies refused");
     assert!((28..40).contains(&refused), "{refused} refused");
@@ -167,12 +167,12 @@ fn bodies_of_all_connections(transport: Transport) {
         let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
         client.send(head.as_bytes()).expect("open");
         // It may be refused before all of it is taken.
-        let _ = client.send(&vec![b'x'; 1_000_000]);
-        client.reply().status
+        let _ = client.send(vec![b'x'; 1_000_000]);
+        client.answer().status
     };
     assert_eq!(whole("/stream"), 200, "what is streamed needs next to nothing");
     drop(kept);
-    assert!(eventually(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
+    assert!(within(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
     assert_eq!(whole("/"), 200);
-    assert!(eventually(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
+    assert!(within(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use highwater_tests::client::{Client, Reply, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Answer, Client, Process, get, within};
 
 use crate::{Transport, on_both_transports};
 
@@ -16,16 +15,16 @@ on_both_transports!(
 );
 
 /// The answer to a `GET`, if there is one.
-fn ask(client: &mut Client, path: &str) -> Option<Reply> {
-    client.send(&get(path)).ok()?;
-    client.try_reply().ok().flatten()
+fn ask(client: &mut Client, path: &str) -> Option<Answer> {
+    client.send(get(path)).ok()?;
+    client.try_answer().ok().flatten()
 }
 
 /// The one worker still serves.
 fn assert_alive(server: &Process, after: &str) {
-    let reply = ask(&mut server.connect(), "/");
+    let answer = ask(&mut server.connect(), "/");
     let said = || server.said().lines().rev().take(5).map(String::from).collect::<Vec<_>>();
-    assert_eq!(reply.map(|reply| reply.status), Some(200), "after {after}: {:?}", said());
+    assert_eq!(answer.map(|answer| answer.status), Some(200), "after {after}: {:?}", said());
 }
 
 /// Purpose: a panic while an answer is made, or in a value that is dropped then, becomes a 500, or
@@ -61,14 +60,14 @@ fn a_panic_ends_one_request(transport: Transport) {
     for (path, status) in cases {
         let mut client = server.connect();
         for _ in 0..2 {
-            let reply = ask(&mut client, &format!("/bomb/{path}"));
-            let reply = reply.unwrap_or_else(|| panic!("{path}: {}", server.said()));
-            assert_eq!((reply.status, reply.field("connection")), (status, None), "{path}");
+            let answer = ask(&mut client, &format!("/bomb/{path}"));
+            let answer = answer.unwrap_or_else(|| panic!("{path}: {}", server.said()));
+            assert_eq!((answer.status, answer.header("connection")), (status, None), "{path}");
         }
         assert_alive(&server, path);
     }
     let told = |path: &str| server.said().contains(&format!("route=/bomb/{path}"));
-    assert!(eventually(Duration::from_secs(2), || told("payload")), "{}", server.said());
+    assert!(within(Duration::from_secs(2), || told("payload")), "{}", server.said());
     // All but the one of a task, which is Tokio's to catch.
     let expected = 2.0 * (cases.len() - 1) as f64;
     let counted = server.metric("http_handler_panics_total");
@@ -81,32 +80,32 @@ fn what_is_left_behind_may_panic(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "1s"]);
     for path in ["payload-stream", "stream-fails"] {
         let mut client = server.connect();
-        client.send(&get(&format!("/bomb/{path}"))).expect("open");
-        assert!(client.try_reply().is_err(), "{path}: it is cut off");
+        client.send(get(&format!("/bomb/{path}"))).expect("open");
+        assert!(client.try_answer().is_err(), "{path}: it is cut off");
         assert_alive(&server, path);
     }
     for path in ["hold", "hold-detached", "stream-waits", "stream-piece"] {
         let clients: Vec<Client> = (0..10)
             .map(|_| {
                 let mut client = server.connect();
-                client.send(&get(&format!("/bomb/{path}"))).expect("open");
+                client.send(get(&format!("/bomb/{path}"))).expect("open");
                 client
             })
             .collect();
         assert_alive(&server, path); // Behind this, all of them have begun.
         clients.into_iter().for_each(Client::reset);
         assert!(
-            eventually(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0),
+            within(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0),
             "{path}: {}",
             server.metric("http_connections_active")
         );
         assert_alive(&server, path);
     }
     let mut client = server.connect();
-    client.send(&get("/bomb/hold")).expect("open");
+    client.send(get("/bomb/hold")).expect("open");
     assert_alive(&server, "hold");
     server.signal("TERM");
-    let status = server.wait(Duration::from_secs(10));
+    let status = server.ends_within(Duration::from_secs(10));
     assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", server.said());
 }
 
@@ -125,9 +124,9 @@ fn upgrades_may_panic(transport: Transport) {
         assert_alive(&server, path);
     }
     let mut client = ask("upgraded-holds");
-    assert_eq!(client.reply().status, 101);
+    assert_eq!(client.answer().status, 101);
     client.reset();
-    assert!(eventually(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0));
+    assert!(within(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0));
     assert_alive(&server, "upgraded-holds");
 }
 
@@ -151,21 +150,21 @@ fn invalid_answers_are_never_sent(transport: Transport) {
         "/say-lines",
     ];
     for path in refused {
-        client.send(&[get(path), get("/")].concat()).expect("open");
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.field("connection")), (500, None), "{path}");
-        assert_eq!(client.reply().text(), "OK", "behind {path}");
+        client.send([get(path), get("/")].concat()).expect("open");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (500, None), "{path}");
+        assert_eq!(client.answer().text(), "OK", "behind {path}");
     }
     for (path, status, length) in
         [("/say/204", 204, None), ("/say/205", 205, Some("0")), ("/say/304", 304, None)]
     {
-        client.send(&[get(path), get("/")].concat()).expect("open");
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.field("content-length")), (status, length), "{path}");
-        assert_eq!(client.reply().text(), "OK", "behind {path}");
+        client.send([get(path), get("/")].concat()).expect("open");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("content-length")), (status, length), "{path}");
+        assert_eq!(client.answer().text(), "OK", "behind {path}");
     }
     let teaches = || server.said().contains("return a status from 200 on");
-    assert!(eventually(Duration::from_secs(2), teaches), "{}", server.said());
+    assert!(within(Duration::from_secs(2), teaches), "{}", server.said());
 }
 
 /// Purpose: a client that did not ask for another protocol is not switched to it (RFC 9110 §7.8),
@@ -181,9 +180,9 @@ fn upgrades_have_to_be_asked_for(transport: Transport) {
     ] {
         let request = format!("GET /upgrade HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         client.send(request.as_bytes()).expect("open");
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.field("upgrade")), (426, Some("echo")), "{fields:?}");
-        assert_eq!(reply.field("connection"), Some("upgrade"), "{fields:?}");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("upgrade")), (426, Some("echo")), "{fields:?}");
+        assert_eq!(answer.header("connection"), Some("upgrade"), "{fields:?}");
     }
     assert_eq!(client.get("/").status, 200);
 }

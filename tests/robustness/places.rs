@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::Client;
-use highwater_tests::process::Process;
+use highwater_testkit::{Client, Process};
 
 use crate::{Transport, on_both_transports};
 
@@ -32,7 +31,7 @@ fn trickle(clients: &mut [Client], rate: usize, go_on: &AtomicBool) {
     while go_on.load(Relaxed) {
         for client in &mut *clients {
             // Some may have been sent away.
-            let _ = client.send(&vec![b'x'; rate / 10]);
+            let _ = client.send(vec![b'x'; rate / 10]);
         }
         thread::sleep(Duration::from_millis(100));
     }
@@ -42,7 +41,7 @@ fn trickle(clients: &mut [Client], rate: usize, go_on: &AtomicBool) {
 fn ask(server: &Process) -> u16 {
     let mut client = begin(server, 5);
     client.send(b"hello").expect("open");
-    client.reply().status
+    client.answer().status
 }
 
 /// Purpose: eight uploads just above the minimum rate hold all eight places of a route while no
@@ -76,7 +75,7 @@ fn slow_uploads_give_way(transport: Transport) {
     for client in &mut slow {
         client.set_patience(Duration::from_millis(50));
         given_way += usize::from(
-            client.try_reply().is_ok_and(|reply| reply.is_some_and(|r| r.status == 408)),
+            client.try_answer().is_ok_and(|answer| answer.is_some_and(|r| r.status == 408)),
         );
     }
     println!("{transport:?}: a place after {waited:?}, {given_way} slow uploads gave way");
@@ -84,7 +83,7 @@ fn slow_uploads_give_way(transport: Transport) {
     let [fast] = &mut fast;
     // As much as was not sent so far, and a little more.
     fast.set_patience(Duration::from_millis(50));
-    assert!(fast.try_reply().is_err(), "the fast upload keeps its place");
+    assert!(fast.try_answer().is_err(), "the fast upload keeps its place");
 }
 
 /// Purpose: while no other client wants a place, uploads just above the minimum rate are served to
@@ -95,13 +94,13 @@ fn slow_uploads_are_served_while_there_is_room(transport: Transport) {
     let mut clients: Vec<Client> = (0..PLACES).map(|_| begin(&server, 300 * SECONDS)).collect();
     for _ in 0..SECONDS {
         for client in &mut clients {
-            client.send(&[b'x'; 300]).expect("it is read");
+            client.send([b'x'; 300]).expect("it is read");
         }
         thread::sleep(Duration::from_secs(1));
     }
     for client in &mut clients {
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.text()), (200, (300 * SECONDS).to_string()));
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.text()), (200, &*(300 * SECONDS).to_string()));
     }
 }
 
@@ -117,5 +116,5 @@ fn collected_bodies_hold_no_place(transport: Transport) {
         client
     };
     let _waiting: Vec<Client> = (0..5).map(|_| post(100_000)).collect();
-    assert_eq!(post(5).reply().text(), "5");
+    assert_eq!(post(5).answer().text(), "5");
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use highwater_sys::capability::{self, Capability};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Process, within};
+use highwater_tests::server::serve;
 
 /// What a thread of a process may do: its name, and its permitted and effective capabilities.
 fn threads(process: &Process) -> Vec<(String, u64)> {
@@ -31,17 +32,17 @@ fn threads(process: &Process) -> Vec<(String, u64)> {
 #[test]
 fn every_thread_gives_up_its_rights() {
     if !Capability::ALL.iter().all(|&right| capability::has(right)) {
-        return println!("SKIPPED: needs the capabilities of a gate; run as root");
+        return highwater_skip::skip("root", "it takes the capabilities of a gate");
     }
     for gate in ["ebpf", "nft"] {
         if gate == "nft" && !Path::new("/usr/sbin/nft").exists() {
-            println!("SKIPPED: nft is not installed");
+            highwater_skip::skip("nft", "it is not installed");
             continue;
         }
         let flags = ["--shed", "kernel", "--gate", gate];
-        let server = Process::start(env!("CARGO_BIN_EXE_strained"), &flags, None);
+        let server = serve(env!("CARGO_BIN_EXE_strained"), &flags, None);
         // The pool's threads, too.
-        assert_eq!(server.connect().get("/block?ms=1").status, 200);
+        assert_eq!(server.get("/block?ms=1").status, 200);
         let rights = Capability::ALL.iter().fold(0, |bits, &right| bits | 1 << right as u8);
         let holders = || -> Vec<(String, u64)> {
             let all = threads(&server).into_iter();
@@ -53,7 +54,7 @@ fn every_thread_gives_up_its_rights() {
             _ => Vec::new(),
         };
         // A thread gives up its rights as the first thing it does.
-        let given_up = eventually(Duration::from_secs(2), || holders() == expected);
+        let given_up = within(Duration::from_secs(2), || holders() == expected);
         assert!(given_up, "{gate}: {:?} keep theirs", holders());
         let names: Vec<String> = threads(&server).into_iter().map(|(name, _)| name).collect();
         println!("{gate}: of {names:?}, {expected:?} keep rights");

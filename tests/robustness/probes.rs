@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::Process;
+use highwater_testkit::{Client, Process, get};
 
 use crate::{Transport, on_both_transports};
 
@@ -27,7 +26,7 @@ fn probe(server: &Process) -> Duration {
     for _ in 0..5 {
         for path in ["/livez", "/readyz", "/metrics", "/scaling"] {
             let begun = Instant::now();
-            let mut client = Client::connect(server.metrics);
+            let mut client = Client::connect(server.metrics());
             client.set_patience(PROBE_TIMEOUT);
             assert_eq!(client.get(path).status, 200, "{path}");
             slowest = slowest.max(begun.elapsed());
@@ -45,11 +44,11 @@ fn among_slow_senders(transport: Transport) {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut clients: Vec<(Client, usize)> =
-                (0..HOSTILE).map(|_| (Client::connect(server.metrics), 0)).collect();
+                (0..HOSTILE).map(|_| (Client::connect(server.metrics()), 0)).collect();
             while !stop.load(Relaxed) {
                 for (client, sent) in &mut clients {
                     if client.send(&head[*sent..=*sent]).is_err() {
-                        (*client, *sent) = (Client::connect(server.metrics), 0);
+                        (*client, *sent) = (Client::connect(server.metrics()), 0);
                     } else {
                         *sent = (*sent + 1) % (head.len() - 1);
                     }
@@ -70,7 +69,7 @@ fn among_halves_of_heads(transport: Transport) {
     let server = transport.serve(&[]);
     let _clients: Vec<TcpStream> = (0..HOSTILE)
         .map(|_| {
-            let mut client = Client::connect(server.metrics);
+            let mut client = Client::connect(server.metrics());
             client.send(b"GET /metrics HTTP/1.1\r\nHo").expect("open");
             client.stream().try_clone().expect("a descriptor is left")
         })
@@ -87,8 +86,8 @@ fn among_those_who_do_not_read(transport: Transport) {
     let before = server.resident_kib();
     let clients: Vec<Client> = (0..HOSTILE)
         .map(|_| {
-            let mut client = Client::connect_small(server.metrics, 4096);
-            let asked = client.send(&get("/metrics").repeat(100));
+            let mut client = Client::connect_small(server.metrics(), 4096);
+            let asked = client.send(get("/metrics").repeat(100));
             asked.expect("the kernel takes as much");
             client
         })

@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, Process, get, within};
+use highwater_tests::server::warm_up;
 
 use crate::{Transport, on_both_transports};
 
@@ -42,18 +42,18 @@ fn resets_leave_nothing_behind(transport: Transport) {
     };
     let is_quiet = || {
         // The connection that asks for metrics is on another port.
-        eventually(Duration::from_secs(5), || server.metric("http_connections_active") == 0.0)
+        within(Duration::from_secs(5), || server.metric("http_connections_active") == 0.0)
     };
-    server.warm_up();
+    warm_up(&server);
     strike(RESETS / 4); // Whatever is allocated once is allocated now.
     assert!(is_quiet(), "connections are left");
     let (descriptors, resident) = (server.descriptors(), server.resident_kib());
     strike(RESETS);
     assert!(is_quiet(), "connections are left");
     let grown = server.resident_kib().saturating_sub(resident);
-    assert!(eventually(Duration::from_secs(2), || server.descriptors() <= descriptors));
+    assert!(within(Duration::from_secs(2), || server.descriptors() <= descriptors));
     assert!(grown <= 512, "{grown} KiB more");
-    assert_eq!(server.connect().get("/").status, 200);
+    assert_eq!(server.get("/").status, 200);
     println!(
         "{transport:?}: {RESETS} resets: {descriptors} descriptors as before, {grown} KiB more"
     );
@@ -79,9 +79,9 @@ fn out_of_descriptors(transport: Transport) {
     assert!(busy < 0.05, "{:.1} % of a core while starved", busy * 100.0);
     drop(clients);
     let left = Instant::now();
-    let reply = server.connect().get("/");
+    let answer = server.get("/");
     let back = left.elapsed();
-    assert_eq!(reply.status, 200);
+    assert_eq!(answer.status, 200);
     assert!(back <= Duration::from_secs(1), "back after {back:?}");
     let failures = server.metric("http_rejections_total{layer=\"accept\",reason=\"descriptors\"}");
     assert!(failures >= 1.0, "the operator is told");
@@ -97,7 +97,7 @@ fn idle_connections_are_small(transport: Transport) {
     let ours = highwater_sys::limits::raise_descriptors().expect("limits can be raised").soft;
     let count = COUNT.min((ours as usize).saturating_sub(1000));
     let server = transport.serve(&["--idle-timeout", "600s"]);
-    server.warm_up();
+    warm_up(&server);
     let before = server.resident_kib();
     let clients: Vec<Client> = (0..count)
         .map(|_| {
@@ -111,7 +111,7 @@ fn idle_connections_are_small(transport: Transport) {
     println!("{transport:?}: {count} idle connections, {each:.2} KiB each");
     assert!(each <= 4.0, "{each:.2} KiB each");
     drop(clients);
-    assert!(eventually(Duration::from_secs(10), || server.metric("http_connections_active") == 0.0));
+    assert!(within(Duration::from_secs(10), || server.metric("http_connections_active") == 0.0));
 }
 
 /// Purpose: 100 000 pipelined requests are all answered, in order, by a server that buffers next to
@@ -119,7 +119,7 @@ fn idle_connections_are_small(transport: Transport) {
 fn pipelined_requests_are_bounded(transport: Transport) {
     const COUNT: usize = 100_000;
     let server = transport.serve(&[]);
-    server.warm_up();
+    warm_up(&server);
     let before = server.resident_kib();
     let mut client = server.connect();
     let stream = client.stream().try_clone().expect("a descriptor is left");
@@ -139,7 +139,7 @@ fn pipelined_requests_are_bounded(transport: Transport) {
     thread::sleep(Duration::from_millis(500));
     let mut peak = 0;
     for n in 0..COUNT {
-        assert_eq!(client.reply().text(), format!("{n:06}"));
+        assert_eq!(client.answer().text(), format!("{n:06}"));
         if n % 5000 == 0 {
             peak = peak.max(server.resident_kib());
         }
@@ -157,9 +157,9 @@ fn half_closed_connections_are_answered(transport: Transport) {
     for round in 0..1000 {
         let path = ["/", "/wait?ms=5", "/block?ms=1", "/pieces?bytes=100000"][round % 4];
         let mut client = server.connect();
-        client.send(&get(path)).expect("open");
+        client.send(get(path)).expect("open");
         client.finish();
-        assert_eq!(client.reply().status, 200, "{path}");
+        assert_eq!(client.answer().status, 200, "{path}");
         assert!(client.is_closed_in_silence(), "{path}");
     }
 }
@@ -176,16 +176,16 @@ fn slow_handlers_push_back(transport: Transport) {
         let piece = [b'x'; 100_000];
         let mut peak = 0;
         for sent in 0..size / piece.len() {
-            client.send(&piece).expect("it is read");
+            client.send(piece).expect("it is read");
             if sent % 50 == 0 {
                 peak = peak.max(server.resident_kib());
             }
         }
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.text()), (200, size.to_string()));
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.text()), (200, &*size.to_string()));
         peak
     };
-    server.warm_up();
+    warm_up(&server);
     upload(&server, 10_000_000, "/slow?ms=0");
     let before = server.resident_kib();
     let grown = upload(&server, SIZE, "/slow?ms=0").saturating_sub(before);

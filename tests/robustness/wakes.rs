@@ -7,8 +7,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_tests::client::{Client, get};
-use highwater_tests::process::{Process, eventually};
+use highwater_testkit::{Client, Process, get, within};
 
 use crate::{Transport, on_both_transports};
 
@@ -28,12 +27,12 @@ const SOON: Duration = Duration::from_secs(1);
 /// The pool's results and SIGTERM are heard soon.
 fn hears(mut server: Process, transport: Transport) {
     let begun = Instant::now();
-    assert_eq!(server.connect().get("/block?ms=100").text(), "blocked 100");
+    assert_eq!(server.get("/block?ms=100").text(), "blocked 100");
     let result = begun.elapsed();
     assert!(result < SOON, "the pool's result was heard after {result:?}");
     let begun = Instant::now();
     server.signal("TERM");
-    let status = server.wait(Duration::from_secs(15)).expect("it ends");
+    let status = server.ends_within(Duration::from_secs(15)).expect("it ends");
     let end = begun.elapsed();
     assert_eq!(status.code(), Some(0), "{}", server.said());
     assert!(end < SOON, "SIGTERM was heard after {end:?}");
@@ -48,14 +47,14 @@ fn hears_after(transport: Transport, request: &[u8], first: impl Fn(&mut Client)
     for round in 0..ROUNDS {
         let server = transport.serve(&[]);
         for _ in 0..round {
-            assert_eq!(server.connect().get("/block?ms=1").status, 200);
+            assert_eq!(server.get("/block?ms=1").status, 200);
         }
         let mut client = server.connect();
         client.send(request).expect("open");
         first(&mut client);
         client.reset();
         let is_idle = || server.metric("http_connections_active") == 0.0;
-        assert!(eventually(Duration::from_secs(2), is_idle), "the reset was noticed");
+        assert!(within(Duration::from_secs(2), is_idle), "the reset was noticed");
         hears(server, transport);
     }
 }
@@ -68,14 +67,14 @@ fn after_a_client_hung_up(transport: Transport) {
 /// Purpose: the same after an async handler that exceeded its timeout.
 fn after_a_route_timed_out(transport: Transport) {
     hears_after(transport, &get("/wait-limited?ms=60000"), |client| {
-        assert_eq!(client.reply().status, 503);
+        assert_eq!(client.answer().status, 503);
     });
 }
 
 /// Purpose: the same after one that exceeded its client's deadline.
 fn after_a_deadline_passed(transport: Transport) {
     let request = b"GET /wait?ms=60000 HTTP/1.1\r\nHost: h\r\nRequest-Timeout: 0.2\r\n\r\n";
-    hears_after(transport, request, |client| assert_eq!(client.reply().status, 503));
+    hears_after(transport, request, |client| assert_eq!(client.answer().status, 503));
 }
 
 /// Purpose: the same after a stream whose client hung up.
@@ -90,7 +89,7 @@ fn after_an_upgraded_connection_was_reset(transport: Transport) {
     let request =
         b"GET /upgrade HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     hears_after(transport, request, |client| {
-        assert_eq!(client.reply().status, 101);
+        assert_eq!(client.answer().status, 101);
         client.send(b"echoed").expect("open");
         assert!(client.hear().expect("it echoes"));
     });
@@ -101,10 +100,10 @@ fn after_an_upgraded_connection_was_reset(transport: Transport) {
 fn runs_soon(transport: Transport, path: &str) {
     for before in ["/", "/wait?ms=1", "/block?ms=1"] {
         let server = transport.serve(&[]);
-        assert_eq!(server.connect().get(before).status, 200);
-        assert_eq!(server.connect().get(path).status, 200);
+        assert_eq!(server.get(before).status, 200);
+        assert_eq!(server.get(path).status, 200);
         thread::sleep(Duration::from_millis(2500));
-        let after = server.connect().get("/ran-after").text();
+        let after = server.get("/ran-after").text().to_owned();
         let after: u64 = after.parse().expect("a number");
         assert!(after < SOON.as_millis() as u64, "after {before}: it ran after {after} ms");
         println!("{transport:?}: after {before}: it ran after {after} ms");

@@ -4,7 +4,8 @@ mod gateway;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gateway::{Client, Process, bodies, gateway, get, journal, post, request};
+use gateway::{bodies, gateway, journal, record, records, settles_at};
+use highwater_testkit::Process;
 
 const OK: &str = r#"{"ok":true}"#;
 
@@ -28,18 +29,18 @@ fn split_at_every_byte() {
     for flags in KINDS {
         let (process, data) = with(flags);
         let body = b"twelve bytes";
-        let whole = post("/e", "", body);
-        let mut client = Client::connect(process.address).expect("it listens");
+        let whole = record(body);
+        let mut client = process.connect();
         for cut in 1..whole.len() {
             client.send(&whole[..cut]).expect("it reads");
             // So that the pieces arrive apart, at least mostly: the answer to another connection comes in between.
-            assert_eq!(get(process.address, "/").text(), r#"{"status":"UP"}"#);
+            assert_eq!(process.get("/").text(), r#"{"status":"UP"}"#);
             client.send(&whole[cut..]).expect("it reads");
-            let answer = client.receive().expect("one answer");
+            let answer = client.answer();
             assert_eq!((answer.status, answer.text()), (202, OK), "{cut}");
         }
         let expected = whole.len() - 1;
-        process.settles_at(expected as u64);
+        settles_at(&process, expected as u64);
         process.stop();
         assert_eq!(bodies(data.path()), vec![body.to_vec(); expected], "{flags:?}");
     }
@@ -54,14 +55,14 @@ fn pipelined() {
         sent.push(Vec::new());
         sent.push((0..=255).collect());
         sent.push(b"POST /e HTTP/1.1\r\nContent-Length: 7\r\n\r\n".to_vec());
-        let requests: Vec<u8> = sent.iter().flat_map(|body| post("/e", "", body)).collect();
-        let mut client = Client::connect(process.address).expect("it listens");
+        let requests: Vec<u8> = sent.iter().flat_map(record).collect();
+        let mut client = process.connect();
         client.send(&requests).expect("it reads");
         for _ in &sent {
-            let answer = client.receive().expect("an answer for each");
+            let answer = client.answer();
             assert_eq!((answer.status, answer.text()), (202, OK));
         }
-        process.settles_at(sent.len() as u64);
+        settles_at(&process, sent.len() as u64);
         process.stop();
         assert_eq!(bodies(data.path()), sent, "{flags:?}");
     }
@@ -74,10 +75,10 @@ fn chunked() {
         let (process, data) = with(flags);
         let chunked = b"POST /e HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n\
             5\r\nhello\r\n1;x=y\r\n \r\n5\r\nworld\r\n0\r\nTrailer: t\r\n\r\n";
-        let answer = request(process.address, chunked);
+        let answer = process.ask(chunked);
         assert_eq!((answer.status, answer.text()), (202, OK));
         let nothing = b"POST /e HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-        assert_eq!(request(process.address, nothing).status, 202);
+        assert_eq!(process.ask(nothing).status, 202);
         process.stop();
         assert_eq!(bodies(data.path()), [b"hello world".to_vec(), Vec::new()]);
     }
@@ -91,13 +92,13 @@ fn oversized() {
         let (process, data) = with(&[flags, &["--body-max=1KiB"]].concat());
         for (bytes, status) in [(1023, 202), (1024, 202), (1025, 413), (100_000, 413)] {
             let body = vec![b'x'; bytes];
-            assert_eq!(request(process.address, &post("/e", "", &body)).status, status, "{bytes}");
+            assert_eq!(process.ask(record(&body)).status, status, "{bytes}");
         }
         let size = 1025;
         let head = "POST /e HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
         let chunked = format!("{head}{size:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(size));
-        assert_eq!(request(process.address, chunked.as_bytes()).status, 413);
-        process.settles_at(2);
+        assert_eq!(process.ask(chunked.as_bytes()).status, 413);
+        settles_at(&process, 2);
         process.stop();
         let lengths: Vec<usize> = bodies(data.path()).iter().map(Vec::len).collect();
         assert_eq!(lengths, [1023, 1024]);
@@ -116,13 +117,13 @@ fn what_is_no_record() {
         (b"POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n", 400),
         (b"\x00\x01\x02\r\n\r\n", 400),
     ] {
-        assert_eq!(request(process.address, bytes).status, status, "{bytes:?}");
+        assert_eq!(process.ask(bytes).status, status, "{bytes:?}");
     }
     // The rest of this body never comes.
-    let mut client = Client::connect(process.address).expect("it listens");
+    let mut client = process.connect();
     client.send(b"POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf").expect("it reads");
     drop(client);
-    process.settles_at(0);
+    settles_at(&process, 0);
     process.stop();
     assert_eq!(journal(data.path()), []);
 }
@@ -132,7 +133,7 @@ fn what_is_no_record() {
 fn batches() {
     for flags in KINDS {
         let (process, data) = with(flags);
-        let mut client = Client::connect(process.address).expect("it listens");
+        let mut client = process.connect();
         let mut expected = Vec::new();
         for (body, lines) in [
             ("one\ntwo\n", &["one", "two"][..]),
@@ -142,7 +143,7 @@ fn batches() {
             ("", &[]),
             ("\n", &[]),
         ] {
-            let answer = client.post("/batch", "", body.as_bytes()).expect("an answer");
+            let answer = client.call("POST", "/batch", "", body.as_bytes());
             let count = lines.len();
             let said = format!(r#"{{"ok":true,"records":{count}}}"#);
             assert_eq!((answer.status, answer.text()), (202, &*said), "{body:?}");
@@ -150,10 +151,10 @@ fn batches() {
         }
         // More than a batch holds, so that the records of one request are in several.
         let many: Vec<String> = (0..70_000).map(|n| format!("{n}")).collect();
-        let answer = client.post("/batch", "", many.join("\n").as_bytes()).expect("an answer");
+        let answer = client.call("POST", "/batch", "", many.join("\n").as_bytes());
         assert_eq!(answer.text(), r#"{"ok":true,"records":70000}"#);
         expected.extend(many.iter().map(|line| line.as_bytes().to_vec()));
-        process.settles_at(expected.len() as u64);
+        settles_at(&process, expected.len() as u64);
         process.stop();
         assert!(bodies(data.path()) == expected, "{flags:?}");
     }
@@ -168,23 +169,20 @@ fn keys_and_partitions() {
         let began = now_us();
         for round in 0..20 {
             for key in ["a", "b", "c"] {
-                let mut client = Client::connect(process.address).expect("it listens");
+                let mut client = process.connect();
                 let fields = format!("Record-Key: {key}\r\n");
                 let body = format!("{key} {round:02}");
-                assert_eq!(
-                    client.post("/e", &fields, body.as_bytes()).expect("it is up").status,
-                    202
-                );
+                assert_eq!(client.call("POST", "/e", &fields, body).status, 202);
             }
         }
-        let mut client = Client::connect(process.address).expect("it listens");
+        let mut client = process.connect();
         for _ in 0..64 {
-            assert_eq!(client.post("/e", "", b"none").expect("it is up").status, 202);
+            assert_eq!(client.ask(record(b"none")).status, 202);
         }
         process.stop();
-        let records = journal(data.path());
+        let found = journal(data.path());
         let mut by_key: BTreeMap<u8, (BTreeSet<u32>, Vec<Vec<u8>>)> = BTreeMap::new();
-        for record in records.iter().filter(|record| record.body != b"none") {
+        for record in found.iter().filter(|record| record.body != b"none") {
             let (partitions, bodies) = by_key.entry(record.body[0]).or_default();
             partitions.insert(record.partition);
             bodies.push(record.body.clone());
@@ -197,12 +195,12 @@ fn keys_and_partitions() {
                 assert!(bodies.is_sorted(), "{bodies:?}");
             }
         }
-        let without = records.iter().filter(|record| record.body == b"none");
+        let without = found.iter().filter(|record| record.body == b"none");
         let spread: BTreeSet<u32> = without.map(|record| record.partition).collect();
         assert_eq!(spread, (0..8).collect());
-        let ids: BTreeSet<u128> = records.iter().map(|record| record.id).collect();
-        assert_eq!(ids.len(), records.len());
-        assert!(records.iter().all(|record| (began..=now_us()).contains(&record.time_us)));
+        let ids: BTreeSet<u128> = found.iter().map(|record| record.id).collect();
+        assert_eq!(ids.len(), found.len());
+        assert!(found.iter().all(|record| (began..=now_us()).contains(&record.time_us)));
     }
 }
 
@@ -218,11 +216,11 @@ fn nowhere() {
     let data = parent.path().join("data");
     let process = gateway(&data, &["--sink=null"]);
     for _ in 0..10 {
-        assert_eq!(request(process.address, &post("/e", "", b"x")).status, 202);
+        assert_eq!(process.ask(record(b"x")).status, 202);
     }
-    process.settles_at(10);
-    assert_eq!(process.records("refused"), 0);
-    assert_eq!(get(process.metrics, "/readyz").status, 200);
+    settles_at(&process, 10);
+    assert_eq!(records(&process, "refused"), 0);
+    assert_eq!(process.get_metrics("/readyz").status, 200);
     process.stop();
     assert!(!data.exists());
 }

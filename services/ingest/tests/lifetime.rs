@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway::{Client, PATIENCE, SmallDisk, bodies, gateway, get, journal, post, request};
+use gateway::{bodies, gateway, journal, record, records, settles_at};
+use highwater_testkit::{Client, PATIENCE, SmallDisk};
 
 /// Purpose: a process that is told to stop under load has every record that it has answered 202, each once, under every
 /// kind of 202: what is in memory goes to the disk first.
@@ -59,11 +60,11 @@ fn post_until_refused(
 ) -> Vec<String> {
     let (mut accepted, mut sent) = (Vec::new(), 0);
     // A connection that ends cleanly may be followed by another, as long as it listens.
-    while let Ok(mut connection) = Client::connect(address) {
+    while let Ok(mut connection) = Client::try_connect(address) {
         loop {
             let body = format!("{client} {sent}");
             sent += 1;
-            let Ok(answer) = connection.post("/e", "", body.as_bytes()) else { break };
+            let Ok(answer) = connection.try_ask(record(&body)) else { break };
             assert_eq!(answer.status, 202);
             accepted.push(body);
             if accepted.len() == before {
@@ -76,10 +77,7 @@ fn post_until_refused(
 
 /// A disk that is full once `ballast` is there, or nothing where none can be made.
 fn full_disk() -> Option<(SmallDisk, std::path::PathBuf)> {
-    let Some(disk) = SmallDisk::new("2m") else {
-        highwater_skip::skip("root", "mounting a small file system needs root");
-        return None;
-    };
+    let disk = SmallDisk::new("2m").map_err(|reason| highwater_skip::skip("root", reason)).ok()?;
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![0; 1 << 20]).expect("there is room");
     Some((disk, ballast))
@@ -92,12 +90,12 @@ fn a_full_disk_under_ack_disk() {
     let Some((disk, ballast)) = full_disk() else { return };
     let data = disk.path().join("data");
     let process = gateway(&data, &["--ack=disk"]);
-    let mut client = Client::connect(process.address).expect("it listens");
+    let mut client = process.connect();
     let (mut accepted, mut refused) = (Vec::new(), 0);
     for number in 0_u32.. {
         let mut body = vec![b'x'; 10_000];
         body[..4].copy_from_slice(&number.to_le_bytes());
-        let answer = client.post("/e", "", &body).expect("an answer");
+        let answer = client.ask(record(&body));
         match answer.status {
             202 => accepted.push(body),
             503 => {
@@ -113,20 +111,20 @@ fn a_full_disk_under_ack_disk() {
         }
     }
     assert!(accepted.len() > 20, "{}", accepted.len());
-    assert_eq!(process.records("refused"), refused);
-    let ready = get(process.metrics, "/readyz");
+    assert_eq!(records(&process, "refused"), refused);
+    let ready = process.get_metrics("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("journal"), "{}", ready.text());
-    process.settles_at(accepted.len() as u64);
+    settles_at(&process, accepted.len() as u64);
 
     std::fs::remove_file(&ballast).expect("it is there");
     for number in 0..5 {
         let body = format!("again {number}").into_bytes();
-        assert_eq!(client.post("/e", "", &body).expect("an answer").status, 202);
+        assert_eq!(client.ask(record(&body)).status, 202);
         accepted.push(body);
     }
-    assert_eq!(get(process.metrics, "/readyz").status, 200);
-    process.settles_at(accepted.len() as u64);
+    assert_eq!(process.get_metrics("/readyz").status, 200);
+    settles_at(&process, accepted.len() as u64);
     process.stop();
     assert!(bodies(&data) == accepted, "what was acknowledged, and nothing else");
 }
@@ -145,12 +143,12 @@ fn a_full_disk_under_ack_memory() {
         "--memory-max=1MiB",
     ];
     let process = gateway(&data, &flags);
-    let mut client = Client::connect(process.address).expect("it listens");
+    let mut client = process.connect();
     let (mut accepted, mut refused) = (Vec::new(), 0);
     for number in 0_u32.. {
         let mut body = vec![b'x'; 10_000];
         body[..4].copy_from_slice(&number.to_le_bytes());
-        let answer = client.post("/e", "", &body).expect("an answer");
+        let answer = client.ask(record(&body));
         match answer.status {
             202 => accepted.push(body),
             503 => {
@@ -164,15 +162,15 @@ fn a_full_disk_under_ack_memory() {
             break;
         }
     }
-    assert_eq!(process.records("accepted"), accepted.len() as u64);
-    assert_eq!(process.records("refused"), refused);
+    assert_eq!(records(&process, "accepted"), accepted.len() as u64);
+    assert_eq!(records(&process, "refused"), refused);
     assert!(process.metric("highwater_ingest_pending") > 0.0);
-    let pending = process.records("accepted") - process.records("durable");
+    let pending = records(&process, "accepted") - records(&process, "durable");
     assert!((10_000..=1 << 20).contains(&(pending * 10_000)), "{pending}: memory_max is a bound");
 
     std::fs::remove_file(&ballast).expect("it is there");
-    process.settles_at(accepted.len() as u64);
-    assert_eq!(client.post("/e", "", b"again").expect("an answer").status, 202);
+    settles_at(&process, accepted.len() as u64);
+    assert_eq!(client.ask(record(b"again")).status, 202);
     accepted.push(b"again".to_vec());
     process.stop();
     assert!(bodies(&data) == accepted, "what was accepted, each once, in order");
@@ -186,9 +184,9 @@ fn restarts() {
         let process = gateway(directory.path(), &["--ack=disk"]);
         for number in 0..10 {
             let body = format!("{round} {number}");
-            assert_eq!(request(process.address, &post("/e", "", body.as_bytes())).status, 202);
+            assert_eq!(process.ask(record(body.as_bytes())).status, 202);
         }
-        process.settles_at(10);
+        settles_at(&process, 10);
         process.stop();
         let records = journal(directory.path());
         assert_eq!(records.len() as u64, 10 * round);

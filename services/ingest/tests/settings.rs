@@ -2,7 +2,7 @@
 
 mod gateway;
 
-use gateway::{command, gateway, post, request};
+use gateway::{command, gateway, record};
 
 /// Runs it to its end: exit status, and what it said.
 fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -73,7 +73,7 @@ fn unusable_data() {
             assert!(text.contains(word), "no {word:?} in {text}");
         }
     }
-    assert_eq!(request(first.address, &post("/e", "", b"x")).status, 202);
+    assert_eq!(first.ask(record(b"x")).status, 202);
     first.stop();
 
     let file = directory.path().join("file");

@@ -7,14 +7,16 @@
 mod gateway;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway::{Client, PATIENCE, gateway, journal, post};
+use gateway::{gateway, journal, record, settles_at};
 use highwater::journal::{Directory, Item, View, verify};
+use highwater_testkit::{Client, PATIENCE, request};
 
 const ROUNDS: u64 = 5;
 const PRODUCERS: u64 = 6;
@@ -72,7 +74,7 @@ fn torture_without_kafka() {
                     assert!(Instant::now() < until, "a request without an answer");
                     thread::sleep(Duration::from_millis(1));
                 }
-                process.settles_at(answered.load(Ordering::SeqCst));
+                settles_at(&process, answered.load(Ordering::SeqCst));
             }
             process.signal("KILL");
             is_over.store(true, Ordering::SeqCst);
@@ -91,9 +93,9 @@ fn torture_without_kafka() {
     }
     // It serves on, and an end in order leaves a journal without a flaw.
     let process = gateway(data, &["--ack=disk"]);
-    let mut client = Client::connect(process.address).expect("it listens");
-    assert_eq!(client.post("/e", "", b"the end").expect("an answer").status, 202);
-    process.settles_at(1);
+    let mut client = process.connect();
+    assert_eq!(client.ask(record(b"the end")).status, 202);
+    settles_at(&process, 1);
     process.stop();
     all.acknowledged.push("the end".to_owned());
     check(data, &all);
@@ -111,28 +113,31 @@ fn produce(
     answered: &AtomicU64,
 ) -> Sent {
     let mut sent = Sent::default();
-    let Ok(mut client) = Client::connect(address) else { return sent };
+    let Ok(mut client) = Client::try_connect(address) else { return sent };
     for number in 0.. {
         if is_over.load(Ordering::SeqCst) {
             break;
         }
-        let record = |part: u64| {
+        let content = |part: u64| {
             let fill = "x".repeat((number * 7 % 300) as usize);
             format!("{name}-{number}-{part} {fill}")
         };
         // One record, several in one body, or several requests at once.
         let kind = random.u64(0..3);
-        let records: Vec<String> = (0..[1, 5, 4][kind as usize]).map(record).collect();
+        let records: Vec<String> = (0..[1, 5, 4][kind as usize]).map(content).collect();
         let outcome = match kind {
-            0 => client.post("/e", "", records[0].as_bytes()).map(|answer| vec![answer]),
+            0 => client.try_ask(record(&records[0])).map(|answer| vec![answer]),
             1 => client
-                .post("/batch", "Record-Key: k\r\n", records.join("\n").as_bytes())
+                .try_ask(request("POST", "/batch", "Record-Key: k\r\n", records.join("\n")))
                 .map(|answer| vec![answer]),
             _ => {
-                let requests: Vec<u8> =
-                    records.iter().flat_map(|record| post("/e", "", record.as_bytes())).collect();
+                let requests: Vec<u8> = records.iter().flat_map(record).collect();
                 let sent = client.send(&requests);
-                sent.and_then(|()| records.iter().map(|_| client.receive()).collect())
+                sent.and_then(|()| {
+                    let answers = records.iter().map(|_| client.try_answer());
+                    // A connection that has ended gives none.
+                    answers.map(|answer| answer?.ok_or(ErrorKind::UnexpectedEof.into())).collect()
+                })
             }
         };
         match outcome {

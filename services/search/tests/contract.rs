@@ -3,7 +3,8 @@
 
 mod service;
 
-use service::{Process, get, provider, request, search};
+use highwater_testkit::Process;
+use service::{provider, search, wait_for_poll};
 use tempfile::TempDir;
 
 /// Every form the feed has: three events of two base plans, one by the other names; one without
@@ -46,7 +47,7 @@ fn service() -> (Process, Process, TempDir) {
     std::fs::write(&feed, FEED).expect("writable");
     let provider = provider(0, &["--file", feed.to_str().expect("a plain name")]);
     let search = search(provider.address, &directory.path().join("data"));
-    let line = search.wait_for_poll("ok");
+    let line = wait_for_poll(&search, "ok");
     assert!(
         line.contains(" online=3 new=3 changed=0 skipped=1 skipped_plans=date(322:1644)"),
         "{line}"
@@ -84,7 +85,7 @@ fn answers() {
         ("?starts_at=2021-06-30&ends_at=2021-02-10", &[]),
     ];
     for (query, events) in cases {
-        let answer = get(search.address, &format!("/search{query}"));
+        let answer = search.get(&format!("/search{query}"));
         assert_eq!(answer.text(), body(events), "{query}");
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
     }
@@ -106,7 +107,7 @@ fn broken_parameters() {
         ("starts_at=%22%5C%00", "starts_at"),
     ];
     for (query, parameter) in cases {
-        let answer = get(search.address, &format!("/search?{query}"));
+        let answer = search.get(&format!("/search?{query}"));
         assert_eq!((answer.status, answer.header("content-type")), (400, Some("application/json")));
         let prefix =
             format!(r#"{{"data":null,"error":{{"code":"invalid_parameter","message":"{parameter}"#);
@@ -142,7 +143,7 @@ fn errors_have_one_shape() {
         (&wide, 431, "invalid_request"),
     ];
     for (sent, status, code) in cases {
-        let answer = request(search.address, sent);
+        let answer = search.ask(sent);
         let shown = &sent[..sent.len().min(80)];
         assert_eq!(
             (answer.status, answer.header("content-type")),
@@ -165,12 +166,11 @@ fn errors_have_one_shape() {
 #[test]
 fn head_and_health() {
     let (search, _provider, _directory) = service();
-    let health = get(search.address, "/health");
+    let health = search.get("/health");
     assert_eq!((health.status, health.text()), (200, r#"{"status":"healthy"}"#));
     for target in ["/health", "/search", "/search?starts_at=2021-02-11", "/search?starts_at=x"] {
-        let got = get(search.address, target);
-        let head =
-            request(search.address, &format!("HEAD {target} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        let got = search.get(target);
+        let head = search.ask(format!("HEAD {target} HTTP/1.1\r\nHost: test\r\n\r\n"));
         let heads = [&got, &head].map(|answer| {
             let kept = answer.headers.iter().filter(|(name, _)| name != "date");
             (answer.status, kept.collect::<Vec<_>>())
@@ -187,9 +187,9 @@ fn metrics() {
     assert_eq!((metric("http_store_size"), metric("http_cache_size")), (3.0, 0.0));
     assert_eq!((metric("http_cache_hits"), metric("http_cache_misses")), (0.0, 0.0));
     for _ in 0..3 {
-        get(search.address, "/search");
-        get(search.address, "/search?starts_at=2021-02-11");
-        get(search.address, "/search?starts_at=2021-02-11T00:00:00Z");
+        search.get("/search");
+        search.get("/search?starts_at=2021-02-11");
+        search.get("/search?starts_at=2021-02-11T00:00:00Z");
     }
     // Two of the three ask for the same range: one answer.
     assert_eq!((metric("http_cache_hits"), metric("http_cache_misses")), (7.0, 2.0));
@@ -201,5 +201,5 @@ fn metrics() {
     assert!(metric(r#"search_plans_skipped_total{reason="date"}"#) >= 1.0);
     assert_eq!(metric(r#"search_plans_skipped_total{reason="price"}"#), 0.0);
     assert!(metric("search_last_success_timestamp_seconds") > 1.7e9);
-    assert_eq!(get(search.metrics.expect("it has metrics"), "/readyz").status, 200);
+    assert_eq!(search.get_metrics("/readyz").status, 200);
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use highwater_search::provider::generate;
-use service::{Answer, Client, PATIENCE, Process, get, lasting_port, provider, search};
+use highwater_testkit::{Answer, Client, PATIENCE, Process, get, lasting_ports};
+use service::{command, provider, search, wait_for_poll};
 use stub::stub;
 
 const TARGETS: [&str; 3] =
@@ -18,8 +19,7 @@ const TARGETS: [&str; 3] =
 
 /// The answers to each target, without what differs from second to second.
 fn answers(service: &Process) -> Vec<Answer> {
-    let mut answers: Vec<Answer> =
-        TARGETS.iter().map(|target| get(service.address, target)).collect();
+    let mut answers: Vec<Answer> = TARGETS.iter().map(|target| service.get(target)).collect();
     for answer in &mut answers {
         answer.headers.retain(|(name, _)| name != "date");
     }
@@ -39,7 +39,7 @@ fn events_survive_restarts_and_kill_9() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let provider = provider(0, &["--events=500"]);
     let mut service = search(provider.address, directory.path());
-    service.wait_for_poll("ok");
+    wait_for_poll(&service, "ok");
     let served = answers(&service);
     assert!(served[0].body.len() > 50_000, "500 events");
     let gone = provider.address;
@@ -72,14 +72,14 @@ fn offline_events_stay() {
     let before = feed(directory.path(), "before.xml", &before);
     let after = feed(directory.path(), "after.xml", &after);
 
-    let port = lasting_port();
+    let port = lasting_ports(1);
     let first = provider(port, &["--file", &before]);
     let service = search(first.address, &directory.path().join("data"));
-    service.wait_for_poll("ok");
+    wait_for_poll(&service, "ok");
     drop(first);
     let _second = provider(port, &["--file", &after]);
     service.wait_for(|line| line.contains(" outcome=ok ") && line.contains(" changed=1 "));
-    let body = get(service.address, "/search").body;
+    let body = service.get("/search").body;
     let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
     let events = body["data"]["events"].as_array().expect("a list");
     let titles: Vec<_> = events.iter().map(|event| event["title"].as_str()).collect();
@@ -93,23 +93,21 @@ fn sigterm_finishes_large_answers() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let provider = provider(0, &["--events=10000"]);
     let mut service = search(provider.address, directory.path());
-    service.wait_for_poll("ok");
-    let whole = get(service.address, "/search");
+    wait_for_poll(&service, "ok");
+    let whole = service.get("/search");
     assert!(whole.body.len() > 1 << 20, "larger than one send");
-    let mut clients: Vec<Client> =
-        (0..8).map(|_| Client::connect(service.address).expect("it listens")).collect();
+    let mut clients: Vec<Client> = (0..8).map(|_| service.connect()).collect();
     for client in &mut clients {
-        client.send("GET /search HTTP/1.1\r\nHost: test\r\n\r\n").expect("it reads");
+        client.send(get("/search")).expect("it reads");
     }
     // Once the last of them has its first byte, all have been read.
     for client in &mut clients {
-        client.wait_for_byte().expect("an answer begins");
+        assert!(client.hear().expect("an answer begins"));
     }
     service.signal("TERM");
     service.wait_for(|line| line.contains(" stopping "));
     for client in &mut clients {
-        let answer = client.receive(false).expect("not cut off").expect("begun");
-        assert_eq!(answer.body, whole.body);
+        assert_eq!(client.answer().body, whole.body);
     }
     assert!(service.wait().success());
 }
@@ -123,7 +121,7 @@ fn sigterm_under_load_cuts_no_answer() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let provider = provider(0, &["--events=500"]);
     let mut service = search(provider.address, directory.path());
-    service.wait_for_poll("ok");
+    wait_for_poll(&service, "ok");
     let expected = answers(&service);
     let address = service.address;
     let under_way = Arc::new(AtomicUsize::new(0));
@@ -135,10 +133,11 @@ fn sigterm_under_load_cuts_no_answer() {
                 let mut answered = 0;
                 loop {
                     // Refused from the moment it stops listening: nothing was lost.
-                    let Ok(mut client) = Client::connect(address) else { return answered };
+                    let Ok(mut client) = Client::try_connect(address) else { return answered };
                     loop {
                         let kind = (number + answered) % TARGETS.len();
-                        match client.get(TARGETS[kind]) {
+                        let sent = client.send(get(TARGETS[kind]));
+                        match sent.and_then(|()| client.try_answer()) {
                             Ok(Some(answer)) => assert_eq!(answer.body, expected[kind].body),
                             Ok(None) => break,
                             Err(error) => {
@@ -177,14 +176,14 @@ fn stops_in_the_middle_of_a_poll() {
         let _ = wait.recv();
     })]);
     let data = directory.path().to_str().expect("a plain name");
-    let mut service = Process::start(&[
+    let mut service = Process::start(&mut command(&[
         "--listen=127.0.0.1:0",
         "--metrics=off",
         "--provider-url",
         &url,
         "--data",
         data,
-    ]);
+    ]));
     polled.recv_timeout(PATIENCE).expect("the poll begins");
     service.signal("TERM");
     assert!(service.wait().success());
@@ -198,8 +197,7 @@ fn demonstration() {
     use std::io::{BufRead as _, BufReader};
     use std::process::Stdio;
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut command =
-        service::command(&["--demo", "--listen=127.0.0.1:0", "--metrics=127.0.0.1:0"]);
+    let mut command = command(&["--demo", "--listen=127.0.0.1:0", "--metrics=127.0.0.1:0"]);
     command.current_dir(directory.path()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().expect("the binary starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
@@ -210,11 +208,11 @@ fn demonstration() {
     let [search, health, metrics, feed] = &urls[..] else { panic!("{urls:?}") };
     for url in [search, health, metrics, feed] {
         let (address, path) = url.split_once('/').expect("a path");
-        let answer = get(address.parse().expect("an address"), &format!("/{path}"));
+        let answer = Client::connect(address.parse().expect("an address")).get(&format!("/{path}"));
         assert_eq!(answer.status, 200, "{url}");
     }
     let address = search.split_once('/').expect("a path").0.parse().expect("an address");
-    let all = get(address, "/search");
+    let all = Client::connect(address).get("/search");
     let all: serde_json::Value = serde_json::from_slice(&all.body).expect("JSON");
     assert_eq!(all["data"]["events"].as_array().map(Vec::len), Some(10_000));
     assert!(directory.path().join("highwater-search-demo").is_dir());
@@ -226,5 +224,5 @@ fn demonstration() {
 #[test]
 fn generated_feed_is_the_same_everywhere() {
     let provider = provider(0, &["--events=40", "--seed=7"]);
-    assert_eq!(get(provider.address, "/any/path").text(), generate(40, 7));
+    assert_eq!(provider.get("/any/path").text(), generate(40, 7));
 }

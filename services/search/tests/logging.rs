@@ -5,8 +5,9 @@ mod service;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use highwater_testkit::PATIENCE;
 use serde_json::Value;
-use service::{PATIENCE, command};
+use service::command;
 
 /// What the service says from its start until SIGTERM has ended it, line by line.
 fn said(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {

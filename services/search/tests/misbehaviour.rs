@@ -8,7 +8,8 @@ mod service;
 use std::net::SocketAddr;
 use std::thread;
 
-use service::{Client, Process, lasting_port, provider, search};
+use highwater_testkit::{Client, Process, lasting_ports};
+use service::{provider, search, wait_for_poll};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 25;
@@ -22,11 +23,11 @@ const TARGETS: [&str; 4] = [
 /// Every client's every answer, while the provider does whatever it does.
 fn observe(address: SocketAddr) -> Vec<Vec<u8>> {
     let observe = move || {
-        let mut client = Client::connect(address).expect("it listens");
+        let mut client = Client::connect(address);
         let mut answers = Vec::new();
         for _ in 0..ROUNDS {
             for target in TARGETS {
-                let answer = client.get(target).expect("not cut off").expect("answered");
+                let answer = client.get(target);
                 assert_eq!(answer.status, 200, "{target}");
                 answers.push(answer.body);
             }
@@ -46,12 +47,12 @@ fn observe(address: SocketAddr) -> Vec<Vec<u8>> {
 fn clients_notice_nothing() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let good: &[&str] = &["--events=1000", "--etag", "--gzip"];
-    let port = lasting_port();
+    let port = lasting_ports(1);
     let honest = provider(port, good);
     let service = search(honest.address, directory.path());
-    service.wait_for_poll("ok");
+    wait_for_poll(&service, "ok");
     let expected = observe(service.address);
-    service.wait_for_poll("not_modified");
+    wait_for_poll(&service, "not_modified");
     drop(honest);
 
     // Behaviour, and what the poll fails with. What is sent is a new feed as far as tags go.
@@ -71,13 +72,13 @@ fn clients_notice_nothing() {
         assert_eq!(service.metric("http_store_size"), 1000.0);
     }
     service.skip_lines();
-    service.wait_for_poll("failed");
+    wait_for_poll(&service, "failed");
     assert!(observe(service.address) == expected, "gone");
     assert!(service.metric(r#"search_polls_total{outcome="failed"}"#) >= 5.0);
 
     let _back = provider(port, good);
     // The tag it remembers is still that of the last whole feed.
-    service.wait_for_poll("not_modified");
+    wait_for_poll(&service, "not_modified");
     assert!(observe(service.address) == expected, "back again");
 }
 
@@ -98,10 +99,10 @@ fn await_effect(service: &Process, provider: &Process, reasons: &[&str]) {
 #[test]
 fn impossible_days_take_nothing_away() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let port = lasting_port();
+    let port = lasting_ports(1);
     let honest = provider(port, &["--events=200"]);
     let service = search(honest.address, directory.path());
-    service.wait_for_poll("ok");
+    wait_for_poll(&service, "ok");
     let expected = observe(service.address);
     drop(honest);
     let _lying = provider(port, &["--events=200", "--lie=dates"]);

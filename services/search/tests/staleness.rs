@@ -1,7 +1,5 @@
 //! A stale answer is impossible: tested with requests while the store changes.
 
-mod service;
-
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,8 +11,8 @@ use highwater_search::catalog::{Catalog, EVENTS_MAX};
 use highwater_search::event::Event;
 use highwater_search::http::{Search, router};
 use highwater_search::store::{Record, Store, StoreError};
+use highwater_testkit::Client;
 use jiff::civil::datetime;
-use service::Client;
 
 /// What the clients ask, by turns: the same range in two spellings, and three others.
 const TARGETS: [&str; 5] = [
@@ -81,7 +79,7 @@ fn read(
     answered: &AtomicUsize,
     stop: &AtomicBool,
 ) {
-    let mut client = Client::connect(address).expect("it listens");
+    let mut client = Client::connect(address);
     for turn in number.. {
         if stop.load(Ordering::SeqCst) {
             return;
@@ -89,7 +87,7 @@ fn read(
         let target = TARGETS[turn % TARGETS.len()];
         // From here on the request has begun: what is published by now must be in its answer.
         let at_least = published.load(Ordering::SeqCst);
-        let answer = client.get(target).expect("not cut off").expect("answered");
+        let answer = client.get(target);
         let shown = change_shown(answer.text());
         assert!(shown >= at_least, "{target} showed {shown} when {at_least} was published");
         answered.fetch_add(1, Ordering::SeqCst);

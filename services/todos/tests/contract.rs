@@ -2,15 +2,14 @@
 
 mod service;
 
-use service::{
-    Answer, Client, Process, SECRET, eventually, get, now, request, todos, token, written,
-};
+use highwater_testkit::{Answer, Client, Process, eventually, eventually_some, get, request};
+use service::{SECRET, as_user, bearer, now, todos};
 use tempfile::TempDir;
 
 fn service() -> (Process, Client, TempDir) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let todos = todos(directory.path(), &[]);
-    let client = Client::connect(todos.address).expect("it listens");
+    let client = todos.connect();
     (todos, client, directory)
 }
 
@@ -26,18 +25,17 @@ fn titles(answer: &Answer) -> Vec<String> {
 #[test]
 fn a_life() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
+    let mine = as_user("me");
     assert_eq!(client.call("GET", "/todos", "", "").text(), "[]");
     assert_eq!(client.call("GET", "/todos?limit=5", "", "").text(), "[]");
 
     let created =
         client.call("POST", "/todos", &mine, r#"{"title":"Tea","description":"gr\u00fcn"}"#);
-    let id = created.id();
+    let id = created.member("id");
     assert_eq!((created.status, created.header("content-type")), (202, Some("application/json")));
     assert_eq!(created.text(), format!(r#"{{"id":"{id}","message":"Todo creation queued"}}"#));
     let path = format!("/todos/{id}");
-    let shown =
-        eventually("the todo", || Some(get(todos.address, &path)).filter(|a| a.status == 200));
+    let shown = eventually_some("the todo", || Some(todos.get(&path)).filter(|a| a.status == 200));
     let json = shown.json();
     let (created_at, updated_at) = (json["created_at"].clone(), json["updated_at"].clone());
     let time = created_at.as_str().expect("a time");
@@ -51,8 +49,8 @@ fn a_life() {
     let updated = client.call("PUT", &path, &mine, r#"{"completed":true}"#);
     assert_eq!(updated.status, 202);
     assert_eq!(updated.text(), format!(r#"{{"id":"{id}","message":"Todo update queued"}}"#));
-    let shown = eventually("the change", || {
-        Some(get(todos.address, &path)).filter(|answer| answer.json()["completed"] == true)
+    let shown = eventually_some("the change", || {
+        Some(todos.get(&path)).filter(|answer| answer.json()["completed"] == true)
     });
     assert_eq!(
         (&shown.json()["title"], &shown.json()["created_at"]),
@@ -63,7 +61,7 @@ fn a_life() {
     let deleted = client.call("DELETE", &path, &mine, "");
     assert_eq!(deleted.status, 202);
     assert_eq!(deleted.text(), format!(r#"{{"id":"{id}","message":"Todo deletion queued"}}"#));
-    eventually("the deletion", || (get(todos.address, &path).status == 404).then_some(()));
+    eventually("the deletion", || todos.get(&path).status == 404);
     assert_eq!(client.call("GET", "/todos", "", "").text(), "[]");
 }
 
@@ -71,36 +69,37 @@ fn a_life() {
 #[test]
 fn read_your_writes() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
+    let mine = as_user("me");
     for number in 0..50 {
         let body = format!(r#"{{"title":"{number}"}}"#);
         let created = client.call("POST", "/todos?wait=applied", &mine, &body);
         assert_eq!(created.status, 201, "{}", created.text());
         // On another connection, and so perhaps on another worker.
-        let listed = get(todos.address, "/todos?limit=1");
+        let listed = todos.get("/todos?limit=1");
         assert_eq!(listed.text(), format!("[{}]", created.text()));
-        let path = format!("/todos/{}", created.id());
-        assert_eq!(get(todos.address, &path).text(), created.text());
+        let path = format!("/todos/{}", created.member("id"));
+        assert_eq!(todos.get(&path).text(), created.text());
         let changed =
             client.call("PUT", &format!("{path}?wait=applied"), &mine, r#"{"title":"new"}"#);
         assert_eq!((changed.status, &changed.json()["title"]), (200, &"new".into()));
-        assert_eq!(get(todos.address, &path).text(), changed.text());
+        assert_eq!(todos.get(&path).text(), changed.text());
         if number % 2 == 0 {
             let gone = client.call("DELETE", &format!("{path}?wait=applied"), &mine, "");
             assert_eq!(gone.status, 200);
-            let expected = format!(r#"{{"id":"{}","message":"Todo deleted"}}"#, created.id());
+            let expected =
+                format!(r#"{{"id":"{}","message":"Todo deleted"}}"#, created.member("id"));
             assert_eq!(gone.text(), expected);
-            assert_eq!(get(todos.address, &path).status, 404);
+            assert_eq!(todos.get(&path).status, 404);
         }
     }
-    assert_eq!(titles(&get(todos.address, "/todos")).len(), 25);
+    assert_eq!(titles(&todos.get("/todos")).len(), 25);
 }
 
 /// Purpose: lists are newest first, exact for every limit, and all that is no positive number means everything.
 #[test]
 fn lists() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
+    let mine = as_user("me");
     for number in 0..7 {
         let body = format!(r#"{{"title":"{number}"}}"#);
         client.call("POST", "/todos?wait=applied", &mine, &body);
@@ -123,10 +122,10 @@ fn lists() {
         ("", 7),
     ];
     for (query, count) in cases {
-        assert_eq!(titles(&get(todos.address, &format!("/todos{query}"))), all[..count], "{query}");
+        assert_eq!(titles(&todos.get(&format!("/todos{query}"))), all[..count], "{query}");
     }
     for query in ["?limit=ten", "?limit=1.5", "?limit=1&limit=2", "?limit=%31", "?limit=-"] {
-        let answer = get(todos.address, &format!("/todos{query}"));
+        let answer = todos.get(&format!("/todos{query}"));
         assert_eq!(answer.status, 400, "{query}");
         let details = answer.json()["details"].as_str().expect("details").to_owned();
         assert!(details.starts_with("limit: "), "{query}: {details}");
@@ -137,9 +136,9 @@ fn lists() {
 #[test]
 fn bad_input() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
+    let mine = as_user("me");
     let created = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"there"}"#);
-    let path = format!("/todos/{}", created.id());
+    let path = format!("/todos/{}", created.member("id"));
     let long = |count: usize| "ñ".repeat(count);
     let cases: &[(&str, String, u16, &str)] = &[
         ("POST", String::new(), 400, "JSON object"),
@@ -182,16 +181,12 @@ fn bad_input() {
         assert!(details.contains(said), "{method} {shown}: {details}");
     }
     // Bytes that are no text.
-    let mut raw = Client::connect(todos.address).expect("it listens");
-    let head =
-        written("POST", "/todos", &mine, "").replace("Content-Length: 0", "Content-Length: 13");
-    raw.send(&head).expect("it reads");
-    raw.send_bytes(b"{\"title\":\"\xff\"}").expect("it reads");
-    assert_eq!(raw.receive(false).expect("whole").expect("an answer").status, 400);
+    let mut raw = todos.connect();
+    assert_eq!(raw.call("POST", "/todos", &mine, b"{\"title\":\"\xff\"}").status, 400);
     // At the limit it is taken.
     let most = format!(r#"{{"title":"{}","description":"{}"}}"#, long(500), long(10_000));
     assert_eq!(client.call("POST", "/todos?wait=applied", &mine, &most).status, 201);
-    assert_eq!(titles(&get(todos.address, "/todos")).len(), 2);
+    assert_eq!(titles(&todos.get("/todos")).len(), 2);
     assert_eq!(client.call("POST", "/todos?wait=soon", &mine, r#"{"title":"a"}"#).status, 400);
 }
 
@@ -199,7 +194,7 @@ fn bad_input() {
 #[test]
 fn errors_have_one_shape() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
+    let mine = as_user("me");
     let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
     let cases = [
         (client.call("GET", unknown, "", ""), 404, "Todo not found"),
@@ -210,9 +205,9 @@ fn errors_have_one_shape() {
         (client.call("GET", "/nothing", "", ""), 404, "Not found"),
         (client.call("PATCH", "/todos", &mine, "{}"), 405, "Method not allowed"),
         (client.call("POST", "/todos", "", r#"{"title":"a"}"#), 401, "Unauthorized"),
-        (request(todos.address, "GET /todos HTTP/1.1\r\n\r\n"), 400, "Invalid request"),
+        (todos.ask("GET /todos HTTP/1.1\r\n\r\n"), 400, "Invalid request"),
         (
-            request(todos.address, &written("POST", "/todos", &mine, &"x".repeat((1 << 20) + 1))),
+            todos.ask(request("POST", "/todos", &mine, "x".repeat((1 << 20) + 1))),
             413,
             "Request too large",
         ),
@@ -234,9 +229,9 @@ fn errors_have_one_shape() {
 #[test]
 fn owners_and_tokens() {
     let (todos, mut client, _directory) = service();
-    let (mine, other) = (token("me"), token("other"));
+    let (mine, other) = (as_user("me"), as_user("other"));
     let created = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"mine"}"#);
-    let path = format!("/todos/{}", created.id());
+    let path = format!("/todos/{}", created.member("id"));
     for (method, body) in [("PUT", r#"{"title":"theirs"}"#), ("DELETE", "")] {
         assert_eq!(client.call(method, &path, &other, body).status, 404);
         assert_eq!(client.call(method, &path, "", body).status, 401);
@@ -246,7 +241,7 @@ fn owners_and_tokens() {
     // {"alg":"none"} . {"sub":"me"} .
     let unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9.";
     for bad in [&*expired, &forged, unsigned, "x", "a.b.c"] {
-        let answer = client.call("DELETE", &path, bad, "");
+        let answer = client.call("DELETE", &path, &bearer(bad), "");
         assert_eq!(
             (answer.status, answer.header("www-authenticate")),
             (401, Some("Bearer")),
@@ -254,7 +249,7 @@ fn owners_and_tokens() {
         );
         assert_eq!(answer.json()["error"], "Unauthorized");
     }
-    assert_eq!(get(todos.address, &path).text(), created.text());
+    assert_eq!(todos.get(&path).text(), created.text());
     assert_eq!(todos.metric(r#"todos_requests_total{answer="accepted"}"#), 1.0);
 }
 
@@ -262,9 +257,9 @@ fn owners_and_tokens() {
 #[test]
 fn a_remembered_token_expires() {
     let (_todos, mut client, _directory) = service();
-    let short = highwater_todos::auth::issue(SECRET, "me", now(), 2.0);
+    let short = bearer(&highwater_todos::auth::issue(SECRET, "me", now(), 2.0));
     let mut taken = 0;
-    let refused = eventually("the expiry", || {
+    let refused = eventually_some("the expiry", || {
         let answer = client.call("POST", "/todos", &short, r#"{"title":"a"}"#);
         taken += u32::from(answer.status == 202);
         (answer.status == 401).then_some(answer)
@@ -277,44 +272,43 @@ fn a_remembered_token_expires() {
 #[test]
 fn split_anywhere() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
-    let whole = written("POST", "/todos", &mine, r#"{"title":"cut","description":"ñ"}"#);
-    let cuts: Vec<usize> = (1..whole.len()).filter(|at| whole.is_char_boundary(*at)).collect();
-    for &at in &cuts {
+    let mine = as_user("me");
+    let whole = request("POST", "/todos", &mine, r#"{"title":"cut","description":"ñ"}"#);
+    for at in 1..whole.len() {
         client.send(&whole[..at]).expect("it reads");
         // The first piece is often read by itself; if not, this time the cut is not seen.
         std::thread::yield_now();
         client.send(&whole[at..]).expect("it reads");
-        let answer = client.receive(false).expect("whole").expect("an answer");
+        let answer = client.answer();
         assert_eq!(answer.status, 202, "cut at {at}: {}", answer.text());
     }
     client
         .send(&format!(
-            "POST /todos?wait=applied HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {mine}\r\n\
+            "POST /todos?wait=applied HTTP/1.1\r\nHost: test\r\n{mine}\
              Transfer-Encoding: chunked\r\n\r\n5\r\n{{\"tit\r\n10\r\nle\":\"in chunks\"}}\r\n0\r\n\r\n"
         ))
         .expect("it reads");
-    let answer = client.receive(false).expect("whole").expect("an answer");
+    let answer = client.answer();
     assert_eq!((answer.status, &answer.json()["title"]), (201, &"in chunks".into()));
-    assert_eq!(titles(&get(todos.address, "/todos")).len(), cuts.len() + 1);
+    assert_eq!(titles(&todos.get("/todos")).len(), whole.len());
 }
 
 /// Purpose: pipelined requests are answered in order, writes that wait for the disk among them.
 #[test]
 fn pipelined() {
     let (_todos, mut client, _directory) = service();
-    let mine = token("me");
-    let mut requests = String::new();
+    let mine = as_user("me");
+    let mut requests = Vec::new();
     for number in 0..20 {
-        requests +=
-            &written("POST", "/todos?wait=applied", &mine, &format!(r#"{{"title":"{number}"}}"#));
-        requests += &written("GET", "/todos?limit=1", "", "");
+        let body = format!(r#"{{"title":"{number}"}}"#);
+        requests.extend(request("POST", "/todos?wait=applied", &mine, body));
+        requests.extend(get("/todos?limit=1"));
     }
-    client.send(&requests).expect("it reads");
+    client.send(requests).expect("it reads");
     for number in 0..20 {
-        let created = client.receive(false).expect("whole").expect("an answer");
+        let created = client.answer();
         assert_eq!((created.status, &created.json()["title"]), (201, &number.to_string().into()));
-        let listed = client.receive(false).expect("whole").expect("an answer");
+        let listed = client.answer();
         assert_eq!(listed.text(), format!("[{}]", created.text()));
     }
 }
@@ -323,22 +317,19 @@ fn pipelined() {
 #[test]
 fn health_and_metrics() {
     let (todos, mut client, _directory) = service();
-    let mine = token("me");
-    assert_eq!(
-        (get(todos.address, "/health").status, get(todos.address, "/health").text()),
-        (200, "OK")
-    );
-    assert_eq!(get(todos.address, "/ready").status, 200);
+    let mine = as_user("me");
+    assert_eq!((todos.get("/health").status, todos.get("/health").text()), (200, "OK"));
+    assert_eq!(todos.get("/ready").status, 200);
     client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"a"}"#);
-    let got = get(todos.address, "/todos");
-    let head = request(todos.address, "HEAD /todos HTTP/1.1\r\nHost: test\r\n\r\n");
+    let got = todos.get("/todos");
+    let head = todos.ask("HEAD /todos HTTP/1.1\r\nHost: test\r\n\r\n");
     assert_eq!((head.status, head.header("content-length")), (200, got.header("content-length")));
     assert!(head.body.is_empty());
     assert_eq!(todos.metric(r#"todos_requests_total{answer="accepted"}"#), 1.0);
     assert_eq!(todos.metric(r#"todos_requests_total{answer="refused"}"#), 0.0);
     assert_eq!(todos.metric(r#"todos_commands_total{outcome="applied"}"#), 1.0);
     assert_eq!(todos.metric("http_store_size"), 1.0);
-    eventually("an empty queue", || (todos.metric("todos_queue_depth") == 0.0).then_some(()));
+    eventually("an empty queue", || todos.metric("todos_queue_depth") == 0.0);
     assert_eq!((todos.metric("http_cache_misses"), todos.metric("http_cache_hits")), (1.0, 1.0));
-    assert_eq!(get(todos.metrics.expect("it has metrics"), "/readyz").status, 200);
+    assert_eq!(todos.get_metrics("/readyz").status, 200);
 }

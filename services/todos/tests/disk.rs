@@ -3,36 +3,13 @@
 mod service;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use highwater::journal::{Batch, Directory, Journal, Options, Record};
-use service::{Client, Process, command, eventually, get, todos, token};
-
-/// A small file system of its own, which goes when this is dropped.
-struct Mount(tempfile::TempDir);
-
-impl Mount {
-    fn new() -> Result<Mount, String> {
-        let place = tempfile::tempdir().expect("a temporary directory");
-        let mut mount = Command::new("mount");
-        let output =
-            mount.args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(place.path()).output();
-        match output {
-            Ok(output) if output.status.success() => Ok(Mount(place)),
-            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
-    }
-}
+use highwater_testkit::{Process, SmallDisk, eventually, eventually_some};
+use service::{as_user, bearer, command, todos};
 
 fn titles(service: &Process) -> Vec<String> {
-    let list = get(service.address, "/todos").json();
+    let list = service.get("/todos").json();
     let title = |todo: &serde_json::Value| todo["title"].as_str().expect("a title").to_owned();
     list.as_array().expect("a list").iter().map(title).collect()
 }
@@ -41,18 +18,18 @@ fn titles(service: &Process) -> Vec<String> {
 /// missing later; reads go on; `/ready` names the part; and with room again, service goes on by itself.
 #[test]
 fn a_full_disk() {
-    let mount = match Mount::new() {
+    let mount = match SmallDisk::new("16m") {
         Ok(mount) => mount,
         Err(reason) => return highwater_skip::skip("root", reason),
     };
-    let ballast = mount.0.path().join("ballast");
+    let ballast = mount.path().join("ballast");
     // What is left is shared by the queue and the store. What the queue gets of it, the store needs up to twice when
     // there is room again: in its log and in its tables.
     std::fs::write(&ballast, vec![0; 12 << 20]).expect("there is room");
-    let data = mount.0.path().join("data");
+    let data = mount.path().join("data");
     let service = todos(&data, &[]);
-    let mine = token("me");
-    let mut client = Client::connect(service.address).expect("it listens");
+    let mine = as_user("me");
+    let mut client = service.connect();
     let description = "d".repeat(9000);
     let mut acknowledged = Vec::new();
     let refused = loop {
@@ -72,18 +49,18 @@ fn a_full_disk() {
     );
     assert_eq!(refused.json()["error"], "Request queued failed");
     assert!(acknowledged.len() > 20, "{}", acknowledged.len());
-    let ready = get(service.address, "/ready");
+    let ready = service.get("/ready");
     assert_eq!(ready.status, 503, "{}", ready.text());
     assert!(
         ready.json()["status"].as_str().is_some_and(|status| status.contains("queue")),
         "{}",
         ready.text()
     );
-    assert_eq!(get(service.address, "/todos?limit=1").status, 200);
+    assert_eq!(service.get("/todos?limit=1").status, 200);
 
     std::fs::remove_file(&ballast).expect("it is there");
     // Nobody writes, since it is not ready: it finds out by itself.
-    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    eventually("readiness", || service.get("/ready").status == 200);
     let answer = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"again"}"#);
     assert_eq!(answer.status, 201, "{}", answer.text());
     let mut expected = acknowledged;
@@ -98,8 +75,8 @@ fn a_full_disk() {
 fn a_store_that_cannot_be_written() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let service = todos(directory.path(), &["--wait-max=100ms"]);
-    let mine = token("me");
-    let mut client = Client::connect(service.address).expect("it listens");
+    let mine = as_user("me");
+    let mut client = service.connect();
     client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"before"}"#);
     let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
     blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
@@ -110,8 +87,8 @@ fn a_store_that_cannot_be_written() {
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
     assert_eq!(titles(&service), ["before"]);
-    let ready = eventually("an absence", || {
-        Some(get(service.address, "/ready")).filter(|answer| answer.status == 503)
+    let ready = eventually_some("an absence", || {
+        Some(service.get("/ready")).filter(|answer| answer.status == 503)
     });
     assert!(ready.json()["details"]["store"].is_string(), "{}", ready.text());
     // What is not there may be among what waits: neither yes nor no can be said.
@@ -124,10 +101,8 @@ fn a_store_that_cannot_be_written() {
         answer.text()
     );
     blocker.execute_batch("COMMIT").expect("nothing was written");
-    eventually("everything", || {
-        (titles(&service) == ["4", "3", "2", "1", "0", "before"]).then_some(())
-    });
-    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    eventually("everything", || titles(&service) == ["4", "3", "2", "1", "0", "before"]);
+    eventually("readiness", || service.get("/ready").status == 200);
     assert_eq!(client.call("DELETE", unknown, &mine, "").status, 404);
 }
 
@@ -137,8 +112,8 @@ fn a_store_that_cannot_be_written() {
 fn a_full_queue() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let service = todos(directory.path(), &["--queue-bytes-max=32MiB"]);
-    let mine = token("me");
-    let mut client = Client::connect(service.address).expect("it listens");
+    let mine = as_user("me");
+    let mut client = service.connect();
     let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
     blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
     let body = format!(r#"{{"title":"a","description":"{}"}}"#, "\u{1F3B5}".repeat(10_000));
@@ -157,10 +132,10 @@ fn a_full_queue() {
         refused.text()
     );
     assert!((400..900).contains(&acknowledged), "{acknowledged} of 40 KB in 32 MiB");
-    let ready = get(service.address, "/ready");
+    let ready = service.get("/ready");
     assert!(ready.json()["details"]["queue"].is_string(), "{}", ready.text());
     blocker.execute_batch("COMMIT").expect("nothing was written");
-    eventually("readiness", || (get(service.address, "/ready").status == 200).then_some(()));
+    eventually("readiness", || service.get("/ready").status == 200);
     assert_eq!(client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"b"}"#).status, 201);
     assert_eq!(service.metric("http_store_size") as usize, acknowledged + 1);
     assert_eq!(service.metric(r#"todos_requests_total{answer="refused"}"#), 1.0);
@@ -209,9 +184,9 @@ fn poison_holds_up_nobody() {
 #[test]
 fn a_lost_queue() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mine = token("me");
+    let mine = as_user("me");
     let write = |service: &Process, title: &str| {
-        let mut client = Client::connect(service.address).expect("it listens");
+        let mut client = service.connect();
         let body = format!(r#"{{"title":"{title}"}}"#);
         assert_eq!(client.call("POST", "/todos?wait=applied", &mine, &body).status, 201);
     };
@@ -228,24 +203,22 @@ fn a_lost_queue() {
 #[test]
 fn a_restart_loads_everything() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mine = token("me");
+    let mine = as_user("me");
     let mut service = todos(directory.path(), &[]);
-    let mut client = Client::connect(service.address).expect("it listens");
+    let mut client = service.connect();
     for number in 0..300 {
         let body = format!(r#"{{"title":"{number}","description":"ñ \"{number}\""}}"#);
         assert_eq!(client.call("POST", "/todos", &mine, &body).status, 202);
     }
     // Without waiting: what is queued is applied before the end.
-    service.signal("TERM");
-    assert!(service.wait().success());
+    service.stop();
     let mut service = todos(directory.path(), &[]);
-    let before = get(service.address, "/todos");
+    let before = service.get("/todos");
     assert_eq!(before.json().as_array().map(Vec::len), Some(300));
     assert_eq!(service.metric(r#"todos_commands_total{outcome="applied"}"#), 0.0);
-    service.signal("TERM");
-    assert!(service.wait().success());
+    service.stop();
     let service = todos(directory.path(), &[]);
-    assert_eq!(get(service.address, "/todos").body, before.body);
+    assert_eq!(service.get("/todos").body, before.body);
 }
 
 /// Runs it to its end: exit status, and what it said.
@@ -295,7 +268,7 @@ fn unusable_data() {
         assert_eq!(status, Some(1), "{said}");
         assert!(said.contains("in use by another process") && said.contains(data), "{said}");
     }
-    assert_eq!(get(service.address, "/todos").text(), "[]");
+    assert_eq!(service.get("/todos").text(), "[]");
     let blocked: PathBuf = directory.path().join("file");
     std::fs::write(&blocked, "in the way").expect("writable");
     let (status, said) = run(&["--jwt-secret=x", "--data", text(&blocked)], &[]);
@@ -312,7 +285,7 @@ fn seed_and_token() {
     let (status, said) = run(&["seed", "--count=1234"], &[("HIGHWATER_DATA", data)]);
     assert_eq!(status, Some(0), "{said}");
     let service = todos(directory.path(), &[]);
-    let list = get(service.address, "/todos").json();
+    let list = service.get("/todos").json();
     assert_eq!(list.as_array().map(Vec::len), Some(1234));
     assert_eq!((&list[0]["title"], &list[1233]["title"]), (&"Todo 1234".into(), &"Todo 1".into()));
     assert_eq!(list[0]["description"], "Description for todo 1234");
@@ -320,6 +293,6 @@ fn seed_and_token() {
         run(&["token", "--subject=seed-user", "--ttl=1h"], &[("JWT_SECRET", service::SECRET)]);
     assert_eq!(status, Some(0), "{token}");
     let path = format!("/todos/{}?wait=applied", list[0]["id"].as_str().expect("an id"));
-    let mut client = Client::connect(service.address).expect("it listens");
-    assert_eq!(client.call("DELETE", &path, token.trim(), "").status, 200);
+    let mut client = service.connect();
+    assert_eq!(client.call("DELETE", &path, &bearer(token.trim()), "").status, 200);
 }

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use service::{Client, eventually, todos, token};
+use highwater_testkit::{Client, eventually, request};
+use service::{as_user, todos};
 
 /// How many rounds there are, unless the environment says.
 const ROUNDS: u32 = 5;
@@ -45,7 +46,7 @@ fn acknowledged_commands_survive_kill_9() {
         });
         service = todos(directory.path(), &[]);
         // The port opens once everything is applied: no waiting here.
-        let mut client = Client::connect(service.address).expect("it listens");
+        let mut client = service.connect();
         for ledger in &ledgers {
             acknowledged += ledger.todos.len();
             count += check(&mut client, ledger);
@@ -60,24 +61,24 @@ fn acknowledged_commands_survive_kill_9() {
         assert_eq!(service.metric(r#"todos_commands_total{outcome="dead"}"#), 0.0);
     }
     assert!(acknowledged > 0, "no client got an answer before any kill");
-    service.signal("TERM");
-    assert!(service.wait().success());
+    service.stop();
 }
 
 /// Creates, changes and deletes todos until the service is gone.
 fn work(address: SocketAddr, round: u32, client: usize) -> Ledger {
     let mut ledger = Ledger::default();
-    let mine = token(&format!("client-{client}"));
-    let Ok(mut connection) = Client::connect(address) else { return ledger };
+    let mine = as_user(&format!("client-{client}"));
+    let Ok(mut connection) = Client::try_connect(address) else { return ledger };
     for number in 0.. {
         let title = format!("{round}/{client}/{number}");
         let body = format!(r#"{{"title":"{title}"}}"#);
-        let Ok(Some(created)) = connection.try_call("POST", "/todos", &mine, &body) else {
+        let create = request("POST", "/todos", &mine, &body);
+        let Ok(created) = connection.try_ask(create) else {
             ledger.unanswered = Some(title);
             return ledger;
         };
         assert_eq!(created.status, 202, "{}", created.text());
-        let id = created.id();
+        let id = created.member("id");
         let entry = ledger.todos.entry(id.clone()).or_default();
         entry.0 = Some(title.clone());
         let changes = (1..=3).map(|change| Some(format!("{title} {change}")));
@@ -87,8 +88,8 @@ fn work(address: SocketAddr, round: u32, client: usize) -> Ledger {
                 Some(title) => ("PUT", format!(r#"{{"title":"{title}"}}"#)),
                 None => ("DELETE", String::new()),
             };
-            match connection.try_call(method, &format!("/todos/{id}"), &mine, &body) {
-                Ok(Some(answer)) => assert_eq!(answer.status, 202, "{}", answer.text()),
+            match connection.try_ask(request(method, &format!("/todos/{id}"), &mine, &body)) {
+                Ok(answer) => assert_eq!(answer.status, 202, "{}", answer.text()),
                 _ => {
                     entry.1 = Some(wanted);
                     return ledger;
@@ -124,20 +125,19 @@ fn a_backlog_is_applied_at_the_start() {
     const COMMANDS: usize = 500;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut service = todos(directory.path(), &[]);
-    let mine = token("me");
+    let mine = as_user("me");
     // The applier cannot write while somebody else does.
     let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
     blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
-    let mut client = Client::connect(service.address).expect("it listens");
+    let mut client = service.connect();
     for number in 0..COMMANDS {
         let answer = client.call("POST", "/todos", &mine, &format!(r#"{{"title":"{number}"}}"#));
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
-    eventually("a backlog", || (service.metric("todos_queue_depth") > 0.0).then_some(()));
+    eventually("a backlog", || service.metric("todos_queue_depth") > 0.0);
     service.kill();
     drop(blocker);
-    let mut service = todos(directory.path(), &[]);
+    let service = todos(directory.path(), &[]);
     assert_eq!(service.metric("http_store_size") as usize, COMMANDS);
-    service.signal("TERM");
-    assert!(service.wait().success());
+    service.stop();
 }

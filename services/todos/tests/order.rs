@@ -5,7 +5,8 @@ mod service;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use service::{Client, eventually, get, todos, token};
+use highwater_testkit::{Client, eventually};
+use service::{as_user, todos};
 
 const WRITERS: usize = 4;
 const CHANGES: usize = 100;
@@ -16,16 +17,16 @@ const CHANGES: usize = 100;
 fn one_todo_many_connections() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let todos = todos(directory.path(), &[]);
-    let mine = token("me");
+    let mine = as_user("me");
     // More connections than workers: they spread over all of them.
-    let connect = |_| Client::connect(todos.address).expect("it listens");
+    let connect = |_| todos.connect();
     let mut clients: Vec<Client> = (0..8).map(connect).collect();
     let created = clients[0].call("POST", "/todos", &mine, r#"{"title":"start"}"#);
-    let path = format!("/todos/{}", created.id());
+    let path = format!("/todos/{}", created.member("id"));
     for number in 0..200 {
         // It may not be applied yet: a todo that was acknowledged is found all the same.
         let client = &mut clients[number % 8];
-        let answer = client.call("PUT", &path, &mine, &format!(r#"{{"title":"{number}"}}"#));
+        let answer = client.call("PUT", &path, &mine, format!(r#"{{"title":"{number}"}}"#));
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
     let last =
@@ -46,22 +47,21 @@ fn what_was_acknowledged_is_found() {
     let (address, done) = (todos.address, AtomicBool::new(false));
     thread::scope(|scope| {
         let busy = || {
-            let (mut client, other) =
-                (Client::connect(address).expect("it listens"), token("other"));
+            let (mut client, other) = (Client::connect(address), as_user("other"));
             while !done.load(Ordering::Relaxed) {
                 let answer = client.call("POST", "/todos", &other, r#"{"title":"noise"}"#);
                 assert_eq!(answer.status, 202, "{}", answer.text());
             }
         };
         (0..2).for_each(|_| drop(scope.spawn(busy)));
-        let mine = token("me");
-        let mut clients = [0, 1].map(|_| Client::connect(address).expect("it listens"));
+        let mine = as_user("me");
+        let mut clients = [0, 1].map(|_| Client::connect(address));
         for _ in 0..CHANGES {
             let created = clients[0].call("POST", "/todos", &mine, r#"{"title":"a"}"#);
-            let path = format!("/todos/{}", created.id());
+            let path = format!("/todos/{}", created.member("id"));
             assert_eq!(clients[1].call("PUT", &path, &mine, r#"{"title":"b"}"#).status, 202);
             assert_eq!(clients[0].call("DELETE", &path, &mine, "").status, 202);
-            assert_eq!(clients[1].call("DELETE", &path, &token("other"), "").status, 404);
+            assert_eq!(clients[1].call("DELETE", &path, &as_user("other"), "").status, 404);
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -86,20 +86,19 @@ fn readers_never_go_back() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    let newest = get(address, "/todos?limit=1").json()[0]["id"].as_str().map(str::to_owned);
-    eventually("the todo", || {
-        (get(address, &format!("/todos/{}", newest.as_ref()?)).status == 200).then_some(())
-    });
+    let newest = todos.get("/todos?limit=1").json()[0]["id"].as_str().map(str::to_owned);
+    let path = format!("/todos/{}", newest.expect("there are some"));
+    eventually("the todo", || todos.get(&path).status == 200);
 }
 
 /// Creates todos and counts up in their titles; looks after each change.
 fn write(address: std::net::SocketAddr, number: usize) {
-    let mine = token(&format!("writer-{number}"));
-    let mut clients = [0, 1].map(|_| Client::connect(address).expect("it listens"));
+    let mine = as_user(&format!("writer-{number}"));
+    let mut clients = [0, 1].map(|_| Client::connect(address));
     for _ in 0..5 {
         let created = clients[0].call("POST", "/todos?wait=applied", &mine, r#"{"title":"0"}"#);
         assert_eq!(created.status, 201, "{}", created.text());
-        let path = format!("/todos/{}", created.id());
+        let path = format!("/todos/{}", created.member("id"));
         for count in 1..=CHANGES / 5 {
             let body = format!(r#"{{"title":"{count}"}}"#);
             let changed = clients[0].call("PUT", &format!("{path}?wait=applied"), &mine, &body);
@@ -116,7 +115,7 @@ fn write(address: std::net::SocketAddr, number: usize) {
 fn read(address: std::net::SocketAddr, limit: usize, done: &AtomicBool) {
     let mut seen = std::collections::HashMap::<String, u64>::new();
     let mut newest = String::new();
-    let mut clients = [0, 1].map(|_| Client::connect(address).expect("it listens"));
+    let mut clients = [0, 1].map(|_| Client::connect(address));
     for turn in 0.. {
         if done.load(Ordering::Relaxed) {
             break;

@@ -5,12 +5,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use highwater_testkit::lasting_ports;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
 use crate::broker::{Own, Place, create_copied, eventually, unique};
-use crate::gateway::{Gateway, arguments, lasting_ports};
 use crate::torture::{Producers, adds_up, compare, setting};
+use crate::{arguments, start};
 
 const PARTITIONS: i32 = 4;
 
@@ -69,8 +70,8 @@ fn moves(ack: &str, first: &Own, second: &mut Own) {
     let brokers = format!("{},{}", first.url(), second.url());
     let mut arguments = arguments(ack, &brokers, &topic, place.path());
     arguments.extend(["--partitions=4", "--ack-timeout=2s"]);
-    let ports = lasting_ports();
-    let gateway = Gateway::start(ports, &arguments);
+    let ports = lasting_ports(2);
+    let gateway = start(ports, &arguments);
     let producers = Producers::start(gateway.address);
     let more = |what: &str| {
         let before = producers.count();
@@ -91,8 +92,8 @@ fn moves(ack: &str, first: &Own, second: &mut Own) {
     }
     let refused = producers.refused.load(Ordering::Relaxed);
     let acknowledged = producers.end();
-    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0);
-    assert!(gateway.stop().success(), "it stops in order");
+    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0.0);
+    gateway.stop();
     let twice = compare(first, &topic, &acknowledged);
     adds_up(ports, &arguments);
     eprintln!(

@@ -11,8 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
+use highwater_testkit::{Client, lasting_ports, request};
+
 use crate::broker::{Own, Place, consume, eventually, unique};
-use crate::gateway::{Client, Gateway, arguments, lasting_ports};
+use crate::gateway::records as counted;
+use crate::{arguments, start};
 
 const PRODUCERS: u64 = 4;
 
@@ -66,7 +69,7 @@ fn produce(
             return;
         }
         let Some(open) = &mut client else {
-            client = Client::connect(address).ok();
+            client = Client::try_connect(address).ok();
             if client.is_none() {
                 sleep(Duration::from_millis(5));
             }
@@ -78,13 +81,13 @@ fn produce(
             vec![format!("p{producer}-{number}")]
         };
         let path = if records.len() > 1 { "/batch" } else { "/e" };
-        match open.post(path, records.join("\n").as_bytes()) {
+        match open.try_ask(request("POST", path, "", records.join("\n"))) {
             Ok(answer) if answer.status == 202 => {
                 acknowledged.lock().expect("no producer panics").extend(records);
             }
             Ok(answer) => {
                 assert_eq!(answer.status, 503, "{answer:?}");
-                assert!(answer.retry_after.is_some(), "{answer:?}");
+                assert!(answer.header("retry-after").is_some(), "{answer:?}");
                 refused.fetch_add(1, Ordering::Relaxed);
                 sleep(Duration::from_millis(20));
             }
@@ -129,8 +132,8 @@ fn torture(ack: &str) {
     let (url, topic, place) = (own.url(), unique("torture"), Place::new("torture"));
     let mut arguments = arguments(ack, &url, &topic, place.path());
     arguments.extend(["--partitions=4", "--ack-timeout=2s"]);
-    let ports = lasting_ports();
-    let mut gateway = Gateway::start(ports, &arguments);
+    let ports = lasting_ports(2);
+    let mut gateway = start(ports, &arguments);
     let producers = Producers::start(gateway.address);
     for round in 0..rounds {
         let before = producers.count();
@@ -151,7 +154,7 @@ fn torture(ack: &str) {
         }
         if kills_gateway {
             gateway.kill();
-            gateway = Gateway::start(ports, &arguments);
+            gateway = start(ports, &arguments);
         }
         if kills_broker {
             own.restart();
@@ -161,8 +164,8 @@ fn torture(ack: &str) {
     eventually("records are acknowledged at the end", || producers.count() > before + 20);
     let refused = producers.refused.load(Ordering::Relaxed);
     let acknowledged = producers.end();
-    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0);
-    assert!(gateway.stop().success(), "it stops in order");
+    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0.0);
+    gateway.stop();
     let twice = compare(&own, &topic, &acknowledged);
     adds_up(ports, &arguments);
     eprintln!(
@@ -216,16 +219,16 @@ pub(crate) fn compare(own: &Own, topic: &str, acknowledged: &BTreeSet<String>) -
 
 /// In a process that nobody kills, at rest: accepted = durable = delivered, exactly what was acknowledged, and nothing
 /// is pending.
-pub(crate) fn adds_up(ports: [u16; 2], arguments: &[&str]) {
-    let gateway = Gateway::start(ports, arguments);
-    assert_eq!(gateway.metric("highwater_ingest_pending"), 0, "it was delivered before");
+pub(crate) fn adds_up(ports: u16, arguments: &[&str]) {
+    let gateway = start(ports, arguments);
+    assert_eq!(gateway.metric("highwater_ingest_pending"), 0.0, "it was delivered before");
     let producers = Producers::start(gateway.address);
     eventually("records are acknowledged", || producers.count() > 200);
     let acknowledged = producers.end().len() as u64;
-    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0);
-    eventually("it is at rest", || gateway.records("delivered") == acknowledged);
+    eventually("nothing is pending", || gateway.metric("highwater_ingest_pending") == 0.0);
+    eventually("it is at rest", || counted(&gateway, "delivered") == acknowledged);
     for state in ["accepted", "durable"] {
-        assert_eq!(gateway.records(state), acknowledged, "{state}");
+        assert_eq!(counted(&gateway, state), acknowledged, "{state}");
     }
-    assert!(gateway.stop().success());
+    gateway.stop();
 }

@@ -8,10 +8,9 @@
 //! | `near.rs` | lists through Redis |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
-//! | `stage.rs`, `client.rs` | the service's processes, and a client |
+//! | `stage.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
-mod client;
 mod deployed;
 mod near;
 mod servers;

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use highwater_testkit::eventually;
 use highwater_todos::feed::{Feed, News};
 use highwater_todos::health::Part;
 use highwater_todos::model::Model;
@@ -14,7 +15,7 @@ use highwater_todos::store::{Change, Changes, Loaded, StoreError};
 use highwater_todos::todo::Todo;
 
 use crate::id;
-use crate::servers::{Redis, eventually};
+use crate::servers::Redis;
 
 const KEEP: Duration = Duration::from_secs(300);
 

@@ -1,49 +1,14 @@
 //! Servers of a test's own: on ports of their own, with their data in a folder that goes with them. They end with the
 //! test's thread, whatever ends that.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use highwater_testkit::{eventually, lasting_ports};
 use tempfile::TempDir;
-
-/// Far longer than anything here takes: beyond it a test fails instead of hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits until `condition` holds.
-///
-/// # Panics
-///
-/// If it does not in [`PATIENCE`]; `what` says what was waited for.
-pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
-    assert!(shortly(condition), "not in {PATIENCE:?}: {what}");
-}
-
-/// Waits until `condition` holds, at most for [`PATIENCE`]; answers whether it does.
-pub(crate) fn shortly(mut condition: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if condition() {
-            return true;
-        }
-        if Instant::now() >= until {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A port for a server that is to come back to it: outside the range from which the kernel takes those of clients,
-/// which would get in between.
-pub(crate) fn lasting_port() -> u16 {
-    let ports = std::iter::repeat_with(|| fastrand::u16(12_000..24_000));
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.take(1000).find(is_free).expect("one port in ten thousand")
-}
 
 /// A file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
@@ -119,7 +84,7 @@ impl Redis {
             highwater_skip::skip("redis-server", error);
             return None;
         }
-        let (port, folder) = (lasting_port(), folder());
+        let (port, folder) = (lasting_ports(1), folder());
         let dir = folder.path().display().to_string();
         let flags = [
             "redis-server",
@@ -169,7 +134,7 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn start() -> Postgres {
-        let (port, folder) = (lasting_port(), folder());
+        let (port, folder) = (lasting_ports(1), folder());
         let bin = postgres_bin();
         let data = folder.path().join("data").display().to_string();
         // initdb and postgres refuse to run as root, so root becomes postgres.

@@ -1,14 +1,11 @@
 //! The whole service: real servers, two instances, and workers, each a process that ends with the test.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
-use std::time::Instant;
+use std::process::Command;
 
-use crate::client::Client;
-use crate::servers::{PATIENCE, Postgres, Redis, Server, eventually, lasting_port, repository};
+use highwater_testkit::{Answer, Process, eventually, lasting_ports, program, request};
+
+use crate::servers::{Postgres, Redis, Server, repository};
 
 const SECRET: &str = "a secret of thirty-two characters";
 
@@ -23,11 +20,11 @@ pub(crate) struct Stage {
     token: String,
 }
 
-/// A process of the service.
-pub(crate) struct Process {
-    child: Child,
-    lines: Receiver<String>,
-    pub(crate) address: SocketAddr,
+/// A client of somebody, which keeps its connection as long as it lasts.
+pub(crate) struct Client {
+    address: SocketAddr,
+    authorization: String,
+    kept: Option<highwater_testkit::Client>,
 }
 
 impl Stage {
@@ -38,7 +35,7 @@ impl Stage {
             return None;
         }
         let redis = Redis::start()?;
-        let port = lasting_port();
+        let port = lasting_ports(2);
         let script = repository("scripts/services/kafka.sh").display().to_string();
         let program =
             ["env".to_owned(), format!("HW_KAFKA_PORT={port}"), script.clone(), "run".to_owned()];
@@ -63,7 +60,7 @@ impl Stage {
     pub(crate) fn instance(&self) -> Process {
         let flags =
             ["--listen=127.0.0.1:0", "--metrics=off", "--workers=1", "--jwt-secret", SECRET];
-        let instance = Process::start(self.command().args(flags), " serving ");
+        let instance = Process::start(self.command().args(flags));
         let mut client = self.client(&instance);
         eventually("the instance is ready", || client.get("/ready").status == 200);
         instance
@@ -71,7 +68,7 @@ impl Stage {
 
     /// Starts a worker.
     pub(crate) fn worker(&self) -> Process {
-        Process::start(self.command().args(["worker", "--metrics=127.0.0.1:0"]), " working ")
+        Process::start_until(self.command().args(["worker", "--metrics=127.0.0.1:0"]), " working ")
     }
 
     pub(crate) fn client(&self, instance: &Process) -> Client {
@@ -79,15 +76,15 @@ impl Stage {
     }
 
     pub(crate) fn client_of(&self, address: SocketAddr) -> Client {
-        Client::new(address, &self.token)
+        let authorization = format!("Authorization: Bearer {}\r\n", self.token);
+        Client { address, authorization, kept: None }
     }
 
     /// The service's program, with the settings that lead it here. TODOS_BIN is another build of it, to be measured.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new("setpriv");
-        let program = std::env::var("TODOS_BIN");
-        let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_highwater-todos").to_owned());
-        command.args(["--pdeathsig", "KILL", &program]);
+        let built = std::env::var("TODOS_BIN");
+        let built = built.unwrap_or_else(|_| env!("CARGO_BIN_EXE_highwater-todos").to_owned());
+        let mut command = program(&built);
         command
             .env("DATABASE_URL", self.postgres.url())
             .env("REDIS_URL", self.redis.url())
@@ -110,66 +107,35 @@ impl Drop for Stage {
     }
 }
 
-impl Process {
-    fn start(command: &mut Command, begun: &str) -> Process {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        let mut process = Process { child, lines, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        let line = process.wait_for(begun);
-        let address = ["address=", "metrics="]
-            .iter()
-            .find_map(|key| line.split(' ').find_map(|word| word.strip_prefix(key)?.parse().ok()));
-        process.address = address.unwrap_or_else(|| panic!("no address: {line}"));
-        process
+impl Client {
+    /// Another one, with a connection of its own.
+    pub(crate) fn again(&self) -> Client {
+        Client { address: self.address, authorization: self.authorization.clone(), kept: None }
     }
 
-    /// The next line of its log that has `part` in it.
-    pub(crate) fn wait_for(&self, part: &str) -> String {
-        let until = Instant::now() + PATIENCE;
-        let mut seen = Vec::new();
-        loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) if line.contains(part) => return line,
-                Ok(line) => seen.push(line),
-                Err(end) => panic!("no line with {part:?} ({end}), after\n{}", seen.join("\n")),
-            }
-        }
+    pub(crate) fn get(&mut self, target: &str) -> Answer {
+        self.ask("GET", target, "")
     }
 
-    /// Everything that it has logged since it was last looked at.
-    pub(crate) fn said(&self) -> String {
-        self.lines.try_iter().collect::<Vec<_>>().join("\n")
+    pub(crate) fn create(&mut self, title: &str) -> Answer {
+        self.ask("POST", "/todos", &format!(r#"{{"title":"{title}","description":""}}"#))
     }
 
-    /// Sends it a signal, as `kill` names it, and waits for its end.
-    pub(crate) fn end(&mut self, signal: &str) -> ExitStatus {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
-        assert!(sent.expect("there is kill").success());
-        let mut status = None;
-        eventually("it ends", || {
-            status = self.child.try_wait().expect("it is our child");
-            status.is_some()
-        });
-        status.expect("it was waited for")
+    /// Asks, on a new connection if the last one is gone.
+    pub(crate) fn ask(&mut self, method: &str, target: &str, body: &str) -> Answer {
+        let request = request(method, target, &self.authorization, body);
+        // The server may have closed it since it was used.
+        let kept = self.kept.as_mut().and_then(|client| client.try_ask(&request).ok());
+        kept.unwrap_or_else(|| {
+            let client = self.kept.insert(highwater_testkit::Client::connect(self.address));
+            client.ask(&request)
+        })
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The ids of a list.
+pub(crate) fn ids(list: &Answer) -> Vec<String> {
+    let parsed = list.json();
+    let todos = parsed.as_array().unwrap_or_else(|| panic!("no list: {list:?}"));
+    todos.iter().map(|todo| todo["id"].as_str().expect("it has one").to_owned()).collect()
 }

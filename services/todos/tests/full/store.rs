@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use highwater_testkit::eventually;
 use highwater_todos::command::{Action, Command, Poison};
 use highwater_todos::feed::{Feed as _, News};
 use highwater_todos::queue::Delivery;
 use highwater_todos::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
 use highwater_todos::store::{Change, Loaded, Outcome, Store as _};
 
-use crate::servers::{eventually, schema, sql};
+use crate::servers::{schema, sql};
 use crate::{command, creation, delivery, id};
 
 fn connect(url: &str) -> Postgres {
@@ -221,7 +222,7 @@ fn refuses_what_it_cannot_trust() {
         Postgres::connect(&parse_url(url).expect("a URL"), timeouts).expect_err(url).to_string()
     };
     assert!(refusal(&url).contains("at 99"), "{}", refusal(&url));
-    let port = crate::servers::lasting_port();
+    let port = highwater_testkit::lasting_ports(1);
     let message = refusal(&format!("postgres://u:hunter2@127.0.0.1:{port}/db"));
     assert!(
         message.contains(&format!("127.0.0.1:{port}/db")) && message.contains("DATABASE_URL"),

@@ -24,9 +24,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
-use crate::client::Client;
-use crate::servers::{PATIENCE, lasting_port, repository};
-use crate::stage::{Process, Stage};
+use highwater_testkit::{Answer, PATIENCE, Process, lasting_ports};
+
+use crate::servers::repository;
+use crate::stage::{Client, Stage};
 
 /// What every instance is to keep, from applied on.
 const WITHIN_MS: f64 = 100.0;
@@ -184,8 +185,8 @@ fn probe(
 ) {
     let (made, changed) = (format!("probe {number} made"), format!("probe {number} changed"));
     let created = client.create(&made);
-    let (id, at) = (created.id(), now_us());
-    let mut see = |answer: crate::client::Answer, at: i64, wanted: &Wanted, of: &str| {
+    let (id, at) = (created.member("id"), now_us());
+    let mut see = |answer: Answer, at: i64, wanted: &Wanted, of: &str| {
         assert_eq!(answer.status, 202, "Postgres and Kafka are there: {answer:?}");
         let phase = load.phase.load(Ordering::Relaxed);
         for watcher in watchers {
@@ -328,7 +329,7 @@ struct Nginx(u16);
 
 impl Nginx {
     fn start(instances: &[Process; 2]) -> Nginx {
-        let nginx = Nginx(lasting_port());
+        let nginx = Nginx(lasting_ports(1));
         let upstreams = instances.each_ref().map(|instance| instance.address.to_string());
         nginx.script(&["start", &upstreams[0], &upstreams[1]]);
         nginx
@@ -364,7 +365,7 @@ fn make_changed(client: &mut Client) -> Vec<String> {
         let body = format!(r#"{{"title":"step {number}","description":""}}"#);
         let answer = client.ask("POST", "/todos?wait=applied", &body);
         assert_eq!(answer.status, 201, "{answer:?}");
-        answer.id()
+        answer.member("id")
     };
     (0..CHANGED).map(&mut made).collect()
 }

@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use highwater_testkit::{PATIENCE, Process, eventually, within};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::client::Client;
-use crate::servers::{eventually, shortly};
-use crate::stage::{Process, Stage};
+use crate::stage::{Client, Stage, ids};
 
 /// Purpose: what the full form promises holds with real servers. A write is shown by every instance at every limit;
 /// whatever is away, reads go on, and a write is acknowledged and kept or answered 503; what is away is named; what was
@@ -34,9 +33,8 @@ fn the_full_form() {
     worker = a_worker_is_killed(&mut stage, &instances, worker);
     poison_goes_to_the_dead_letters(&stage, &instances);
     a_worker_ends_in_order(&stage, worker);
-    for mut instance in instances {
-        let status = instance.end("TERM");
-        assert!(status.success(), "{status}: {}", instance.said());
+    for instance in instances {
+        instance.stop();
     }
 }
 
@@ -48,7 +46,7 @@ fn is_shown(client: &mut Client, id: &str) -> bool {
     LISTS.iter().all(|list| {
         let answer = client.get(list);
         assert_eq!(answer.status, 200, "{list}: {answer:?}");
-        answer.ids().first().is_some_and(|first| first == id)
+        ids(&answer).first().is_some_and(|first| first == id)
     })
 }
 
@@ -62,25 +60,28 @@ fn writes_show_everywhere(stage: &Stage, instances: &[Process; 2]) {
         let answer = a.create(&format!("number {number}"));
         assert_eq!(answer.status, 202, "{answer:?}");
         eventually("every instance shows it", || {
-            is_shown(&mut b, &answer.id()) && is_shown(&mut a, &answer.id())
+            is_shown(&mut b, &answer.member("id")) && is_shown(&mut a, &answer.member("id"))
         });
     }
     // Who waits reads its own write, at once.
     let answer = b.ask("POST", "/todos?wait=applied", r#"{"title":"mine","description":""}"#);
     assert_eq!(answer.status, 201, "{answer:?}");
-    assert!(is_shown(&mut b, &answer.id()), "201 means that every read of this instance shows it");
-    let target = format!("/todos/{}?wait=applied", answer.id());
+    assert!(
+        is_shown(&mut b, &answer.member("id")),
+        "201 means that every read of this instance shows it"
+    );
+    let target = format!("/todos/{}?wait=applied", answer.member("id"));
     let changed = b.ask("PUT", &target, r#"{"completed":true}"#);
     assert_eq!((changed.status, &changed.json()["completed"]), (200, &true.into()), "{changed:?}");
     assert_eq!(b.ask("DELETE", &target, "").status, 200);
-    assert_eq!(b.get(&format!("/todos/{}", answer.id())).status, 404);
+    assert_eq!(b.get(&format!("/todos/{}", answer.member("id"))).status, 404);
     for list in LISTS {
         let key = match list.split_once('=') {
             Some((_, "10000")) | None => "todos:all".to_owned(),
             Some((_, limit)) => format!("todos:limit:{limit}"),
         };
         let mut seen = String::new();
-        let agrees = shortly(|| {
+        let agrees = within(PATIENCE, || {
             let bytes: Option<Vec<u8>> = stage.redis.ask(&["GET", &key]);
             let [of_a, of_b] = [&mut a, &mut b].map(|client| client.get(list).body);
             let state: Vec<String> = stage.redis.ask(&["HGETALL", "todos:state"]);
@@ -135,9 +136,12 @@ impl Load {
         while !self.stop.load(Ordering::Relaxed) {
             let answer = client.create("under load");
             match answer.status {
-                202 => self.acknowledged.lock().expect("no panic").push(answer.id()),
+                202 => self.acknowledged.lock().expect("no panic").push(answer.member("id")),
                 503 => {
-                    assert!(answer.retry_after.is_some(), "503 without Retry-After: {answer:?}");
+                    assert!(
+                        answer.header("retry-after").is_some(),
+                        "503 without Retry-After: {answer:?}"
+                    );
                     self.refused.fetch_add(1, Ordering::Relaxed);
                 }
                 _ => panic!("neither acknowledged nor refused: {answer:?}"),
@@ -193,7 +197,7 @@ fn await_all(stage: &Stage, instances: &[Process; 2], acknowledged: &[String]) {
     for instance in instances {
         let mut client = stage.client(instance);
         eventually("everything that was acknowledged is shown", || {
-            let ids = client.get("/todos").ids();
+            let ids = ids(&client.get("/todos"));
             let shown: BTreeSet<&String> = ids.iter().collect();
             assert_eq!(shown.len(), ids.len(), "a todo is there twice");
             assert!(ids.len() < 10_000, "the test writes more than a list shows");
@@ -250,7 +254,7 @@ fn postgres_is_restarted(stage: &mut Stage, instances: &[Process; 2]) {
 fn a_worker_is_killed(stage: &mut Stage, instances: &[Process; 2], worker: Process) -> Process {
     let mut client = stage.client(&instances[0]);
     let todo = client.ask("POST", "/todos?wait=applied", r#"{"title":"step 0","description":""}"#);
-    let target = format!("/todos/{}", todo.id());
+    let target = format!("/todos/{}", todo.member("id"));
     let mut steps = 0;
     let mut step = |client: &mut Client| {
         let answer = client.ask("PUT", &target, &format!(r#"{{"title":"step {}"}}"#, steps + 1));
@@ -265,7 +269,7 @@ fn a_worker_is_killed(stage: &mut Stage, instances: &[Process; 2], worker: Proce
             (0..50).for_each(|_| step(&mut client));
             load.await_acknowledged("with two workers");
             let mut killed = workers.remove(0);
-            killed.end("KILL");
+            killed.kill();
             (0..50).for_each(|_| step(&mut client));
             load.await_acknowledged("after one was killed");
         }
@@ -297,7 +301,7 @@ fn poison_goes_to_the_dead_letters(stage: &Stage, instances: &[Process; 2]) {
     // What comes behind it is applied, in every partition.
     let mut client = stage.client(&instances[1]);
     let ids: Vec<String> =
-        (0..20).map(|number| client.create(&format!("behind {number}")).id()).collect();
+        (0..20).map(|number| client.create(&format!("behind {number}")).member("id")).collect();
     await_all(stage, instances, &ids);
 
     let letters: BaseConsumer = ClientConfig::new()
@@ -333,8 +337,7 @@ fn poison_goes_to_the_dead_letters(stage: &Stage, instances: &[Process; 2]) {
 }
 
 fn a_worker_ends_in_order(stage: &Stage, mut worker: Process) {
-    let status = worker.end("TERM");
-    assert!(status.success(), "{status}: {}", worker.said());
+    worker.stop();
     let group: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", stage.brokers())
         .set("group.id", highwater_todos::queue::kafka::GROUP)
