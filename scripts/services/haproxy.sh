@@ -13,35 +13,20 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_HAPROXY_LIFE (1h).
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_HAPROXY_PORT:-28081}
-dir=${HW_SERVICES_DIR:-$root/target/services}/haproxy-$port
+dir=$services/haproxy-$port
 url="http://127.0.0.1:$port"
 
-fail() {
-  echo "haproxy.sh: $*" >&2
-  exit 1
-}
-
-install_haproxy() {
-  [ "$(id -u)" = 0 ] || fail "HAProxy is not installed and we are not root; install it with: sudo apt-get install haproxy"
-  command -v apt-get >/dev/null || fail "HAProxy is not installed and there is no apt-get; install its package"
-  # Installs without starting the package's own service.
-  "$root/scripts/test-deps.sh" >&2 || fail "apt-get could not install haproxy; is there a network?"
-}
-
-# The id of the process that start started, if it still is that process.
+# The command line is unique.
 running() {
-  local pid
-  pid=$(cat "$dir/pid" 2>/dev/null) || return 1
-  # A process id can be used again; the command line is unique.
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "-f $dir/haproxy.cfg" || return 1
-  echo "$pid"
+  running_with -F -- "-f $dir/haproxy.cfg"
 }
 
 # What a container gives by its names is given here by addresses; everything else is as deployed.
 configure() {
-  local upstream servers= number=0
+  local upstream servers="" number=0
   mkdir -p "$dir"
   for upstream in "$@"; do
     number=$((number + 1))
@@ -58,11 +43,9 @@ configure() {
 
 start() {
   local pid
-  command -v haproxy >/dev/null || install_haproxy
+  command -v haproxy >/dev/null || install_package HAProxy haproxy
   stop
-  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    fail "port $port is taken by something else; set HW_HAPROXY_PORT to a free one"
-  fi
+  refuse_taken_port HW_HAPROXY_PORT
   rm -rf "$dir"
   configure "$@"
   haproxy -q -c -f "$dir/haproxy.cfg" >&2 || fail "the configuration is refused: $dir/haproxy.cfg"
@@ -70,38 +53,23 @@ start() {
     >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid" >"$dir/pid"
-  for _ in {1..300}; do
-    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-      echo "$url"
-      return
-    fi
-    kill -0 "$pid" 2>/dev/null || fail "it ended at once: $(tail -3 "$dir/log")"
-    sleep 0.1
-  done
-  fail "not ready after 30 s: $(tail -3 "$dir/log")"
+  await "$pid" "$dir/log" is_open
 }
 
+# USR1 lets the requests under way end. `timeout` does not pass it on, so it goes to HAProxy itself.
 stop() {
-  local pid
-  pid=$(running) || return 0
-  # USR1 lets the requests under way end. `timeout` does not pass it on, so it goes to HAProxy itself.
-  pkill -USR1 --parent "$pid" haproxy || true
-  for _ in {1..100}; do
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-  done
-  kill "$pid" 2>/dev/null || true
-  rm -f "$dir/pid"
+  stop_with finish
+}
+
+finish() {
+  pkill -USR1 --parent "$1" haproxy
 }
 
 case "${1:-}" in
   start)
     [ $# -ge 2 ] || fail "usage: haproxy.sh start UPSTREAM[,METRICS]..."
     shift
-    # Test programs that start at the same time must not start two of them.
-    mkdir -p "$(dirname "$dir")"
-    exec 9>"$dir.lock"
-    flock 9
+    lock "$dir.lock"
     start "$@" 9>&-
     ;;
   stop) stop ;;

@@ -25,21 +25,16 @@
 # machines.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 here=$root/scripts/services/kafka
 port=${HW_KAFKA_PORT:-29092}
 controller=${HW_KAFKA_CONTROLLER_PORT:-$((port + 1))}
-services=${HW_SERVICES_DIR:-$root/target/services}
 libraries=$services/kafka-4.3.1
 dir=$services/kafka-$port
 url=127.0.0.1:$port
 join=${HW_KAFKA_JOIN:-}
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-
-fail() {
-  echo "kafka.sh: $*" >&2
-  exit 1
-}
 
 install_packages() {
   local missing=()
@@ -171,20 +166,8 @@ is_serving() {
   [ "${answer// /}" = 00000007 ]
 }
 
-# The process number in the file may be another's by now.
 running() {
-  local pid
-  pid=$(cat "$dir/pid" 2>/dev/null) || return 1
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "kafka.Kafka $dir/server.properties" && echo "$pid"
-}
-
-wait_until_gone() {
-  local pid=$1 tenths=$2
-  for _ in $(seq "$tenths"); do
-    kill -0 "$pid" 2>/dev/null && [ "$(awk '/^State:/ { print $2 }' "/proc/$pid/status" 2>/dev/null)" != Z ] || return 0
-    sleep 0.1
-  done
-  return 1
+  running_with -F "kafka.Kafka $dir/server.properties"
 }
 
 start() {
@@ -203,9 +186,7 @@ start() {
 }
 
 launch() {
-  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    fail "port $port is taken by something else; set HW_KAFKA_PORT to a free one"
-  fi
+  refuse_taken_port HW_KAFKA_PORT
   prepare
   # A session of its own: it outlives the test program that started it.
   setsid "${broker[@]}" >"$dir/log" 2>&1 </dev/null 9>&- &
@@ -222,14 +203,14 @@ stop() {
   local pid
   pid=$(running) || return 0
   kill -TERM "$pid" 2>/dev/null || return 0
-  wait_until_gone "$pid" 300 || kill_broker
+  gone "$pid" 300 || kill_broker
 }
 
 kill_broker() {
   local pid
   pid=$(running) || return 0
   kill -KILL "$pid" 2>/dev/null || return 0
-  wait_until_gone "$pid" 100 || fail "process $pid does not end"
+  gone "$pid" 100 || fail "process $pid does not end"
 }
 
 topic() {
@@ -245,15 +226,8 @@ consume() {
     --formatter-property print.offset=true --formatter-property print.headers=true
 }
 
-# Test programs that start at the same time must not start two brokers on one port.
-lock() {
-  mkdir -p "$services"
-  exec 9>"$services/kafka-$port.lock"
-  flock 9
-}
-
 case "${1:-}" in
-  start) lock && start 9>&- ;;
+  start) lock "$services/kafka-$port.lock" && start 9>&- ;;
   run) run ;;
   stop) stop ;;
   kill) kill_broker ;;

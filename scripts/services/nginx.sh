@@ -11,30 +11,15 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_NGINX_LIFE (1h).
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_NGINX_PORT:-28080}
-dir=${HW_SERVICES_DIR:-$root/target/services}/nginx-$port
+dir=$services/nginx-$port
 url="http://127.0.0.1:$port"
 
-fail() {
-  echo "nginx.sh: $*" >&2
-  exit 1
-}
-
-install_nginx() {
-  [ "$(id -u)" = 0 ] || fail "nginx is not installed and we are not root; install it with: sudo apt-get install nginx"
-  command -v apt-get >/dev/null || fail "nginx is not installed and there is no apt-get; install its package"
-  # Installs without starting the package's own service.
-  "$root/scripts/test-deps.sh" >&2 || fail "apt-get could not install nginx; is there a network?"
-}
-
-# The id of the process that start started, if it still is that process.
+# The command line is unique.
 running() {
-  local pid
-  pid=$(cat "$dir/pid" 2>/dev/null) || return 1
-  # A process id can be used again; the command line is unique.
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "-c $dir/nginx.conf" || return 1
-  echo "$pid"
+  running_with -F -- "-c $dir/nginx.conf"
 }
 
 # What a container gives by its mounts and names is given here by other values; everything else is as deployed.
@@ -49,11 +34,9 @@ configure() {
 
 start() {
   local pid
-  command -v nginx >/dev/null || install_nginx
+  command -v nginx >/dev/null || install_package nginx nginx
   stop
-  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    fail "port $port is taken by something else; set HW_NGINX_PORT to a free one"
-  fi
+  refuse_taken_port HW_NGINX_PORT
   rm -rf "$dir"
   configure "$@"
   nginx -q -t -p "$dir" -c "$dir/nginx.conf" -e "$dir/error.log" >&2 || fail "the configuration is refused: $dir/nginx.conf"
@@ -61,38 +44,19 @@ start() {
     >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid" >"$dir/pid"
-  for _ in {1..300}; do
-    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-      echo "$url"
-      return
-    fi
-    kill -0 "$pid" 2>/dev/null || fail "it ended at once: $(tail -3 "$dir/error.log")"
-    sleep 0.1
-  done
-  fail "not ready after 30 s: $(tail -3 "$dir/error.log")"
+  await "$pid" "$dir/error.log" is_open
 }
 
+# Ends when the requests under way have ended; `timeout` passes it on.
 stop() {
-  local pid
-  pid=$(running) || return 0
-  # Ends when the requests under way have ended; `timeout` passes it on.
-  kill -QUIT "$pid"
-  for _ in {1..100}; do
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-  done
-  kill "$pid" 2>/dev/null || true
-  rm -f "$dir/pid"
+  stop_with kill -QUIT
 }
 
 case "${1:-}" in
   start)
     [ $# -ge 2 ] || fail "usage: nginx.sh start UPSTREAM..."
     shift
-    # Test programs that start at the same time must not start two of them.
-    mkdir -p "$(dirname "$dir")"
-    exec 9>"$dir.lock"
-    flock 9
+    lock "$dir.lock"
     start "$@" 9>&-
     ;;
   stop) stop ;;

@@ -10,18 +10,15 @@
 # Commits are not synced (fsync=off): this server is for tests that kill clients, not machines.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_PG_PORT:-25432}
-dir=${HW_SERVICES_DIR:-$root/target/services}/postgres
+dir=$services/postgres
 url="postgres://highwater@127.0.0.1:$port/highwater"
-
-fail() {
-  echo "postgres.sh: $*" >&2
-  exit 1
-}
 
 find_bin() {
   local initdb
+  # shellcheck disable=SC2012  # version numbers
   initdb=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1)
   [ -n "$initdb" ] || initdb=$(command -v initdb) || return 1
   dirname "$(readlink -f "$initdb")"
@@ -82,9 +79,7 @@ CONF
 start() {
   bin=$(find_bin) || { install_postgres && bin=$(find_bin); } || fail "Postgres was installed but initdb is not where it should be"
   if ! psql_admin -c 'select 1' >/dev/null 2>&1; then
-    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-      fail "port $port is taken by something else; set HW_PG_PORT to a free one"
-    fi
+    refuse_taken_port HW_PG_PORT
     choose_data
     [ -f "$dir/data/PG_VERSION" ] || create_cluster
     as_postgres "$bin/pg_ctl" -D "$dir/data" -o "-p $port" -l "$dir/log" -w -t 60 start >/dev/null ||
@@ -104,10 +99,7 @@ stop() {
 
 case "${1:-}" in
   start)
-    # Test programs that start at the same time must not start two servers.
-    mkdir -p "$(dirname "$dir")"
-    exec 9>"$(dirname "$dir")/postgres.lock"
-    flock 9
+    lock "$(dirname "$dir")/postgres.lock"
     start 9>&-
     ;;
   stop) stop ;;

@@ -10,30 +10,15 @@
 # repository). A test that is killed cannot stop it, so it stops by itself after HW_REDIS_LIFE (1h).
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 port=${HW_REDIS_PORT:-26379}
-dir=${HW_SERVICES_DIR:-$root/target/services}/redis-$port
+dir=$services/redis-$port
 url="redis://127.0.0.1:$port/0"
 
-fail() {
-  echo "redis.sh: $*" >&2
-  exit 1
-}
-
-install_redis() {
-  [ "$(id -u)" = 0 ] || fail "Redis is not installed and we are not root; install it with: sudo apt-get install redis-server"
-  command -v apt-get >/dev/null || fail "Redis is not installed and there is no apt-get; install its server package"
-  # Installs without starting the package's own service.
-  "$root/scripts/test-deps.sh" >&2 || fail "apt-get could not install redis-server; is there a network?"
-}
-
-# The id of the process that start started, if it still is that process.
+# Redis shows its address as its command line. Its `timeout` has it as an argument.
 running() {
-  local pid
-  pid=$(cat "$dir/pid" 2>/dev/null) || return 1
-  # A process id can be used again; Redis shows its address as its command line. Its `timeout` has it as an argument.
-  tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "redis-server.*--port $port " || return 1
-  echo "$pid"
+  running_with -- "redis-server.*--port $port "
 }
 
 # Bash's own: what answers PONG on the port is a Redis.
@@ -48,51 +33,27 @@ answers() {
 
 start() {
   local pid
-  command -v redis-server >/dev/null || install_redis
+  command -v redis-server >/dev/null || install_package Redis redis-server "install its server package"
   if pid=$(running); then
-    await "$pid"
+    await "$pid" "$dir/log" answers
     return
   fi
-  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    fail "port $port is taken by something else; set HW_REDIS_PORT to a free one"
-  fi
+  refuse_taken_port HW_REDIS_PORT
   mkdir -p "$dir"
   setsid timeout "${HW_REDIS_LIFE:-1h}" redis-server --port "$port" --bind 127.0.0.1 --dir "$dir" --save '' \
     --appendonly no --maxmemory 128mb --maxmemory-policy allkeys-lru >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid" >"$dir/pid"
-  await "$pid"
-}
-
-await() {
-  for _ in {1..300}; do
-    if (answers) 2>/dev/null; then
-      echo "$url"
-      return
-    fi
-    kill -0 "$1" 2>/dev/null || fail "it ended at once: $(tail -3 "$dir/log")"
-    sleep 0.1
-  done
-  fail "not ready after 30 s: $(tail -3 "$dir/log")"
+  await "$pid" "$dir/log" answers
 }
 
 stop() {
-  local pid
-  pid=$(running) || return 0
-  kill "$pid"
-  for _ in {1..100}; do
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-  done
-  rm -f "$dir/pid"
+  stop_with kill
 }
 
 case "${1:-}" in
   start)
-    # Test programs that start at the same time must not start two of them.
-    mkdir -p "$(dirname "$dir")"
-    exec 9>"$dir.lock"
-    flock 9
+    lock "$dir.lock"
     start 9>&-
     ;;
   stop) stop ;;

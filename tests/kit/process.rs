@@ -88,8 +88,17 @@ impl Process {
 
     fn connect_to(&self, address: SocketAddr) -> Client {
         let client = Client::try_connect(address);
-        let client = client.unwrap_or_else(|error| panic!("{error}, after\n{}", self.said()));
+        let client = client.unwrap_or_else(|error| {
+            let life = if self.has_ended() { "it has ended" } else { "it still runs" };
+            panic!("{address}: {error}; {life}, after\n{}", self.said())
+        });
         client.of(self.log.clone())
+    }
+
+    /// Whether it has ended, although nobody has waited for it.
+    fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
+        stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
     }
 
     /// One `GET`, on a connection of its own.
@@ -277,7 +286,8 @@ mod tests {
         drop(closed);
         let process = std::panic::AssertUnwindSafe(process);
         let refused = failure(move || drop(process.connect()));
-        assert!(refused.contains("refused") && refused.contains("alas"), "{refused}");
+        let wanted = ["refused", "it still runs", "alas"];
+        assert!(wanted.iter().all(|word| refused.contains(word)), "{refused}");
         let mut client = std::panic::AssertUnwindSafe(client);
         let unanswered = failure(move || drop(client.get("/")));
         assert!(unanswered.contains("alas"), "{unanswered}");

@@ -69,9 +69,10 @@ pub struct IngestArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = property)]
     pub kafka_property: Vec<(String, String)>,
 
-    /// How many partitions records are spread over, by their Record-Key or in turns
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=PARTITIONS_MAX))]
-    pub partitions: u32,
+    /// How many partitions records are spread over, by their Record-Key or in turns [default: as many as the topic has with
+    /// --sink kafka, else 1]
+    #[arg(long, value_name = "N", value_parser = number(1..=PARTITIONS_MAX))]
+    pub partitions: Option<u32>,
 
     /// Most bytes of records in a batch
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
@@ -114,8 +115,8 @@ pub struct Plan {
     pub data: PathBuf,
     /// Which Kafka, and how; `None` without.
     pub kafka: Option<Settings>,
-    /// How many partitions.
-    pub partitions: u32,
+    /// How many partitions; `None`: as many as the topic has ([`crate::topic`]).
+    pub partitions: Option<u32>,
     /// Most bytes of records in a batch.
     pub batch_bytes: usize,
     /// Most bytes of a record.
@@ -170,7 +171,7 @@ impl IngestArgs {
             } else {
                 self.linger.unwrap_or(LINGER)
             })?,
-            partitions: self.partitions,
+            partitions: self.partitions.or((self.sink != SinkChoice::Kafka).then_some(1)),
             batch_bytes: to_usize(self.batch_bytes),
             record_bytes_max: to_usize(server.body_max),
             linger,
@@ -189,7 +190,7 @@ impl IngestArgs {
             return Ok(None);
         }
         let brokers = self.kafka_brokers.join(",");
-        let mut settings = Settings::new(&brokers, &self.topic, self.partitions);
+        let mut settings = Settings::new(&brokers, &self.topic, self.partitions.unwrap_or(1));
         settings.linger = linger;
         settings.batch_bytes = to_usize(self.batch_bytes);
         settings.properties.clone_from(&self.kafka_property);

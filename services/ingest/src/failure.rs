@@ -16,6 +16,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A setting that has to be given or changed.
+    pub(crate) fn setting(text: String) -> Failure {
+        Failure { text, is_setting: true }
+    }
+
     /// Whether somebody has to change a setting: exit status 2.
     pub fn is_setting(&self) -> bool {
         self.is_setting

@@ -20,3 +20,4 @@ pub mod intake;
 pub mod metrics;
 pub mod partition;
 pub mod serve;
+pub mod topic;

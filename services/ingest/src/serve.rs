@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::http;
 use crate::intake::{Intake, IntakeOptions};
 use crate::metrics;
+use crate::topic;
 
 /// Batches under `--ack disk` that the journal has not answered for, of a worker: more than one sync's worth, so that the
 /// journal never waits for the worker.
@@ -34,14 +35,18 @@ const KAFKA_IN_FLIGHT_MAX: usize = 5;
 pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     logging::install(server.log);
     let signals = Signals::block()?;
+    let (plan, partitions) = &topic::settle(plan)?;
+    let partitions = *partitions;
     let backend = Backend::open(plan)?;
+    topic::remember(plan);
     let counts = Arc::new(Counts::new(plan.ack, backend.found()));
 
     let counted = Metrics::new();
     metrics::of_records(&counted, &counts, &backend)?;
     let readiness = Readiness::new();
     backend.watch(&readiness);
-    let router = http::router(plan.ack, intake(plan, server, &backend, &counts));
+    let router =
+        http::router(plan.ack, intake(options(plan, partitions), server, &backend, &counts));
     let running =
         Server::new(router).config(server).metrics(&counted).readiness(readiness).start()?;
     let outcome = running.until_signal(&signals);
@@ -59,24 +64,24 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
 
 /// What each worker has.
 fn intake(
-    plan: &Plan,
+    batcher: Options,
     server: &ServerArgs,
     backend: &Arc<Backend>,
     counts: &Arc<Counts>,
 ) -> PerWorker<Intake> {
-    let (plan, backend, counts) = (plan.clone(), Arc::clone(backend), Arc::clone(counts));
+    let (backend, counts) = (Arc::clone(backend), Arc::clone(counts));
     let end_timeout = server.drain_timeout;
     PerWorker::fallible(move |worker| {
         let first_partition = u32::try_from(worker.index).unwrap_or_default();
-        let options = IntakeOptions { batcher: options(&plan), first_partition, end_timeout };
+        let options = IntakeOptions { batcher: batcher.clone(), first_partition, end_timeout };
         Ok::<_, Failure>(Intake::new(backend.sink()?, options, counts.worker())?)
     })
 }
 
 /// The batcher's options.
-fn options(plan: &Plan) -> Options {
+fn options(plan: &Plan, partitions: u32) -> Options {
     let mut options = Options::default();
-    options.partitions = plan.partitions;
+    options.partitions = partitions;
     options.batch_bytes = plan.batch_bytes;
     options.records_max = RECORDS_MAX;
     options.record_bytes_max = plan.record_bytes_max;

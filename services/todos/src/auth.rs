@@ -72,16 +72,23 @@ impl fmt::Display for Denied {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+/// What is read. Times may have fractions (RFC 7519 §2, NumericDate).
+#[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     sub: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    iat: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     nbf: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     exp: Option<f64>,
+}
+
+/// What is written. Whole seconds, without even `.0`: there are libraries that take nothing else.
+#[derive(Serialize)]
+struct Issued<'a> {
+    sub: &'a str,
+    iat: i64,
+    exp: i64,
 }
 
 impl Keys {
@@ -105,7 +112,7 @@ impl Keys {
             ErrorKind::Json(_) if jsonwebtoken::decode_header(token).is_err() => Denied::Algorithm,
             _ => Denied::Invalid,
         })?;
-        let Claims { sub, nbf, exp, .. } = claims.claims;
+        let Claims { sub, nbf, exp } = claims.claims;
         let may_be =
             |sub: &String| (1..=USER_BYTES_MAX).contains(&sub.len()) && !sub.contains('\0');
         let user = sub.filter(may_be).ok_or(Denied::Subject)?;
@@ -205,15 +212,11 @@ impl Remembered {
     }
 }
 
-/// A token for `subject`, valid from `now` for `ttl`, both in seconds.
+/// A token for `subject`, valid from `now` for `ttl`, both in seconds. Its times are whole seconds, and it is never valid
+/// for less.
 pub fn issue(secret: &str, subject: &str, now: f64, ttl: f64) -> String {
     install();
-    let claims = Claims {
-        sub: Some(subject.to_owned()),
-        iat: Some(now.floor()),
-        nbf: None,
-        exp: Some((now + ttl).ceil()),
-    };
+    let claims = Issued { sub: subject, iat: now.floor() as i64, exp: (now + ttl).ceil() as i64 };
     jsonwebtoken::encode(
         &Header::new(Algorithm::HS256),
         &claims,
@@ -363,6 +366,14 @@ mod tests {
         for field in [None, Some(""), Some("Bearer"), Some("Basic YTpi"), Some(&*good)] {
             assert_eq!(gatekeeper.user(field, NOW), Err(Denied::Missing), "{field:?}");
         }
+    }
+
+    /// Purpose: other libraries take our tokens, too: some refuse times that are written with a fraction, even `.0`.
+    #[test]
+    fn issued_times_are_whole_seconds() {
+        let token = issue(SECRET, "a", NOW + 0.4, 60.5);
+        let claims = token.split('.').nth(1).expect("three parts");
+        assert_eq!(claims, base64(br#"{"sub":"a","iat":1700000000,"exp":1700000061}"#));
     }
 
     /// Purpose: a token that a worker remembers expires with the second it says, and not one request later.

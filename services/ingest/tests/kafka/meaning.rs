@@ -1,5 +1,6 @@
 //! What 202 means with Kafka behind it, and what is said instead.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::broker::{Own, Place, consume, create, eventually, shared, unique};
@@ -67,6 +68,61 @@ fn another_number_of_partitions() {
             "{said}"
         );
     }
+}
+
+/// Purpose: who gives no number of partitions gets the topic's own, under every meaning of 202, and a topic that is created
+/// has one: nobody has to know the number twice, and records with a key meet those of Kafka's own clients.
+#[test]
+fn the_topics_own_number_of_partitions() {
+    let Some(url) = shared() else { return };
+    for (ack, partitions) in
+        [("memory", Some(5)), ("disk", Some(5)), ("kafka", Some(5)), ("disk", None)]
+    {
+        let (topic, place) = (unique("own-number"), Place::new("own-number"));
+        if let Some(partitions) = partitions {
+            create(url, &topic, partitions, &[]);
+        }
+        let gateway = start(0, &arguments(ack, url, &topic, place.path()));
+        for number in 0..60 {
+            let fields = format!("Record-Key: {number}\r\n");
+            let answer = gateway.connect().call("POST", "/e", &fields, number.to_string());
+            assert_eq!(answer.status, 202, "{answer:?}");
+        }
+        eventually("all is delivered", || records(&gateway, "delivered") == 60);
+        let seen: BTreeSet<i32> = consume(url, &topic).iter().map(|one| one.partition).collect();
+        assert_eq!(seen, (0..partitions.unwrap_or(1)).collect(), "{ack}");
+        gateway.stop();
+    }
+}
+
+/// Purpose: a gateway that is started again while Kafka is away takes records as before, for as many partitions as the
+/// topic had; one that never saw Kafka says what to give.
+#[test]
+fn a_start_without_kafka_and_a_number() {
+    let Some(mut own) = Own::start("") else { return };
+    let (url, topic, place) = (own.url(), unique("without"), Place::new("without"));
+    create(&url, &topic, 3, &[]);
+    let flags = arguments("disk", &url, &topic, place.path());
+    start(0, &flags).stop();
+    own.kill();
+    let gateway = start(0, &flags);
+    for number in 0..30 {
+        let fields = format!("Record-Key: {number}\r\n");
+        let answer = gateway.connect().call("POST", "/e", &fields, number.to_string());
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+    let elsewhere = Place::new("never");
+    let mut new = arguments("disk", &url, &topic, elsewhere.path());
+    new.extend(["--listen=127.0.0.1:0", "--metrics=off"]);
+    let output = command(&new).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&topic) && said.contains("give --partitions"), "{said}");
+    own.restart();
+    eventually("all is delivered", || records(&gateway, "delivered") == 30);
+    let seen: BTreeSet<i32> = consume(&url, &topic).iter().map(|one| one.partition).collect();
+    assert_eq!(seen, (0..3).collect());
+    gateway.stop();
 }
 
 /// Purpose: with Kafka away, `disk` and `memory` go on accepting and deliver everything later, `kafka` says 503 with

@@ -37,10 +37,8 @@ pub(crate) struct Topic {
 /// Looks at the topic, and creates it if it is missing and that is allowed. Blocks for `timeout` at most.
 pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Error> {
     let deadline = Instant::now() + timeout;
-    let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
-    let asks = BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet))
-        .map_err(failed)?;
-    let admin = AdminClient::from_config(&settings.config()).map_err(failed)?;
+    let asks = questioner(settings)?;
+    let admin = AdminClient::from_config(&settings.config()).map_err(wrong)?;
     let mut created = false;
     let partitions = loop {
         match count(&asks, settings, deadline)? {
@@ -70,6 +68,20 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
     }
     let message_bytes_max = limits(&admin, settings, deadline)?;
     Ok(Topic { message_bytes_max })
+}
+
+/// How many partitions the topic has; `None` if there is no such topic. Blocks for `timeout` at most.
+pub(crate) fn partitions(settings: &Settings, timeout: Duration) -> Result<Option<u32>, Error> {
+    count(&questioner(settings)?, settings, Instant::now() + timeout)
+}
+
+fn questioner(settings: &Settings) -> Result<BaseProducer<Events<Quiet>>, Error> {
+    BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet)).map_err(wrong)
+}
+
+/// A client that cannot be made.
+fn wrong(error: KafkaError) -> Error {
+    Error::new(ErrorKind::Setting, format!("Kafka: {error}"))
 }
 
 fn wait(deadline: Instant, what: &str) -> Result<(), Error> {
