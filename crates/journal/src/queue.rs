@@ -87,21 +87,6 @@ impl Producer {
     ///
     /// The batch, if it was not taken; the kind says why. Nothing of it is or will be in the journal.
     pub fn append(&self, batch: Batch) -> Result<Receipt, Refused> {
-        let receipt = self.append_quietly(batch)?;
-        self.wake();
-        Ok(receipt)
-    }
-
-    /// As [`append`](Producer::append), but does not wake the committing thread: the batch becomes durable after
-    /// [`wake`](Producer::wake), or earlier.
-    ///
-    /// For who hands over several batches in a row. The first would wake the thread, which would sync that one alone, and
-    /// the others would wait for two syncs.
-    ///
-    /// # Errors
-    ///
-    /// As [`append`](Producer::append).
-    pub fn append_quietly(&self, batch: Batch) -> Result<Receipt, Refused> {
         if let Err(error) = self.may_append(batch.bytes()) {
             return Err(Refused { error, batch });
         }
@@ -113,7 +98,10 @@ impl Producer {
         }
         let (answer, receipt) = Receipt::pair();
         match self.queue.try_send(Entry { batch, answer }) {
-            Ok(()) => Ok(receipt),
+            Ok(()) => {
+                self.door.ring();
+                Ok(receipt)
+            }
             Err(refused) => {
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 let (error, entry) = match refused {
@@ -123,11 +111,6 @@ impl Producer {
                 Err(Refused { error, batch: entry.batch })
             }
         }
-    }
-
-    /// Makes durable what was appended. It costs next to nothing if there is nothing, or the thread is awake.
-    pub fn wake(&self) {
-        self.door.ring();
     }
 
     fn may_append(&self, bytes: usize) -> Result<(), Error> {

@@ -35,26 +35,6 @@ fn fill(journal: &Journal, first: u64, batches: u64, length: usize) {
     }
 }
 
-/// Purpose: batches that are handed over quietly become durable once somebody says so, also if the thread slept before:
-/// who says it for a whole turn must not be left waiting.
-#[test]
-fn quiet_batches_wait_for_a_word() {
-    let place = Place::new("quiet");
-    let journal = open(&place, small());
-    let producer = journal.producer().expect("there are few");
-    for round in 0..50 {
-        let appended = |number| producer.append_quietly(batch([round * 4 + number], 10));
-        let receipts: Vec<_> = (0..4).map(|number| appended(number).expect("room")).collect();
-        producer.wake();
-        for receipt in receipts {
-            assert_eq!(receipt.wait().expect("the disk works").records, 1);
-        }
-    }
-    let (records, missing) = read(&mut journal.reader_from_start());
-    assert_eq!(ids(&records), (0..200).collect::<Vec<_>>());
-    assert!(missing.is_empty());
-}
-
 fn flip(path: &Path, at: u64) {
     let byte = fs::read(path).expect("it is there")[at as usize];
     let mut file = fs::File::options().write(true).open(path).expect("it is there");

@@ -33,7 +33,7 @@
 //! A position that goes on to the other slot after a failed write is too rare here; a test of its own in
 //! `consumer.rs` finds it.
 //!
-//! `make journal-sim JOURNAL_SEEDS=100000` runs more of them;
+//! `JOURNAL_SEEDS=100000 cargo test -p highwater-journal --lib seeds` runs more of them;
 //! `JOURNAL_SEED=42` runs one.
 
 mod model;

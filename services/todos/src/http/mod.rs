@@ -105,7 +105,6 @@ impl fmt::Debug for Service {
 pub fn router(service: &Arc<Service>) -> Router {
     let made = Arc::clone(service);
     let per_worker = PerWorker::fallible(move |worker| Worker::new(&made, worker.index));
-    let per_worker = per_worker.at_turn_end(Worker::end_turn);
     let ready = Arc::clone(service);
     let router = Router::new()
         .per_worker(per_worker)

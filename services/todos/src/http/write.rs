@@ -41,11 +41,6 @@ impl Worker {
         Ok(Worker { service: Arc::clone(service), gatekeeper, sender, random })
     }
 
-    /// The commands of a turn share a sync.
-    pub(super) fn end_turn(&self) {
-        self.sender.flush();
-    }
-
     /// A new id, of version 7: those of one worker rise with time.
     fn id(&self, now_us: i64) -> Uuid {
         let mut random = [0; 10];

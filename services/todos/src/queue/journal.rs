@@ -208,14 +208,10 @@ impl Sender for JournalSender {
         let time_us = u64::try_from(command.requested_us).unwrap_or(0);
         let mut batch = Batch::new();
         batch.push(Record { partition: 0, time_us, id: command.id.as_u128(), body: &body });
-        let receipt = self.producer.append_quietly(batch);
-        let receipt = receipt.map_err(|refused| self.inner.refused(&refused.error))?;
+        let receipt =
+            self.producer.append(batch).map_err(|refused| self.inner.refused(&refused.error))?;
         let inner = Arc::clone(&self.inner);
         Ok(Box::pin(async move { receipt.await.map(drop).map_err(|error| inner.refused(&error)) }))
-    }
-
-    fn flush(&self) {
-        self.producer.wake();
     }
 }
 

@@ -54,7 +54,7 @@ pub trait Queue: Send + Sync {
 
 /// A worker's way into the queue. It stays on its thread.
 pub trait Sender {
-    /// Hands a command over. It may stay there until [`flush`](Sender::flush).
+    /// Hands a command over.
     ///
     /// It never waits: either the queue has room, or the command is refused at once.
     ///
@@ -62,9 +62,6 @@ pub trait Sender {
     ///
     /// If the command was not taken.
     fn send(&self, command: &Command) -> Result<Durable, Refusal>;
-
-    /// Has what was handed over made durable. Called once for all commands of a worker's turn.
-    fn flush(&self) {}
 }
 
 /// Resolves once the command is durable, or is not known to be. It needs no runtime. Dropping it recalls
