@@ -256,7 +256,7 @@ def table(rows):
 
 def ratio(rows, client, shape, one, other):
     by = {(row["target"], row["round"]): row["rps"] for row in rows if (row["client"], row["shape"]) == (client, shape)}
-    pairs = [by[one, number] / by[other, number] for target, number in by if target == one and (other, number) in by]
+    pairs = [by[one, number] / by[other, number] for target, number in by if target == one and by.get((other, number))]
     if pairs:
         print(f"{client} {shape}: {one} / {other} = {statistics.median(pairs):.2f} in requests per second "
               f"({min(pairs):.2f} to {max(pairs):.2f}, {len(pairs)} pairs)")
