@@ -7,6 +7,7 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 TORTURE_ROUNDS ?= 100
+JOURNAL_SEEDS ?= 10000
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
 # Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
@@ -51,6 +52,17 @@ torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROU
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
 
+.PHONY: journal-sim
+journal-sim: ## Simulate JOURNAL_SEEDS (10000) journals on disks that tear writes, lose syncs and fill up
+	JOURNAL_SEEDS=$(JOURNAL_SEEDS) cargo test --release --locked -p highwater-journal --lib -- --nocapture simulation::seeds
+
+.PHONY: todos-visible
+todos-visible: ## How soon every instance shows a write, under load, while Redis is killed and hangs; two minutes
+	cargo build --release --locked -p highwater-todos
+	@mkdir -p bench/results
+	TODOS_BIN=$(CURDIR)/target/release/highwater-todos VISIBLE_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-visible.json \
+	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact visible::within_100_ms
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
@@ -81,13 +93,21 @@ bench-axum: bench-build ## Measure an axum application under axum::serve and und
 .PHONY: bench-ingest
 bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, and what one core batches; ten minutes
 	cargo build --release --locked -p highwater-ingest -p highwater-arena
+	bench/build.sh axum ntex may
 	cargo bench --locked -p highwater-batcher
 	$(call bench_run,ingest,$(INGEST))
 
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
+	bench/build.sh gin-todos
 	$(call bench_run,todos)
+
+.PHONY: bench-todos-full
+bench-todos-full: bench-build ## Read the Todo service's full form through nginx and directly, and see who used the CPU; four minutes
+	cargo build --release --locked -p highwater-todos
+	bench/build.sh gin-todos
+	bench/todos_full.py --record bench/results/$$(date +%F)-todos-full.json
 
 .PHONY: bench-all
 bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; about an hour

@@ -15,7 +15,7 @@ bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
 usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
-all=("${usual[@]}" ntex-tokio)
+all=("${usual[@]}" ntex-tokio gin-todos)
 skipped=()
 
 main() {
@@ -32,7 +32,8 @@ main() {
       xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
       ntex)        build_ntex ntex ;;
       ntex-tokio)  build_ntex ntex-tokio --no-default-features --features tokio ;;
-      go-*)        build_go "${name#go-}" ;;
+      go-*)        build_go "$name" peers/go "./${name#go-}" ;;
+      gin-todos)   build_go gin-todos peers/gin-todos . ;;
       netty)       build_netty ;;
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
@@ -61,18 +62,19 @@ build_ntex() {
 }
 
 # Go's build cache decides what is up to date. GOAMD64=v3 is what target-cpu=native is for Rust: every CPU since 2015.
+# build_go NAME MODULE PACKAGE
 build_go() {
-  if [ ! -d "peers/go/$1" ]; then
-    echo "build.sh: unknown name 'go-$1'; one of: ${all[*]}" >&2
+  if [ ! -d "$2/$3" ]; then
+    echo "build.sh: unknown name '$1'; one of: ${all[*]}" >&2
     exit 2
   fi
   if ! command -v go > /dev/null; then
-    skip "go-$1" "go is missing; https://go.dev/dl has it"
+    skip "$1" "go is missing; https://go.dev/dl has it"
     return
   fi
-  echo "building:   go-$1"
-  (cd peers/go && ${LOCK:+flock -s "$LOCK"} env CGO_ENABLED=0 GOAMD64=${GOAMD64-v3} \
-    go build -trimpath -mod=readonly -o "../../bin/go-$1" "./$1")
+  echo "building:   $1"
+  (cd "$2" && ${LOCK:+flock -s "$LOCK"} env CGO_ENABLED=0 GOAMD64="${GOAMD64-v3}" \
+    go build -trimpath -mod=readonly -o "$bench/bin/$1" "$3")
 }
 
 build_netty() {

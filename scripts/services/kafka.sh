@@ -15,6 +15,9 @@
 #   consume TOPIC N    writes the first N messages of a topic: partition, offset, headers and value, with tabs between.
 #   tool CLASS ARGS…   one of Kafka's own commands, such as org.apache.kafka.tools.ProducerPerformance.
 #
+# With HW_KAFKA_JOIN=PORT it is a further broker of the cluster of the one on that port, which has to run and is its
+# controller; HW_KAFKA_NODE (2) is its number. A topic gets HW_KAFKA_REPLICAS (1) copies.
+#
 # Settings: HW_KAFKA_PORT (29092), HW_KAFKA_CONTROLLER_PORT (HW_KAFKA_PORT + 1), HW_SERVICES_DIR (target/services in this
 # repository), HW_KAFKA_HEAP (384m), HW_KAFKA_JAVA (flags for the broker's Java), HW_KAFKA_CONFIG (lines for its
 # server.properties). Brokers on different ports run beside each other; each has a folder of its own.
@@ -30,6 +33,7 @@ controller=${HW_KAFKA_CONTROLLER_PORT:-$((port + 1))}
 libraries=$services/kafka-4.3.1
 dir=$services/kafka-$port
 url=127.0.0.1:$port
+join=${HW_KAFKA_JOIN:-}
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
 install_packages() {
@@ -72,12 +76,28 @@ tool() {
     -Dlog4j2.configurationFile="$here/log4j2.properties" -cp "$libraries/*" "$@"
 }
 
-configure() {
-  cat >"$dir/server.properties" <<CONF
+# What differs between the broker that is the controller as well, and one that joins it.
+roles() {
+  if [ -n "$join" ]; then
+    cat <<CONF
+process.roles=broker
+node.id=${HW_KAFKA_NODE:-2}
+controller.quorum.voters=1@127.0.0.1:$((join + 1))
+listeners=PLAINTEXT://$url
+CONF
+  else
+    cat <<CONF
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$controller
 listeners=PLAINTEXT://$url,CONTROLLER://127.0.0.1:$controller
+CONF
+  fi
+}
+
+configure() {
+  roles >"$dir/server.properties"
+  cat >>"$dir/server.properties" <<CONF
 advertised.listeners=PLAINTEXT://$url
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 controller.listener.names=CONTROLLER
@@ -113,9 +133,15 @@ CONF
 format() {
   [ ! -f "$dir/data/meta.properties" ] || return 0
   local id
-  id=$(head -c 16 /dev/urandom | base64 | tr '+/' '-_')
-  # It must not begin with "-": the tool would take it for a flag.
-  tool kafka.tools.StorageTool format -t "A${id:1:21}" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
+  if [ -n "$join" ]; then
+    id=$(sed -n 's/^cluster.id=//p' "$services/kafka-$join/data/meta.properties") ||
+      fail "there is no broker on port $join to join"
+  else
+    id=$(head -c 16 /dev/urandom | base64 | tr '+/' '-_')
+    # It must not begin with "-": the tool would take it for a flag.
+    id=A${id:1:21}
+  fi
+  tool kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
     fail "the data folder could not be made: $(tail -5 "$dir/format.log")"
 }
 
@@ -191,7 +217,7 @@ topic() {
   local name=$1 partitions=${2:-1} options=() option
   for option in "${@:3}"; do options+=(--config "$option"); done
   tool org.apache.kafka.tools.TopicCommand --bootstrap-server "$url" --create --if-not-exists --topic "$name" \
-    --partitions "$partitions" --replication-factor 1 "${options[@]}"
+    --partitions "$partitions" --replication-factor "${HW_KAFKA_REPLICAS:-1}" "${options[@]}"
 }
 
 consume() {

@@ -54,6 +54,8 @@ pub(crate) fn shared() -> Option<&'static str> {
 pub(crate) struct Own {
     port: u16,
     config: String,
+    /// The port of the broker whose cluster it joins.
+    joins: Option<u16>,
     child: Option<Child>,
 }
 
@@ -81,10 +83,21 @@ impl Own {
         Some(own)
     }
 
+    /// A further broker of its cluster, which has to run.
+    pub(crate) fn joined(&self) -> Own {
+        let mut own = Own::new_in(&self.config, Some(self.port)).expect("there is one already");
+        own.restart();
+        own
+    }
+
     fn new(config: &str) -> Option<Own> {
+        Own::new_in(config, None)
+    }
+
+    fn new_in(config: &str, joins: Option<u16>) -> Option<Own> {
         // The installation, and what to skip for, are found out by the shared one.
         shared()?;
-        let own = Own { port: free_ports(), config: config.to_owned(), child: None };
+        let own = Own { port: free_ports(), config: config.to_owned(), joins, child: None };
         let cleaned = own.script().arg("clean").output().expect("the script runs");
         assert!(cleaned.status.success(), "{}", said(&cleaned));
         Some(own)
@@ -97,6 +110,9 @@ impl Own {
     fn script(&self) -> Command {
         let mut command = script();
         command.env("HW_KAFKA_PORT", self.port.to_string()).env("HW_KAFKA_CONFIG", &self.config);
+        if let Some(port) = self.joins {
+            command.env("HW_KAFKA_JOIN", port.to_string());
+        }
         command
     }
 
@@ -221,7 +237,18 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
 
 /// Creates a topic with these settings.
 pub(crate) fn create(url: &str, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
-    let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+    create_copied(url, topic, partitions, 1, settings);
+}
+
+/// Creates a topic with so many copies of each partition.
+pub(crate) fn create_copied(
+    url: &str,
+    topic: &str,
+    partitions: i32,
+    copies: i32,
+    settings: &[(&str, &str)],
+) {
+    let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(copies));
     for (name, value) in settings {
         new = new.set(name, value);
     }

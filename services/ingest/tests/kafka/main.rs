@@ -6,6 +6,7 @@
 mod broker;
 #[path = "../gateway/mod.rs"]
 mod gateway;
+mod leader;
 mod meaning;
 mod torture;
 

@@ -20,15 +20,15 @@ use crate::{arguments, start};
 const PRODUCERS: u64 = 4;
 
 /// Producers that never give up, and what they were told.
-struct Producers {
+pub(crate) struct Producers {
     ends: Arc<AtomicBool>,
     acknowledged: Arc<Mutex<BTreeSet<String>>>,
-    refused: Arc<AtomicU64>,
+    pub(crate) refused: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Producers {
-    fn start(address: SocketAddr) -> Producers {
+    pub(crate) fn start(address: SocketAddr) -> Producers {
         let ends = Arc::<AtomicBool>::default();
         let acknowledged = Arc::<Mutex<BTreeSet<String>>>::default();
         let refused = Arc::<AtomicU64>::default();
@@ -41,11 +41,11 @@ impl Producers {
         Producers { ends, acknowledged, refused, threads }
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.acknowledged.lock().expect("no producer panics").len()
     }
 
-    fn end(self) -> BTreeSet<String> {
+    pub(crate) fn end(self) -> BTreeSet<String> {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("no producer panics");
@@ -107,7 +107,7 @@ impl Dice {
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
@@ -176,7 +176,7 @@ fn torture(ack: &str) {
 
 /// Everything acknowledged is in the topic, by Kafka's own consumer. What is there twice has the same id each time. How
 /// many are.
-fn compare(own: &Own, topic: &str, acknowledged: &BTreeSet<String>) -> usize {
+pub(crate) fn compare(own: &Own, topic: &str, acknowledged: &BTreeSet<String>) -> usize {
     let count = consume(&own.url(), topic).len();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/kafka.sh");
     let port = own.url().rsplit_once(':').expect("a port").1.to_owned();
@@ -219,7 +219,7 @@ fn compare(own: &Own, topic: &str, acknowledged: &BTreeSet<String>) -> usize {
 
 /// In a process that nobody kills, at rest: accepted = durable = delivered, exactly what was acknowledged, and nothing
 /// is pending.
-fn adds_up(ports: u16, arguments: &[&str]) {
+pub(crate) fn adds_up(ports: u16, arguments: &[&str]) {
     let gateway = start(ports, arguments);
     assert_eq!(gateway.metric("highwater_ingest_pending"), 0.0, "it was delivered before");
     let producers = Producers::start(gateway.address);

@@ -7,6 +7,7 @@
 //! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `near.rs` | lists through Redis |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
+//! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
 //! | `stage.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod near;
 mod servers;
 mod stage;
 mod store;
+mod visible;
 mod whole;
 
 use highwater_todos::command::{Action, Command};

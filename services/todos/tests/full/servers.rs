@@ -189,6 +189,9 @@ impl Postgres {
             "shared_buffers=32MB",
             "-c",
             "fsync=off",
+            // So that it can be asked when something was applied.
+            "-c",
+            "track_commit_timestamp=on",
         ]);
         let mut postgres = Postgres { server: Server::new(port, program), _folder: folder };
         postgres.restart();

@@ -72,12 +72,19 @@ impl Stage {
     }
 
     pub(crate) fn client(&self, instance: &Process) -> Client {
-        let authorization = format!("Authorization: Bearer {}\r\n", self.token);
-        Client { address: instance.address, authorization, kept: None }
+        self.client_of(instance.address)
     }
 
-    fn command(&self) -> Command {
-        let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
+    pub(crate) fn client_of(&self, address: SocketAddr) -> Client {
+        let authorization = format!("Authorization: Bearer {}\r\n", self.token);
+        Client { address, authorization, kept: None }
+    }
+
+    /// The service's program, with the settings that lead it here. TODOS_BIN is another build of it, to be measured.
+    pub(crate) fn command(&self) -> Command {
+        let built = std::env::var("TODOS_BIN");
+        let built = built.unwrap_or_else(|_| env!("CARGO_BIN_EXE_highwater-todos").to_owned());
+        let mut command = program(&built);
         command
             .env("DATABASE_URL", self.postgres.url())
             .env("REDIS_URL", self.redis.url())
@@ -101,6 +108,11 @@ impl Drop for Stage {
 }
 
 impl Client {
+    /// Another one, with a connection of its own.
+    pub(crate) fn again(&self) -> Client {
+        Client { address: self.address, authorization: self.authorization.clone(), kept: None }
+    }
+
     pub(crate) fn get(&mut self, target: &str) -> Answer {
         self.ask("GET", target, "")
     }
