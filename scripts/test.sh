@@ -50,6 +50,7 @@ what_works() {
     ! command -v "$tool" >/dev/null || echo "$tool"
   done
   ! { command -v java && command -v mvn; } >/dev/null || echo kafka
+  ! scripts/services/chromium.sh path >/dev/null 2>&1 || echo chromium
   [ ! -e .git ] || echo git
   [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.

@@ -9,7 +9,9 @@ mod guard;
 mod journal;
 mod load;
 mod progress;
+mod scrape;
 mod sim;
+mod top;
 
 use std::process::ExitCode;
 
@@ -28,7 +30,8 @@ use clap::{Parser, Subcommand};
         highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
         highwater sim --seeds 10000\n  \
-        highwater sim --seed 42"
+        highwater sim --seed 42\n  \
+        highwater top http://127.0.0.1:9090"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -44,6 +47,7 @@ enum Verb {
     Journal(journal::Args),
     Load(Box<load::Args>),
     Sim(sim::Args),
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,5 +59,6 @@ fn main() -> ExitCode {
         Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Top(args) => top::run(&args),
     }
 }

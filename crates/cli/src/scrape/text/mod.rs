@@ -2,11 +2,11 @@
 //!
 //! Reads the Prometheus text format 0.0.4 as strictly as Prometheus does: if one line is neither a
 //! comment nor a sample, the whole page is refused. So a server's error page, a login form or half
-//! an answer is never taken for numbers. Values are reported unchanged, including `NaN`; `policy/`
+//! an answer is never taken for numbers. Values are reported unchanged, including `NaN`; who asked
 //! decides what they mean.
 //!
 //! Pure: text in, samples out; no allocation, time linear in the text, no recursion. The caller
-//! (`source.rs`) limits the length of the text.
+//! limits the length of the text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,6 +19,15 @@ pub(crate) struct Line<'a> {
     pub(crate) value: f64,
     /// When it was sampled, in milliseconds since 1970, if the page says so.
     pub(crate) taken_ms: Option<i64>,
+}
+
+impl<'a> Line<'a> {
+    /// The value of the label `name`, unescaped; empty without such a label, which is the same to
+    /// Prometheus.
+    pub(crate) fn label(&self, name: &str) -> Cow<'a, str> {
+        let found = self.labels.iter().find(|(known, _)| *known == name);
+        found.map_or(Cow::Borrowed(""), |(_, value)| value)
+    }
 }
 
 /// A line that is neither comment nor sample.
