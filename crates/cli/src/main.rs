@@ -8,6 +8,7 @@ mod doctor;
 mod guard;
 mod journal;
 mod load;
+mod pgo;
 mod progress;
 mod sim;
 
@@ -27,6 +28,7 @@ use clap::{Parser, Subcommand};
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
+        highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml\n  \
         highwater sim --seeds 10000\n  \
         highwater sim --seed 42"
 )]
@@ -43,6 +45,7 @@ enum Verb {
     Guard(Box<guard::Args>),
     Journal(journal::Args),
     Load(Box<load::Args>),
+    Pgo(pgo::Args),
     Sim(sim::Args),
 }
 
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
+        Verb::Pgo(args) => pgo::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }
 }
