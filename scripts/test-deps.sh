@@ -24,6 +24,7 @@ pip3                python3-pip      brings the linter of the Dockerfile
 pgrep               procps           finds processes that a test leaves behind
 java                default-jre-headless  Kafka runs on it
 mvn                 maven            gets Kafka, from Maven Central
+valgrind            valgrind         counts the instructions of a request
 curl                curl             another client, to query the services
 '
 

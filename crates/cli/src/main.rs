@@ -9,6 +9,7 @@ mod guard;
 mod journal;
 mod load;
 mod pgo;
+mod profile;
 mod progress;
 mod sim;
 
@@ -29,6 +30,7 @@ use clap::{Parser, Subcommand};
         highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
         highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml\n  \
+        highwater profile --pid 4711 --load http://127.0.0.1:8080/\n  \
         highwater sim --seeds 10000\n  \
         highwater sim --seed 42"
 )]
@@ -46,6 +48,7 @@ enum Verb {
     Journal(journal::Args),
     Load(Box<load::Args>),
     Pgo(pgo::Args),
+    Profile(profile::Args),
     Sim(sim::Args),
 }
 
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
         Verb::Pgo(args) => pgo::run(&args),
+        Verb::Profile(args) => profile::run(&args),
         Verb::Sim(args) => sim::run(&args),
     }
 }

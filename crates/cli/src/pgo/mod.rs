@@ -55,10 +55,14 @@ Exit status:
   2  void, or something failed; the message says what")]
     Run(Box<RunArgs>),
     /// Say what is in a profile, and whether this compiler can use it
-    #[command(after_help = "Example:\n  highwater pgo info target/pgo/highwater-arena.profdata --top 20")]
+    #[command(
+        after_help = "Example:\n  highwater pgo info target/pgo/highwater-arena.profdata --top 20"
+    )]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
-    #[command(after_help = "Examples:\n  highwater pgo strip\n  highwater pgo strip --out target/pgo")]
+    #[command(
+        after_help = "Examples:\n  highwater pgo strip\n  highwater pgo strip --out target/pgo"
+    )]
     Strip(StripArgs),
 }
 
@@ -143,6 +147,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         },
         ExitCode::from,
     )
+}
+
+/// Whether this machine has what `pgo run` needs.
+///
+/// # Errors
+/// What is missing, with the command that brings it.
+pub(crate) fn tools_here() -> Result<(), String> {
+    tools::profile_reader(&tools::Compiler::ask()?).map(drop)
 }
 
 /// Progress and complaints.
@@ -231,20 +243,25 @@ fn bench_run(plan: &Path, record: &Path, resume: bool) -> Result<(), String> {
     if !resume && record.exists() {
         fs::remove_file(record).map_err(|error| format!("{}: {error}", record.display()))?;
     }
-    let mut arguments = vec!["run".as_ref(), plan.as_os_str(), "--out".as_ref(), record.as_os_str()];
+    let mut arguments =
+        vec!["run".as_ref(), plan.as_os_str(), "--out".as_ref(), record.as_os_str()];
     if resume {
         arguments.push("--resume".as_ref());
     }
     match bench(&arguments)? {
         Some(0) => Ok(()),
-        _ => Err(format!("the load did not run as planned: highwater bench show {}", record.display())),
+        _ => Err(format!(
+            "the load did not run as planned: highwater bench show {}",
+            record.display()
+        )),
     }
 }
 
 /// The verdict, as `highwater bench claim` gives it.
 fn claim(record: &Path) -> Result<u8, String> {
     let words = ["--baseline", "plain", "--candidate", "pgo"].map(AsRef::as_ref);
-    let arguments: Vec<_> = ["claim".as_ref(), record.as_os_str()].into_iter().chain(words).collect();
+    let arguments: Vec<_> =
+        ["claim".as_ref(), record.as_os_str()].into_iter().chain(words).collect();
     let code = bench(&arguments)?.ok_or("highwater bench claim was killed")?;
     u8::try_from(code).map_err(|_| format!("highwater bench claim: exit status {code}"))
 }
@@ -267,7 +284,10 @@ fn strip(args: &StripArgs) -> Result<(), String> {
     let out = &args.out;
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     if !out.is_dir() {
-        return Err(format!("{}: no such folder; --out names what `pgo run` was given", out.display()));
+        return Err(format!(
+            "{}: no such folder; --out names what `pgo run` was given",
+            out.display()
+        ));
     }
     let mut done = Vec::new();
     for entry in fs::read_dir(out).map_err(|error| failed(out, error))? {
@@ -278,7 +298,8 @@ fn strip(args: &StripArgs) -> Result<(), String> {
             done.push(format!("set aside: {}", aside.display()));
         }
     }
-    for folder in build::FOLDERS.iter().map(|name| out.join(name)).filter(|folder| folder.is_dir()) {
+    for folder in build::FOLDERS.iter().map(|name| out.join(name)).filter(|folder| folder.is_dir())
+    {
         fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
         done.push(format!("removed: {}", folder.display()));
     }

@@ -66,7 +66,9 @@ pub(super) fn parse(said: &str) -> Profile {
 /// A local function's name stands behind its file's.
 fn plain_name(name: &str) -> &str {
     let after = |at: char| name.rsplit_once(at).map(|(_, name)| name);
-    after(';').or_else(|| after(':').filter(|name| name.starts_with("_R") || name.starts_with("_ZN"))).unwrap_or(name)
+    after(';')
+        .or_else(|| after(':').filter(|name| name.starts_with("_R") || name.starts_with("_ZN")))
+        .unwrap_or(name)
 }
 
 impl Profile {

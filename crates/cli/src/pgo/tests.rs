@@ -98,7 +98,10 @@ Top 2 functions with the largest internal block counts:
 /// Purpose: a reader of another LLVM, which would refuse the profile after minutes of building, is not taken.
 #[test]
 fn versions_are_compared_by_their_first_number() {
-    assert_eq!(tools::major_of("LLVM (http://llvm.org/):\n  LLVM version 22.1.2-rust-1.95.0-stable\n"), Some(22));
+    assert_eq!(
+        tools::major_of("LLVM (http://llvm.org/):\n  LLVM version 22.1.2-rust-1.95.0-stable\n"),
+        Some(22)
+    );
     assert_eq!(tools::major_of("Debian LLVM version 14.0.6\n  Optimized build.\n"), Some(14));
     assert_eq!(tools::major_of("something else"), None);
 }

@@ -91,7 +91,9 @@ impl Reader {
         let done = done.map_err(|error| format!("{}: {error}", self.program.display()))?;
         match done.status.success() {
             true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
-            false => Err(format!("llvm-profdata: {}", String::from_utf8_lossy(&done.stderr).trim())),
+            false => {
+                Err(format!("llvm-profdata: {}", String::from_utf8_lossy(&done.stderr).trim()))
+            }
         }
     }
 }
