@@ -10,9 +10,15 @@ use super::work::WORK;
 
 /// Where counting begins and ends: it begins on entering one of them, ends on entering another from within, and so on.
 /// A worker's turn is counted, but for the simulated kernel that it asks; what that kernel reports is counted again.
-const TOGGLES: [&str; 4] = [
+const TOGGLES: [&str; 10] = [
     "highwater::server::worker::Worker<D>::turn",
-    "*SimDriver as highwater_core::driver::Driver>::*",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::poll",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::send",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::read",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::close",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::accept",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::backlog",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::is_hung_up",
     "highwater::server::worker::Worker<D>::turn::{{closure}}",
     "instructions::work::counted",
 ];
