@@ -16,7 +16,7 @@ const WARM_UP: u32 = 200;
 
 /// Requests that are sent in one piece, so that what a turn costs is shared by them and a request's own cost shows. Those
 /// that are "alone" pay for their turns.
-const PIPELINED: u32 = 16;
+pub(super) const PIPELINED: u32 = 16;
 
 /// What is done, in this order: a name, how often, and how many requests that is each time.
 pub(super) const WORK: [(&str, u32, u32); 11] = [
