@@ -10,6 +10,12 @@ use super::{Mend, Read};
 /// What the listener asks for; the kernel cuts it to `somaxconn`.
 const BACKLOG: u64 = 4096;
 
+/// Packets that a CPU's queue should hold where it has overflowed.
+const QUEUE: u64 = 5000;
+
+/// Connections that a firewall should be able to track where its table was nearly full.
+const TRACKED: u64 = 1 << 20;
+
 /// What to do about a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,9 +118,10 @@ const KNOWN: [Known; 11] = [
     Known {
         name: "net.core.netdev_max_backlog",
         advised: Some("5000"),
-        judge: |_, read| {
+        // The counter is as old as the machine's start: who has set it already is not told again.
+        judge: |value, read| {
             let drops = queue_drops(&read("/proc/net/softnet_stat")?);
-            Some(drops > 0)
+            Some(drops > 0 && number(value)? < QUEUE)
         },
         why: "helps only if a CPU's queue of received packets overflows, which the second column of \
               /proc/net/softnet_stat counts",
@@ -156,10 +163,11 @@ const KNOWN: [Known; 11] = [
         advised: Some("1048576"),
         judge: |value, read| {
             let tracked = setting(read, "net.netfilter.nf_conntrack_count")?;
-            Some(tracked.saturating_mul(10) > number(value)?.saturating_mul(8))
+            let max = number(value)?;
+            Some(max < TRACKED && tracked.saturating_mul(10) > max.saturating_mul(8))
         },
-        why: "with a firewall that tracks connections, a full table drops new ones without a word; it is more than four \
-              fifths full",
+        why: "with a firewall that tracks connections, a full table drops new ones without a word: four fifths \
+              full is too much",
     },
     Known {
         name: "kernel.io_uring_disabled",
