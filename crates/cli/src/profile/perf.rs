@@ -9,6 +9,9 @@ use super::threads;
 /// many virtual machines.
 const EVENTS: [&str; 2] = ["cycles", "cpu-clock"];
 
+/// What is printed of a sample. Without its period, so that each counts as one.
+const FIELDS: &str = "comm,pid,tid,time,event,ip,sym,dso";
+
 /// How perf finds a function's callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Unwind {
@@ -19,7 +22,7 @@ pub(super) enum Unwind {
 }
 
 impl Unwind {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Unwind::Dwarf => "dwarf",
             Unwind::Fp => "fp",
@@ -115,7 +118,7 @@ impl Recording {
         }
         let mut script = Command::new("perf");
         // Inlined functions would be looked up by another program, for minutes.
-        script.args(["script", "--no-inline", "-i"]).arg(&data).stdin(Stdio::null());
+        script.args(["script", "--no-inline", "-F", FIELDS, "-i"]).arg(&data).stdin(Stdio::null());
         let said = script.output().map_err(|error| format!("perf script: {error}"))?;
         match said.status.success() {
             true => Ok(said.stdout),

@@ -86,8 +86,9 @@ fn sample(args: &Args, pid: u32, folder: &Path, notes: &mut Vec<String>) -> Resu
     let _ = fs::remove_file(&data);
     match recorded {
         Ok((event, stacks)) if stacks.total() > 0 => {
-            let with = format!("perf record -e {event} -F {} --call-graph {:?}", args.frequency, args.unwind);
-            return Ok(Cpu { with: with.to_lowercase(), what: "samples of CPU time", stacks, threads });
+            let unwind = args.unwind.name();
+            let with = format!("perf record -e {event} -F {} --call-graph {unwind}", args.frequency);
+            return Ok(Cpu { with, what: "samples of CPU time", stacks, threads });
         }
         Ok(_) => notes.push("perf has no sample: the process used no CPU; give it load with --load".to_owned()),
         Err(problem) => notes.push(format!(
