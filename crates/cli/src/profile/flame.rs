@@ -7,7 +7,7 @@ use inferno::collapse::perf::{Folder, Options};
 use inferno::flamegraph;
 use serde::Serialize;
 
-use super::threads::Places;
+use super::threads::{Places, Thread};
 
 /// Functions that the report names.
 const FUNCTIONS_MAX: usize = 25;
@@ -16,6 +16,14 @@ const FUNCTIONS_MAX: usize = 25;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stacks {
     pub(super) folded: Vec<String>,
+}
+
+/// Where the time went in a span: what was sampled, how, and what the threads did.
+pub(super) struct Cpu {
+    pub(super) with: String,
+    pub(super) what: &'static str,
+    pub(super) stacks: Stacks,
+    pub(super) threads: Vec<Thread>,
 }
 
 /// A function's share of all samples.

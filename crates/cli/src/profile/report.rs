@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use super::Args;
 use super::calls::Calls;
-use super::flame::{Function, Stacks};
-use super::session::Cpu;
+use super::flame::{Cpu, Function, Stacks};
 use super::threads::Thread;
 
 /// Places that the text names for each thread.

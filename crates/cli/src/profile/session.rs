@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use highwater_sys::process::{self, End};
 
 use super::calls;
-use super::flame::Stacks;
+use super::flame::{Cpu, Stacks};
 use super::report::{self, Report};
-use super::threads::{self, Places, Thread};
+use super::threads::{self, Places};
 use super::{Args, perf, say};
 use crate::progress::Progress;
 
@@ -46,14 +46,6 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     report::write(&report, &folder)?;
     say(&format!("written: {}/flame.svg, report.txt, report.json", folder.display()));
     Ok(())
-}
-
-/// What the first span found.
-pub(super) struct Cpu {
-    pub(super) with: String,
-    pub(super) what: &'static str,
-    pub(super) stacks: Stacks,
-    pub(super) threads: Vec<Thread>,
 }
 
 /// Samples CPU time with perf, or else where threads are; and what threads do, in any case.
