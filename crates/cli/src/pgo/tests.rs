@@ -81,7 +81,7 @@ Instrumentation level: IR  entry_first = 0  instrument_loop_entries = 0
 Total functions: 2043
 Maximum function count: 1160001
 Maximum internal block count: 9280008
-Top 2 functions with the largest internal block counts: 
+Top 2 functions with the largest internal block counts:
   _RNvMs_NtCs4fqI2P2rA04_4core3numm5parse, max count = 9280008
   lib.rs:_ZN4core3fmt5write17h0123456789abcdefE, max count = 17
 ";

@@ -118,12 +118,12 @@ fn places_are_read() {
 }
 
 const SCRIPT: &str = "\
-worker  4494/4495   100.000001: cpu-clock: 
+worker  4494/4495   100.000001: cpu-clock:\x20
 \tffffffff81000001 entry_SYSCALL_64_after_hwframe+0x76 ([kernel.kallsyms])
 \t    55d0c0001000 highwater::server::worker::Worker<D>::turn+0x10 (/srv/arena)
 \t    55d0c0000100 main+0x20 (/srv/arena)
 
-worker  4494/4495   100.005001: cpu-clock: 
+worker  4494/4495   100.005001: cpu-clock:\x20
 \t    55d0c0001000 highwater::server::worker::Worker<D>::turn+0x10 (/srv/arena)
 \t    55d0c0000100 main+0x20 (/srv/arena)
 
