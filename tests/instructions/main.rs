@@ -10,6 +10,7 @@
 //!         baseline.json ◀─ accept ── counts per piece of work ◀─ callgrind.rs ◀────────────────────┘
 //! ```
 #![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "this is the program's output")]
 
 mod baseline;
 mod callgrind;

@@ -107,9 +107,9 @@ fn absolute(path: &Path) -> Result<String, String> {
 /// Where cargo says that it has put the program `bin`.
 pub(super) fn executable(messages: &str, bin: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let programs = messages.filter_map(|message: serde_json::Value| {
+    let mut programs = messages.filter_map(|message: serde_json::Value| {
         let is_it = message["target"]["name"] == bin && message["target"]["kind"][0] == "bin";
         is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     });
-    programs.last()
+    programs.next_back()
 }
