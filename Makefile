@@ -23,7 +23,7 @@ NIGHTLY ?= nightly
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the release binaries into target/release
@@ -46,6 +46,17 @@ todos: ## Build the Todo service, start it with everything embedded, print URLs 
 .PHONY: test
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
+
+# What a request costs in instructions, under Valgrind: no noise, so two percent are a regression.
+instructions = cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions --
+
+.PHONY: instructions
+instructions: ## Count the instructions of a request, and compare them with the baseline
+	@$(instructions) check
+
+.PHONY: instructions-accept
+instructions-accept: ## Make today's counts of instructions the baseline; commit it with what moved it
+	@$(instructions) accept
 
 .PHONY: torture
 torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and look for what was acknowledged

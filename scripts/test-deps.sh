@@ -25,6 +25,7 @@ pgrep               procps           finds processes that a test leaves behind
 java                default-jre-headless  Kafka runs on it
 mvn                 maven            gets Kafka, from Maven Central
 chromium            chromium         the page on the metrics port is opened in a browser
+valgrind            valgrind         counts the instructions of a request
 curl                curl             another client, to query the services
 '
 

@@ -8,6 +8,8 @@ mod doctor;
 mod guard;
 mod journal;
 mod load;
+mod pgo;
+mod profile;
 mod progress;
 mod scrape;
 mod sim;
@@ -29,6 +31,8 @@ use clap::{Parser, Subcommand};
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
+        highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml\n  \
+        highwater profile --pid 4711 --load http://127.0.0.1:8080/\n  \
         highwater sim --seeds 10000\n  \
         highwater sim --seed 42\n  \
         highwater top http://127.0.0.1:9090"
@@ -46,6 +50,8 @@ enum Verb {
     Guard(Box<guard::Args>),
     Journal(journal::Args),
     Load(Box<load::Args>),
+    Pgo(pgo::Args),
+    Profile(profile::Args),
     Sim(sim::Args),
     Top(top::Args),
 }
@@ -58,6 +64,8 @@ fn main() -> ExitCode {
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
+        Verb::Pgo(args) => pgo::run(&args),
+        Verb::Profile(args) => profile::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Top(args) => top::run(&args),
     }

@@ -34,6 +34,7 @@ use clap::Subcommand;
 use highwater_sys::cpu;
 use serde_json::json;
 
+pub(crate) use plan::parse_cpus;
 use plan::{Cpus, Plan};
 use record::Record;
 use run::Ended;
