@@ -1,0 +1,1 @@
+//! Rows of overload, judged.
