@@ -12,6 +12,7 @@ mod ask;
 mod cell;
 mod compare;
 mod export;
+mod export_overload;
 mod gate;
 mod keep;
 mod machine;

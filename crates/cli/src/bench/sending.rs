@@ -75,9 +75,10 @@ impl Sending {
     ) -> Sending {
         let whole = Sending::of_cell(plan, cell);
         let path = step.path.as_ref().unwrap_or(&cell.path);
-        let each = step.values.iter().map(|value| path.replace("{value}", &value.to_string()));
+        let values = step.values(plan.seed);
+        let each = values.iter().map(|value| path.replace("{value}", &value.to_string()));
         Sending {
-            paths: if step.values.is_empty() { vec![path.clone()] } else { each.collect() },
+            paths: if values.is_empty() { vec![path.clone()] } else { each.collect() },
             headers: cell
                 .headers
                 .iter()

@@ -46,6 +46,14 @@ impl Scene {
         )
     }
 
+    /// A server table: this program, serving what takes long, with these further settings in its environment.
+    pub(crate) fn busy_server(&self, name: &str, settings: &str) -> String {
+        let own = "HIGHWATER_LISTEN = \"{host}:{port}\", HIGHWATER_METRICS = \"127.0.0.1:{metrics}\", \
+                   HIGHWATER_WORKERS = \"1\", HIGHWATER_LOG = \"off\", ";
+        let table = self.server(name, "busy", "");
+        table.replacen("env = { ", &format!("env = {{ {own}{settings}, "), 1)
+    }
+
     /// A cell that expects `Hello`.
     pub(crate) fn cell(&self, name: &str, more: &str) -> String {
         format!(

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use derive::{Judged, Signal, note_law, signals, steps as judged};
+pub(super) use derive::{note_law, signals, steps as judged};
 pub(super) use soak::{Lost, Soak};
 pub(super) use table::text;
 

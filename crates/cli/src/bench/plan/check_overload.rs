@@ -186,9 +186,16 @@ fn one_step(check: &mut Check<'_>, step: &Step, whole: Span) {
     check.expect(step.values.len() <= VALUES_MAX, "values", format!("give {VALUES_MAX} at most"));
     let has_place = step.path.as_ref().is_some_and(|path| path.contains("{value}"));
     check.expect(
-        has_place != step.values.is_empty(),
+        has_place == (!step.values.is_empty() || step.pareto.is_some()),
         "values",
-        "stand for {value} in the step's path; write both or neither",
+        "or pareto stand for {value} in the step's path; write both or neither",
+    );
+    let Some(pareto) = step.pareto else { return };
+    check.expect(step.values.is_empty(), "pareto", "and values are two lists; remove one");
+    check.expect(
+        (0.1..=10.0).contains(&pareto.shape) && 0 < pareto.least && pareto.least < pareto.most,
+        "pareto",
+        "write { shape = 0.1 to 10, least = 1 or more, most = more than that }",
     );
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use highwater_core::prng::Prng;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Plan, Span};
@@ -57,6 +58,9 @@ pub(crate) struct Step {
     /// Each stands for `{value}` in the path, in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Vec<u64>,
+    /// Instead of `values`: those of a distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pareto: Option<Pareto>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +73,39 @@ pub(crate) struct Step {
     /// In a cell that refuses nothing: requests that nobody could answer, as those with a deadline that has passed.
     #[serde(default)]
     pub(crate) may_be_refused: bool,
+}
+
+/// The heavy tail of service times: a Pareto distribution between bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pareto {
+    pub(crate) shape: f64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Pareto {
+    /// How many values stand for it.
+    const VALUES: u32 = 1000;
+
+    /// Its quantiles, each as likely as the others, in random order.
+    fn values(&self, seed: u64) -> Vec<u64> {
+        let bound = 1.0 - (self.least as f64 / self.most as f64).powf(self.shape);
+        let quantile = |number: u32| {
+            let share = (f64::from(number) + 0.5) / f64::from(Pareto::VALUES);
+            (self.least as f64 * (1.0 - share * bound).powf(-1.0 / self.shape)).round() as u64
+        };
+        let mut values: Vec<u64> = (0..Pareto::VALUES).map(quantile).collect();
+        Prng::from_seed(seed).shuffle(&mut values);
+        values
+    }
+}
+
+impl Step {
+    /// What stands for `{value}`, in order; nothing if its path has no such place.
+    pub(crate) fn values(&self, seed: u64) -> Vec<u64> {
+        self.pareto.map_or_else(|| self.values.clone(), |pareto| pareto.values(seed))
+    }
 }
 
 fn no_time() -> Span {
