@@ -40,10 +40,11 @@ use clap::Subcommand;
 use highwater_sys::cpu;
 use serde_json::json;
 
-use network::Network;
 use plan::{Cpus, Plan};
 use record::Record;
 use run::Ended;
+
+use self::network::Network;
 
 /// Exit status for a plan, a record or a flag that is refused.
 const REFUSED: u8 = 2;
