@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::scene::{self, bench, cpus_or_skip, text_of, until};
 
-const SHED: &str = "HIGHWATER_SHED = \"accept\"";
+const SHED: &str = "--shed accept";
 /// Of 4 ms each: a core does 250 a second, and less here. A machine that others use may let a server wait for long.
 const WORK: &str = "deadline = \"2s\"\nclose = true\nduration = \"1s\"\nwarm_up = \"300ms\"\n";
 
@@ -40,8 +40,7 @@ fn too_much() {
         + &step("beside", "path = \"/hello\"\nrate = 20\nrandom = true\nclose = false");
     let quick = "[quick]\nrounds = 1\ncells = [\"3x\"]\n";
     let cells = work("3x", "load = 3.0") + &course + &pages + &scene.cell("plain", "rate = 100");
-    let servers =
-        scene.busy_server("shed", SHED) + &scene.busy_server("none", "HIGHWATER_SHED = \"none\"");
+    let servers = scene.busy_server("shed", SHED) + &scene.busy_server("none", "--shed none");
     let plan = scene.plan(1, &(quick.to_owned() + &servers + &cells));
     let path = scene.path("r.json");
     let flags = ["run", &plan, "--out", &path];
@@ -138,7 +137,7 @@ fn refusals_where_none_may_be() {
 #[test]
 fn a_network_of_its_own() {
     let Some(scene) = cpus_or_skip("network") else { return };
-    let one = format!("{SHED}, HIGHWATER_LIMITER = \"fixed\", HIGHWATER_CONNECTION_LIMIT = \"1\"");
+    let one = format!("{SHED} --limiter fixed --connection-limit 1");
     let network = "[network]\nnamespaces = true\n";
     let refusal = work("refusal", "refusal = \"/hold\"\nrate = 500");
     let plan = scene.plan(

@@ -46,12 +46,11 @@ impl Scene {
         )
     }
 
-    /// A server table: this program, serving what takes long, with these further settings in its environment.
-    pub(crate) fn busy_server(&self, name: &str, settings: &str) -> String {
-        let own = "HIGHWATER_LISTEN = \"{host}:{port}\", HIGHWATER_METRICS = \"127.0.0.1:{metrics}\", \
-                   HIGHWATER_WORKERS = \"1\", HIGHWATER_LOG = \"off\", ";
+    /// A server table: this program, serving what takes long, with these further flags.
+    pub(crate) fn busy_server(&self, name: &str, flags: &str) -> String {
+        let own = "--listen {host}:{port} --metrics 127.0.0.1:{metrics} --workers 1 --log off";
         let table = self.server(name, "busy", "");
-        table.replacen("env = { ", &format!("env = {{ {own}{settings}, "), 1)
+        table.replacen("env = { ", &format!("env = {{ BENCH_FLAGS = \"{own} {flags}\", "), 1)
     }
 
     /// A cell that expects `Hello`.

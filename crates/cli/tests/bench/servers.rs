@@ -68,7 +68,7 @@ fn serve() {
     std::process::exit(0);
 }
 
-/// A server whose settings are in its environment, with work that takes long and a request that never ends.
+/// A server whose flags are in its environment, with work that takes long and a request that never ends.
 fn busy() -> ! {
     /// The settings of any service.
     #[derive(clap::Parser)]
@@ -87,7 +87,9 @@ fn busy() -> ! {
         std::future::pending::<()>().await;
         "never"
     }
-    let settings = <Settings as clap::Parser>::parse_from(["busy"]);
+    let flags = std::env::var("BENCH_FLAGS").expect("the scene gives some");
+    let words = std::iter::once("busy").chain(flags.split_whitespace());
+    let settings = <Settings as clap::Parser>::parse_from(words);
     let router = Router::new().get("/hello", || Response::from("Hello")).get("/work", work);
     let server = Server::new(router.get("/hold", hold)).config(settings.server.config());
     server.run().expect("the port is free");
