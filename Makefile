@@ -78,8 +78,9 @@ todos-visible: ## How soon every instance shows a write, under load, while Redis
 fmt: ## Format the code
 	cargo fmt --all
 
-# Runs a plan; the record goes to bench/results, and is gone on with if it is there.
-bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume --out bench/results/$$(date +%F)-$(1).json $(or $(2),$(BENCH))
+# Runs a plan; the record goes to bench/results, and is gone on with if it is there. A shorter form has a record of its own.
+bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume \
+  --out bench/results/$$(date +%F)-$(1)$(if $(findstring --quick,$(2)),-quick).json $(or $(2),$(BENCH))
 
 .PHONY: bench-build
 bench-build:
@@ -121,12 +122,14 @@ bench-todos-full: bench-build ## Read the Todo service's full form through nginx
 	bench/todos_full.py --record bench/results/$$(date +%F)-todos-full.json
 
 .PHONY: bench-all
-bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; about an hour
+bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; those that have one in their shorter form
 	bench/build.sh
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
-	  echo "== $$plan"; $(call bench_run,$$plan) || status=1; done; exit $$status
+	  echo "== $$plan"; \
+	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml; then $(call bench_run,$$plan,--quick); \
+	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: bench-selftest
 bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
@@ -154,25 +157,30 @@ bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the
 	cargo build --release --locked -p highwater-ingest -p highwater-cli
 	bench/kafka.py $(KAFKA)
 
-.PHONY: stress
-stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes
+.PHONY: overload-build
+overload-build:
 	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/stress.py $(if $(OVERLOAD),$(OVERLOAD),--name stress)
+	@mkdir -p bench/results
+
+.PHONY: stress
+stress: overload-build ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for three
+	$(as_root) $(call bench_run,stress,$(OVERLOAD))
+
+.PHONY: overhead
+overhead: overload-build ## What a way to refuse costs where nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
+	$(as_root) $(call bench_run,overhead,$(OVERLOAD))
 
 .PHONY: adaptive-bench
-adaptive-bench: ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/adaptive.py $(if $(OVERLOAD),$(OVERLOAD),--name adaptive)
+adaptive-bench: overload-build ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+	$(as_root) $(call bench_run,adaptive,$(OVERLOAD))
 
 .PHONY: scaling-bench
-scaling-bench: ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
+scaling-bench: overload-build ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for three minutes
+	$(as_root) $(call bench_run,scaling,$(OVERLOAD))
 
 .PHONY: patience
-patience: ## Bursts and waiting, which must not be refused: three hours; OVERLOAD=--quick for four minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	bench/overload/patience.py $(if $(OVERLOAD),$(OVERLOAD),--name patience)
+patience: overload-build ## Bursts and waiting, which must not be refused: two and a half hours; OVERLOAD=--quick for four minutes
+	$(call bench_run,patience,$(OVERLOAD))
 
 .PHONY: sim-mutations
 sim-mutations: ## Revert one fix after the other, and say which seed of the simulator finds it

@@ -27,7 +27,6 @@ main() {
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "each feature alone" check_features
   step "tests and doc tests" run_tests
-  step "what the overload experiments conclude" env PYTHONDONTWRITEBYTECODE=1 python3 bench/overload/test_overload.py
   step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
   step "instructions of a request" count_instructions
   step "simulation, $seeds seeds" cargo run --quiet --profile fast --locked -p highwater-cli -- sim --seeds "$seeds"

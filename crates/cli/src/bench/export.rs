@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use serde_json::Value;
 
 use super::record::Record;
-use super::{gate, show};
+use super::{export_overload, gate, show};
 
 /// The tables. Names of columns are those of records.
 const SCHEMA: &str = "
@@ -53,7 +53,9 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     }
     let mut database = Connection::open(&beside).map_err(|error| failed(error.to_string()))?;
     let transaction = database.transaction().map_err(|error| failed(error.to_string()))?;
-    transaction.execute_batch(SCHEMA).map_err(|error| failed(error.to_string()))?;
+    for schema in [SCHEMA, export_overload::SCHEMA] {
+        transaction.execute_batch(schema).map_err(|error| failed(error.to_string()))?;
+    }
     for path in &args.records {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(path)
@@ -90,6 +92,7 @@ fn put_record(
     for row in json["cells"].as_array().into_iter().flatten() {
         put_row(database, name, row)?;
     }
+    export_overload::put(database, name, record)?;
     for one in show::summaries(record) {
         database.execute(
             "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",

@@ -21,7 +21,7 @@ mod target;
 use std::process::ExitCode;
 
 pub(crate) use args::{Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, parse_duration};
-pub(crate) use run::{Mark, OnMark, Outcome};
+pub(crate) use run::{OnMark, Outcome};
 
 /// Exit status for a wrong flag, as clap has it.
 const WRONG_FLAG: u8 = 2;
