@@ -15,6 +15,8 @@ BENCH ?=
 KAFKA ?=
 # Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
 INGEST ?=
+# Flags for the comparison of load generators: make bench-load LOAD='--rounds 3 --servers arena'
+LOAD ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -88,6 +90,12 @@ bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, a
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
 	$(call bench_run,todos)
+
+.PHONY: bench-load
+bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, five minutes; LOAD='--rounds 2' for less
+	bench/build.sh floor wrk wrk2
+	cargo build --release --locked -p highwater-arena
+	bench/load.py --record bench/results/$$(date +%F)-load.json $(LOAD)
 
 .PHONY: bench-all
 bench-all: bench-build ## Run every plan of bench/plans, about an hour; a peer that is not built is void
