@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use highwater::{Router, Server, ServerConfig, StatusCode};
+use highwater::{Router, Running, Server, ServerConfig, StatusCode};
 use serde_json::Value;
 
 /// What the server was asked: paths of users, and bodies.
@@ -34,7 +34,7 @@ fn plain() -> &'static str {
 }
 
 /// Our own server, until the test has ended.
-struct Arena(Server);
+struct Arena(Running);
 
 impl Arena {
     fn start() -> Arena {
@@ -176,10 +176,11 @@ fn parameters_of_the_command_line() {
             .filter(|body| body.starts_with(text.as_bytes()))
             .count()
     };
+    let from_file = format!("@{body}");
     for (given, heard) in [
         ("command ${pick:one,two} $${seq}", "command "),
         ("@@command", "@command"),
-        (&format!("@{body}"), "${uuid} as it is"),
+        (from_file.as_str(), "${uuid} as it is"),
     ] {
         let header = format!("@{headers}");
         let json =
