@@ -176,10 +176,8 @@ impl UringDialer {
                     self.fail(index, Failure::of(errno), on_event);
                 }
             }
-            WRITE => {
-                if self.slots.find(index, generation).is_some() {
-                    self.on_cut(index, entry.result(), on_event);
-                }
+            WRITE if self.slots.find(index, generation).is_some() => {
+                self.on_cut(index, entry.result(), on_event);
             }
             TAIL => self.on_tail(name & (u64::MAX >> 8), entry.result(), on_event),
             _ if name == Token::ALARM.0 => {
