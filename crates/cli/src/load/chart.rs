@@ -68,7 +68,7 @@ pub(crate) fn latency(
         let eighths =
             ((scale(nanos) - low) / (high - low) * (BAR * 8) as f64).round().max(1.0) as usize;
         let mut bar = "█".repeat(eighths / 8);
-        if eighths % 8 > 0 {
+        if !eighths.is_multiple_of(8) {
             bar.push(RIGHT[eighths % 8]);
         }
         out += &format!("  {name:>10} │{bar} {}\n", shown(nanos as f64 / 1e3));

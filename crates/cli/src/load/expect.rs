@@ -23,12 +23,12 @@ pub(crate) enum Body {
     /// These bytes.
     Whole(Vec<u8>),
     /// These bytes are somewhere in it.
-    Part(Finder<'static>),
+    Part(Box<Finder<'static>>),
 }
 
 impl Body {
     pub(crate) fn part(text: &str) -> Body {
-        Body::Part(Finder::new(text).into_owned())
+        Body::Part(Box::new(Finder::new(text).into_owned()))
     }
 }
 

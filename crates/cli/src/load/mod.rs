@@ -80,8 +80,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// Where the log of latencies is written.
+type Log<'a> = (&'a Path, File);
+
 /// Everything that can be wrong with the flags is found here, before anything is sent.
-fn prepare(args: &Args) -> Result<(Target, Option<(&Path, File)>), String> {
+fn prepare(args: &Args) -> Result<(Target, Option<Log<'_>>), String> {
     args.check()?;
     let target = target::resolve(args, Texts::Templates)?;
     let create = |path: &PathBuf| {
