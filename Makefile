@@ -16,6 +16,8 @@ BENCH ?=
 KAFKA ?=
 # Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
 INGEST ?=
+# Flags for the comparison of load generators: make bench-load LOAD='--rounds 3 --servers arena'
+LOAD ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -120,6 +122,12 @@ bench-todos-full: bench-build ## Read the Todo service's full form through nginx
 	cargo build --release --locked -p highwater-todos
 	bench/build.sh gin-todos
 	bench/todos_full.py --record bench/results/$$(date +%F)-todos-full.json
+
+.PHONY: bench-load
+bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, five minutes; LOAD='--rounds 2' for less
+	bench/build.sh floor wrk wrk2
+	cargo build --release --locked -p highwater-arena
+	bench/load.py --record bench/results/$$(date +%F)-load.json $(LOAD)
 
 .PHONY: bench-all
 bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; those that have one in their shorter form

@@ -15,7 +15,7 @@ bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
 usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
-all=("${usual[@]}" ntex-tokio gin-todos)
+all=("${usual[@]}" ntex-tokio wrk2 gin-todos)
 skipped=()
 
 main() {
@@ -37,6 +37,7 @@ main() {
       netty)       build_netty ;;
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
+      wrk2)        build_wrk2 ;;
       *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
     esac
   done
@@ -126,6 +127,23 @@ up_to_date() {
     ! grep --quiet --binary-files=without-match 'is not built: .* >&2$' "$binary" || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
+}
+
+# The one commit of wrk2 that there has been since 2019, from WRK2_SOURCE. No package has it.
+build_wrk2() {
+  local commit=44a94c17d8e6a0bac8559b53da76848e430cb7a7 dir=target/wrk2
+  if [ -x bin/wrk2 ]; then
+    echo "up to date: wrk2"
+    return
+  fi
+  echo "building:   wrk2"
+  [ -e /usr/include/openssl/ssl.h ] || apt_install no-command-has-it libssl-dev
+  [ -e /usr/include/zlib.h ] || apt_install no-command-has-it zlib1g-dev
+  rm -rf "$dir"
+  git clone --quiet "${WRK2_SOURCE:-https://github.com/giltene/wrk2}" "$dir"
+  git -C "$dir" checkout --quiet "$commit"
+  ${LOCK:+flock -s "$LOCK"} make -C "$dir" > "$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; return 1; }
+  install "$dir/wrk" bin/wrk2
 }
 
 # apt_install COMMAND PACKAGE
