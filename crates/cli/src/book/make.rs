@@ -101,8 +101,12 @@ fn markdown_table(table: &Table) -> String {
 
 /// Which columns hold numbers only, with what may stand around them: units, intervals, nothing.
 fn numbers(table: &Table) -> Vec<bool> {
-    let is_number =
-        |text: String| text.is_empty() || text.starts_with(|c: char| "–-0123456789".contains(c));
+    // A hyphen behind the sign is a date's, or a name's.
+    let is_number = |text: String| {
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let begins = digits.starts_with(|c: char| "–0123456789".contains(c));
+        text.is_empty() || (begins && !digits.contains('-'))
+    };
     let columns = 0..table.columns.len();
     columns.map(|at| table.rows.iter().all(|row| is_number(row[at].text()))).collect()
 }
