@@ -130,22 +130,29 @@ fn steps(cell: &Cell, judged: &[Judged], signals: &[Signal]) -> String {
         for signal in own {
             let _ = writeln!(
                 out,
-                "      {}: {} ({} to {}), rose {}{}{}",
+                "      {}: {} ({} to {}){}",
                 signal.metric,
                 number(signal.settled, 2),
                 number(Some(signal.least), 2),
                 number(Some(signal.most), 2),
-                signal.rises,
-                signal
-                    .raised_after_s
-                    .map_or(String::new(), |after| format!(", after {after:.1} s")),
-                signal
-                    .cleared_after_s
-                    .map_or(String::new(), |after| format!(", over after {after:.1} s")),
+                rise(signal),
             );
         }
     }
     out
+}
+
+/// When a signal that is zero or one rose, and when that was over; nothing for other metrics.
+fn rise(signal: &Signal) -> String {
+    let is_signal = [signal.least, signal.most].iter().all(|value| [0.0, 1.0].contains(value));
+    if !is_signal || signal.rises == 0 {
+        return String::new();
+    }
+    let after = |what: &str, after: Option<f64>| {
+        after.map_or(String::new(), |after| format!(", {what} after {after:.1} s"))
+    };
+    let raised = after("first", signal.raised_after_s);
+    format!(", rose {}{raised}{}", signal.rises, after("over", signal.cleared_after_s))
 }
 
 /// Rows that are void, and rows whose figures may be the client's.
