@@ -12,6 +12,7 @@ use crate::{Transport, on_both_transports};
 on_both_transports!(
     resets_leave_nothing_behind,
     out_of_descriptors,
+    stops_without_descriptors,
     idle_connections_are_small,
     pipelined_requests_are_bounded,
     half_closed_connections_are_answered,
@@ -86,6 +87,17 @@ fn out_of_descriptors(transport: Transport) {
     let failures = server.metric("http_rejections_total{layer=\"accept\",reason=\"descriptors\"}");
     assert!(failures >= 1.0, "the operator is told");
     println!("{transport:?}: out of descriptors: {:.2} % CPU, back after {back:?}", busy * 100.0);
+}
+
+/// Purpose: a server that has no descriptor left hears SIGTERM, and ends as one that has.
+fn stops_without_descriptors(transport: Transport) {
+    let flags = ["--connections-max", "1000", "--drain-timeout", "1s"];
+    let mut server = transport.serve_within(Some(80), &flags);
+    let clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+    assert!(within(highwater_testkit::PATIENCE, || server.descriptors() == 80));
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    drop(clients);
 }
 
 /// Purpose: an idle keep-alive connection costs at most 4 KiB of memory, each of 10 000.

@@ -48,6 +48,9 @@ const SIGNALS: [(Signal, i32); 4] = [
 #[derive(Debug)]
 pub struct Signals {
     set: libc::sigset_t,
+    /// Readable while one of them is pending. Made once, before there are connections: a server that has run out of
+    /// descriptors must still hear that it is to stop.
+    fd: OwnedFd,
 }
 
 impl Signals {
@@ -56,7 +59,7 @@ impl Signals {
     /// still kill a process through a thread that exists already.
     ///
     /// # Errors
-    /// Whatever `pthread_sigmask(3)` reports.
+    /// Whatever `pthread_sigmask(3)` or `signalfd(2)` reports.
     pub fn block() -> io::Result<Signals> {
         let set = signal_set();
         // SAFETY: `set` is initialised, and a null pointer for the old mask is allowed.
@@ -66,7 +69,11 @@ impl Signals {
         }
         // SAFETY: SIG_IGN runs no code of ours, so nothing can be interrupted at a bad moment.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-        Ok(Signals { set })
+        // SAFETY: the set is initialised, and lives until the call returns.
+        let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC) })?;
+        // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Signals { set, fd })
     }
 
     /// Waits for the next signal.
@@ -92,13 +99,9 @@ impl Signals {
     /// Waits for the next signal, or until `waker` is used, for at most `timeout`. `None` if no signal came.
     ///
     /// # Errors
-    /// As for [`wait`](Signals::wait), or whatever `signalfd(2)` reports.
+    /// As for [`wait`](Signals::wait).
     pub fn wait_or(&self, waker: &Waker, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
-        // SAFETY: the set is initialised, and lives until the call returns.
-        let fd = check(unsafe { libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC) })?;
-        // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        wait_readable([fd.as_raw_fd(), waker.raw_fd()], timeout)?;
+        wait_readable([self.fd.as_raw_fd(), waker.raw_fd()], timeout)?;
         waker.hear();
         self.take(Some(Duration::ZERO))
     }

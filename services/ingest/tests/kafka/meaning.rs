@@ -139,7 +139,10 @@ fn kafka_is_away() {
             arguments.extend([partitions(), "--ack-timeout=1s"]);
             let gateway = start(0, &arguments);
             let mut client = gateway.connect();
-            assert_eq!(client.call("POST", "/e", "", b"before").status, 202, "{ack}");
+            // A busy machine may take longer than the bound of one second.
+            eventually("it takes a record", || {
+                client.call("POST", "/e", "", b"before").status == 202
+            });
             (*ack, topic, gateway, client)
         })
         .collect();
