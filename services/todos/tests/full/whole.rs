@@ -336,7 +336,7 @@ fn poison_goes_to_the_dead_letters(stage: &Stage, instances: &[Process; 2]) {
     assert_eq!(in_table, 4);
 }
 
-fn a_worker_ends_in_order(stage: &Stage, mut worker: Process) {
+fn a_worker_ends_in_order(stage: &Stage, worker: Process) {
     worker.stop();
     let group: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", stage.brokers())
