@@ -16,6 +16,8 @@ BENCH ?=
 KAFKA ?=
 # Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
 INGEST ?=
+# Flags for the comparison of load generators: make bench-load LOAD='--rounds 3 --servers arena'
+LOAD ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
 # Fuzzing and Miri need a nightly compiler; everything else builds with the stable one.
@@ -23,7 +25,7 @@ NIGHTLY ?= nightly
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the release binaries into target/release
@@ -47,6 +49,17 @@ todos: ## Build the Todo service, start it with everything embedded, print URLs 
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
+# What a request costs in instructions, under Valgrind: no noise, so two percent are a regression.
+instructions = cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions --
+
+.PHONY: instructions
+instructions: ## Count the instructions of a request, and compare them with the baseline
+	@$(instructions) check
+
+.PHONY: instructions-accept
+instructions-accept: ## Make today's counts of instructions the baseline; commit it with what moved it
+	@$(instructions) accept
+
 .PHONY: torture
 torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
@@ -67,8 +80,9 @@ todos-visible: ## How soon every instance shows a write, under load, while Redis
 fmt: ## Format the code
 	cargo fmt --all
 
-# Runs a plan; the record goes to bench/results, and is gone on with if it is there.
-bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume --out bench/results/$$(date +%F)-$(1).json $(or $(2),$(BENCH))
+# Runs a plan; the record goes to bench/results, and is gone on with if it is there. A shorter form has a record of its own.
+bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume \
+  --out bench/results/$$(date +%F)-$(1)$(if $(findstring --quick,$(2)),-quick).json $(or $(2),$(BENCH))
 
 .PHONY: bench-build
 bench-build:
@@ -109,23 +123,39 @@ bench-todos-full: bench-build ## Read the Todo service's full form through nginx
 	bench/build.sh gin-todos
 	bench/todos_full.py --record bench/results/$$(date +%F)-todos-full.json
 
+.PHONY: bench-load
+bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, five minutes; LOAD='--rounds 2' for less
+	bench/build.sh floor wrk wrk2
+	cargo build --release --locked -p highwater-arena
+	bench/load.py --record bench/results/$$(date +%F)-load.json $(LOAD)
+
 .PHONY: bench-all
-bench-all: bench-build ## Run every plan of bench/plans, about an hour; a peer that is not built is void
-	bench/build.sh highwater floor
+bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; those that have one in their shorter form
+	bench/build.sh
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
-	@status=0; for plan in bench/plans/*.toml; do plan=$$(basename $$plan .toml); \
-	  echo "== $$plan"; $(call bench_run,$$plan) || status=1; done; exit $$status
+	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
+	  echo "== $$plan"; \
+	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml; then $(call bench_run,$$plan,--quick); \
+	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: bench-selftest
 bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
 	cargo build --release --locked -p highwater-cli --examples
 	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
 
-.PHONY: book
-book: ## Build the book of book/ from the records of bench/evidence into target/book
+# The records of bench/evidence as a database.
+.PHONY: records
+records:
 	cargo build --profile fast --locked -p highwater-cli
 	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
+
+.PHONY: readme
+readme: records ## Write the figures and tables of README.md and docs anew, from the records of bench/evidence
+	target/fast/highwater book fill README.md docs --db target/records.sqlite
+
+.PHONY: book
+book: records ## Build the book of book/ from the records of bench/evidence into target/book
 	target/fast/highwater book build book --db target/records.sqlite --out target/book
 	@echo "target/book/index.html"
 
@@ -135,25 +165,30 @@ bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the
 	cargo build --release --locked -p highwater-ingest -p highwater-cli
 	bench/kafka.py $(KAFKA)
 
-.PHONY: stress
-stress: ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for two minutes
+.PHONY: overload-build
+overload-build:
 	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/stress.py $(if $(OVERLOAD),$(OVERLOAD),--name stress)
+	@mkdir -p bench/results
+
+.PHONY: stress
+stress: overload-build ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for three
+	$(as_root) $(call bench_run,stress,$(OVERLOAD))
+
+.PHONY: overhead
+overhead: overload-build ## What a way to refuse costs where nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
+	$(as_root) $(call bench_run,overhead,$(OVERLOAD))
 
 .PHONY: adaptive-bench
-adaptive-bench: ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/adaptive.py $(if $(OVERLOAD),$(OVERLOAD),--name adaptive)
+adaptive-bench: overload-build ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+	$(as_root) $(call bench_run,adaptive,$(OVERLOAD))
 
 .PHONY: scaling-bench
-scaling-bench: ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	$(as_root) bench/overload/scaling.py $(if $(OVERLOAD),$(OVERLOAD),--name scaling)
+scaling-bench: overload-build ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for three minutes
+	$(as_root) $(call bench_run,scaling,$(OVERLOAD))
 
 .PHONY: patience
-patience: ## Bursts and waiting, which must not be refused: three hours; OVERLOAD=--quick for four minutes
-	cargo build --release --locked -p highwater-arena -p highwater-cli
-	bench/overload/patience.py $(if $(OVERLOAD),$(OVERLOAD),--name patience)
+patience: overload-build ## Bursts and waiting, which must not be refused: two and a half hours; OVERLOAD=--quick for four minutes
+	$(call bench_run,patience,$(OVERLOAD))
 
 .PHONY: sim-mutations
 sim-mutations: ## Revert one fix after the other, and say which seed of the simulator finds it

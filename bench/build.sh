@@ -3,17 +3,20 @@
 #
 #   bench/build.sh                      everything that is missing or older than its sources
 #   bench/build.sh floor axum           only these
+#   NEEDED=1 bench/build.sh             stop if a toolchain is missing
 #   LOCK=/tmp/cpu.lock bench/build.sh   each build under a shared flock, to stay out of measurements under an exclusive one
 #
-# ntex needs a newer compiler than the project's: NTEX_TOOLCHAIN (+nightly).
+# A peer whose toolchain is missing is skipped, loudly: its program is then a script that says so, and its rows are void
+# with that reason. ntex needs a newer compiler than the project's: NTEX_TOOLCHAIN (+nightly).
 # Every binary here is built with PEER_RUSTFLAGS (-C target-cpu=native): peers get the best code for this CPU.
 set -euo pipefail
 cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-all=(highwater floor axum ntex may nginx wrk actix xitca-epoll ntex-tokio gin-todos)
-usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll)
+usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
+all=("${usual[@]}" ntex-tokio wrk2 gin-todos)
+skipped=()
 
 main() {
   mkdir -p bin
@@ -27,14 +30,67 @@ main() {
       may)         cargo_build peers/may "" peer-may=may ;;
       actix)       cargo_build peers/actix "" peer-actix=actix ;;
       xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
-      ntex)        cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex ;;
-      ntex-tokio)  cargo_build peers/ntex "${NTEX_TOOLCHAIN-+nightly}" peer-ntex=ntex-tokio --no-default-features --features tokio ;;
-      gin-todos)   build_gin_todos ;;
+      ntex)        build_ntex ntex ;;
+      ntex-tokio)  build_ntex ntex-tokio --no-default-features --features tokio ;;
+      go-*)        build_go "$name" peers/go "./${name#go-}" ;;
+      gin-todos)   build_go gin-todos peers/gin-todos . ;;
+      netty)       build_netty ;;
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
+      wrk2)        build_wrk2 ;;
       *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
     esac
   done
+  [ ${#skipped[@]} = 0 ] || printf '\nbuild.sh: SKIPPED, and void in every plan: %s\n' "${skipped[*]}" >&2
+  [ ${#skipped[@]} = 0 ] || [ -z "${NEEDED-}" ]
+}
+
+# skip NAME REASON: what a plan starts under that name says the reason.
+skip() {
+  printf 'SKIPPED:    %s: %s\n' "$1" "$2" >&2
+  printf '#!/bin/sh\necho "%s is not built: %s" >&2\nexit 1\n' "$1" "$2" > "bin/$1"
+  chmod +x "bin/$1"
+  skipped+=("$1")
+}
+
+build_ntex() {
+  local name=$1 toolchain=${NTEX_TOOLCHAIN-+nightly}; shift
+  if ! cargo $toolchain --version > /dev/null 2>&1; then
+    skip "$name" "cargo $toolchain is missing; rustup toolchain install ${toolchain#+}"
+    return
+  fi
+  cargo_build peers/ntex "$toolchain" "peer-ntex=$name" "$@"
+}
+
+# Go's build cache decides what is up to date. GOAMD64=v3 is what target-cpu=native is for Rust: every CPU since 2015.
+# build_go NAME MODULE PACKAGE
+build_go() {
+  if [ ! -d "$2/$3" ]; then
+    echo "build.sh: unknown name '$1'; one of: ${all[*]}" >&2
+    exit 2
+  fi
+  if ! command -v go > /dev/null; then
+    skip "$1" "go is missing; https://go.dev/dl has it"
+    return
+  fi
+  echo "building:   $1"
+  (cd "$2" && ${LOCK:+flock -s "$LOCK"} env CGO_ENABLED=0 GOAMD64="${GOAMD64-v3}" \
+    go build -trimpath -mod=readonly -o "$bench/bin/$1" "$3")
+}
+
+build_netty() {
+  if ! { command -v javac && command -v mvn; } > /dev/null; then
+    skip netty "a JDK or mvn is missing; apt-get install openjdk-17-jdk-headless maven"
+    return
+  fi
+  if up_to_date peers/netty netty; then
+    echo "up to date: netty"
+    return
+  fi
+  echo "building:   netty"
+  (cd peers/netty && ${LOCK:+flock -s "$LOCK"} mvn --quiet --batch-mode package &&
+    ${LOCK:+flock -s "$LOCK"} javac --release 17 -d target/classes -cp 'target/lib/*' src/*.java)
+  install peers/netty/run.sh bin/netty
 }
 
 # Highwater under the same flags, in a folder of its own so that cargo does not rebuild target/ for them. Its inputs are
@@ -67,19 +123,27 @@ up_to_date() {
   for binary in "$@"; do
     binary=bin/${binary#*=}
     [ -x "$binary" ] || return 1
+    # What skip left is not built.
+    ! grep --quiet --binary-files=without-match 'is not built: .* >&2$' "$binary" || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
 }
 
-# The Todo API that plan todos measures ours against; its modules are pinned by go.sum.
-build_gin_todos() {
-  if ! command -v go >/dev/null; then
-    echo "skipped:    gin-todos: go is missing; https://go.dev/dl has it" >&2
+# The one commit of wrk2 that there has been since 2019, from WRK2_SOURCE. No package has it.
+build_wrk2() {
+  local commit=44a94c17d8e6a0bac8559b53da76848e430cb7a7 dir=target/wrk2
+  if [ -x bin/wrk2 ]; then
+    echo "up to date: wrk2"
     return
   fi
-  echo "building:   gin-todos"
-  (cd peers/gin-todos && ${LOCK:+flock -s "$LOCK"} env CGO_ENABLED=0 GOAMD64="${GOAMD64-v3}" \
-    go build -trimpath -mod=readonly -o ../../bin/gin-todos .)
+  echo "building:   wrk2"
+  [ -e /usr/include/openssl/ssl.h ] || apt_install no-command-has-it libssl-dev
+  [ -e /usr/include/zlib.h ] || apt_install no-command-has-it zlib1g-dev
+  rm -rf "$dir"
+  git clone --quiet "${WRK2_SOURCE:-https://github.com/giltene/wrk2}" "$dir"
+  git -C "$dir" checkout --quiet "$commit"
+  ${LOCK:+flock -s "$LOCK"} make -C "$dir" > "$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; return 1; }
+  install "$dir/wrk" bin/wrk2
 }
 
 # apt_install COMMAND PACKAGE

@@ -24,6 +24,8 @@ pip3                python3-pip      brings the linter of the Dockerfile
 pgrep               procps           finds processes that a test leaves behind
 java                default-jre-headless  Kafka runs on it
 mvn                 maven            gets Kafka, from Maven Central
+chromium            chromium         the page on the metrics port is opened in a browser
+valgrind            valgrind         counts the instructions of a request
 curl                curl             another client, to query the services
 '
 
@@ -56,8 +58,12 @@ missing_packages() {
   echo "${found[*]}"
 }
 
-# Debian does not put PostgreSQL's programs into the path.
+# Debian does not put PostgreSQL's programs into the path; any browser that scripts/services/chromium.sh knows will do.
 is_here() {
+  if [ "$1" = chromium ]; then
+    "$(dirname "${BASH_SOURCE[0]}")/services/chromium.sh" path >/dev/null 2>&1
+    return
+  fi
   command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
 }
 

@@ -27,8 +27,8 @@ main() {
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   step "each feature alone" check_features
   step "tests and doc tests" run_tests
-  step "what the overload experiments conclude" env PYTHONDONTWRITEBYTECODE=1 python3 bench/overload/test_overload.py
   step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+  step "instructions of a request" count_instructions
   step "simulation, $seeds seeds" cargo run --quiet --profile fast --locked -p highwater-cli -- sim --seeds "$seeds"
   echo
   totals
@@ -50,6 +50,7 @@ what_works() {
     ! command -v "$tool" >/dev/null || echo "$tool"
   done
   ! { command -v java && command -v mvn; } >/dev/null || echo kafka
+  ! scripts/services/chromium.sh path >/dev/null 2>&1 || echo chromium
   [ ! -e .git ] || echo git
   [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.
@@ -79,6 +80,15 @@ check_features() {
       return 1
     }
   done
+}
+
+# Counts are of the baseline's compiler; with another one they are skipped, and the totals say so.
+count_instructions() {
+  local status=0 said
+  said=$(cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions -- check 2>&1) || status=$?
+  echo "$said"
+  [ "$status" != 3 ] || echo "SKIPPED instructions: needs the compiler of bench/instructions/baseline.json" >>"$log"
+  [ "$status" = 0 ] || [ "$status" = 3 ]
 }
 
 is_postgres_here() {

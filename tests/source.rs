@@ -26,12 +26,25 @@ pub fn root() -> PathBuf {
     package.parent().expect("this package stands under the repository's root").to_path_buf()
 }
 
-/// Every text file that is tracked, or new and not ignored. Binary files are left out.
+/// Every text file of [`paths`]. Binary files are left out, and so is one that vanishes meanwhile.
 ///
 /// # Panics
 ///
-/// If git cannot be asked; a file that vanishes meanwhile is left out.
+/// If git cannot be asked.
 pub fn files() -> Vec<File> {
+    let read = |path: String| {
+        let text = String::from_utf8(fs::read(root().join(&path)).ok()?).ok()?;
+        Some(File { path, text })
+    };
+    paths().into_iter().filter_map(read).collect()
+}
+
+/// Where every file is that is tracked, or new and not ignored, from the root.
+///
+/// # Panics
+///
+/// If git cannot be asked.
+pub fn paths() -> Vec<String> {
     let listed = Command::new("git")
         // A clone that belongs to another user, as in many containers, is ours to read.
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"])
@@ -42,11 +55,7 @@ pub fn files() -> Vec<File> {
     let problem = String::from_utf8_lossy(&listed.stderr);
     assert!(listed.status.success(), "git ls-files: {problem}");
     let paths = str::from_utf8(&listed.stdout).expect("paths here are UTF-8");
-    let read = |path: &str| {
-        let text = String::from_utf8(fs::read(root().join(path)).ok()?).ok()?;
-        Some(File { path: path.to_owned(), text })
-    };
-    paths.split_terminator('\0').filter_map(read).collect()
+    paths.split_terminator('\0').map(str::to_owned).collect()
 }
 
 /// `text` with every comment and the content of every string and character literal blanked out:

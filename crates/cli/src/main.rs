@@ -8,8 +8,12 @@ mod doctor;
 mod guard;
 mod journal;
 mod load;
+mod pgo;
+mod profile;
 mod progress;
+mod scrape;
 mod sim;
+mod top;
 
 use std::process::ExitCode;
 
@@ -27,8 +31,11 @@ use clap::{Parser, Subcommand};
         highwater guard --port 80\n  \
         highwater journal tail -f data\n  \
         highwater load http://127.0.0.1:8080/\n  \
+        highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml\n  \
+        highwater profile --pid 4711 --load http://127.0.0.1:8080/\n  \
         highwater sim --seeds 10000\n  \
-        highwater sim --seed 42"
+        highwater sim --seed 42\n  \
+        highwater top http://127.0.0.1:9090"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -43,7 +50,10 @@ enum Verb {
     Guard(Box<guard::Args>),
     Journal(journal::Args),
     Load(Box<load::Args>),
+    Pgo(pgo::Args),
+    Profile(profile::Args),
     Sim(sim::Args),
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +64,9 @@ fn main() -> ExitCode {
         Verb::Guard(args) => guard::run(&args),
         Verb::Journal(args) => journal::run(&args),
         Verb::Load(args) => load::run(&args),
+        Verb::Pgo(args) => pgo::run(&args),
+        Verb::Profile(args) => profile::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Top(args) => top::run(&args),
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! The servers are this program: `highwater` starts it again, told by its environment what to do.
 
+#[path = "bench/overload.rs"]
+mod overload;
 #[path = "bench/scene.rs"]
 mod scene;
 #[path = "bench/servers.rs"]
@@ -236,6 +238,8 @@ fn refused_plans() {
         ("seed = 3", "server_cpus = \"70000\"", "server_cpus: \"70000\" is no list of CPUs; write"),
         ("seed = 3", "server_cpus = \"60000\"", "server_cpus: CPU 60000 may not be used here"),
         ("rounds = 1", "rounds = 0", "rounds: 0; write 1 to 1000"),
+        ("connections = 4", "load = 2.0", "load: needs a deadline"),
+        ("connections = 4", "samples = [\"x\"]", "samples: server \"a\" has no metrics port"),
         ("name = \"test\"", "name = test", "plan.toml:1: "),
     ] {
         let plan = scene.plan(1, &good);
@@ -262,6 +266,7 @@ fn refused_plans() {
             "--only hullo: no cell of this plan; it has hello",
         ),
         (&["run", &plan, "--rounds", "0"], "1..=1000"),
+        (&["run", &plan, "--quick"], "this plan has no [quick]; use --rounds and --only"),
         (&["run", "no-such-plan.toml"], "no-such-plan.toml"),
         (&["show", "no-such-record.json"], "there is no record"),
         (&["claim", &plan, "--baseline", "a", "--candidate", "b"], "give a record that"),

@@ -43,6 +43,17 @@ impl Scene {
         std::fs::write(self.0.join("src").join(name), text).expect("the folder is ours");
     }
 
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join("src").join(name)).expect("it was written")
+    }
+
+    fn fill(&self, more: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["book", "fill"]).arg(self.0.join("src")).args(more);
+        command.arg("--db").arg(self.0.join("db.sqlite"));
+        command.output().expect("the binary under test was built")
+    }
+
     fn book(&self, verb: &str) -> Output {
         let out = [PathBuf::from("--out"), self.0.join("out")];
         let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
@@ -285,6 +296,86 @@ fn a_missing_record_is_found() {
     );
 }
 
+/// Purpose: a page that is read as Markdown gets figures and tables from the records between a directive and its @end;
+/// nothing else in it changes, and filling it again changes nothing.
+#[test]
+fn pages_are_filled() {
+    let scene = Scene::new("fill");
+    let page = "# T\n\nIt reached <!-- @metric:tag=\"v1\" format=comma --><!-- @end --> a second, not 7.\n\n\
+                <!-- @table: query=\"SELECT n, word AS 'a | b', rps FROM limits\" -->\nold\n<!-- @end: -->\n\n\
+                ```\n<!-- @metric:tag=\"v1\" --><!-- @end -->\n```\n![x](x.png)\n";
+    scene.write("page.md", page);
+    let stale = scene.fill(&["--check"]);
+    assert_eq!(stale.status.code(), Some(1));
+    for place in [
+        "page.md:3: what stands here is not what the records say; run highwater book fill ",
+        "page.md:5: ",
+    ] {
+        assert!(said(&stale).contains(place), "{}", said(&stale));
+    }
+    assert_eq!(scene.read("page.md"), page, "--check writes nothing");
+    let filled = scene.fill(&[]);
+    assert_eq!((filled.status.code(), said(&filled)), (Some(0), String::new()));
+    let expected = "# T\n\nIt reached <!-- @metric:tag=\"v1\" format=comma -->541,275<!-- @end --> a second, not 7.\n\n\
+                    <!-- @table: query=\"SELECT n, word AS 'a | b', rps FROM limits\" -->\n\n\
+                    | n | a \\| b | rps |\n| --: | --- | --: |\n| 1 | \\<img src=x onerror=a\\> | 100 |\n\
+                    | 2 | b | 300 |\n| 3 | c | 200 |\n\n<!-- @end: -->\n\n\
+                    ```\n<!-- @metric:tag=\"v1\" --><!-- @end -->\n```\n![x](x.png)\n";
+    assert_eq!(scene.read("page.md"), expected);
+    assert_eq!(scene.fill(&["--check"]).status.code(), Some(0));
+    // A record that is gone, and one that has changed.
+    scene.database().execute("DELETE FROM versions WHERE tag = 'v1'", []).expect("it is there");
+    let failed = scene.fill(&[]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(said(&failed).contains("page.md:3: @metric: there is no record"), "{}", said(&failed));
+    assert_eq!(scene.read("page.md"), expected, "a page with a mistake stays as it was");
+}
+
+/// Purpose: a filled page can be built too: readers get what the directive makes, once, and a page whose text is not
+/// what its records say is not built.
+#[test]
+fn filled_pages_are_built() {
+    let scene = Scene::new("filled");
+    let directive = "<!-- @metric:tag=\"v1\" -->";
+    scene
+        .write("page.md", &format!("# T\n\nIt reached {directive}541275<!-- @end --> a second.\n"));
+    assert!(scene.page("page.html").contains("<p>It reached 541275 a second.</p>"));
+    scene
+        .write("page.md", &format!("# T\n\nIt reached {directive}541276<!-- @end --> a second.\n"));
+    for verb in ["build", "check"] {
+        let output = scene.book(verb);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains("page.md:3: what stands here is not"), "{}", said(&output));
+    }
+    for (text, expected) in [
+        ("a <!-- @end -->", "page.md:1: @end has no directive before it"),
+        (
+            "<!-- @chart: query=\"SELECT 1, 2\" -->\n<!-- @end -->",
+            "page.md:1: @chart makes nothing that Markdown has",
+        ),
+        ("\n<!-- @metrik: --><!-- @end -->", "page.md:2: @metrik is no directive"),
+    ] {
+        scene.write("page.md", text);
+        let output = scene.fill(&[]);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(said(&output).contains(expected), "{text}: {}", said(&output));
+    }
+}
+
+/// Purpose: a book is read in the order that its index gives, not in that of file names; what it does not name is last.
+#[test]
+fn pages_are_in_order() {
+    let scene = Scene::new("order");
+    scene.write("index.md", "# I\n\n[d](d.md), then [b](b.md#x)\n");
+    for name in ["a", "b", "c", "d"] {
+        scene.write(&format!("{name}.md"), "# T\n");
+    }
+    let page = scene.page("index.html");
+    let nav = page.split("</nav>").next().expect("there is one");
+    let places = ["index", "d", "b", "a", "c"].map(|name| nav.find(&format!("\"{name}.html\"")));
+    assert!(places.is_sorted() && places[0].is_some(), "{places:?} {nav}");
+}
+
 /// Purpose: what cannot be read at all is a wrong flag: exit status 2, with the path.
 #[test]
 fn wrong_flags() {
@@ -311,10 +402,10 @@ fn wrong_flags() {
     assert_eq!(run("src/index.md", "db.sqlite").0, Some(0), "one file is a book too");
 }
 
-/// Purpose: this repository's own book has a record for every figure, with the records that are there; and a record
-/// that is taken away is missed.
+/// Purpose: this repository's own book has a record for every figure, and README and documentation say what their
+/// records say; and a record that is taken away is missed, with the line that needs it. `make readme` mends the latter.
 #[test]
-fn our_own_book() {
+fn our_own_pages() {
     let scene = Scene::new("own");
     let top = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let folder = std::fs::read_dir(top.join("bench/evidence")).expect("it is there").flatten();
@@ -325,20 +416,35 @@ fn our_own_book() {
         highwater.args(command).args(more).arg("--db").arg(scene.0.join("records.sqlite"));
         highwater.output().expect("the binary under test was built")
     };
-    let exported = run(&["bench", "export"], &records);
-    assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
-    let checked = run(&["book", "check"], &[top.join("book")]);
-    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
-    records.retain(|path| !path.ends_with("2026-11-22-axum.json"));
-    let exported = run(&["bench", "export"], &records);
-    assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
-    let checked = run(&["book", "check"], &[top.join("book")]);
-    assert_eq!(checked.status.code(), Some(1));
-    assert!(
-        said(&checked).contains("axum.md:6: @chart: the query has no rows"),
-        "{}",
-        said(&checked)
-    );
+    let export = |records: &[PathBuf]| {
+        let exported = run(&["bench", "export"], records);
+        assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
+    };
+    let check_book = || run(&["book", "check"], &[top.join("book")]);
+    let check_pages =
+        || run(&["book", "fill", "--check"], &[top.join("README.md"), top.join("docs")]);
+    export(&records);
+    for checked in [check_book(), check_pages()] {
+        assert_eq!(
+            checked.status.code(),
+            Some(0),
+            "make readme writes figures anew\n{}",
+            said(&checked)
+        );
+    }
+    for (record, page, expected) in [
+        ("2026-11-22-axum.json", "book", "axum.md:6: @chart: the query has no rows"),
+        ("2026-11-22-framework.json", "pages", "README.md:"),
+        ("2026-11-22-second-law-stress.json", "pages", "overload.md:"),
+    ] {
+        let without: Vec<PathBuf> =
+            records.iter().filter(|path| !path.ends_with(record)).cloned().collect();
+        assert_eq!(without.len() + 1, records.len(), "{record} is there");
+        export(&without);
+        let checked = if page == "book" { check_book() } else { check_pages() };
+        assert_eq!(checked.status.code(), Some(1), "{record}");
+        assert!(said(&checked).contains(expected), "{record}: {}", said(&checked));
+    }
 }
 
 /// Purpose: what is no record is refused by its name, and the database that was there stays.

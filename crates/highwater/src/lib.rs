@@ -106,3 +106,8 @@ pub use tower::serve;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The book's guide is compiled and run likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../../book/guide.md")]
+struct Guide;

@@ -56,6 +56,17 @@ pub fn pin_thread_to(cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
+/// Has the calling thread run only while its core has nothing else to do (`SCHED_IDLE`).
+///
+/// # Errors
+/// Whatever `sched_setscheduler(2)` reports.
+pub fn idle_thread() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `priority` is valid for reads.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) })?;
+    Ok(())
+}
+
 /// The affinity mask of these cores; empty for none.
 pub(crate) fn mask(cores: &[usize]) -> Vec<u64> {
     let words = cores.iter().max().map_or(0, |last| last / 64 + 1);

@@ -30,6 +30,7 @@ pub mod epoll;
 mod inet_diag;
 pub mod limits;
 mod listen_queue;
+pub mod netns;
 mod probe;
 pub mod process;
 pub mod signal;

@@ -226,6 +226,80 @@ on_both! {
 }
 
 on_both! {
+    /// Purpose: a message that is made for one send arrives as it was made, whatever is made next for the same
+    /// connection and for others; one that no socket's buffer has room for arrives whole, and small ones after it.
+    fn written_messages<D>() {
+        let mut rig = Rig::<D>::new(&[b"given"]);
+        let (one, mut first) = rig.connect();
+        let (two, mut second) = rig.connect();
+        for round in 0..50_u8 {
+            rig.dialer.write(one, |buffer| {
+                assert!(buffer.is_empty());
+                buffer.extend([round; 30]);
+            });
+            rig.dialer.write(two, |buffer| buffer.extend([b'a' + round % 26; 7]));
+            rig.poll();
+            assert_eq!(read_exactly(&mut first, 30), [round; 30]);
+            assert_eq!(read_exactly(&mut second, 7), [b'a' + round % 26; 7]);
+        }
+        let large: Vec<u8> = (0..8_u32 << 20).map(|at| (at / 7) as u8).collect();
+        rig.dialer.write(one, |buffer| buffer.extend_from_slice(&large));
+        rig.dialer.write(two, |buffer| buffer.extend(b"beside it"));
+        rig.poll();
+        assert_eq!(read_exactly(&mut second, 9), b"beside it");
+        let reader = std::thread::spawn(move || {
+            let bytes = read_exactly(&mut first, 8 << 20);
+            first.write_all(b"thanks").unwrap();
+            (bytes, first)
+        });
+        rig.until("answered", |seen| seen.contains(&Seen::Received(one, b"thanks".to_vec())));
+        let (bytes, mut first) = reader.join().unwrap();
+        assert!(bytes == large);
+        rig.dialer.write(one, |buffer| buffer.extend(b"small again"));
+        rig.poll();
+        assert_eq!(read_exactly(&mut first, 11), b"small again");
+        rig.dialer.send(one, 0, 5);
+        rig.poll();
+        assert_eq!(read_exactly(&mut first, 5), b"given");
+    }
+}
+
+on_both! {
+    /// Purpose: a connection may be closed, and the dialer dropped, with a written message before its submission
+    /// and in the middle: no event names it, and the next connection with its id sends its own bytes only.
+    fn closed_while_writing<D>() {
+        let large = vec![b'x'; 8 << 20];
+        let mut rig = Rig::<D>::new(&[b"?"]);
+        for round in 0..12 {
+            let (id, server) = rig.connect();
+            rig.dialer.write(id, |buffer| buffer.extend_from_slice(if round % 3 == 0 { b"small" } else { &large }));
+            for _ in 0..round % 3 {
+                rig.poll();
+            }
+            rig.dialer.close(id);
+            rig.seen.clear();
+            let (next, mut other) = rig.connect();
+            assert_eq!(next, id);
+            rig.dialer.write(next, |buffer| buffer.extend(b"mine"));
+            rig.poll();
+            assert_eq!(read_exactly(&mut other, 4), b"mine");
+            assert_eq!(rig.seen, [Seen::Connected(next)]);
+            rig.dialer.close(next);
+            drop(server);
+        }
+        for polls in 0..3 {
+            let (id, mut server) = rig.connect();
+            rig.dialer.write(id, |buffer| buffer.extend_from_slice(&large));
+            (0..polls).for_each(|_| rig.poll());
+            let target = rig.listener.local_addr().unwrap();
+            drop(std::mem::replace(&mut rig.dialer, dialer(target, &[b"?"], Vec::new())));
+            let end = server.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+            assert!(matches!(end, Ok(_) | Err(ErrorKind::ConnectionReset)), "{end:?}");
+        }
+    }
+}
+
+on_both! {
     /// Purpose: many bytes from the server come in order and whole, more than there are buffers for.
     fn large_answers<D>() {
         let mut rig = Rig::<D>::new(&[b"?"]);

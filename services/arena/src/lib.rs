@@ -7,3 +7,4 @@ pub mod bench;
 pub mod httparena;
 pub mod load;
 pub mod probe;
+pub mod variant;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use highwater::server::args::{self, ServerArgs};
 use highwater::{Router, Server};
+use highwater_arena::variant::{self, Variant};
 use highwater_arena::{answers, bench, httparena, load, probe};
 
 /// Serves the routes that benchmarks use to compare servers.
@@ -22,6 +23,10 @@ struct Args {
     /// Serve the routes of conformance suites (/, /echo, /cookie) as well.
     #[arg(long)]
     probe: bool,
+
+    /// Serve /variant: an answer made in one way of several that a benchmark compares.
+    #[arg(long, value_name = "NAME")]
+    variant: Option<Variant>,
 }
 
 fn main() -> ExitCode {
@@ -33,6 +38,9 @@ fn main() -> ExitCode {
     router = httparena::routes(router);
     if args.probe {
         router = probe::routes(router);
+    }
+    if let Some(variant) = args.variant {
+        router = variant::routes(router, variant);
     }
     match Server::new(router).config(args.server.config()).run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -36,7 +36,6 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     logging::install(server.log);
     let signals = Signals::block()?;
     let (plan, partitions) = &topic::settle(plan)?;
-    let partitions = *partitions;
     let backend = Backend::open(plan)?;
     topic::remember(plan);
     let counts = Arc::new(Counts::new(plan.ack, backend.found()));
@@ -45,8 +44,8 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     metrics::of_records(&counted, &counts, &backend)?;
     let readiness = Readiness::new();
     backend.watch(&readiness);
-    let router =
-        http::router(plan.ack, intake(options(plan, partitions), server, &backend, &counts));
+    let intake = intake(plan, *partitions, server, &backend, &counts);
+    let router = http::router(plan.ack, intake);
     let running =
         Server::new(router).config(server).metrics(&counted).readiness(readiness).start()?;
     let outcome = running.until_signal(&signals);
@@ -64,16 +63,19 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
 
 /// What each worker has.
 fn intake(
-    batcher: Options,
+    plan: &Plan,
+    partitions: u32,
     server: &ServerArgs,
     backend: &Arc<Backend>,
     counts: &Arc<Counts>,
 ) -> PerWorker<Intake> {
-    let (backend, counts) = (Arc::clone(backend), Arc::clone(counts));
+    let (plan, backend, counts) = (plan.clone(), Arc::clone(backend), Arc::clone(counts));
     let end_timeout = server.drain_timeout;
     PerWorker::fallible(move |worker| {
         let first_partition = u32::try_from(worker.index).unwrap_or_default();
-        let options = IntakeOptions { batcher: batcher.clone(), first_partition, end_timeout };
+        // Each worker's own: they begin with ids that no other worker gives.
+        let batcher = options(&plan, partitions);
+        let options = IntakeOptions { batcher, first_partition, end_timeout };
         Ok::<_, Failure>(Intake::new(backend.sink()?, options, counts.worker())?)
     })
 }

@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use highwater::batcher::sink::kafka::{ErrorKind, Settings};
+use highwater::batcher::sink::kafka::{ErrorKind, Settings, partitions_of_topic};
 
 use crate::args::Plan;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub fn settle(plan: &Plan) -> Result<(Plan, u32), Failure> {
 
 fn find(kafka: &Settings, data: &Path) -> Result<u32, Failure> {
     let topic = &kafka.topic;
-    match kafka.partitions_found(ANSWER_TIMEOUT) {
+    match partitions_of_topic(kafka, ANSWER_TIMEOUT) {
         Ok(Some(partitions)) => {
             tracing::info!(%topic, partitions, "partitions, as the topic has them");
             Ok(partitions)

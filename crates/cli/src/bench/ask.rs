@@ -1,11 +1,12 @@
 //! Is the answer what the plan says, to the byte?
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use highwater_core::http1::client::{Asked, End, Eof, Next, Reader};
 
+use super::network::{Network, Side};
 use super::plan::{Cell, Server, Setup};
 
 /// How long an answer may take.
@@ -103,15 +104,16 @@ fn encode<'a>(
     text.into_bytes()
 }
 
-/// Asks the server on a port of loopback, over one connection as long as that lasts.
+/// Asks the server on a port from the client's side, over one connection as long as that lasts.
 pub(super) struct Asker {
+    network: Network,
     port: u16,
     stream: Option<TcpStream>,
 }
 
 impl Asker {
-    pub(super) fn new(port: u16) -> Asker {
-        Asker { port, stream: None }
+    pub(super) fn new(network: &Network, port: u16) -> Asker {
+        Asker { network: network.clone(), port, stream: None }
     }
 
     /// Asks, and compares the answer. A kept connection that breaks is replaced once: servers may close it.
@@ -161,12 +163,10 @@ impl Asker {
     }
 
     fn exchange(&mut self, question: &Question) -> Result<(End, Vec<u8>), String> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let address = SocketAddr::from((self.network.host(), self.port));
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => {
-                TcpStream::connect_timeout(&address, ANSWER_WITHIN).map_err(|e| e.to_string())?
-            }
+            None => self.network.connect(Side::Client, address, ANSWER_WITHIN)?,
         };
         let deadline = Instant::now() + ANSWER_WITHIN;
         let limit = |stream: &TcpStream| {

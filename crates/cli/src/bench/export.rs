@@ -1,7 +1,7 @@
 //! `highwater bench export`: records as tables of a SQLite database, for `highwater book` and for anybody who asks in
 //! SQL.
 //!
-//! The records of the scripts before this harness (`derived`, `rows`) are taken too. A file that is there is replaced
+//! Whatever a record says and no table has, is in `documents`: the whole record, for SQLite's `json_each`. The records of the scripts before this harness (`derived`, `rows`) are taken too. A file that is there is replaced
 //! only when everything has been written.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use serde_json::Value;
 
 use super::record::Record;
-use super::{gate, show};
+use super::{export_overload, gate, show};
 
 /// The tables. Names of columns are those of records.
 const SCHEMA: &str = "
@@ -22,6 +22,7 @@ CREATE TABLE summaries (record TEXT, server TEXT, cell TEXT, rows INTEGER, serve
   requests_per_core_second REAL, rps REAL, p50_us REAL, p99_us REAL);
 CREATE TABLE comparisons (record TEXT, cell TEXT, server TEXT, baseline TEXT, pairs INTEGER, ratio REAL, low REAL,
   high REAL, verdict TEXT);
+CREATE TABLE documents (record TEXT PRIMARY KEY, document TEXT);
 ";
 
 /// Write records into a SQLite database.
@@ -52,7 +53,9 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     }
     let mut database = Connection::open(&beside).map_err(|error| failed(error.to_string()))?;
     let transaction = database.transaction().map_err(|error| failed(error.to_string()))?;
-    transaction.execute_batch(SCHEMA).map_err(|error| failed(error.to_string()))?;
+    for schema in [SCHEMA, export_overload::SCHEMA] {
+        transaction.execute_batch(schema).map_err(|error| failed(error.to_string()))?;
+    }
     for path in &args.records {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(path)
@@ -63,7 +66,8 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             Some(_) => put_record(&transaction, &name, &Record::read(path)?, &json),
             None => put_older(&transaction, &name, &json),
         };
-        put.map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        put.and_then(|()| put_document(&transaction, &name, &text))
+            .map_err(|error| failed(format!("{}: {error}", path.display())))?;
     }
     transaction.commit().map_err(|error| failed(error.to_string()))?;
     drop(database);
@@ -88,6 +92,7 @@ fn put_record(
     for row in json["cells"].as_array().into_iter().flatten() {
         put_row(database, name, row)?;
     }
+    export_overload::put(database, name, record)?;
     for one in show::summaries(record) {
         database.execute(
             "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -103,7 +108,7 @@ fn put_record(
                 one.p99_us
             ],
         )?;
-        let baseline = &record.plan.baseline().name;
+        let Some(baseline) = baseline(record, &one.cell) else { continue };
         // The baseline itself has none.
         if let Ok(claim) = gate::claim(record, baseline, &one.server, Some(&one.cell)) {
             let ratio = claim.ratio;
@@ -123,6 +128,19 @@ fn put_record(
             )?;
         }
     }
+    Ok(())
+}
+
+/// The first server that takes part in a cell.
+fn baseline<'a>(record: &'a Record, cell: &str) -> Option<&'a str> {
+    let cell = record.plan.cells.iter().find(|known| known.name == cell)?;
+    let mut servers = record.plan.servers.iter().map(|server| server.name.as_str());
+    servers.find(|name| cell.is_for(name))
+}
+
+/// The record as it is.
+fn put_document(database: &Connection, name: &str, text: &str) -> rusqlite::Result<()> {
+    database.execute("INSERT INTO documents VALUES (?1, ?2)", params![name, text])?;
     Ok(())
 }
 

@@ -109,9 +109,20 @@ pub(super) fn claim(
         let cell = plan.cells.iter().find(|cell| cell.name == name);
         cell.is_some_and(|cell| cell.is_for(baseline) && cell.is_for(candidate))
     };
-    let all: Vec<&str> =
-        plan.cells.iter().map(|cell| cell.name.as_str()).filter(|name| is_both(name)).collect();
+    let all: Vec<&str> = plan
+        .cells
+        .iter()
+        .filter(|cell| !cell.is_overload())
+        .map(|cell| cell.name.as_str())
+        .filter(|name| is_both(name))
+        .collect();
+    let is_overload =
+        |name: &str| plan.cells.iter().any(|cell| cell.name == name && cell.is_overload());
     match cell {
+        Some(cell) if is_overload(cell) => Err(format!(
+            "--cell {cell}: it is about goodput under overload, and a claim about the cost of a request; \
+             see `highwater bench show`"
+        )),
         Some(cell) if !all.contains(&cell) => {
             Err(format!("--cell {cell}: not in this record for both; it has {}", all.join(", ")))
         }

@@ -12,7 +12,7 @@ use super::plan::{Cpus, Plan, show_cpus};
 use super::server;
 
 /// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
-pub(super) fn describe(plan: &Plan, cpus: &Cpus, seed: u64) -> Value {
+pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Value {
     let servers = plan.servers.iter().map(|server| {
         let program = server::find(server.measured_program()).ok();
         let digest = program.as_deref().and_then(digest);
@@ -20,7 +20,7 @@ pub(super) fn describe(plan: &Plan, cpus: &Cpus, seed: u64) -> Value {
     });
     let own = std::env::current_exe().ok();
     json!({
-        "network": "loopback",
+        "network": network,
         "started": started(),
         "seed": seed,
         "server_cpus": show_cpus(&cpus.server),

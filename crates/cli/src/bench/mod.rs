@@ -12,13 +12,19 @@ mod ask;
 mod cell;
 mod compare;
 mod export;
+mod export_overload;
 mod gate;
 mod keep;
 mod machine;
+mod metrics;
+mod network;
+mod overload;
 mod plan;
 mod probe;
+mod reader;
 mod record;
 mod run;
+mod sending;
 mod server;
 mod show;
 mod stats;
@@ -34,9 +40,12 @@ use clap::Subcommand;
 use highwater_sys::cpu;
 use serde_json::json;
 
+pub(crate) use plan::parse_cpus;
 use plan::{Cpus, Plan};
 use record::Record;
 use run::Ended;
+
+use self::network::Network;
 
 /// Exit status for a plan, a record or a flag that is refused.
 const REFUSED: u8 = 2;
@@ -65,6 +74,7 @@ Examples:
   highwater bench run plan.toml                      the record goes to NAME.json
   highwater bench run plan.toml --out r.json --resume
   highwater bench run plan.toml --rounds 3 --only plaintext
+  highwater bench run plan.toml --quick              its shorter form, if it has one
 
 Exit status:
   0  everything was measured
@@ -121,6 +131,10 @@ struct RunArgs {
     /// Rounds, instead of the plan's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+
+    /// The plan's shorter form, its [quick]: the shape, and no proof.
+    #[arg(long)]
+    quick: bool,
 
     /// Measure only this cell. May be given several times.
     #[arg(long, value_name = "CELL")]
@@ -204,6 +218,9 @@ fn print(text: &str) {
 
 fn run_plan(args: &RunArgs) -> Result<u8, String> {
     let mut plan = Plan::read(&args.plan)?;
+    if args.quick {
+        plan = plan.shortened().map_err(|problem| format!("{}: {problem}", args.plan.display()))?;
+    }
     if let Some(rounds) = args.rounds {
         plan.rounds = rounds;
     }
@@ -220,8 +237,12 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
     let cpus = Cpus::choose(&plan, &allowed)
         .map_err(|problem| format!("{}: {problem}", args.plan.display()))?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.json", plan.name)));
-    let mut record = begin(plan, &cpus, &out, args.resume)?;
-    let ended = run::run(&mut record, &cpus, &out, &args.only)?;
+    let network = match plan.network.namespaces {
+        true => Network::of_its_own(&cpus),
+        false => Ok(Network::loopback()),
+    };
+    let mut record = begin(plan, &cpus, &network, &out, args.resume)?;
+    let ended = run::run(&mut record, &cpus, network, &out, &args.only)?;
     match args.json {
         true => print(&format!("{}\n", summary(&record, ended))),
         false => print(&show::text(&record)),
@@ -237,6 +258,8 @@ fn summary(record: &Record, ended: Ended) -> serde_json::Value {
         "plan": record.plan.name,
         "complete": ended == Ended::Complete,
         "summaries": show::summaries(record),
+        "steps": overload::judged(record),
+        "signals": overload::signals(record),
         "noise": record.aa.as_ref().and_then(|aa| aa.interval),
     })
 }
@@ -245,7 +268,13 @@ fn summary(record: &Record, ended: Ended) -> serde_json::Value {
 ///
 /// # Errors
 /// There is a record that would be lost, or it is of another plan.
-fn begin(plan: Plan, cpus: &Cpus, out: &Path, resume: bool) -> Result<Record, String> {
+fn begin(
+    plan: Plan,
+    cpus: &Cpus,
+    network: &Result<Network, String>,
+    out: &Path,
+    resume: bool,
+) -> Result<Record, String> {
     let shown = out.display();
     match Record::find(out)? {
         Some(_) if !resume => Err(format!(
@@ -262,7 +291,12 @@ fn begin(plan: Plan, cpus: &Cpus, out: &Path, resume: bool) -> Result<Record, St
             Ok(Record { plan, ..old })
         }
         None => {
-            let environment = machine::describe(&plan, cpus, plan.seed);
+            let environment = machine::describe(
+                &plan,
+                cpus,
+                network.as_ref().map_or("none", Network::describe),
+                plan.seed,
+            );
             Ok(Record { plan, environment, cells: Vec::new(), aa: None })
         }
     }

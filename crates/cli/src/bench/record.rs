@@ -3,6 +3,7 @@
 //! The file is written anew after every row, beside the old one, and then takes its place: a run that is
 //! killed loses the row that was being measured, and nothing else.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -105,6 +106,73 @@ pub(crate) struct Measured {
     /// A cache line's round trip between the server's and the client's CPU, before and after, in ns.
     #[serde(default)]
     pub(crate) c2c_ns: Vec<f64>,
+    /// In a cell that asks for too much.
+    #[serde(flatten)]
+    pub(crate) overload: Option<Overload>,
+}
+
+/// What became of too much.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Overload {
+    /// 2xx within the deadline, from the instant at which the request was meant to be sent.
+    pub(crate) goodput_per_s: f64,
+    pub(crate) sent: u64,
+    /// Connections that were refused or reset.
+    #[serde(default)]
+    pub(crate) refused: u64,
+    /// Without an answer within the deadline; silent drops too, which a client cannot tell apart.
+    #[serde(default)]
+    pub(crate) timeouts: u64,
+    /// What the same server answered in time in a closed loop: before, and after if it was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) peaks_per_s: Vec<f64>,
+    /// The rate over the mean of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) load: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) goodput_of_peak: Option<f64>,
+    /// What the law allows at that load, with the server's median cost of a refusal in this record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) law: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_us_per_refusal: Option<f64>,
+    /// Of the server's CPUs, by the kernel's ticks.
+    #[serde(default)]
+    pub(crate) softirq: f64,
+    /// The server's limit at the end, and what enforces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gate: Option<String>,
+    /// Why the figures may be the client's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bottlenecks: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) steps: Vec<StepRow>,
+    /// By name: (seconds since the cell began, value).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) series: BTreeMap<String, Vec<[f64; 2]>>,
+}
+
+/// What became of one step of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StepRow {
+    pub(crate) name: String,
+    /// Seconds since the cell began.
+    pub(crate) begin_s: f64,
+    pub(crate) end_s: f64,
+    /// Requests a second; 0 in a closed loop.
+    pub(crate) rate: f64,
+    pub(crate) sent: u64,
+    pub(crate) ok: u64,
+    pub(crate) goodput_per_s: f64,
+    pub(crate) refused: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) non_2xx: u64,
+    pub(crate) errors: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
 }
 
 fn whole() -> f64 {

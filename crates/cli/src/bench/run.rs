@@ -16,8 +16,10 @@ use highwater_core::prng::Prng;
 use highwater_sys::cpu;
 use highwater_sys::signal::Signals;
 
-use super::cell::{self, Failed};
+use super::cell::{Failed, Task};
 use super::machine;
+use super::network::Network;
+use super::overload;
 use super::plan::{Cell, Cpus, Plan, Server};
 use super::record::{Noise, NoiseOfCell, Record, Row};
 use super::stats::{self, Speeds};
@@ -49,6 +51,7 @@ pub(super) enum Ended {
 pub(super) fn run(
     record: &mut Record,
     cpus: &Cpus,
+    network: Result<Network, String>,
     out: &Path,
     only: &[String],
 ) -> Result<Ended, String> {
@@ -66,6 +69,7 @@ pub(super) fn run(
         signals,
         plan: &plan,
         cpus,
+        network,
         out,
     };
     let ended = run.everything(record, &cells);
@@ -82,8 +86,11 @@ pub(super) fn run(
 fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
     let servers =
         |cell: &Cell| plan.servers.iter().filter(|server| cell.is_for(&server.name)).count();
-    let all: usize =
-        cells.iter().map(|cell| servers(cell) + 2).sum::<usize>() * plan.rounds as usize;
+    // A cell that a claim is made in has an A/A run.
+    let rows = |cell: &&Cell| {
+        (servers(cell) + if cell.is_overload() { 0 } else { 2 }) * cell.rounds(plan) as usize
+    };
+    let all: usize = cells.iter().map(rows).sum();
     let is_asked = |row: &&Row| cells.iter().any(|cell| cell.name == row.cell);
     all.saturating_sub(record.rows().filter(is_asked).count())
 }
@@ -91,6 +98,8 @@ fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
 struct Run<'a> {
     plan: &'a Plan,
     cpus: &'a Cpus,
+    /// Or why there is none.
+    network: Result<Network, String>,
     out: &'a Path,
     signals: Signals,
     is_over: Flag<bool>,
@@ -104,8 +113,10 @@ impl Run<'_> {
         let rounds = self.plan.rounds;
         for round in 0..2 * rounds {
             for cell in self.shuffled(round, "A/A", cells) {
+                let rounds = cell.rounds(self.plan);
                 let enough = pairs_aa(record, cell) >= PAIRS_ENOUGH.min(rounds as usize);
-                if (round < rounds || !enough) && !self.pair(record, cell, round)? {
+                let is_wanted = round < rounds || (!enough && round < 2 * rounds);
+                if is_wanted && !cell.is_overload() && !self.pair(record, cell, round)? {
                     return Ok(());
                 }
             }
@@ -154,6 +165,7 @@ impl Run<'_> {
             return Ok(false);
         };
         record.cells.push(row);
+        overload::note_law(record);
         record.save(self.out)?;
         Ok(true)
     }
@@ -164,9 +176,12 @@ impl Run<'_> {
         let names: Vec<&String> = self.plan.servers.iter().map(|server| &server.name).collect();
         let names: Vec<&String> = names.into_iter().filter(|name| cell.is_for(name)).collect();
         let mut chosen = names.clone();
-        if round >= self.plan.rounds {
+        let rounds = cell.rounds(self.plan);
+        if round >= rounds && (cell.is_overload() || round >= 2 * rounds) {
+            chosen.clear();
+        } else if round >= rounds {
             let speeds = Speeds::of(record.rows());
-            let wanted = PAIRS_ENOUGH.min(self.plan.rounds as usize);
+            let wanted = PAIRS_ENOUGH.min(rounds as usize);
             let is_void = |name: &str| {
                 let mut rows = record.cells.iter().filter(|row| row.cell == cell.name);
                 rows.any(|row| row.server == name && !row.is_ok())
@@ -205,9 +220,15 @@ impl Run<'_> {
             at: machine::now(),
             ..Row::default()
         };
-        let result = match self.failures.get(&server.name) {
-            Some((STARTS_MAX, reason)) => Err(Failed::Void(format!("not tried again: {reason}"))),
-            _ => cell::measure(self.plan, server, cell, self.cpus, &|| self.is_over()),
+        let result = match (&self.network, self.failures.get(&server.name)) {
+            (Err(problem), _) => Err(Failed::Void(problem.clone())),
+            (_, Some((STARTS_MAX, reason))) => {
+                Err(Failed::Void(format!("not tried again: {reason}")))
+            }
+            (Ok(network), _) => {
+                let (plan, cpus, is_over) = (self.plan, self.cpus, &|| self.is_over());
+                Task { plan, server, cell, network, cpus, is_over }.measure()
+            }
         };
         let reason = match result {
             Ok(measured) => {
@@ -275,6 +296,12 @@ fn note_noise(record: &mut Record) {
     aa.interval = stats::interval(&all);
 }
 
+/// What a row takes, before one has been measured.
+fn guess(plan: &Plan) -> Duration {
+    let each = plan.cells.iter().map(|cell| cell.warm_up(plan).0 + cell.duration(plan).0);
+    each.sum::<Duration>() / plan.cells.len().max(1) as u32 + ROW_EXTRA
+}
+
 /// One line on stderr: overwritten on a terminal, now and then elsewhere.
 struct Progress {
     total: usize,
@@ -292,7 +319,7 @@ impl Progress {
             total,
             done: 0,
             began: Instant::now(),
-            guess: plan.warm_up.0 + plan.duration.0 + ROW_EXTRA,
+            guess: guess(plan),
             is_terminal: stderr().is_terminal(),
             shown: None,
         }

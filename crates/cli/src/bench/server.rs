@@ -14,6 +14,8 @@ use highwater_sys::process::{self, End};
 
 use super::ask::{Asker, Question};
 use super::keep;
+use super::metrics::Metrics;
+use super::network::{Network, Side};
 use super::plan::{Plan, Server};
 use super::tree;
 
@@ -27,24 +29,38 @@ pub(super) struct Running {
     keeper: Child,
     stderr: File,
     pub(super) port: u16,
+    pub(super) network: Network,
+    /// Where it tells what it does, if its command has a port for that.
+    pub(super) metrics: Option<Metrics>,
 }
 
 impl Running {
-    /// Starts `server` on `cpus`, and waits until it is ready or `is_over`.
+    /// Starts `server`, with `flags` after its command, on `cpus`, and waits until it is ready or `is_over`.
     ///
     /// # Errors
     /// Why it does not run.
     pub(super) fn start(
         plan: &Plan,
         server: &Server,
-        cpus: &[usize],
+        flags: &[String],
+        (network, cpus): (&Network, &[usize]),
         is_over: &dyn Fn() -> bool,
     ) -> Result<Running, String> {
         let program = find(&server.command[0])?;
         find(server.measured_program())?;
-        let port = port_for(server)?;
-        let put = |text: &String| text.replace("{port}", &port.to_string());
-        let mut command: Vec<String> = server.command.iter().map(put).collect();
+        let port = port_for(network, network.host(), server.port)?;
+        let words = || server.command.iter().chain(flags).chain(server.env.values());
+        let metrics = match words().any(|word| word.contains("{metrics}")) {
+            true => Some(port_for(network, Ipv4Addr::LOCALHOST, 0)?),
+            false => None,
+        };
+        let metrics = metrics.map(|port| Metrics { network: network.clone(), port });
+        let put = |text: &String| {
+            let text = text.replace("{host}", &network.host().to_string());
+            let metrics = metrics.as_ref().map_or(0, |metrics| metrics.port);
+            text.replace("{port}", &port.to_string()).replace("{metrics}", &metrics.to_string())
+        };
+        let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
         let stderr = unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
         let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
@@ -60,8 +76,10 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
         process::tie(&mut keeper, &[], End::Ask);
-        let keeper = keeper.spawn().map_err(|error| format!("starting it: {error}"))?;
-        let mut running = Running { keeper, stderr, port };
+        let keeper = network.on(Side::Server, || keeper.spawn())?;
+        let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
+        let network = network.clone();
+        let mut running = Running { keeper, stderr, port, network, metrics };
         running.wait_ready(plan, server, is_over)?;
         Ok(running)
     }
@@ -79,7 +97,7 @@ impl Running {
                 let said = self.said();
                 return Err(format!("it ended before it was ready ({}): {said}", show(status)));
             }
-            let problem = match Asker::new(self.port).ask(&question) {
+            let problem = match Asker::new(&self.network, self.port).ask(&question) {
                 Err(problem) => problem,
                 // Another process may answer on a port that was given.
                 Ok(()) if self.ended().is_none() => return Ok(()),
@@ -177,12 +195,10 @@ fn is_program(path: &Path) -> bool {
 
 /// The port it is given, or a free one. Bound without SO_REUSEPORT, so that a stray server that would share the
 /// port, and half of the load, is noticed.
-fn port_for(server: &Server) -> Result<u16, String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).map_err(|error| {
-        format!(
-            "port {} is in use ({error}): stop what listens there, or give another port",
-            server.port
-        )
+fn port_for(network: &Network, host: Ipv4Addr, port: u16) -> Result<u16, String> {
+    let listener = network.on(Side::Server, || TcpListener::bind((host, port)))?;
+    let listener = listener.map_err(|error| {
+        format!("port {port} is in use ({error}): stop what listens there, or give another port")
     })?;
     Ok(listener.local_addr().map_err(|error| error.to_string())?.port())
 }

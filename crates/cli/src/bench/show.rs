@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
+use super::overload;
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Speeds};
 
@@ -41,6 +42,7 @@ pub(super) fn summaries(record: &Record) -> Vec<Summary> {
     };
     plan.cells
         .iter()
+        .filter(|cell| !cell.is_overload())
         .flat_map(|cell| plan.servers.iter().filter_map(move |server| of(&cell.name, &server.name)))
         .collect()
 }
@@ -90,7 +92,8 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], speeds: Spe
 pub(super) fn text(record: &Record) -> String {
     let summaries = summaries(record);
     let baseline = &record.plan.baseline().name;
-    let mut out = format!("{}: loopback", record.plan.name);
+    let network = record.environment["network"].as_str().unwrap_or("loopback");
+    let mut out = format!("{}: {network}", record.plan.name);
     if let Some(cpu) = record.environment["machine"]["cpu"].as_str() {
         let _ = write!(out, ", {cpu}");
     }
@@ -129,7 +132,12 @@ pub(super) fn text(record: &Record) -> String {
             );
         }
     }
-    out + &noise(record) + &rejected(record)
+    out += &overload::text(record);
+    // Only cells that a claim is made in have an A/A run, and rows that may not count.
+    match summaries.is_empty() {
+        true => out,
+        false => out + &noise(record) + &rejected(record),
+    }
 }
 
 fn line(summary: &Summary) -> String {

@@ -96,6 +96,17 @@ pub(super) fn busy(cpus: &[usize]) -> f64 {
     cpus.iter().map(|cpu| busy_of(&text, *cpu)).sum::<f64>() / TICKS_PER_SECOND
 }
 
+/// The time of each of these CPUs in interrupts that the kernel put off (softirq) since boot, added up, in s.
+pub(super) fn softirq(cpus: &[usize]) -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let of = |cpu: &usize| {
+        let prefix = format!("cpu{cpu} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix))?;
+        line.split_whitespace().nth(6)?.parse::<f64>().ok()
+    };
+    cpus.iter().filter_map(of).sum::<f64>() / TICKS_PER_SECOND
+}
+
 /// `cpuN user nice system idle iowait irq softirq …`, in ticks.
 fn busy_of(stat: &str, cpu: usize) -> f64 {
     let prefix = format!("cpu{cpu} ");

@@ -9,7 +9,7 @@ use super::database::{Table, Value};
 use super::text::escape;
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 380.0;
+const HEIGHT: f64 = 410.0;
 /// The plot's edges.
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 744.0;
@@ -19,6 +19,11 @@ const BOTTOM: f64 = 296.0;
 const SERIES_MAX: usize = 12;
 /// Labels under the plot, at most.
 const LABELS_MAX: usize = 12;
+/// What stands below the plot, from its edge: the x axis's name, and the first row of the legend. Slanted labels reach as
+/// far as the name.
+const NAME_BELOW: f64 = 62.0;
+const LEGEND_BELOW: f64 = 82.0;
+const LEGEND_ROW: f64 = 14.0;
 /// Labels longer than this are slanted.
 const LABEL_LENGTH_MAX: usize = 8;
 /// Readable on white and on black.
@@ -259,7 +264,7 @@ fn x_axis(out: &mut String, plot: &Plot, scale: &Scale) {
         out,
         "<line class=\"base\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{BOTTOM}\" y2=\"{BOTTOM}\"/>\
          <text class=\"axis end\" x=\"{RIGHT}\" y=\"{}\">{}</text>",
-        BOTTOM + 46.0,
+        BOTTOM + NAME_BELOW,
         escape(&plot.x_name)
     );
 }
@@ -333,8 +338,8 @@ fn legend(out: &mut String, kind: &str, series: &[Series]) {
     }
     let column = (RIGHT - LEFT) / 4.0;
     for (index, series) in series.iter().enumerate() {
-        let (x, y) =
-            (LEFT + (index % 4) as f64 * column, BOTTOM + 58.0 + (index / 4) as f64 * 12.0);
+        let x = LEFT + (index % 4) as f64 * column;
+        let y = BOTTOM + LEGEND_BELOW + (index / 4) as f64 * LEGEND_ROW;
         let colour = COLOURS[index % COLOURS.len()];
         let sign = match kind {
             "bar" => format!(

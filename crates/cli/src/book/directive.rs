@@ -3,13 +3,18 @@
 //! `<!-- @name: key="value" key2='value' key3=value -->` outside of code. A value in quotes may hold anything,
 //! `-->` and line ends too; a backslash keeps the next character. Words without `=` mean nothing. Each directive
 //! is replaced by a mark, which passes through Markdown as a letter would, and what it makes takes the mark's place
-//! afterwards.
+//! afterwards. What stands between a directive and `<!-- @end -->` is what it made when the page was last filled
+//! (`fill`): readers of the Markdown see it, and a built page has the directive's own in its place.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pulldown_cmark::{Event, Parser, Tag};
 
 use super::text::{MARK, options};
+
+/// What ends the text that a directive made.
+const END: &str = "end";
 
 /// One directive, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub(super) struct Directive {
     pub(super) line: usize,
     pub(super) name: String,
     pub(super) parameters: BTreeMap<String, String>,
+    /// Which bytes of the source stand between it and its `@end`, if it has one.
+    pub(super) filled: Option<Range<usize>>,
 }
 
 /// What is wrong in a page, and where.
@@ -52,7 +59,7 @@ impl Marked {
         line + self.text.as_bytes()[from..at].iter().filter(|byte| **byte == b'\n').count()
     }
 
-    fn push(&mut self, source: &str, range: std::ops::Range<usize>) {
+    fn push(&mut self, source: &str, range: Range<usize>) {
         self.places.push((self.text.len(), line_at(source, range.start)));
         self.text.push_str(&source[range]);
     }
@@ -80,7 +87,17 @@ pub(super) fn extract(text: &str) -> Result<Marked, Problem> {
             }
             (None, Some(_)) => {
                 out.push(text, at..next);
-                let (directive, end) = read(text, next, begin + 1)?;
+                let (mut directive, mut end) = read(text, next, begin + 1)?;
+                if directive.name == END {
+                    return Err(Problem::new(
+                        directive.line,
+                        "@end has no directive before it; remove it, or write the directive",
+                    ));
+                }
+                if let Some((filled, behind)) = filled(text, end, &code)? {
+                    directive.filled = Some(filled);
+                    end = behind;
+                }
                 place(&mut out.text, out.directives.len(), &directive, &text[end..]);
                 out.directives.push(directive);
                 at = end;
@@ -110,8 +127,26 @@ fn place(out: &mut String, index: usize, directive: &Directive, rest: &str) {
     }
 }
 
+/// What stands between a directive that ends at `at` and its `@end`, and where that ends; none if the next directive is
+/// another.
+fn filled(
+    text: &str,
+    at: usize,
+    code: &[Range<usize>],
+) -> Result<Option<(Range<usize>, usize)>, Problem> {
+    let comments = text[at..].match_indices("<!--").map(|(offset, _)| at + offset);
+    for comment in comments.filter(|at| !code.iter().any(|range| range.contains(at))) {
+        let body = text[comment + 4..].trim_start();
+        if body.starts_with('@') {
+            let (next, end) = read(text, comment, text.len() - body.len() + 1)?;
+            return Ok((next.name == END).then_some((at..comment, end)));
+        }
+    }
+    Ok(None)
+}
+
 /// The parts of a page that are code, in bytes.
-fn code_ranges(text: &str) -> Vec<std::ops::Range<usize>> {
+fn code_ranges(text: &str) -> Vec<Range<usize>> {
     let events = Parser::new_ext(text, options()).into_offset_iter();
     events
         .filter(|(event, _)| matches!(event, Event::Code(_) | Event::Start(Tag::CodeBlock(_))))

@@ -39,7 +39,7 @@ pub(super) fn make(
     match directive.name.as_str() {
         "meta" => Ok(Made::Meta { title: given.get("title").map(str::to_owned) }),
         "footer" => Ok(Made::Footer),
-        "metric" => metric(&given, database).map(Made::Inline),
+        "metric" => metric(&given, database).map(|value| Made::Inline(escape(&value))),
         "chart" => {
             let table = given.rows(database)?;
             let settings = chart::Settings {
@@ -69,6 +69,55 @@ pub(super) fn make(
         }
         other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
     }
+}
+
+/// What `directive` makes as Markdown, for a page that is read as it is.
+///
+/// # Errors
+/// As [`make`]; or it makes nothing that Markdown has.
+pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<String, String> {
+    let given = Given(directive);
+    match directive.name.as_str() {
+        "metric" => Ok(markdown_text(metric(&given, database)?.trim())),
+        "table" => Ok(format!("\n\n{}\n", markdown_table(&given.rows(database)?))),
+        name if NAMES.contains(&name) => Err(format!(
+            "@{name} makes nothing that Markdown has; remove its @end, or write @table or @metric"
+        )),
+        other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
+    }
+}
+
+/// Columns whose values are all numbers stand at the right.
+fn markdown_table(table: &Table) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let rule = |is_number| if is_number { "--:" } else { "---" }.to_owned();
+    let rule = numbers(table).into_iter().map(rule).collect();
+    let head = table.columns.iter().map(|column| markdown_text(column)).collect();
+    let row =
+        |row: &Vec<Value>| line(row.iter().map(|value| markdown_text(&value.text())).collect());
+    let rows: String = table.rows.iter().map(row).collect();
+    format!("{}{}{rows}", line(head), line(rule))
+}
+
+/// Which columns hold numbers only, with what may stand around them: units, intervals, nothing.
+fn numbers(table: &Table) -> Vec<bool> {
+    let is_number =
+        |text: String| text.is_empty() || text.starts_with(|c: char| "–-0123456789".contains(c));
+    let columns = 0..table.columns.len();
+    columns.map(|at| table.rows.iter().all(|row| is_number(row[at].text()))).collect()
+}
+
+/// Text that is no markup; code stays code.
+fn markdown_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '*' | '[' | ']' | '<' | '>' => out.extend(['\\', c]),
+            '\n' | '\r' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// The parameters of a directive.
@@ -128,8 +177,8 @@ fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
         format!("@metric: there is no record of {what}; measure it, or remove the metric")
     })?;
     match (value.number(), format) {
-        (Some(number), _) => Ok(escape(&show(number, format.unwrap_or("integer")))),
-        (None, None) => Ok(escape(&value.text())),
+        (Some(number), _) => Ok(show(number, format.unwrap_or("integer"))),
+        (None, None) => Ok(value.text()),
         (None, Some(format)) => Err(format!(
             "@metric: {:?} is no number, so format {format:?} cannot be applied; remove it",
             value.text()
@@ -188,21 +237,26 @@ fn comma(number: f64) -> String {
 }
 
 fn table(title: &str, table: &Table) -> String {
-    let cells = |tag: &str, row: &[String]| -> String {
-        row.iter().map(|cell| format!("<{tag}>{cell}</{tag}>")).collect()
-    };
-    let head: Vec<String> = table.columns.iter().map(|column| escape(column)).collect();
+    let numbers = numbers(table);
+    let head: String = table
+        .columns
+        .iter()
+        .zip(&numbers)
+        .map(|(column, is_number)| {
+            let class = if *is_number { " class=\"number\"" } else { "" };
+            format!("<th{class}>{}</th>", escape(column))
+        })
+        .collect();
     let rows: String = table
         .rows
         .iter()
         .map(|row| {
             let cells: String = row
                 .iter()
-                .map(|value| match value {
-                    Value::Integer(_) | Value::Real(_) => {
-                        format!("<td class=\"number\">{}</td>", escape(&value.text()))
-                    }
-                    _ => format!("<td>{}</td>", escape(&value.text())),
+                .zip(&numbers)
+                .map(|(value, is_number)| {
+                    let class = if *is_number { " class=\"number\"" } else { "" };
+                    format!("<td{class}>{}</td>", escape(&value.text()))
                 })
                 .collect();
             format!("<tr>{cells}</tr>\n")
@@ -212,7 +266,7 @@ fn table(title: &str, table: &Table) -> String {
         "<div class=\"table-container\"><table class=\"data-table\"><caption>{}</caption>\n\
          <thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>",
         escape(title),
-        cells("th", &head)
+        head
     )
 }
 

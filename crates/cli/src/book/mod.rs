@@ -3,12 +3,15 @@
 //! ```text
 //!  Markdown ─▶ directive: marks and directives ─▶ make (database) ─▶ page: HTML, marks replaced
 //! ```
+//! `fill` goes the other way: it puts figures and tables into the Markdown itself, for pages that a forge shows.
+//!
 //! A page is one HTML file that loads nothing. Everything from the database is escaped. What a page asks for and the
 //! database does not have is an error with file and line, and then nothing is written.
 
 mod chart;
 mod database;
 mod directive;
+mod fill;
 mod make;
 mod page;
 #[cfg(test)]
@@ -81,6 +84,28 @@ Exit status:
         #[command(flatten)]
         source: Source,
     },
+    /// Put figures and tables into the Markdown itself, for pages that are read as they are
+    #[command(after_help = "\
+Example:
+  highwater book fill README.md docs --db records.sqlite
+
+What stands between <!-- @table: … --> or <!-- @metric: … --> and <!-- @end --> is made anew; nothing else changes.
+
+Exit status:
+  0  every such place has what its records say
+  1  a directive is wrong, or, with --check, a place has something else; FILE:LINE says where, and nothing was written
+  2  a flag is wrong")]
+    Fill {
+        /// Markdown files, or folders of them.
+        #[arg(required = true)]
+        src: Vec<PathBuf>,
+        /// The SQLite database with the records; it is only read.
+        #[arg(long, value_name = "FILE.sqlite")]
+        db: PathBuf,
+        /// Write nothing; say which places are not what the records say.
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -94,11 +119,12 @@ struct Source {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let (source, out) = match &args.verb {
-        Verb::Build { source, out } => (source, Some(out)),
-        Verb::Check { source } => (source, None),
+    let problems = match &args.verb {
+        Verb::Build { source, out } => book(source, Some(out)),
+        Verb::Check { source } => book(source, None),
+        Verb::Fill { src, db, check } => fill(src, db, *check),
     };
-    match book(source, out.map(PathBuf::as_path)) {
+    match problems {
         Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
         Ok(problems) => {
             problems.iter().for_each(|problem| complain(problem));
@@ -122,16 +148,17 @@ fn complain(problem: &str) {
 /// There is no source, no database, or no place to write to.
 fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
     let database = Database::open(&source.db)?;
-    let files = files(&source.src)?;
+    let files = in_order(files(&source.src)?);
     let (mut pages, mut problems) = (Vec::new(), Vec::new());
     for (path, name) in &files {
         match read(path)? {
             Err(line) => problems.push(line),
-            Ok(text) => match page(&text, &database) {
+            Ok(text) => match page(&text, &database).and_then(|page| {
+                is_filled(&text, &database, path, &source.db)?;
+                Ok(page)
+            }) {
                 Ok(page) => pages.push((name, page)),
-                Err(found) => problems.extend(found.iter().map(|problem| {
-                    format!("{}:{}: {}", path.display(), problem.line, problem.what)
-                })),
+                Err(found) => problems.extend(found.iter().map(|problem| place(path, problem))),
             },
         }
     }
@@ -139,6 +166,63 @@ fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
         write(out, &pages)?;
     }
     Ok(problems)
+}
+
+/// What [`book`] does, for [`Verb::Fill`]: writes pages whose places are not what the records say.
+///
+/// # Errors
+/// There is no source, no database, or a page cannot be written.
+fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, String> {
+    let database = Database::open(db)?;
+    let (mut changed, mut problems) = (Vec::new(), Vec::new());
+    for source in sources {
+        for (path, _) in files(source)? {
+            let text = match read(&path)? {
+                Ok(text) => text,
+                Err(line) => {
+                    problems.push(line);
+                    continue;
+                }
+            };
+            match fill::fill(&text, &database) {
+                Err(found) => problems.extend(found.iter().map(|problem| place(&path, problem))),
+                Ok(filled) if check => {
+                    let stale = |line: &usize| place(&path, &stale(*line, &path, db));
+                    problems.extend(filled.changed.iter().map(stale));
+                }
+                Ok(filled) if !filled.changed.is_empty() => changed.push((path, filled.text)),
+                Ok(_) => {}
+            }
+        }
+    }
+    if problems.is_empty() {
+        for (path, text) in &changed {
+            fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+    }
+    Ok(problems)
+}
+
+/// # Errors
+/// Places that were filled and are not what the records say.
+fn is_filled(text: &str, database: &Database, path: &Path, db: &Path) -> Result<(), Vec<Problem>> {
+    let filled = fill::fill(text, database)?;
+    let problems: Vec<Problem> = filled.changed.iter().map(|line| stale(*line, path, db)).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn stale(line: usize, path: &Path, db: &Path) -> Problem {
+    let (path, db) = (path.display(), db.display());
+    Problem::new(
+        line,
+        format!(
+            "what stands here is not what the records say; run highwater book fill {path} --db {db}"
+        ),
+    )
+}
+
+fn place(path: &Path, problem: &Problem) -> String {
+    format!("{}:{}: {}", path.display(), problem.line, problem.what)
 }
 
 /// The text of a page, or why it is none, as `FILE:LINE: …`.
@@ -199,6 +283,19 @@ fn files(src: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
         1..=PAGES_MAX => Ok(found),
         count => Err(format!("{shown} has {count} pages; give {PAGES_MAX} at most")),
     }
+}
+
+/// Pages in the order in which the first of them, the index, links to them; then those that it does not.
+fn in_order(mut files: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
+    let Some((index, _)) = files.first() else { return files };
+    // A page that cannot be read says so later.
+    let text = fs::read_to_string(index).unwrap_or_default();
+    let place = |name: &Path| {
+        let link = format!("]({}.md", name.display());
+        text.find(&link).unwrap_or(usize::MAX)
+    };
+    files[1..].sort_by_key(|(_, name)| place(name));
+    files
 }
 
 /// `index.md` comes first, then names in order, folders last.

@@ -15,7 +15,7 @@ use highwater_core::limit::LIMIT_MAX;
 use ureq::http::Uri;
 
 use super::source::Source;
-use super::text::Selector;
+use crate::scrape::text::Selector;
 
 /// Connections at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;

@@ -26,7 +26,6 @@ mod reading;
 mod report;
 mod service;
 mod source;
-mod text;
 mod window;
 
 use std::process::ExitCode;

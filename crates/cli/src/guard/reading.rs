@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::text::{self, Selector, Sum};
+use crate::scrape::text::{self, Selector, Sum};
 
 /// One answer of a source.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,12 +3,11 @@
 //! A thread asks, one question at a time, and passes on the answer or what is wrong with it. The
 //! guard never waits for a source: its own turns continue while a source is slow.
 //!
-//! Bounded: [`TIMEOUT`] for a whole exchange, [`BODY_BYTES_MAX`] for an answer, no redirects, no
-//! stored state. It uses no proxy: a source runs beside the guarded server.
+//! `scrape/` bounds an exchange: its time, its length, where it goes.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fmt, io, thread};
+use std::{io, thread};
 
 use highwater_core::time::Instant;
 use highwater_sys::clock;
@@ -16,14 +15,11 @@ use ureq::Agent;
 use ureq::http::{StatusCode, Uri};
 
 use super::reading::{self, Reading, Trouble};
-use super::text::Selector;
+use crate::scrape::text::Selector;
+use crate::scrape::{self, Failure, Shown};
 
-/// How long a source may take, from connecting to the last byte. A later answer would be about a
-/// past that no longer helps.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The longest answer that is read; a large Kubernetes exporter's page is about 1 MiB.
-pub(crate) const BODY_BYTES_MAX: u64 = 4 << 20;
+/// What the guard calls itself to its source.
+const CALLED: &str = "highwater-guard";
 
 /// A sample whose timestamp is older than this says nothing about the present.
 const AGE_MAX: Duration = Duration::from_secs(30);
@@ -63,22 +59,6 @@ impl Source {
     }
 }
 
-/// A URL as logs and metrics may show it: without possible secrets, which are the user, the
-/// password, and the values of its query.
-struct Shown<'a>(&'a Uri);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shown(url) = self;
-        write!(f, "{}://{}", url.scheme_str().unwrap_or("http"), url.host().unwrap_or_default())?;
-        if let Some(port) = url.port_u16() {
-            write!(f, ":{port}")?;
-        }
-        f.write_str(url.path())?;
-        f.write_str(if url.query().is_some() { "?…" } else { "" })
-    }
-}
-
 /// Encodes a query for a URL: everything but letters and digits as `%` and two digits.
 fn encoded(query: &str) -> String {
     let mut text = String::with_capacity(query.len() * 3);
@@ -106,7 +86,7 @@ pub(crate) struct Answer {
 pub(crate) fn watch(source: Source, interval: Duration) -> io::Result<Receiver<Answer>> {
     // One answer waits at most; the guard's turns are far shorter than any interval.
     let (tell, told) = mpsc::sync_channel(1);
-    let agent = agent();
+    let agent = scrape::agent(CALLED);
     thread::Builder::new().name("guard-source".to_owned()).spawn(move || {
         loop {
             let began = clock::monotonic();
@@ -121,20 +101,11 @@ pub(crate) fn watch(source: Source, interval: Duration) -> io::Result<Receiver<A
     Ok(told)
 }
 
-fn agent() -> Agent {
-    Agent::config_builder()
-        .timeout_global(Some(TIMEOUT))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
-        .user_agent(concat!("highwater-guard/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into()
-}
-
 fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
-    let (status, text) = fetch(agent, source.url())?;
+    let (status, text) = scrape::fetch(agent, source.url()).map_err(|failure| match failure {
+        Failure::Silent(why) => Trouble::Silent(why),
+        Failure::Wrong(why) => Trouble::Wrong(why),
+    })?;
     let refused = || Err(Trouble::Silent(format!("{} answered {status}", Shown(source.url()))));
     match source {
         // Prometheus answers 4xx and 5xx with what is wrong with the query.
@@ -148,25 +119,6 @@ fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
         }
         Source::Query { .. } | Source::Page { .. } => refused(),
     }
-}
-
-fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Trouble> {
-    let shown = Shown(url);
-    let silent = |error: &dyn fmt::Display| Trouble::Silent(format!("{shown}: {error}"));
-    let accept = "text/plain;version=0.0.4, application/json;q=0.9";
-    let request = agent.get(url).header("Accept", accept);
-    let mut response = request.call().map_err(|error| silent(&error))?;
-    let status = response.status();
-    let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
-    let body = body.map_err(|error| match error {
-        ureq::Error::BodyExceedsLimit(_) => {
-            Trouble::Wrong(format!("{shown}: the answer is longer than {BODY_BYTES_MAX} bytes"))
-        }
-        error => silent(&error),
-    })?;
-    let text = String::from_utf8(body)
-        .map_err(|_| Trouble::Wrong(format!("{shown}: the answer is not UTF-8")))?;
-    Ok((status, text))
 }
 
 /// Refuses samples whose page says that they are old.
@@ -227,7 +179,7 @@ mod tests {
         for place in [closed.to_string(), page.authority().expect("a host").to_string()] {
             let url = format!("http://anna:s3cret@{place}/metrics?token=s3cret");
             let source = Source::Page { url: url.parse().expect("a URL"), metric: None };
-            let trouble = ask(&agent(), &source).expect_err("it fails").to_string();
+            let trouble = ask(&scrape::agent(CALLED), &source).expect_err("it fails").to_string();
             assert!(!trouble.contains("s3cret") && trouble.contains(&place), "{trouble}");
         }
     }
@@ -256,7 +208,7 @@ mod tests {
     #[test]
     fn sources_are_asked_over_http() {
         let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-        let huge = vec![b'#'; usize::try_from(BODY_BYTES_MAX).expect("small") + 1];
+        let huge = vec![b'#'; usize::try_from(scrape::BODY_BYTES_MAX).expect("small") + 1];
         for (url, name) in [
             (format!("http://{closed}/").parse().expect("a URL"), "silent"),
             (serve(Vec::new()), "silent"),
@@ -268,14 +220,15 @@ mod tests {
             (serve(answer("200 OK", b"")), "missing"),
             (serve(answer("200 OK", b"http_requests_total 5 0\n")), "stale"),
         ] {
-            let trouble = ask(&agent(), &Source::Page { url, metric: None }).expect_err(name);
+            let trouble =
+                ask(&scrape::agent(CALLED), &Source::Page { url, metric: None }).expect_err(name);
             assert_eq!(trouble.name(), name, "{trouble}");
         }
         let url = serve(answer("200 OK", b"http_requests_total 5\n"));
-        ask(&agent(), &Source::Page { url, metric: None }).expect("a page");
+        ask(&scrape::agent(CALLED), &Source::Page { url, metric: None }).expect("a page");
         let body = br#"{"status":"error","error":"bad query"}"#;
         let url = serve(answer("400 Bad Request", body));
-        let trouble = ask(&agent(), &Source::Query { url }).expect_err("refused");
+        let trouble = ask(&scrape::agent(CALLED), &Source::Query { url }).expect_err("refused");
         assert_eq!(trouble.to_string(), "wrong: bad query");
     }
 }

@@ -24,6 +24,10 @@ pub(crate) const BODY_MAX: usize = 64 * 1024 * 1024;
 pub(crate) const MESSAGES_MAX: usize = 256 * 1024 * 1024;
 /// URLs in one mix.
 pub(crate) const URLS_MAX: usize = 1024;
+/// Requests of a mix file.
+pub(crate) const REQUESTS_MAX: usize = 256;
+/// Weight of one of them.
+pub(crate) const WEIGHT_MAX: u64 = 1_000_000;
 /// Source addresses.
 pub(crate) const SOURCES_MAX: usize = 1024;
 /// Points of the series.
@@ -42,7 +46,18 @@ Examples:
   Latency at a rate:      highwater load http://127.0.0.1:8080/ --rate 20000 --duration 30s
   A storm of connections: highwater load http://10.0.0.1:8080/ --rate 9000 --close --deadline 200ms
                             --source 10.0.1.1-10.0.1.8
-  Writes:                 highwater load http://127.0.0.1:8080/e --method POST --body '{\"a\":1}'
+  Writes:                 highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
+  Any of a thousand:      highwater load 'http://127.0.0.1:8080/users/${random:1-1000}' --expect-status 200
+  Reads and writes:       highwater load http://127.0.0.1:8080 --mix mix.toml --rate 5000 --hlog run.hlog
+
+In URLs, --header and --body, a parameter is replaced in each request: ${random:1-1000}, ${uuid}, ${seq} (the
+request's number), ${pick:a,b,c}; $${ is ${ itself. Quote them from your shell. A mix file has tables of this kind
+(docs/load.md):
+  [[request]]
+  name = \"read\"
+  weight = 9
+  path = \"/users/${random:1-1000}\"
+  expect = { status = 200, contains = \"name\" }
 
 Exit status:
   0  the load was generated as asked, whatever the server made of it
@@ -112,17 +127,37 @@ pub(crate) struct Args {
     #[arg(short = 'X', long, default_value = "GET")]
     pub(crate) method: String,
 
-    /// A request header, NAME: VALUE. May be given several times.
+    /// A request header, NAME: VALUE, or @FILE with one in each line. May be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
 
-    /// Request body.
+    /// Request body; @FILE: that file, as it is; @@ for an @ at the beginning.
     #[arg(long, conflicts_with = "body_file")]
     pub(crate) body: Option<String>,
 
     /// File with the request body, up to 64 MiB.
     #[arg(long, value_name = "FILE")]
     pub(crate) body_file: Option<PathBuf>,
+
+    /// File with the requests to send and their weights, instead of one request. The URL names the server only.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "body", "body_file", "expect_status", "expect_headers", "expect_body", "expect_contains"])]
+    pub(crate) mix: Option<PathBuf>,
+
+    /// Count answers with another status as bad responses.
+    #[arg(long, value_name = "STATUS")]
+    pub(crate) expect_status: Option<u16>,
+
+    /// Count answers without this field and value as bad responses. May be given several times.
+    #[arg(long = "expect-header", value_name = "NAME: VALUE")]
+    pub(crate) expect_headers: Vec<String>,
+
+    /// Count answers with another body as bad responses; @FILE: the content of that file.
+    #[arg(long, value_name = "TEXT", conflicts_with = "expect_contains")]
+    pub(crate) expect_body: Option<String>,
+
+    /// Count answers without this text in their body as bad responses.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) expect_contains: Option<String>,
 
     /// Local addresses to connect from, in turn: one, or a range. Each gives about 28 000 ports.
     #[arg(long, value_name = "A[-B]", value_parser = parse_sources)]
@@ -132,11 +167,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(crate) transport: Transport,
 
-    /// Length of one point of the JSON's series.
+    /// Length of one point of the JSON's series, and of one interval of --hlog.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub(crate) series: Duration,
 
-    /// Seed of --arrivals poisson.
+    /// Write latencies there as an HdrHistogram log, an interval for each point of the series.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hlog: Option<PathBuf>,
+
+    /// Seed of parameters, of the order of a mix, and of --arrivals poisson.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -147,6 +186,10 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Draw throughput over time and latency by percentile, as is done on a terminal.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) chart: bool,
 
     /// Draw no live line.
     #[arg(short, long)]

@@ -1,27 +1,40 @@
 //! `highwater load`: requests in a closed or an open loop, and their results.
 //!
 //! ```text
-//!  args ─▶ target (address, request bytes) ─▶ run: threads of client ⇄ sys::dial
-//!                                                   demand  tally
-//!                                              └─▶ report (text | JSON)
+//!  args ─▶ target (address, requests) ─▶ run: threads of client ⇄ sys::dial
+//!   mix ─▶  request  template  expect              demand  tally  hlog
+//!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
-//! Pure, given the time: `schedule`, `demand`, `tally`, and `client` but for its dialer. Answers are
-//! read by `core::http1::client`. Clocks, threads and files are `run`'s.
+//! Pure, given the time: `schedule`, `demand`, `tally`, `template`, `expect`, `chart`, and `client` but for its
+//! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
+//! before anything is sent.
 
 mod args;
+mod chart;
 mod client;
 mod demand;
+mod expect;
+mod files;
+mod hlog;
+mod mix;
 mod report;
+mod request;
 mod run;
 mod schedule;
 mod tally;
 mod target;
+mod template;
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use target::{Target, Texts};
+
 pub(crate) use args::{Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, parse_duration};
-pub(crate) use run::{Mark, OnMark, Outcome};
+pub(crate) use run::{OnMark, Outcome};
 
 /// Exit status for a wrong flag, as clap has it.
 const WRONG_FLAG: u8 = 2;
@@ -30,27 +43,65 @@ const BOTTLENECK: u8 = 3;
 
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let prepared = args.check().and_then(|()| target::resolve(args));
-    let target = match prepared {
-        Ok(target) => target,
+    let prepared = prepare(args);
+    let (target, hlog) = match prepared {
+        Ok(prepared) => prepared,
         Err(problem) => {
             eprintln!("highwater load: {problem}");
             return ExitCode::from(WRONG_FLAG);
         }
     };
-    let result = match run::run(args, &target, Box::new(|_| ())) {
+    let shown = report::Shown::new(&target);
+    let mut result = match run::run(args, target, Box::new(|_| ())) {
         Ok(result) => result,
         Err(problem) => {
             eprintln!("highwater load: {problem}");
             return ExitCode::FAILURE;
         }
     };
-    report::print(args, &target, &result);
-    match () {
-        () if result.nothing_listens() => ExitCode::FAILURE,
-        () if args.strict && !result.bottlenecks(args).is_empty() => ExitCode::from(BOTTLENECK),
-        () => ExitCode::SUCCESS,
+    report::print(args, &shown, &result);
+    if let Some((path, file)) = hlog
+        && let Err(problem) = write_log(args, &mut result, file)
+    {
+        eprintln!("highwater load: --hlog {}: {problem}", path.display());
+        return ExitCode::FAILURE;
     }
+    if result.nothing_listens() {
+        eprintln!(
+            "highwater load: {}: no connection to {} was made; start the server, or name the address and port on \
+             which it listens",
+            args.urls[0], shown.address
+        );
+        return ExitCode::FAILURE;
+    }
+    match args.strict && !result.bottlenecks(args).is_empty() {
+        true => ExitCode::from(BOTTLENECK),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Where the log of latencies is written.
+type Log<'a> = (&'a Path, File);
+
+/// Everything that can be wrong with the flags is found here, before anything is sent.
+fn prepare(args: &Args) -> Result<(Target, Option<Log<'_>>), String> {
+    args.check()?;
+    let target = target::resolve(args, Texts::Templates)?;
+    let create = |path: &PathBuf| {
+        File::create(path).map_err(|error| {
+            format!("--hlog {}: {error}; name a file that can be written", path.display())
+        })
+    };
+    let log = args.hlog.as_ref().map(|path| Ok::<_, String>((path.as_path(), create(path)?)));
+    Ok((target, log.transpose()?))
+}
+
+fn write_log(args: &Args, result: &mut Outcome, file: File) -> Result<(), String> {
+    let Some(intervals) = result.tally.intervals.take() else { return Ok(()) };
+    let mut out = BufWriter::new(file);
+    let count = result.span.as_nanos().div_ceil(args.series.as_nanos()) as u64;
+    intervals.write(result.began, count, &mut out)?;
+    out.flush().map_err(|error| error.to_string())
 }
 
 /// Generates the load that `args` describe, for a caller that reports it itself.
@@ -59,6 +110,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// An argument is wrong, or the machinery failed.
 pub(crate) fn generate(args: &Args, on_mark: OnMark) -> Result<Outcome, String> {
     args.check()?;
-    let target = target::resolve(args)?;
-    run::run(args, &target, on_mark)
+    let target = target::resolve(args, Texts::Literal)?;
+    run::run(args, target, on_mark)
 }

@@ -1,24 +1,42 @@
 //! Prints the result of a run: a summary for people, or one JSON object.
 
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
+use super::chart;
 use super::run::Outcome;
+use super::tally::Row;
 use super::target::Target;
 
 /// The rows of the latency table.
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
+/// What of a target is shown.
+pub(crate) struct Shown {
+    pub(crate) address: SocketAddr,
+    /// The requests of a mix, with their weights.
+    requests: Vec<(String, u64)>,
+}
+
+impl Shown {
+    pub(crate) fn new(target: &Target) -> Shown {
+        let named = target.requests.list.iter().filter(|_| target.requests.is_mix);
+        let requests = named.map(|request| (request.name.clone(), request.weight)).collect();
+        Shown { address: target.address, requests }
+    }
+}
+
 /// Prints the result as the flags ask for.
-pub(crate) fn print(args: &Args, target: &Target, outcome: &Outcome) {
+pub(crate) fn print(args: &Args, target: &Shown, outcome: &Outcome) {
     let out = match args.json {
         true => format!("{}\n", json(args, target, outcome)),
-        false => text(args, target, outcome),
+        false => text(args, target, outcome) + &charts(args, outcome),
     };
     // A reader that has exited, as `head` may, is not an error.
     let _ = stdout().write_all(out.as_bytes());
@@ -34,9 +52,14 @@ fn tenth(value: f64) -> f64 {
 }
 
 /// One flat object: the flags, the results, the latencies, the cost on this machine.
-fn json(args: &Args, target: &Target, outcome: &Outcome) -> Value {
-    let parts =
-        [settings(args, target, outcome), ends(outcome), times(outcome), own(args, outcome)];
+fn json(args: &Args, target: &Shown, outcome: &Outcome) -> Value {
+    let parts = [
+        settings(args, target, outcome),
+        ends(outcome),
+        times(outcome),
+        requests(target, outcome),
+        own(args, outcome),
+    ];
     let fields = parts.into_iter().flat_map(|part| match part {
         Value::Object(fields) => fields,
         _ => unreachable!("each part is written as an object"),
@@ -44,7 +67,7 @@ fn json(args: &Args, target: &Target, outcome: &Outcome) -> Value {
     fields.collect::<Map<_, _>>().into()
 }
 
-fn settings(args: &Args, target: &Target, outcome: &Outcome) -> Value {
+fn settings(args: &Args, target: &Shown, outcome: &Outcome) -> Value {
     json!({
         "url": args.urls.join(" "),
         "address": target.address.to_string(),
@@ -75,6 +98,8 @@ fn ends(outcome: &Outcome) -> Value {
         "good": counts.good,
         "late": counts.ok - counts.good,
         "non_2xx": counts.non_2xx,
+        "bad_responses": counts.bad,
+        "bad_response_reasons": tally.reasons,
         "refused": counts.refused,
         "timeouts": counts.timeouts,
         "errors": counts.errors(),
@@ -110,6 +135,38 @@ fn times(outcome: &Outcome) -> Value {
         "lag_p99_us": micros(&tally.lag, 0.99),
         "lag_max_us": micros(&tally.lag, 1.0),
     })
+}
+
+/// A row for each request of a mix; nothing without one.
+fn requests(target: &Shown, outcome: &Outcome) -> Value {
+    if target.requests.is_empty() {
+        return json!({});
+    }
+    let seconds = outcome.span.as_secs_f64().max(1e-9);
+    let rows = target.requests.iter().zip(&outcome.tally.rows);
+    let rows: Vec<Value> = rows
+        .map(|((name, weight), Row { counts, latency })| {
+            json!({
+                "name": name,
+                "weight": weight,
+                "sent": counts.sent,
+                "ok": counts.ok,
+                "good": counts.good,
+                "non_2xx": counts.non_2xx,
+                "bad_responses": counts.bad,
+                "refused": counts.refused,
+                "timeouts": counts.timeouts,
+                "errors": counts.errors(),
+                "rps": tenth((counts.ok + counts.non_2xx) as f64 / seconds),
+                "p50_us": micros(latency, 0.5),
+                "p90_us": micros(latency, 0.9),
+                "p99_us": micros(latency, 0.99),
+                "p999_us": micros(latency, 0.999),
+                "max_us": micros(latency, 1.0),
+            })
+        })
+        .collect();
+    json!({ "requests": rows })
 }
 
 fn own(args: &Args, outcome: &Outcome) -> Value {
@@ -154,7 +211,7 @@ fn series(step: Duration, outcome: &Outcome) -> Vec<Value> {
         .collect()
 }
 
-fn text(args: &Args, target: &Target, outcome: &Outcome) -> String {
+fn text(args: &Args, target: &Shown, outcome: &Outcome) -> String {
     let (tally, counts) = (&outcome.tally, &outcome.tally.counts);
     let seconds = outcome.span.as_secs_f64().max(1e-9);
     let row = |name: &str, count: u64, note: &str| {
@@ -168,6 +225,7 @@ fn text(args: &Args, target: &Target, outcome: &Outcome) -> String {
     }
     let rest = [
         ("non-2xx", counts.non_2xx),
+        ("bad", counts.bad),
         ("refused", counts.refused),
         ("timed out", counts.timeouts),
         ("reset", counts.resets),
@@ -184,7 +242,11 @@ fn text(args: &Args, target: &Target, outcome: &Outcome) -> String {
     if let Some(what) = tally.malformation {
         out += &format!("  malformed: {what}\n");
     }
+    for reason in &tally.reasons {
+        out += &format!("  bad response: {reason}\n");
+    }
     out += &latencies(args, outcome);
+    out += &table(target, outcome);
     if counts.sent == 0 {
         out += "\nwarning: nothing was sent in the measured span: every user still waited for an \
                 answer from before; the server stalls, or --warmup is too short\n";
@@ -195,7 +257,7 @@ fn text(args: &Args, target: &Target, outcome: &Outcome) -> String {
     out
 }
 
-fn headline(args: &Args, target: &Target, outcome: &Outcome) -> String {
+fn headline(args: &Args, target: &Shown, outcome: &Outcome) -> String {
     let shape = match args.rate {
         Some(rate) => format!("open loop, {rate} requests/s"),
         None => format!("closed loop, {} users", args.connections()),
@@ -215,13 +277,58 @@ fn headline(args: &Args, target: &Target, outcome: &Outcome) -> String {
     )
 }
 
-fn latencies(args: &Args, outcome: &Outcome) -> String {
-    let tally = &outcome.tally;
-    let shown = |micros: f64| match micros {
+/// The rows of a mix.
+fn table(target: &Shown, outcome: &Outcome) -> String {
+    let mut out = String::new();
+    if target.requests.is_empty() {
+        return out;
+    }
+    let seconds = outcome.span.as_secs_f64().max(1e-9);
+    let width = target.requests.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let width = width.clamp(7, 40);
+    out += &format!(
+        "\n  {:<width$}{:>12}{:>12}{:>10}{:>10}{:>12}{:>12}\n",
+        "request", "sent", "2xx/s", "failed", "bad", "p50", "p99"
+    );
+    for ((name, _), Row { counts, latency }) in target.requests.iter().zip(&outcome.tally.rows) {
+        let name: String = name.chars().take(width).collect();
+        out += &format!(
+            "  {name:<width$}{:>12}{:>12.1}{:>10}{:>10}{:>12}{:>12}\n",
+            counts.sent,
+            counts.ok as f64 / seconds,
+            counts.non_2xx + counts.refused + counts.timeouts + counts.errors(),
+            counts.bad,
+            shown(micros(latency, 0.5)),
+            shown(micros(latency, 0.99)),
+        );
+    }
+    out
+}
+
+/// The charts, for terminals and if asked for.
+fn charts(args: &Args, outcome: &Outcome) -> String {
+    if !args.chart && !stdout().is_terminal() {
+        return String::new();
+    }
+    let points = outcome.tally.series.iter().map(|point| point.ok).collect::<Vec<_>>();
+    // What is sent after the span is the rest of what was due before.
+    let whole = ((args.warmup + outcome.span).as_nanos() / args.series.as_nanos()) as usize;
+    let points = &points[..points.len().min(whole.max(1))];
+    let quantiles: Vec<(&str, f64)> = QUANTILES.into_iter().chain([("max", 1.0)]).collect();
+    chart::throughput(points, args.series)
+        + &chart::latency(&outcome.tally.latency, &quantiles, shown)
+}
+
+fn shown(micros: f64) -> String {
+    match micros {
         ..1e3 => format!("{micros:.0} us"),
         ..1e6 => format!("{:.2} ms", micros / 1e3),
         _ => format!("{:.2} s", micros / 1e6),
-    };
+    }
+}
+
+fn latencies(args: &Args, outcome: &Outcome) -> String {
+    let tally = &outcome.tally;
     let mut out = String::from("  latency of 2xx, from the intended send\n");
     if tally.latency.count() == 0 {
         out = String::new();

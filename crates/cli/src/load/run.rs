@@ -1,12 +1,12 @@
 //! Runs the clients: threads, clocks, signals, and the cost on this machine.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use highwater_core::http1::client::Asked;
 use highwater_core::time::Instant;
 use highwater_sys::clock::monotonic;
 use highwater_sys::dial::{Dial, DialConfig, EpollDialer, UringDialer};
@@ -14,11 +14,13 @@ use highwater_sys::signal::Signals;
 use highwater_sys::{self as sys, limits};
 
 use super::args::{Args, Transport};
-use super::client::{Client, LINGERING_MAX, Plan};
+use super::client::{Client, LINGERING_MAX, Plan, messages};
 use super::demand::Demand;
+use super::request::{Choice, Requests};
 use super::schedule::Schedule;
 use super::tally::{Span, Tally};
 use super::target::Target;
+use super::template::Values;
 
 /// How often a waiting client wakes up, and the live line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,6 +38,8 @@ const RATE_RATIO_MIN: f64 = 0.99;
 /// The result of a run.
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
+    /// When the measured span began.
+    pub(crate) began: SystemTime,
     /// The measured span, shorter than asked for if the run was interrupted.
     pub(crate) span: Duration,
     /// CPU time over wall time, of the busiest client thread, 0 to 1.
@@ -142,24 +146,30 @@ pub(crate) type OnMark = Box<dyn Fn(Mark) + Send + Sync>;
 ///
 /// # Errors
 /// The machinery failed: no descriptors, no memory, no io_uring where it was asked for.
-pub(crate) fn run(args: &Args, target: &Target, on_mark: OnMark) -> Result<Outcome, String> {
+pub(crate) fn run(args: &Args, target: Target, on_mark: OnMark) -> Result<Outcome, String> {
+    let (address, requests) = (target.address, Arc::new(target.requests));
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
     let start = monotonic() + HEAD_START;
     let from = start + args.warmup;
     let span = Span { start, from, to: from + args.duration, step: args.series };
+    let began = SystemTime::now() + (from - monotonic());
     let shared = Arc::new(Shared {
         stop: AtomicBool::new(false),
         shown: (0..args.threads).map(|_| Shown::default()).collect(),
         on_mark,
     });
     let threads = (0..args.threads)
-        .map(|number| spawn(args, target, span, transport, number, &shared))
+        .map(|number| spawn(args, address, &requests, span, transport, number, &shared))
         .collect::<Result<Vec<_>, _>>()?;
     let interrupted = watch(args, span, &shared, &threads, &signals);
     let mut outcome = Outcome {
-        tally: Tally::new(span, args.deadline),
+        tally: Tally::new(span, args.deadline).with_details(
+            if requests.is_mix { requests.list.len() } else { 0 },
+            args.hlog.is_some(),
+        ),
+        began,
         span: monotonic().min(span.to) - span.from,
         client_cpu: 0.0,
         cpu: Duration::ZERO,
@@ -168,7 +178,7 @@ pub(crate) fn run(args: &Args, target: &Target, on_mark: OnMark) -> Result<Outco
     };
     for thread in threads {
         let (tally, cpu) = thread.join().map_err(|_| "a client thread panicked")??;
-        outcome.tally.merge(&tally);
+        outcome.tally.merge(tally);
         outcome.cpu += cpu;
         let share = cpu.as_secs_f64() / outcome.span.as_secs_f64().max(1e-9);
         outcome.client_cpu = outcome.client_cpu.max(share);
@@ -209,17 +219,18 @@ type Finished = Result<(Tally, Duration), String>;
 
 fn spawn(
     args: &Args,
-    target: &Target,
+    address: SocketAddr,
+    requests: &Arc<Requests>,
     span: Span,
     transport: sys::Transport,
     number: u32,
     shared: &Arc<Shared>,
 ) -> Result<JoinHandle<Finished>, String> {
-    let plan = plan(args, target, number);
+    let plan = plan(args, requests, number);
     let demand = demand(args, span, number, plan.connections);
-    let messages = target.requests.iter().map(|request| request.repeat(plan.pipeline)).collect();
+    let messages = messages(requests, plan.pipeline);
     let sources = args.source.clone().map_or(Vec::new(), |sources| sources.0);
-    let config = DialConfig { target: target.address, sources, messages };
+    let config = DialConfig { target: address, sources, messages };
     let (deadline, shared) = (args.deadline, shared.clone());
     std::thread::Builder::new()
         .name(format!("load-{number}"))
@@ -243,8 +254,11 @@ fn spawn(
         .map_err(|error| format!("starting a thread: {error}"))
 }
 
-fn plan(args: &Args, target: &Target, number: u32) -> Plan {
+fn plan(args: &Args, requests: &Arc<Requests>, number: u32) -> Plan {
+    /// Keeps what is chosen by chance and what is random in it apart.
+    const OTHER: u64 = 1 << 63;
     let (connections, threads) = (args.connections(), args.threads);
+    let seed = args.seed.wrapping_add(number.into());
     let share = connections / threads + u32::from(number < connections % threads);
     Plan {
         connections: share as usize,
@@ -254,12 +268,10 @@ fn plan(args: &Args, target: &Target, number: u32) -> Plan {
             false => args.requests_per_connection.unwrap_or(u64::MAX),
         },
         give_up: args.deadline.map_or(args.timeout, |deadline| deadline.min(args.timeout)),
-        request_sizes: target.requests.iter().map(Vec::len).collect(),
-        asked: match args.method.as_str() {
-            "HEAD" => Asked::Head,
-            "CONNECT" => Asked::Connect,
-            _ => Asked::Plain,
-        },
+        requests: requests.clone(),
+        choice: Choice::new(requests, seed),
+        values: Values::new(seed ^ OTHER, u64::from(number) + 1, threads.into()),
+        logs: args.hlog.is_some(),
     }
 }
 

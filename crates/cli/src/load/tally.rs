@@ -11,13 +11,19 @@ use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 use highwater_sys::dial::Failure;
 
+use super::hlog::Intervals;
 use super::schedule::Due;
+
+/// Reasons of bad responses that are kept.
+pub(crate) const REASONS_MAX: usize = 5;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A whole answer, with this status.
     Answered(u16),
+    /// A whole answer with this status that is not what was expected.
+    Wrong(u16),
     /// The connection was refused.
     Refused,
     /// Given up by this client at the deadline or time-out, or by the kernel.
@@ -57,6 +63,8 @@ pub(crate) struct Counts {
     pub(crate) good: u64,
     /// Other answers.
     pub(crate) non_2xx: u64,
+    /// Answers, 2xx or not, that were not what was expected.
+    pub(crate) bad: u64,
     pub(crate) refused: u64,
     pub(crate) timeouts: u64,
     pub(crate) resets: u64,
@@ -72,6 +80,7 @@ impl Counts {
         self.resets + self.truncated + self.malformed + self.no_port + self.failed
     }
 
+    #[inline]
     fn count(&mut self, outcome: Outcome, in_time: bool) {
         let field = match outcome {
             Outcome::Answered(200..=299) => {
@@ -79,6 +88,10 @@ impl Counts {
                 &mut self.ok
             }
             Outcome::Answered(_) => &mut self.non_2xx,
+            Outcome::Wrong(status) => {
+                self.bad += 1;
+                if (200..300).contains(&status) { &mut self.ok } else { &mut self.non_2xx }
+            }
             Outcome::Refused => &mut self.refused,
             Outcome::TimedOut => &mut self.timeouts,
             Outcome::Reset => &mut self.resets,
@@ -95,6 +108,7 @@ impl Counts {
         self.ok += other.ok;
         self.good += other.good;
         self.non_2xx += other.non_2xx;
+        self.bad += other.bad;
         self.refused += other.refused;
         self.timeouts += other.timeouts;
         self.resets += other.resets;
@@ -124,6 +138,14 @@ impl Span {
     }
 }
 
+/// The measured results of one kind of request.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) counts: Counts,
+    /// As [`Tally::latency`].
+    pub(crate) latency: Histogram,
+}
+
 /// The results of one client.
 pub(crate) struct Tally {
     span: Span,
@@ -145,6 +167,12 @@ pub(crate) struct Tally {
     /// Nanoseconds from the intended to the actual send.
     pub(crate) lag: Histogram,
     pub(crate) series: Vec<Counts>,
+    /// One for each request of a mix; empty without one.
+    pub(crate) rows: Vec<Row>,
+    /// The latencies of 2xx over time, if a log of them is written.
+    pub(crate) intervals: Option<Intervals>,
+    /// What was wrong with the first bad responses.
+    pub(crate) reasons: Vec<String>,
     /// Measured requests whose end is still open.
     pub(crate) open: u64,
     /// The error in the first malformed answer.
@@ -171,10 +199,21 @@ impl Tally {
             rejection: Histogram::new(),
             lag: Histogram::new(),
             series: Vec::new(),
+            rows: Vec::new(),
+            intervals: None,
+            reasons: Vec::new(),
             open: 0,
             malformation: None,
             errno: None,
         }
+    }
+
+    /// With results for each of `rows` requests, and with a log of latencies if `logs`.
+    pub(crate) fn with_details(mut self, rows: usize, logs: bool) -> Tally {
+        let row = Row { counts: Counts::default(), latency: Histogram::new() };
+        self.rows = vec![row; rows];
+        self.intervals = logs.then(|| Intervals::new(self.span.from, self.span.step));
+        self
     }
 
     /// A request became due.
@@ -193,19 +232,35 @@ impl Tally {
         }
     }
 
-    /// A request that was due is being sent, or its connection begun.
-    pub(crate) fn sent(&mut self, due: Due, now: Instant) {
+    /// A request that was due, number `request` of the mix, is being sent, or its connection begun.
+    pub(crate) fn sent(&mut self, request: usize, due: Due, now: Instant) {
         self.point(now).sent += 1;
         if self.span.measures(due.intended) {
             self.counts.sent += 1;
+            if let Some(row) = self.rows.get_mut(request) {
+                row.counts.sent += 1;
+            }
             self.waited += u64::from(now > due.seen);
             self.lag.record((now - due.intended).as_nanos() as u64);
         }
     }
 
-    /// A request that was sent has ended.
+    /// A response was not what was expected.
+    pub(crate) fn wrong(&mut self, reason: impl FnOnce() -> String) {
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.push(reason());
+        }
+    }
+
+    /// A request that was sent, number `request` of the mix, has ended.
     #[inline]
-    pub(crate) fn ended(&mut self, intended: Instant, now: Instant, outcome: Outcome) {
+    pub(crate) fn ended(
+        &mut self,
+        request: usize,
+        intended: Instant,
+        now: Instant,
+        outcome: Outcome,
+    ) {
         let took = now - intended;
         let in_time = self.deadline.is_none_or(|deadline| took <= deadline);
         self.point(now).count(outcome, in_time);
@@ -215,11 +270,22 @@ impl Tally {
         self.open -= 1;
         self.counts.count(outcome, in_time);
         let nanos = took.as_nanos() as u64;
+        if let Some(row) = self.rows.get_mut(request) {
+            row.counts.count(outcome, in_time);
+        }
         match outcome {
-            Outcome::Answered(status) => {
+            Outcome::Answered(status) | Outcome::Wrong(status) => {
                 self.statuses[usize::from(status - 100)] += 1;
-                let of_2xx = (200..300).contains(&status);
-                if of_2xx { &mut self.latency } else { &mut self.rejection }.record(nanos);
+                if !(200..300).contains(&status) {
+                    return self.rejection.record(nanos);
+                }
+                self.latency.record(nanos);
+                if let Some(row) = self.rows.get_mut(request) {
+                    row.latency.record(nanos);
+                }
+                if let Some(intervals) = &mut self.intervals {
+                    intervals.record(now, nanos);
+                }
             }
             Outcome::Refused | Outcome::Reset => self.rejection.record(nanos),
             Outcome::Malformed(what) => {
@@ -258,7 +324,7 @@ impl Tally {
     }
 
     /// Adds the results of another client in the same span.
-    pub(crate) fn merge(&mut self, other: &Tally) {
+    pub(crate) fn merge(&mut self, mut other: Tally) {
         self.counts.add(&other.counts);
         self.asked += other.asked;
         self.unsent += other.unsent;
@@ -276,6 +342,15 @@ impl Tally {
         for (mine, theirs) in self.series.iter_mut().zip(&other.series) {
             mine.add(theirs);
         }
+        for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            mine.counts.add(&theirs.counts);
+            mine.latency.merge(&theirs.latency);
+        }
+        if let (Some(mine), Some(theirs)) = (&mut self.intervals, other.intervals.take()) {
+            mine.merge(theirs);
+        }
+        let room = REASONS_MAX - self.reasons.len();
+        self.reasons.extend(other.reasons.drain(..).take(room));
         self.open += other.open;
         self.malformation = self.malformation.or(other.malformation);
         self.errno = self.errno.or(other.errno);

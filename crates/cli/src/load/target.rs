@@ -1,18 +1,56 @@
-//! Where do requests go, and what are their bytes?
+//! Where do requests go, and which are they?
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use super::args::{Args, BODY_MAX, MESSAGES_MAX, URLS_MAX};
+use super::expect::{Body, Expect};
+use super::request::{Request, Requests, Spec, check_path, header};
+use super::template::Template;
+use super::{files, mix};
+
+/// Bytes of a file of headers, at most.
+const HEADER_FILE_MAX: usize = 64 * 1024;
 
 /// Where to connect to, and what to send there.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// The bytes of one request for each URL.
-    pub(crate) requests: Vec<Vec<u8>>,
+    pub(crate) requests: Requests,
+}
+
+/// How texts of the command line are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Texts {
+    /// `${…}` is a parameter, and `@FILE` a file.
+    Templates,
+    /// Every text is itself: for a caller that is no person at a command line.
+    Literal,
+}
+
+impl Texts {
+    fn template(self, setting: &str, text: &str) -> Result<Template, String> {
+        match self {
+            Texts::Templates => {
+                Template::parse(text).map_err(|error| format!("{setting}: {error}"))
+            }
+            Texts::Literal => Ok(Template::literal(text)),
+        }
+    }
+
+    /// The file that `text` names.
+    fn file(self, text: &str) -> Option<&Path> {
+        let named = text.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
+        named.filter(|_| self == Texts::Templates).map(Path::new)
+    }
+
+    /// `@@` at the beginning is how `@` is written there.
+    fn unescaped(self, text: &str) -> &str {
+        match self == Texts::Templates && text.starts_with("@@") {
+            true => &text[1..],
+            false => text,
+        }
+    }
 }
 
 /// A URL of the kind that can be loaded.
@@ -26,8 +64,8 @@ struct Url {
     path: String,
 }
 
-/// Resolves the host, once, and encodes the requests.
-pub(crate) fn resolve(args: &Args) -> Result<Target, String> {
+/// Resolves the host, once, and prepares the requests.
+pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
     if args.urls.len() > URLS_MAX {
         return Err(format!("{} URLs; give {URLS_MAX} at most", args.urls.len()));
     }
@@ -39,18 +77,31 @@ pub(crate) fn resolve(args: &Args) -> Result<Target, String> {
             first.authority, other.authority
         ));
     }
-    let address = address(first, args)?;
-    let body = body(args)?;
-    let requests =
-        urls.iter().map(|url| encode(url, args, &body)).collect::<Result<Vec<_>, String>>()?;
-    let size = requests.iter().map(Vec::len).sum::<usize>() * args.pipeline as usize;
+    let specs = match &args.mix {
+        Some(mix) if urls.len() > 1 || first.path != "/" => {
+            return Err(format!(
+                "{} and --mix {}: the mix has the paths; give one URL, http://HOST[:PORT]",
+                args.urls.join(" "),
+                mix.display()
+            ));
+        }
+        Some(mix) => mix::read(mix, &headers(args, texts)?)?,
+        None => specs(args, &urls, texts)?,
+    };
+    let list = specs
+        .iter()
+        .map(|spec| Request::new(spec, &first.authority, args.close))
+        .collect::<Result<Vec<_>, String>>()?;
+    let fixed = list.iter().filter_map(Request::fixed).map(<[u8]>::len).sum::<usize>();
+    let size = fixed * args.pipeline as usize;
     if size > MESSAGES_MAX {
         return Err(format!(
             "all requests together are {size} bytes; stay below 256 MiB with a smaller body, fewer \
              URLs or a lower --pipeline"
         ));
     }
-    Ok(Target { address, requests })
+    let address = address(first, args)?;
+    Ok(Target { address, requests: Requests { list, is_mix: args.mix.is_some() } })
 }
 
 fn parse(url: &str) -> Result<Url, String> {
@@ -70,9 +121,6 @@ fn parse(url: &str) -> Result<Url, String> {
     let path = path.split('#').next().unwrap_or_default();
     if authority.contains('@') {
         return Err(refuse("names a user; use --header 'Authorization: …'"));
-    }
-    if let Some(bad) = path.bytes().find(|byte| !(0x21..=0x7e).contains(byte)) {
-        return Err(refuse(&format!("byte {bad:#04x} in the path is to be percent-encoded")));
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
@@ -104,63 +152,84 @@ fn address(url: &Url, args: &Args) -> Result<SocketAddr, String> {
         .ok_or_else(|| format!("{}: no address of the family of --source", url.host))
 }
 
-fn body(args: &Args) -> Result<Vec<u8>, String> {
+/// A request for each URL.
+fn specs(args: &Args, urls: &[Url], texts: Texts) -> Result<Vec<Spec>, String> {
+    let (headers, body, expect) = (headers(args, texts)?, body(args, texts)?, expect(args, texts)?);
+    urls.iter()
+        .zip(&args.urls)
+        .map(|(url, given)| {
+            let path = texts.template(given, &url.path)?;
+            let refuse = |what| format!("{given:?}: {what}; write http://HOST[:PORT]/PATH");
+            check_path(&path).map_err(refuse)?;
+            Ok(Spec {
+                place: "--".to_owned(),
+                name: given.clone(),
+                weight: 1,
+                method: args.method.clone(),
+                path,
+                headers: headers.clone(),
+                body: body.clone(),
+                expect: expect.clone(),
+            })
+        })
+        .collect()
+}
+
+fn headers(args: &Args, texts: Texts) -> Result<Vec<(String, Template)>, String> {
+    let mut headers = Vec::new();
+    for given in &args.headers {
+        let Some(path) = texts.file(given) else {
+            headers.push(line(given, texts)?);
+            continue;
+        };
+        let content = files::read("--header", path, HEADER_FILE_MAX)?;
+        let content = String::from_utf8_lossy(&content);
+        for text in content.lines().filter(|line| !line.trim().is_empty()) {
+            let refuse = |error| format!("--header @{}: {error}", path.display());
+            headers.push(line(text, texts).map_err(refuse)?);
+        }
+    }
+    Ok(headers)
+}
+
+fn line(text: &str, texts: Texts) -> Result<(String, Template), String> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| format!("--header {text:?} is no header; write 'Name: value'"))?;
+    header("--", name, texts.template("--header", value.trim())?)
+}
+
+fn body(args: &Args, texts: Texts) -> Result<Template, String> {
     let body = match (&args.body, &args.body_file) {
-        (Some(body), _) => body.clone().into_bytes(),
-        (None, Some(path)) => {
-            read(path).map_err(|error| format!("--body-file {}: {error}", path.display()))?
-        }
-        (None, None) => Vec::new(),
+        (Some(body), _) => match texts.file(body) {
+            Some(path) => Template::literal(files::read("--body", path, BODY_MAX)?),
+            None => texts.template("--body", texts.unescaped(body))?,
+        },
+        (None, Some(path)) => Template::literal(files::read("--body-file", path, BODY_MAX)?),
+        (None, None) => Template::default(),
     };
-    if body.len() > BODY_MAX {
-        return Err(format!("a body of {} bytes; give 64 MiB at most", body.len()));
+    let size = body.texts().map(<[u8]>::len).sum::<usize>();
+    match size > BODY_MAX {
+        true => Err(format!("--body of {size} bytes; give 64 MiB at most")),
+        false => Ok(body),
     }
-    Ok(body)
 }
 
-/// The file's content, or a little more than is allowed of it.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    File::open(path)?.take(BODY_MAX as u64 + 1).read_to_end(&mut body)?;
-    Ok(body)
-}
-
-fn encode(url: &Url, args: &Args, body: &[u8]) -> Result<Vec<u8>, String> {
-    let is_token = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+fn expect(args: &Args, texts: Texts) -> Result<Expect, String> {
+    let mut headers = Vec::new();
+    for given in &args.expect_headers {
+        let (name, value) = given.split_once(':').ok_or_else(|| {
+            format!("--expect-header {given:?} is no header; write 'Name: value'")
+        })?;
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    let body = match (&args.expect_body, &args.expect_contains) {
+        (Some(whole), _) => Some(Body::Whole(match texts.file(whole) {
+            Some(path) => files::read("--expect-body", path, BODY_MAX)?,
+            None => texts.unescaped(whole).as_bytes().to_vec(),
+        })),
+        (None, Some(text)) => Some(Body::part(text)),
+        (None, None) => None,
     };
-    if !is_token(&args.method) {
-        return Err(format!("--method {:?} is no method; write GET or POST", args.method));
-    }
-    let mut head = format!("{} {} HTTP/1.1\r\n", args.method, url.path);
-    let mut has = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
-    let mut host = false;
-    for header in &args.headers {
-        let (name, value) = header
-            .split_once(':')
-            .map(|(name, value)| (name, value.trim()))
-            .filter(|(name, value)| is_token(name) && !value.contains(['\r', '\n', '\0']))
-            .ok_or_else(|| format!("--header {header:?} is no header; write 'Name: value'"))?;
-        if name.eq_ignore_ascii_case("content-length")
-            || name.eq_ignore_ascii_case("transfer-encoding")
-        {
-            return Err(format!("--header {header:?}: the body's length is written by itself"));
-        }
-        host |= name.eq_ignore_ascii_case("host");
-        has(name, value);
-    }
-    if !host {
-        has("Host", &url.authority);
-    }
-    if args.close {
-        has("Connection", "close");
-    }
-    if !body.is_empty() || matches!(args.method.as_str(), "POST" | "PUT" | "PATCH") {
-        has("Content-Length", &body.len().to_string());
-    }
-    head.push_str("\r\n");
-    Ok([head.as_bytes(), body].concat())
+    Ok(Expect { status: args.expect_status, headers, body })
 }

@@ -46,6 +46,13 @@ impl Scene {
         )
     }
 
+    /// A server table: this program, serving what takes long, with these further flags.
+    pub(crate) fn busy_server(&self, name: &str, flags: &str) -> String {
+        let own = "--listen {host}:{port} --metrics 127.0.0.1:{metrics} --workers 1 --log off";
+        let table = self.server(name, "busy", "");
+        table.replacen("env = { ", &format!("env = {{ BENCH_FLAGS = \"{own} {flags}\", "), 1)
+    }
+
     /// A cell that expects `Hello`.
     pub(crate) fn cell(&self, name: &str, more: &str) -> String {
         format!(

@@ -52,6 +52,7 @@ fn serve() {
             std::thread::park();
         },
         "parent" => parent(),
+        "busy" => busy(),
         other => panic!("{other} is no server"),
     };
     let config = ServerConfig {
@@ -64,6 +65,34 @@ fn serve() {
         .config(config)
         .run()
         .expect("the port is free");
+    std::process::exit(0);
+}
+
+/// A server whose flags are in its environment, with work that takes long and a request that never ends.
+fn busy() -> ! {
+    /// The settings of any service.
+    #[derive(clap::Parser)]
+    struct Settings {
+        #[command(flatten)]
+        server: highwater::ServerArgs,
+    }
+    fn work() -> &'static str {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(4) {
+            std::hint::spin_loop();
+        }
+        "Hello"
+    }
+    async fn hold() -> &'static str {
+        std::future::pending::<()>().await;
+        "never"
+    }
+    let flags = std::env::var("BENCH_FLAGS").expect("the scene gives some");
+    let words = std::iter::once("busy").chain(flags.split_whitespace());
+    let settings = <Settings as clap::Parser>::parse_from(words);
+    let router = Router::new().get("/hello", || Response::from("Hello")).get("/work", work);
+    let server = Server::new(router.get("/hold", hold)).config(settings.server.config());
+    server.run().expect("the port is free");
     std::process::exit(0);
 }
 

@@ -176,28 +176,40 @@ impl App {
             if self.shared.endpoints[usize::from(index)].body == BodyUse::Streamed)
     }
 
-    /// Answers a request, or returns how it will be answered. Panics if an extractor or a plain handler
-    /// without layers panics: the caller catches it, and answers with [`App::panicked`]. (Catching it here
-    /// would move each response once more, which is measurable.)
+    /// Answers a request, or returns how it will be answered; [`App::render`] makes errors the application's
+    /// own. Panics if an extractor or a plain handler without layers panics: the caller catches it, and answers
+    /// with [`App::panicked`]. (Catching it here would move each response once more, which is measurable; so
+    /// would looking at it here.)
     #[inline]
     pub(crate) fn call(&self, target: Target, incoming: Incoming<'_>) -> Outcome<'_> {
         let request = Request::new(&self.shared, target, incoming);
         let scope = self.shared.scope(target);
-        // One value, which is returned where it was made: see the caller.
-        let mut outcome;
-        if !scope.stack.is_empty() {
-            outcome = self.shared.call_covered(scope, &request);
+        if scope.stack.is_empty() {
+            self.shared.answer(&request)
         } else {
-            outcome = self.shared.answer(&request);
-            if let Outcome::Ready(response) = &mut outcome
-                && response.is_error()
-            {
-                let empty = Response::new(response.status());
-                *response = scope.render(std::mem::replace(response, empty));
-                self.shared.report_panics(Some(target));
-            }
+            self.shared.call_covered(scope, &request)
         }
-        outcome
+    }
+
+    /// Gives an error that [`App::call`] has returned the shape of the application's errors. What layers cover
+    /// has it already.
+    #[inline]
+    pub(crate) fn render(&self, target: Target, outcome: &mut Outcome<'_>) {
+        if let Outcome::Ready(response) = outcome
+            && response.is_error()
+        {
+            self.render_error(target, response);
+        }
+    }
+
+    #[cold]
+    fn render_error(&self, target: Target, response: &mut Response) {
+        let scope = self.shared.scope(target);
+        if scope.stack.is_empty() {
+            let empty = Response::new(response.status());
+            *response = scope.render(std::mem::replace(response, empty));
+            self.shared.report_panics(Some(target));
+        }
     }
 
     /// A refusal by the protocol engine of an invalid request, in the shape of the outermost router's errors.

@@ -3,8 +3,8 @@
 //! Workers count (`counters.rs`, `queue_delay.rs`, by the names of `reasons.rs`), a sampler turns
 //! counts into rates (`sampler.rs`), the application adds its own metrics (`registry.rs`), and a
 //! scrape of the metrics port writes all of them (`families.rs`, `scaling.rs`, `process.rs`, in the
-//! format of `exposition.rs`). `port.rs` serves the page, together with the verdict of
-//! `readiness.rs`.
+//! format of `exposition.rs`). `port.rs` serves that, together with the verdict of `readiness.rs`
+//! and a page for browsers that draws it (`page/`).
 //!
 //! ```text
 //!  worker 0 ─▶ WorkerMetrics ─┐
@@ -18,6 +18,7 @@
 mod counters;
 pub mod exposition;
 mod families;
+pub(crate) mod page;
 mod process;
 mod queue_delay;
 mod readiness;

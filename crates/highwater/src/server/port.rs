@@ -1,6 +1,6 @@
 //! What does the metrics port serve?
 //!
-//! `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for autoscalers that ask a server
+//! `/` for people with a browser; `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for autoscalers that ask a server
 //! itself; `/livez` and `/readyz` for supervisors and load balancers. They are an application like any other,
 //! on a listener and a worker of their own, so that neither overload nor a drain of the main port keeps them
 //! from answering.
@@ -11,8 +11,9 @@ use highwater_core::http::Limits;
 use highwater_sys::limits as system;
 use http::{StatusCode, header};
 
-use crate::app::{Response, Router};
+use crate::app::{Response, Router, fixed};
 use crate::metrics::exposition::CONTENT_TYPE;
+use crate::metrics::page::{PAGE, POLICY};
 use crate::metrics::{Metrics, Readiness};
 
 /// Most connections to the metrics port, and at most this fraction of the descriptors: connections that stay
@@ -54,6 +55,7 @@ pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
     let (metrics, readiness) = (metrics.clone(), readiness.clone());
     let scaling = metrics.clone();
     Router::new()
+        .get("/", fixed(page()))
         .get("/metrics", move || {
             fresh(StatusCode::OK, metrics.page()).with_content_type(CONTENT_TYPE)
         })
@@ -66,6 +68,16 @@ pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
             Ok(()) => fresh(StatusCode::OK, "ready".to_owned()),
             Err(reason) => fresh(StatusCode::SERVICE_UNAVAILABLE, reason),
         })
+}
+
+/// The page for people; encoded once.
+fn page() -> Response {
+    Response::from(PAGE)
+        .with_content_type("text/html; charset=utf-8")
+        .with_header(header::CACHE_CONTROL, "no-store")
+        .with_header(header::CONTENT_SECURITY_POLICY, POLICY)
+        .with_header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .with_header(header::REFERRER_POLICY, "no-referrer")
 }
 
 /// An answer that must not be cached.
@@ -139,6 +151,6 @@ mod tests {
         readiness.drain();
         assert_eq!(get(&app, "/readyz"), (503, plain.clone(), "draining".to_owned()));
         assert_eq!(get(&app, "/livez"), (200, plain, "ok".to_owned()));
-        assert_eq!(get(&app, "/").0, 404);
+        assert_eq!(get(&app, "/nothing").0, 404);
     }
 }

@@ -452,11 +452,16 @@ pub(crate) struct SimDriver {
     pub(crate) network: Network,
 }
 
+// Not inlined, and events are reported through a pointer: `tests/instructions` counts what a worker does, without what
+// is done here.
 impl Driver for SimDriver {
     type Error = Infallible;
     type Clock = SimClock;
 
+    #[inline(never)]
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), Infallible> {
+        let mut on_event: &mut dyn FnMut(Event<'_>) = std::hint::black_box(on_event);
+        let on_event = &mut on_event;
         let network = &mut self.network;
         network.events = 0;
         network.accept_failed = false;
@@ -503,6 +508,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
+    #[inline(never)]
     fn send(&mut self, id: ConnId, output: Output, then: Then) {
         let network = &mut self.network;
         let now = network.now();
@@ -527,6 +533,7 @@ impl Driver for SimDriver {
         });
     }
 
+    #[inline(never)]
     fn read(&mut self, id: ConnId, reading: Reading) {
         let late = match &mut self.network.prng {
             Some(prng) if reading == Reading::Stop => prng.below(2) * prng.below(LATE_MAX),
@@ -539,6 +546,7 @@ impl Driver for SimDriver {
         self.network.note(at, || format!("⇐ read {reading:?}"));
     }
 
+    #[inline(never)]
     fn close(&mut self, id: ConnId, how: Close) {
         let now = self.network.now();
         self.network.open(id).close(how, now);
@@ -546,6 +554,7 @@ impl Driver for SimDriver {
         self.network.note(at, || format!("⇐ close {how:?}"));
     }
 
+    #[inline(never)]
     fn accept(&mut self, accepting: Accepting) {
         let network = &mut self.network;
         network.trace.line(|| format!("{:?} ⇐ accept {accepting:?}", network.clock.now()));
@@ -567,6 +576,7 @@ impl Driver for SimDriver {
         };
     }
 
+    #[inline(never)]
     fn backlog(&mut self, backlog: u32) {
         // A dropped client tries again, so it cannot be distinguished from one that waits.
         self.network.backlog_max = backlog;

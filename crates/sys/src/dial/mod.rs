@@ -2,8 +2,9 @@
 //!
 //! The client's counterpart of [`Driver`](crate::Driver), for generating load: [`Dial`] over
 //! io_uring and over epoll, which a caller cannot tell apart. It is simpler than the server's side:
-//! the messages to send are given once and live as long as the dialer, so a send owns no buffer and
-//! a successful send is not reported; a close is final at once.
+//! a successful send is not reported, and a close is final at once. Messages that never change are
+//! given once and live as long as the dialer, so sending one owns no buffer; a message that is made
+//! for one send is written into a buffer of its connection.
 //!
 //! It never looks inside the bytes, never retries, and reads no clock.
 //!
@@ -18,7 +19,9 @@
 //!   are none.
 //! * C1 Commands are given between polls, not from inside the callback, and name only open ids.
 //! * C2 A message is sent only after `Connected`, and none while an earlier one may still be in
-//!   transit. The answer to a request proves that the request was sent.
+//!   transit. The answer to a request proves that the request was sent. A server that answers
+//!   before it has read the request can break this: the bytes of two messages may mix then, and
+//!   nothing worse happens.
 
 pub(crate) mod slots;
 
@@ -100,6 +103,9 @@ pub trait Dial {
     /// # Panics
     /// If there is no such message, or it is shorter.
     fn send(&mut self, id: ConnId, message: usize, len: usize);
+
+    /// Sends what `fill` writes into the buffer, which it gets empty.
+    fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>));
 
     /// Closes, abandoning what is on its way.
     fn close(&mut self, id: ConnId);

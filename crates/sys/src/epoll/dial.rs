@@ -34,7 +34,18 @@ struct State {
     /// Registered with epoll for becoming writable.
     blocked: bool,
     /// The part of a message for which the socket's buffer had no room: message, from, to.
-    rest: Option<(usize, usize, usize)>,
+    rest: Option<(Message, usize, usize)>,
+    /// A message that was made for one send.
+    written: Vec<u8>,
+}
+
+/// Where the bytes of a message are.
+#[derive(Clone, Copy)]
+enum Message {
+    /// Among those that the dialer was made with.
+    Given(usize),
+    /// In the connection's own buffer.
+    Written,
 }
 
 /// Opens connections with plain system calls. Belongs to the thread that made it.
@@ -102,7 +113,7 @@ impl EpollDialer {
         }
         if flags & (OUT | FAILURE) != 0
             && slot.state.rest.is_some()
-            && let Err(error) = self.write(index)
+            && let Err(error) = self.send_rest(index)
         {
             return self.fail(index, Failure::of_error(&error), on_event);
         }
@@ -140,12 +151,24 @@ impl EpollDialer {
         }
     }
 
+    /// Begins to send; a failure is reported by the next poll.
+    fn begin_send(&mut self, index: u32) {
+        if let Err(error) = self.send_rest(index) {
+            let generation = self.slots.at(index).generation;
+            self.failed.push((index, generation, Failure::of_error(&error)));
+        }
+    }
+
     /// Sends as much as there is room for, and registers for the rest.
-    fn write(&mut self, index: u32) -> io::Result<()> {
+    fn send_rest(&mut self, index: u32) -> io::Result<()> {
         let token = self.token(index);
         let slot = self.slots.at(index);
         let Some((message, from, to)) = slot.state.rest else { return Ok(()) };
-        let taken = match send(slot.fd, [&self.messages[message][from..to], &[]]) {
+        let bytes = match message {
+            Message::Given(number) => &self.messages[number],
+            Message::Written => &slot.state.written,
+        };
+        let taken = match send(slot.fd, [&bytes[from..to], &[]]) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -181,11 +204,16 @@ impl Dial for EpollDialer {
 
     fn send(&mut self, id: ConnId, message: usize, len: usize) {
         assert!(len <= self.messages[message].len(), "a message has no more bytes than it has");
-        self.slots.at(id.0).state.rest = Some((message, 0, len));
-        if let Err(error) = self.write(id.0) {
-            let generation = self.slots.at(id.0).generation;
-            self.failed.push((id.0, generation, Failure::of_error(&error)));
-        }
+        self.slots.at(id.0).state.rest = Some((Message::Given(message), 0, len));
+        self.begin_send(id.0);
+    }
+
+    fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>)) {
+        let state = &mut self.slots.at(id.0).state;
+        state.written.clear();
+        fill(&mut state.written);
+        state.rest = Some((Message::Written, 0, state.written.len()));
+        self.begin_send(id.0);
     }
 
     fn close(&mut self, id: ConnId) {

@@ -8,9 +8,15 @@
 //!  connect ─▶ CONNECTING ─▶ RECEIVING (Eof: not any more) ─▶ free
 //! ```
 //!
+//! A message that is written for one send is sent without waiting for room (`MSG_DONTWAIT`): once it
+//! has been submitted, the kernel has copied it or refused it, and its buffer may be used again, with
+//! no completion to say so. What was refused for lack of room, the tail of a large message, is then
+//! sent by an operation that reports its end; its buffer is kept apart until then.
+//!
 //! A closed connection's slot is free at once, although the kernel has not ended its operations
 //! yet: none of them uses memory of the slot, and the generation tells their completions apart.
 
+use std::collections::HashMap;
 use std::io;
 
 use highwater_core::driver::{ConnId, Wait};
@@ -42,6 +48,21 @@ struct State {
     receiving: bool,
     /// A send may still be in flight: nothing has been received since.
     sending: bool,
+    /// A message that was written for one send.
+    written: Vec<u8>,
+    /// When it was, in the dialer's count of submissions; 0: never.
+    written_in: u64,
+    /// The tail in flight; 0: none.
+    tail: u64,
+}
+
+/// The end of a message for which the socket had no room at once.
+struct Tail {
+    index: u32,
+    generation: u32,
+    /// How much of `bytes` it is.
+    len: usize,
+    bytes: Vec<u8>,
 }
 
 /// The operations of a connection, as the upper 8 bits of an operation's name. Below them are the
@@ -50,6 +71,9 @@ const CONNECT: u64 = 101;
 const RECEIVE: u64 = 102;
 const SEND: u64 = 103;
 const CLOSE: u64 = 104;
+const WRITE: u64 = 105;
+/// With a tail's number below it.
+const TAIL: u64 = 106;
 
 const GENERATION_BITS: u32 = 24;
 
@@ -64,9 +88,16 @@ pub struct UringDialer {
     /// Never freed: a successful send is not reported, so the dialer does not know when the kernel
     /// has read the last byte.
     messages: &'static [Vec<u8>],
+    /// Counts the times when everything was submitted, from 1.
+    submitted: u64,
+    /// Messages of closed connections that are yet to be submitted.
+    retired: Vec<Vec<u8>>,
+    /// What the kernel may still read, by number.
+    tails: HashMap<u64, Tail>,
+    tails_begun: u64,
     /// Receives that found no buffer during this poll, by slot and generation.
     starved: Vec<(u32, u32)>,
-    /// Operations that will yet complete: connects, receives, and the alarm.
+    /// Operations that will yet complete: connects, receives, tails, and the alarm.
     in_flight: u64,
     /// When the alarm in flight goes off; `MAX` if none is.
     alarm_at: Instant,
@@ -91,6 +122,10 @@ impl UringDialer {
             address: Box::new(RawAddr::encode(config.target)),
             slots: Slots::new(GENERATION_BITS),
             messages: config.messages.clone().leak(),
+            submitted: 1,
+            retired: Vec::new(),
+            tails: HashMap::new(),
+            tails_begun: 0,
             starved: Vec::new(),
             in_flight: 0,
             alarm_at: Instant::MAX,
@@ -141,6 +176,10 @@ impl UringDialer {
                     self.fail(index, Failure::of(errno), on_event);
                 }
             }
+            WRITE if self.slots.find(index, generation).is_some() => {
+                self.on_cut(index, entry.result(), on_event);
+            }
+            TAIL => self.on_tail(name & (u64::MAX >> 8), entry.result(), on_event),
             _ if name == Token::ALARM.0 => {
                 self.alarm_at = Instant::MAX;
                 self.in_flight -= 1;
@@ -203,6 +242,57 @@ impl UringDialer {
         }
     }
 
+    /// A written message was not taken whole: `result` bytes of it were, or it failed.
+    fn on_cut(&mut self, index: u32, result: i32, on_event: &mut impl FnMut(Event<'_>)) {
+        let taken = match result {
+            0.. => result as usize,
+            error if matches!(-error, libc::EAGAIN | libc::EINTR) => 0,
+            error => return self.fail(index, Failure::of(-error), on_event),
+        };
+        let slot = self.slots.at(index);
+        let generation = slot.generation;
+        let bytes = match slot.state.written_in == self.submitted {
+            false => std::mem::take(&mut slot.state.written),
+            // Not everything could be submitted, perhaps not this either: it stays where it is.
+            true => slot.state.written.clone(),
+        };
+        let Some(rest) = bytes.get(taken..) else {
+            // Another message was written meanwhile, against C2.
+            return self.fail(index, Failure::Other(libc::EPROTO), on_event);
+        };
+        self.tails_begun += 1;
+        slot.state.tail = self.tails_begun;
+        let token = Token(TAIL << 56 | self.tails_begun);
+        let len = u32::try_from(rest.len()).expect("messages are shorter than 4 GiB");
+        // SAFETY: the bytes are kept in `tails` until this has completed.
+        unsafe { self.ring.send(slot.fd, rest.as_ptr(), len, true, token) };
+        let tail = Tail { index, generation, len: rest.len(), bytes };
+        self.tails.insert(self.tails_begun, tail);
+        self.in_flight += 1;
+    }
+
+    fn on_tail(&mut self, number: u64, result: i32, on_event: &mut impl FnMut(Event<'_>)) {
+        self.in_flight -= 1;
+        let Some(tail) = self.tails.remove(&number) else { return };
+        let Some(slot) = self.slots.find(tail.index, tail.generation) else { return };
+        slot.state.tail = 0;
+        if slot.state.written.capacity() == 0 {
+            slot.state.written = tail.bytes;
+        }
+        if usize::try_from(result) != Ok(tail.len) {
+            let errno = if result < 0 { -result } else { libc::EPIPE };
+            self.fail(tail.index, Failure::of(errno), on_event);
+        }
+    }
+
+    /// Takes the connection's written message away if the kernel is yet to read it.
+    fn retire(&mut self, index: u32) {
+        let state = &mut self.slots.at(index).state;
+        if state.written_in == self.submitted {
+            self.retired.push(std::mem::take(&mut state.written));
+        }
+    }
+
     fn fail(&mut self, index: u32, failure: Failure, on_event: &mut impl FnMut(Event<'_>)) {
         self.close(ConnId(index));
         on_event(Event::Failed(ConnId(index), failure));
@@ -250,14 +340,40 @@ impl Dial for UringDialer {
         unsafe { self.ring.push(&send) }
     }
 
+    #[inline]
+    fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.retire(id.0);
+        let token = self.token(WRITE, id.0);
+        let slot = self.slots.at(id.0);
+        slot.state.written.clear();
+        fill(&mut slot.state.written);
+        slot.state.written_in = self.submitted;
+        let bytes = &slot.state.written;
+        let len = u32::try_from(bytes.len()).expect("messages are shorter than 4 GiB");
+        // Not taken whole counts as failed, so that it is reported, only with MSG_WAITALL.
+        let send = opcode::Send::new(Fd(slot.fd), bytes.as_ptr(), len)
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(token.0);
+        // SAFETY: the kernel is done with it when it has been submitted, since it is not to wait;
+        // until then the buffer is neither freed nor written to (`retire`).
+        unsafe { self.ring.push(&send) }
+    }
+
     fn close(&mut self, id: ConnId) {
+        self.retire(id.0);
         let tokens = [CONNECT, SEND, RECEIVE, CLOSE].map(|operation| self.token(operation, id.0));
         let state = &self.slots.at(id.0).state;
+        let tail = state.tail;
         let pending = [state.connecting, state.sending, state.receiving];
         for (token, pending) in tokens.into_iter().zip(pending) {
             if pending {
                 self.ring.cancel(token);
             }
+        }
+        if tail != 0 {
+            self.ring.cancel(Token(TAIL << 56 | tail));
         }
         let close = opcode::Close::new(Fd(self.slots.remove(id.0)))
             .build()
@@ -272,6 +388,10 @@ impl Dial for UringDialer {
             self.set_alarm(time);
         }
         self.ring.enter(wait != Wait::No)?;
+        if !self.ring.has_submissions() {
+            self.submitted += 1;
+            self.retired.clear();
+        }
         for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
             let Some(entry) = self.ring.next() else { break };
             self.complete(&entry, on_event);
@@ -297,7 +417,7 @@ impl Drop for UringDialer {
                 break;
             }
             while let Some(entry) = self.ring.next() {
-                let ours = matches!(entry.user_data() >> 56, CONNECT | RECEIVE)
+                let ours = matches!(entry.user_data() >> 56, CONNECT | RECEIVE | TAIL)
                     || entry.user_data() == Token::ALARM.0;
                 self.in_flight -= u64::from(ours && !cqueue::more(entry.flags()));
             }
@@ -307,6 +427,7 @@ impl Drop for UringDialer {
         self.slots.descriptors().for_each(socket::close);
         if self.in_flight > 0 {
             self.buffers.leak();
+            std::mem::forget(std::mem::take(&mut self.tails));
             let address = Box::new(RawAddr::encode(self.sockets.target()));
             std::mem::forget(std::mem::replace(&mut self.address, address));
             std::mem::forget(std::mem::replace(&mut self.alarm_time, Box::new(Timespec::new())));

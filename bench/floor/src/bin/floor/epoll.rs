@@ -11,10 +11,6 @@ use highwater_floor::socket;
 
 use crate::protocol::{BATCH_MAX, Matched, Protocol};
 
-/// Bytes of one receive: the shortest request is 4 bytes here, so a buffer holds at most
-/// [`BATCH_MAX`] of them.
-const BUFFER_SIZE: usize = 4 * BATCH_MAX;
-
 struct Connection {
     stream: TcpStream,
     matched: Matched,
@@ -36,17 +32,17 @@ struct Loop {
     churn: bool,
 }
 
-/// Serves until the process is killed.
+/// Serves until the process is killed; receives up to `buffer` bytes at once.
 ///
 /// # Errors
 /// epoll cannot be set up, or the kernel refuses to go on.
-pub(crate) fn serve(listener: TcpListener, churn: bool) -> io::Result<()> {
+pub(crate) fn serve(listener: TcpListener, buffer: usize, churn: bool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut state = Loop {
         epoll: Epoll::new()?,
         connections: Vec::new(),
         protocol: Protocol::new(),
-        buffer: vec![0; BUFFER_SIZE],
+        buffer: vec![0; buffer],
         churn,
     };
     state.epoll.add(&listener, libc::EPOLLIN)?;
@@ -103,6 +99,9 @@ impl Connection {
                 Err(_) => return Next::Close,
             };
             let requests = protocol.count(&mut self.matched, &buffer[..len]);
+            if requests > BATCH_MAX {
+                return Next::Close;
+            }
             if requests > 0 {
                 // A client that lets its receive window fill up is not measured here: it is let go.
                 let responses = protocol.responses(requests);

@@ -6,8 +6,8 @@ use memchr::memmem::Finder;
 /// Bytes of one response, head and body: what a small JSON or plain-text answer of a real server
 /// weighs.
 pub(crate) const RESPONSE_SIZE: usize = 120;
-/// Requests one receive may complete, and so responses one send may carry: a 4 KiB buffer holds at
-/// most this many empty lines.
+/// Requests one receive may complete, and so responses one send may carry: a buffer of 4 KiB holds at most this many
+/// empty lines. A client that sends more at once into a larger buffer is not measured here: it is let go.
 pub(crate) const BATCH_MAX: usize = 1024;
 
 const HEAD: &str =

@@ -24,6 +24,7 @@ pub use client::{Client, Limits};
 pub use error::{Error, ErrorKind};
 pub use settings::Settings;
 pub use sink::KafkaSink;
+pub use topic::partitions_of_topic;
 
 pub(crate) use error::unavailable;
 pub(crate) use events::{Events, OnEvent};

@@ -149,16 +149,6 @@ impl Settings {
         }
     }
 
-    /// How many partitions the topic has now, whatever [`partitions`](Settings::partitions) says; `None` if there is no
-    /// such topic. Blocks for `timeout` at most.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unavailable`]: no broker answers in time. [`ErrorKind::Setting`]: the client cannot be made.
-    pub fn partitions_found(&self, timeout: Duration) -> Result<Option<u32>, Error> {
-        super::topic::partitions(self, timeout)
-    }
-
     /// What all clients have in common.
     pub(crate) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();

@@ -70,8 +70,13 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
     Ok(Topic { message_bytes_max })
 }
 
-/// How many partitions the topic has; `None` if there is no such topic. Blocks for `timeout` at most.
-pub(crate) fn partitions(settings: &Settings, timeout: Duration) -> Result<Option<u32>, Error> {
+/// How many partitions the topic has now, whatever the settings say; `None` if there is no such topic. Blocks for
+/// `timeout` at most.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unavailable`]: no broker answers in time. [`ErrorKind::Setting`]: the client cannot be made.
+pub fn partitions_of_topic(settings: &Settings, timeout: Duration) -> Result<Option<u32>, Error> {
     count(&questioner(settings)?, settings, Instant::now() + timeout)
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Cell, Draft, Refused, Server, Setup, cpus};
+use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, cpus};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
-const ROUNDS: RangeInclusive<u32> = 1..=1000;
-const WARM_UP_MAX: Duration = Duration::from_secs(60);
-const DURATION: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
+pub(super) const ROUNDS: RangeInclusive<u32> = 1..=1000;
+pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(60);
+pub(super) const DURATION: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(3600);
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
 const CELLS_MAX: usize = 256;
@@ -45,18 +46,18 @@ pub(super) fn mend(message: &str) -> String {
 }
 
 /// Findings, and the part of the plan that is being looked at.
-struct Check<'a> {
-    text: &'a str,
+pub(super) struct Check<'a> {
+    pub(super) text: &'a str,
     /// Where its table begins, in bytes.
-    at: usize,
+    pub(super) at: usize,
     /// Its name in findings.
-    of: String,
+    pub(super) of: String,
     refused: Vec<Refused>,
 }
 
 impl Check<'_> {
     /// Notes a finding about `field`, on its line if it stands in the table, else on the table's.
-    fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
+    pub(super) fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
         let is_field = |line: &str| {
             let rest = line.trim_start().strip_prefix(field);
             rest.is_some_and(|rest| rest.trim_start().starts_with('='))
@@ -69,7 +70,7 @@ impl Check<'_> {
         self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
     }
 
-    fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {
+    pub(super) fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {
         if !holds {
             self.refuse(field, what);
         }
@@ -97,7 +98,9 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
         check.expect(!names.contains(&cell.name.as_str()), "name", "another cell has it");
         names.push(&cell.name);
         one_cell(&mut check, cell, &servers);
+        overload::one_cell(&mut check, cell, draft, &servers);
     }
+    overload::quick(&mut check, draft);
     check.refused
 }
 
@@ -242,14 +245,14 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         format!("{burst}; write 1 to {BURST_MAX}"),
     );
     check.expect(
-        burst == 1 || cell.rate > 0.0,
+        burst == 1 || cell.rate > 0.0 || cell.load > 0.0,
         "burst",
         "only a cell with a rate has bursts; add a rate",
     );
     check.expect(
-        pipeline == 1 || (cell.rate == 0.0 && !cell.close),
+        pipeline == 1 || (cell.rate == 0.0 && !cell.close && !cell.is_overload()),
         "pipeline",
-        "only a closed loop that keeps its connections sends several at once; remove it, or rate and close",
+        "only a closed loop that keeps its connections sends several at once; remove it, or rate, close and what is about overload",
     );
     check.expect(
         cell.setup.len() <= SETUP_MAX,
@@ -278,6 +281,17 @@ fn request(
 ) {
     check.expect(is_token(method), "method", format!("{method:?} is no method; write GET or POST"));
     path(check, "path", target);
+    self::headers(check, headers);
+    check.expect(
+        (200..300).contains(&status),
+        "status",
+        format!(
+            "{status}: only successes (200 to 299) are measured; ask for something that succeeds"
+        ),
+    );
+}
+
+pub(super) fn headers(check: &mut Check<'_>, headers: &BTreeMap<String, String>) {
     for (field, value) in headers {
         let is_fine = is_token(field) && !value.contains(['\r', '\n', '\0']);
         check.expect(
@@ -293,13 +307,6 @@ fn request(
             format!("{field} follows from body and close; remove it"),
         );
     }
-    check.expect(
-        (200..300).contains(&status),
-        "status",
-        format!(
-            "{status}: only successes (200 to 299) are measured; ask for something that succeeds"
-        ),
-    );
 }
 
 fn name(check: &mut Check<'_>, name: &str) {
@@ -308,7 +315,7 @@ fn name(check: &mut Check<'_>, name: &str) {
     check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
 }
 
-fn path(check: &mut Check<'_>, field: &str, path: &str) {
+pub(super) fn path(check: &mut Check<'_>, field: &str, path: &str) {
     let is_fine = path.starts_with('/')
         && path.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
     check.expect(
@@ -318,7 +325,7 @@ fn path(check: &mut Check<'_>, field: &str, path: &str) {
     );
 }
 
-fn is_token(text: &str) -> bool {
+pub(super) fn is_token(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token)
 }

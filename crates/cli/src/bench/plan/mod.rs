@@ -4,7 +4,9 @@
 //! wrong is refused with the file, the line, the field, and what to write instead. It never starts anything.
 
 mod check;
+mod check_overload;
 mod cpus;
+mod overload;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 pub(crate) use cpus::{Cpus, parse as parse_cpus, show as show_cpus};
+pub(crate) use overload::{Network, Quick, Step};
 
 use crate::load::parse_duration;
 
@@ -37,14 +40,19 @@ pub(crate) struct Plan {
     pub(crate) client_cpus: Option<String>,
     /// Of the order within rounds.
     pub(crate) seed: u64,
+    #[serde(default)]
+    pub(crate) network: Network,
+    /// What `--quick` changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quick: Option<Quick>,
     #[serde(rename = "server")]
     pub(crate) servers: Vec<Server>,
     #[serde(rename = "cell")]
     pub(crate) cells: Vec<Cell>,
 }
 
-/// How a server is started. `{port}` in `command` and `env` is replaced; PORT and WORKERS are in its
-/// environment in any case.
+/// How a server is started. `{host}`, `{port}` and `{metrics}`, a second port, in `command` and `env` are replaced; PORT
+/// and WORKERS are in its environment in any case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Server {
@@ -121,6 +129,42 @@ pub(crate) struct Cell {
     /// The servers that take part; empty: all of them.
     #[serde(default)]
     pub(crate) servers: Vec<String>,
+    /// Further words of the servers' commands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) flags: Vec<String>,
+    /// In so many rounds at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rounds: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) warm_up: Option<Span>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) duration: Option<Span>,
+    /// The cost is that of the server's CPUs, with what the kernel does there for anybody.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(crate) whole_cpu: bool,
+    /// Answers that take longer are no goodput, and the client gives up on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<Span>,
+    /// The rate, in capacities of the server, which are measured before and after.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) load: f64,
+    /// Measures what a refusal costs: a request of this path takes the only place there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refusal: Option<String>,
+    /// Everything is to be answered with 2xx; else the row is void.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(crate) refuses_nothing: bool,
+    /// Requests on a connection; 0: any number.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) requests_per_connection: u64,
+    /// Metrics of the server that are read all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) samples: Vec<String>,
+    /// Servers whose best is what the others of each step are compared with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) best_of: Vec<String>,
+    #[serde(default, rename = "step", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) steps: Vec<Step>,
 }
 
 /// A request that prepares a server for a cell.
@@ -174,6 +218,18 @@ impl Cell {
 
 fn one() -> u32 {
     1
+}
+
+fn is_not(value: &bool) -> bool {
+    !value
+}
+
+fn is_none(value: &f64) -> bool {
+    *value == 0.0
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 fn ok() -> u16 {
@@ -233,6 +289,9 @@ struct Draft {
     client_cpus: Option<String>,
     #[serde(default = "usual_seed")]
     seed: u64,
+    #[serde(default)]
+    network: Network,
+    quick: Option<Quick>,
     #[serde(default)]
     server: Vec<Spanned<Server>>,
     #[serde(default)]
@@ -310,6 +369,8 @@ impl Plan {
             server_cpus: draft.server_cpus,
             client_cpus: draft.client_cpus,
             seed: draft.seed,
+            network: draft.network,
+            quick: draft.quick,
             servers: draft.server.into_iter().map(Spanned::into_inner).collect(),
             cells: draft.cell.into_iter().map(Spanned::into_inner).collect(),
         })

@@ -118,9 +118,16 @@ fn shipped_plans() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
     let files = std::fs::read_dir(folder).expect("they are there").flatten();
     let plans: Vec<_> = files.map(|file| file.path()).collect();
-    assert!(plans.len() >= 11, "{plans:?}");
+    assert!(plans.len() >= 16, "{plans:?}");
     for path in plans {
         let plan = Plan::read(&path).unwrap_or_else(|problem| panic!("{problem}"));
+        if plan.quick.is_some() {
+            let quick = plan.clone().shortened().expect("it has a shorter form");
+            assert!(!quick.cells.is_empty() && !quick.servers.is_empty(), "{path:?}");
+            let of_none =
+                |cell: &super::Cell| !quick.servers.iter().any(|server| cell.is_for(&server.name));
+            assert!(!quick.cells.iter().any(of_none), "{path:?}");
+        }
         let stem = path.file_stem().expect("it has a name");
         assert_eq!(*stem, *plan.name, "the record's name is the file's");
     }
@@ -211,6 +218,147 @@ fn mistakes() {
     ] {
         let refused = Plan::parse(text).expect_err("it has nothing");
         assert!(refused.iter().any(|refused| refused.what.contains(said)), "{refused:?}");
+    }
+}
+
+/// As the documentation has it, with every word about overload.
+const OVERLOAD: &str = r#"name = "stress"
+
+[network]
+namespaces = true
+
+[quick]
+rounds = 1
+cells = ["10x", "course"]
+servers = ["gate"]
+
+[[server]]
+name = "none"
+command = ["x", "{host}:{port}", "{metrics}"]
+ready = "/"
+
+[[server]]
+name = "gate"
+command = ["x", "{metrics}"]
+ready = "/"
+
+[[cell]]
+name = "10x"
+path = "/"
+expect = ""
+load = 10.0
+deadline = "200ms"
+rounds = 2
+requests_per_connection = 10
+flags = ["--limit", "1"]
+
+[[cell]]
+name = "refusal"
+path = "/"
+expect = ""
+refusal = "/sleep"
+rate = 10000
+deadline = "200ms"
+servers = ["none"]
+
+[[cell]]
+name = "course"
+path = "/"
+expect = ""
+deadline = "200ms"
+duration = "10s"
+best_of = ["none", "gate"]
+samples = ["http_a"]
+
+[[cell.step]]
+load = 2.0
+
+[[cell.step]]
+name = "more"
+at = "4s"
+path = "/work?us={value}"
+values = [1, 2]
+rate = 5
+random = true
+
+[[cell.step]]
+at = "6s"
+lasts = "1s"
+path = "/work?us={value}"
+pareto = { shape = 1.5, least = 500, most = 300000 }
+burst = 3
+rate = 5
+"#;
+
+/// Purpose: the words about overload are read; a step ends when the next begins, unless it says when; the shorter form has
+/// what was asked for, and no cell gets servers that it did not have.
+#[test]
+fn plans_of_overload() {
+    let plan = Plan::parse(OVERLOAD).expect("nothing is wrong with it");
+    assert!(plan.network.namespaces && plan.cells.iter().all(super::Cell::is_overload));
+    let [tenfold, refusal, course] = &plan.cells[..] else { panic!("three cells") };
+    assert_eq!((tenfold.rounds(&plan), refusal.rounds(&plan)), (2, 6));
+    let ends: Vec<u128> = (0..3).map(|step| course.end_of(step, &plan).0.as_millis()).collect();
+    assert_eq!(ends, [4000, 6000, 7000]);
+    let json = serde_json::to_string(&plan).expect("it has a JSON form");
+    assert_eq!(serde_json::from_str::<Plan>(&json).expect("its own"), plan);
+    let quick = plan.clone().shortened().expect("it has one");
+    let names: Vec<&str> = quick.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!((names, quick.rounds, quick.servers.len()), (vec!["10x", "course"], 1, 1));
+    assert_eq!(quick.cells[1].best_of, ["gate"]);
+    let values = course.steps[2].values(plan.seed);
+    let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+    assert!(values.iter().all(|value| (500..=300_000).contains(value)), "{values:?}");
+    // The distribution's mean is shape ÷ (shape − 1) × least × (1 − (least ÷ most)^(shape − 1)) ÷ (1 − (least ÷ most)^shape).
+    assert!((mean / 1439.0 - 1.0).abs() < 0.05, "{mean}");
+    let (first, again) = (&values[..9], course.steps[2].values(plan.seed));
+    assert!(!first.is_sorted() && again == values, "in a random order that the seed decides");
+}
+
+/// Purpose: each mistake in words about overload is refused by its field, with what to write instead.
+#[test]
+fn mistakes_about_overload() {
+    for (from, to, said) in [
+        ("load = 10.0", "load = -1.0", "load: -1; write 0.001 to 1000"),
+        ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or rate and steps"),
+        ("load = 10.0\ndeadline = \"200ms\"", "load = 10.0", "load: needs a deadline"),
+        ("deadline = \"200ms\"", "deadline = \"61s\"", "deadline: write 1ms to 60s"),
+        ("rounds = 2", "rounds = 0", "rounds: write 1 to 1000"),
+        ("rounds = 1", "rounds = 0", "[quick]: rounds: write 1 to 1000"),
+        (
+            "cells = [\"10x\"",
+            "cells = [\"11x\"",
+            "[quick]: cells: \"11x\" is none of this plan; it has 10x",
+        ),
+        ("namespaces = true", "namespace = true", "unknown field `namespace`"),
+        (
+            "requests_per_connection = 10",
+            "requests_per_connection = 10\nclose = true",
+            "goes without close",
+        ),
+        ("refusal = \"/sleep\"", "refusal = \"sleep\"", "refusal: \"sleep\" is no path"),
+        ("rate = 10000", "rate = 0", "refusal: is measured at a rate"),
+        ("samples = [\"http_a\"]", "samples = [\"a b\"]", "samples: \"a b\" is no metric's name"),
+        ("\"x\", \"{metrics}\"", "\"x\"", "samples: server \"gate\" has no metrics port"),
+        ("best_of = [\"none\"", "best_of = [\"nobody\"", "best_of: \"nobody\" is no server"),
+        ("at = \"4s\"", "at = \"10s\"", "step 2: at: is when the cell is over"),
+        ("lasts = \"1s\"", "lasts = \"1ms\"", "step 3: lasts: is less than 10ms"),
+        ("values = [1, 2]\n", "", "step 2: values: or pareto stand for {value}"),
+        (
+            "values = [1, 2]\nrate = 5",
+            "values = [1, 2]\nrate = 0",
+            "step 2: random: goes with a rate",
+        ),
+        ("burst = 3", "burst = 0", "step 3: burst: 0; write 1 to 4096"),
+        ("shape = 1.5", "shape = 0.0", "step 3: pareto: write { shape"),
+        ("load = 2.0", "load = 2.0\nrate = 2", "step 1: load: and rate are two rates"),
+    ] {
+        assert!(OVERLOAD.contains(from), "{from}");
+        let refused = Plan::parse(&OVERLOAD.replacen(from, to, 1)).expect_err(to);
+        assert!(
+            refused.iter().any(|refused| refused.what.contains(said)),
+            "{to:?} is to be refused with {said:?}: {refused:?}"
+        );
     }
 }
 

@@ -25,8 +25,9 @@ use highwater_core::time::Instant;
 
 use super::reading::{Reading, Timed, Totals, Trouble};
 use super::service::{Circumstances, Service};
-use super::source::{Answer, TIMEOUT};
+use super::source::Answer;
 use super::window::{Counted, Window};
+use crate::scrape::TIMEOUT;
 
 /// A counter that stands still for this long, while many connections are served, counts something
 /// else.

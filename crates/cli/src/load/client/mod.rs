@@ -13,19 +13,24 @@
 //! Invariants: a request that was sent is tallied exactly once; connecting and busy connections owe at
 //! least one answer, all others none.
 
+mod connections;
+
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Wait};
-use highwater_core::http1::client::{Asked, End, Eof, Reader};
+use highwater_core::http1::client::{End, Eof, Malformed, Next, Reader};
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 use highwater_sys::dial::{Dial, Event, Failure};
 
 use super::demand::Demand;
-use super::schedule::Due;
+use super::expect::Check;
+use super::request::{Choice, Requests};
 use super::tally::{Outcome, Span, Tally};
+use super::template::Values;
 
 /// How many requests one turn sends before it reads answers again.
 const BATCH_MAX: usize = 256;
@@ -46,10 +51,18 @@ pub(crate) struct Plan {
     pub(crate) requests_per_connection: u64,
     /// How long after its intended send a request is given up.
     pub(crate) give_up: Duration,
-    /// Bytes of one request, for each message.
-    pub(crate) request_sizes: Vec<usize>,
-    /// What they ask for, as far as that decides where an answer ends.
-    pub(crate) asked: Asked,
+    pub(crate) requests: Arc<Requests>,
+    /// Which of them is next.
+    pub(crate) choice: Choice,
+    /// What their parameters are.
+    pub(crate) values: Values,
+    /// Latencies are kept over time.
+    pub(crate) logs: bool,
+}
+
+/// What a dialer must be made with to send `requests`, so many of them at once: those that never change, in order.
+pub(crate) fn messages(requests: &Requests, pipeline: usize) -> Vec<Vec<u8>> {
+    requests.list.iter().filter_map(|request| Some(request.fixed()?.repeat(pipeline))).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +84,8 @@ struct Connection {
     closing: bool,
     /// When the requests on it were meant to be sent.
     intended: Instant,
+    /// Which request is on it; a batch has only one kind.
+    request: u32,
     /// Answers it owes.
     owed: usize,
     /// Requests it may still carry.
@@ -98,6 +113,13 @@ struct Core {
     end: Instant,
     demand: Demand,
     connections: Vec<Connection>,
+    /// The check of each connection's answer; empty if no request expects anything.
+    checks: Vec<Check>,
+    checking: bool,
+    /// For each request: its message and size, if it never changes.
+    fixed: Vec<Option<(usize, usize)>>,
+    /// For bodies that are being written.
+    scratch: Vec<u8>,
     /// Connections that exist and are not lingering.
     alive: usize,
     /// The last used first, with its serial: some may have been closed since.
@@ -106,7 +128,6 @@ struct Core {
     lingering: VecDeque<(Instant, u32, u32)>,
     wheel: Wheel,
     todo: Vec<Todo>,
-    next_message: usize,
     tally: Tally,
 }
 
@@ -118,17 +139,28 @@ impl<D: Dial> Client<D> {
         span: Span,
         deadline: Option<Duration>,
     ) -> Client<D> {
+        let requests = &plan.requests.list;
+        let mut messages = 0..;
+        let fixed = requests.iter().map(|request| {
+            let size = request.fixed()?.len();
+            messages.next().map(|message| (message, size))
+        });
+        let fixed = fixed.collect();
+        let rows = if plan.requests.is_mix { requests.len() } else { 0 };
         let core = Core {
             end: span.to,
             demand,
             connections: Vec::new(),
+            checks: Vec::new(),
+            checking: requests.iter().any(|request| request.expect.is_some()),
+            fixed,
+            scratch: Vec::new(),
             alive: 0,
             idle: Vec::new(),
             lingering: VecDeque::new(),
             wheel: Wheel::new(span.start),
             todo: Vec::new(),
-            next_message: 0,
-            tally: Tally::new(span, deadline),
+            tally: Tally::new(span, deadline).with_details(rows, plan.logs),
             plan,
         };
         Client { dialer, core }
@@ -194,12 +226,13 @@ impl<D: Dial> Client<D> {
             None => self.dialer.connect().map(|id| core.dialed(id)),
         };
         let Some(due) = core.demand.take() else { return false };
+        let request = core.plan.choice.next();
         match dialed {
-            Ok(index) => core.assign(index, due, now),
+            Ok(index) => core.assign(index, request, due, now),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
-                core.sent(due, now, 1);
-                core.tally.ended(due.intended, now, Outcome::Failed(errno));
+                core.sent(request, due, now, 1);
+                core.tally.ended(request, due.intended, now, Outcome::Failed(errno));
                 core.demand.turned_away(now);
             }
         }
@@ -211,8 +244,10 @@ impl<D: Dial> Client<D> {
         for todo in todo.drain(..) {
             match todo {
                 Todo::Send(index) => {
-                    if let Some((message, len)) = self.core.message(index) {
-                        self.dialer.send(ConnId(index), message, len);
+                    let connection = &self.core.connections[index as usize];
+                    // It may have failed meanwhile.
+                    if connection.state == State::Busy {
+                        self.send(index, connection.request as usize, connection.owed);
                     }
                 }
                 Todo::Close(index) => {
@@ -223,6 +258,22 @@ impl<D: Dial> Client<D> {
             }
         }
         self.core.todo = todo;
+    }
+
+    /// Sends as many requests of one kind as the connection owes answers.
+    #[inline]
+    fn send(&mut self, index: u32, request: usize, count: usize) {
+        let (dialer, core) = (&mut self.dialer, &mut self.core);
+        if let Some((message, size)) = core.fixed[request] {
+            return dialer.send(ConnId(index), message, size * count);
+        }
+        let Core { plan, scratch, .. } = core;
+        let request = &plan.requests.list[request];
+        dialer.write(ConnId(index), |buffer| {
+            for _ in 0..count {
+                request.write(&mut plan.values, scratch, buffer);
+            }
+        });
     }
 }
 
@@ -313,7 +364,12 @@ impl Core {
                 }
                 State::Free | State::Connecting | State::Lingering => return,
             }
-            match connection.reader.skip(&mut bytes, self.plan.asked) {
+            let request = &self.plan.requests.list[connection.request as usize];
+            let read = match request.expect {
+                None => connection.reader.skip(&mut bytes, request.asked),
+                Some(_) => self.read_and_check(index, &mut bytes),
+            };
+            match read {
                 Ok(None) => return,
                 Ok(Some(end)) => self.on_answer(index, end, now),
                 Err(malformed) => {
@@ -323,10 +379,43 @@ impl Core {
         }
     }
 
+    /// As [`Reader::skip`], and looks at what it skips.
+    fn read_and_check(&mut self, index: u32, bytes: &mut &[u8]) -> Result<Option<End>, Malformed> {
+        let connection = &mut self.connections[index as usize];
+        let request = &self.plan.requests.list[connection.request as usize];
+        let Some(expect) = &request.expect else { return Ok(None) };
+        let check = &mut self.checks[index as usize];
+        loop {
+            match connection.reader.next(bytes, request.asked)? {
+                Next::Wait => return Ok(None),
+                Next::End(end, _) => return Ok(Some(end)),
+                Next::Head(head) => check.head(expect, &head),
+                Next::Content(piece) => check.content(expect, piece),
+                Next::Interim(_) | Next::Raw(_) => {}
+            }
+        }
+    }
+
+    /// What an answer is, according to what was expected of it.
+    #[inline]
+    fn judge(&mut self, index: u32, status: u16) -> Outcome {
+        if !self.checking {
+            return Outcome::Answered(status);
+        }
+        let request = &self.plan.requests.list[self.connections[index as usize].request as usize];
+        let expect = request.expect.as_ref();
+        let Some(wrong) = expect.and_then(|expect| self.checks[index as usize].end(expect)) else {
+            return Outcome::Answered(status);
+        };
+        self.tally.wrong(|| format!("{}: {wrong}", request.name));
+        Outcome::Wrong(status)
+    }
+
     #[inline]
     fn on_answer(&mut self, index: u32, answer: End, now: Instant) {
+        let outcome = self.judge(index, answer.status);
         let connection = &mut self.connections[index as usize];
-        self.tally.ended(connection.intended, now, Outcome::Answered(answer.status));
+        self.tally.ended(connection.request as usize, connection.intended, now, outcome);
         connection.owed -= 1;
         connection.left = connection.left.saturating_sub(1);
         let is_used_up = connection.left == 0;
@@ -390,102 +479,12 @@ impl Core {
     /// The requests on a connection have failed with it.
     fn broken(&mut self, index: u32, now: Instant, outcome: Outcome) {
         let connection = &mut self.connections[index as usize];
-        let (intended, owed) = (connection.intended, connection.owed);
-        for _ in 0..owed {
-            self.tally.ended(intended, now, outcome);
+        let (request, intended) = (connection.request as usize, connection.intended);
+        for _ in 0..connection.owed {
+            self.tally.ended(request, intended, now, outcome);
         }
         self.free(index);
         self.demand.turned_away(now);
-    }
-}
-
-/// Connections.
-impl Core {
-    fn pop_idle(&mut self) -> Option<u32> {
-        while let Some((index, serial)) = self.idle.pop() {
-            if self.connections[index as usize].serial == serial {
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    fn dialed(&mut self, id: ConnId) -> u32 {
-        while self.connections.len() <= id.index() {
-            self.connections.push(Connection {
-                state: State::Free,
-                serial: 0,
-                timed: false,
-                closing: false,
-                intended: Instant::ZERO,
-                owed: 0,
-                left: 0,
-                reader: Reader::default(),
-            });
-        }
-        let connection = &mut self.connections[id.index()];
-        connection.state = State::Connecting;
-        connection.left = self.plan.requests_per_connection;
-        connection.reader.reset();
-        self.alive += 1;
-        id.0
-    }
-
-    /// Gives due requests to a connection, which sends them as soon as it is established.
-    fn assign(&mut self, index: u32, due: Due, now: Instant) {
-        let connection = &mut self.connections[index as usize];
-        let batch = (self.plan.pipeline as u64).min(connection.left) as usize;
-        connection.intended = due.intended;
-        connection.owed = batch;
-        if connection.state == State::Idle {
-            connection.state = State::Busy;
-            self.todo.push(Todo::Send(index));
-        }
-        if !connection.timed {
-            self.set_timer(index);
-        }
-        self.sent(due, now, batch);
-    }
-
-    fn sent(&mut self, due: Due, now: Instant, requests: usize) {
-        for _ in 0..requests {
-            if !self.demand.is_open() {
-                self.tally.due(due.intended);
-            }
-            self.tally.sent(due, now);
-        }
-    }
-
-    /// The output of a connection: the next message, as many requests of it as it owes answers. `None` if it
-    /// has failed meanwhile.
-    fn message(&mut self, index: u32) -> Option<(usize, usize)> {
-        let connection = &self.connections[index as usize];
-        if connection.state != State::Busy {
-            return None;
-        }
-        let message = self.next_message;
-        self.next_message = (message + 1) % self.plan.request_sizes.len();
-        Some((message, self.plan.request_sizes[message] * connection.owed))
-    }
-
-    /// Lets the dialer close a connection without open requests.
-    fn close(&mut self, index: u32) {
-        self.free(index);
-        self.close_freed(index);
-    }
-
-    fn close_freed(&mut self, index: u32) {
-        self.connections[index as usize].closing = true;
-        self.todo.push(Todo::Close(index));
-    }
-
-    fn free(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        self.alive -= usize::from(connection.state != State::Lingering);
-        connection.state = State::Free;
-        connection.serial = connection.serial.wrapping_add(1);
-        connection.timed = false;
-        connection.owed = 0;
     }
 }
 

@@ -7,12 +7,16 @@ use std::rc::Rc;
 use highwater_core::prng::Prng;
 use proptest::prelude::*;
 
+use super::super::expect::{Body, Expect};
+use super::super::request::{Request, Spec};
 use super::super::schedule::{Arrivals, Schedule};
 use super::super::tally::Counts;
+use super::super::template::Template;
 use super::*;
 
 const START: Instant = Instant::from_nanos(1_000_000_000);
-const REQUEST: usize = 10;
+/// Bytes of the request that never changes.
+const REQUEST: usize = "GET / HTTP/1.1\r\nHost: h\r\n\r\n".len();
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const BUSY: &[u8] = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n";
 const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
@@ -88,6 +92,18 @@ impl Dial for Fake {
         }
     }
 
+    fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>)) {
+        let conn = self.connections[id.index()];
+        assert!(conn.open && conn.connected);
+        let mut bytes = Vec::new();
+        fill(&mut bytes);
+        let text = String::from_utf8(bytes).expect("ASCII");
+        assert!(text.ends_with("\r\n\r\n"), "{text}");
+        for _ in text.matches(" HTTP/1.1\r\n") {
+            self.react(id.0, What::Request);
+        }
+    }
+
     fn close(&mut self, id: ConnId) {
         assert!(self.connections[id.index()].open, "{id:?} is closed twice");
         self.connections[id.index()].open = false;
@@ -144,10 +160,29 @@ fn case(connections: usize, demand: Demand) -> Case {
         pipeline: 1,
         requests_per_connection: u64::MAX,
         give_up: Duration::from_secs(5),
-        request_sizes: vec![REQUEST],
-        asked: Asked::Plain,
+        choice: Choice::InTurn(1, 0),
+        requests: Arc::new(requests(&["/"], &Expect::default())),
+        values: Values::new(1, 1, 1),
+        logs: false,
     };
     Case { plan, demand, deadline: None, measured: Duration::from_secs(1) }
+}
+
+fn requests(paths: &[&str], expect: &Expect) -> Requests {
+    let request = |path: &&str| {
+        let spec = Spec {
+            place: "--".to_owned(),
+            name: (*path).to_owned(),
+            weight: 1,
+            method: "GET".to_owned(),
+            path: Template::parse(path).expect("valid"),
+            headers: Vec::new(),
+            body: Template::default(),
+            expect: expect.clone(),
+        };
+        Request::new(&spec, "h", false).expect("valid")
+    };
+    Requests { list: paths.iter().map(request).collect(), is_mix: paths.len() > 1 }
 }
 
 fn ms(millis: u64) -> Duration {
@@ -324,6 +359,35 @@ fn server_closes() {
     assert!((9..=11).contains(&connections), "{connections}");
 }
 
+/// Purpose: answers that are not what was expected are counted beside their status, are no goodput, and the first
+/// reasons are kept; the answer before and the one after are judged by themselves.
+#[test]
+fn unexpected_answers() {
+    let mut case = case(1, Demand::closed(1, ms(50)));
+    let expect =
+        Expect { status: Some(200), body: Some(Body::Whole(b"ok".into())), ..Expect::default() };
+    case.plan.requests = Arc::new(requests(&["/"], &expect));
+    let mut count = 0;
+    let server: Server = Box::new(move |now, what| {
+        if what == What::Connect {
+            return vec![(now, Does::Say(b""))];
+        }
+        count += 1;
+        let said: &[u8] = match count % 4 {
+            0 | 2 => OK,
+            1 => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
+            _ => b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nok",
+        };
+        vec![(now + ms(1), Does::Say(said))]
+    });
+    let (tally, _) = run(case, server);
+    let Counts { sent, ok, good, non_2xx, bad, .. } = tally.counts;
+    assert_eq!((sent, ok, good, non_2xx, bad), (1000, 750, 500, 250, 500));
+    assert_eq!(tally.reasons.len(), 5);
+    assert_eq!(tally.reasons[0], "/: body differs from byte 0 on");
+    assert_eq!(tally.reasons[1], "/: status 404, expected 200");
+}
+
 /// A server that does anything: what, and after how long, is decided by `random`.
 fn anything(mut random: Prng) -> Server {
     Box::new(move |now, what| {
@@ -363,6 +427,7 @@ proptest! {
         connections in 1..20_usize,
         pipeline in 1..5_usize,
         per_connection in prop_oneof![Just(u64::MAX), 1..8_u64],
+        mix in any::<bool>(),
     ) {
         let demand =
             if open { uniform(2000.0) } else { Demand::closed(connections, Duration::from_micros(700)) };
@@ -372,6 +437,12 @@ proptest! {
         case.plan.give_up = ms(60);
         case.plan.pipeline = if open { 1 } else { pipeline };
         case.plan.requests_per_connection = per_connection;
+        if mix {
+            let expect = Expect { body: Some(Body::part("k")), ..Expect::default() };
+            case.plan.requests = Arc::new(requests(&["/${seq}", "/"], &expect));
+            case.plan.choice = Choice::new(&case.plan.requests, seed);
+            case.plan.logs = true;
+        }
         let (tally, most_open) = run(case, anything(Prng::from_seed(seed)));
         let counts = tally.counts;
         let ends = counts.ok + counts.non_2xx + counts.refused + counts.timeouts + counts.errors();
@@ -380,6 +451,15 @@ proptest! {
         prop_assert_eq!(tally.latency.count(), counts.ok);
         prop_assert_eq!(tally.statuses.iter().sum::<u64>(), counts.ok + counts.non_2xx);
         prop_assert!(counts.good <= counts.ok);
+        prop_assert!(counts.bad <= counts.ok + counts.non_2xx);
+        let of_rows = |field: fn(&Counts) -> u64| {
+            tally.rows.iter().map(|row| field(&row.counts)).sum::<u64>()
+        };
+        prop_assert_eq!(tally.rows.len(), if mix { 2 } else { 0 });
+        prop_assert!(!mix || of_rows(|counts| counts.sent) == counts.sent);
+        prop_assert!(!mix || of_rows(|counts| counts.bad) == counts.bad);
+        prop_assert!(!mix || of_rows(|counts| counts.ok + counts.non_2xx + counts.refused
+            + counts.timeouts + counts.errors()) == counts.sent);
         prop_assert!(most_open <= connections + LINGERING_MAX);
         prop_assert!(!open || tally.asked == 600, "{}", tally.asked);
     }

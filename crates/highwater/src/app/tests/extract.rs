@@ -333,7 +333,7 @@ fn text_is_utf8() {
         peer: None,
         disconnected: &Default::default(),
     };
-    let heard = hear(resolve(app.call(target, incoming)));
+    let heard = hear(resolve(call(&app, target, incoming)));
     let message = "the body is not UTF-8 from its byte 1 on";
     assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));
 }

@@ -92,11 +92,17 @@ pub(super) fn request_with(
         peer,
         disconnected: &Default::default(),
     };
-    // As a worker does.
-    match guarded(|| app.call(target, incoming)) {
+    match guarded(|| call(app, target, incoming)) {
         Ok(outcome) => resolve(outcome),
         Err(panic) => app.fail(Some(target), Error::internal(panic)),
     }
+}
+
+/// Calls the application as a worker does.
+fn call<'a>(app: &'a App, target: Target, incoming: Incoming<'_>) -> Outcome<'a> {
+    let mut outcome = app.call(target, incoming);
+    app.render(target, &mut outcome);
+    outcome
 }
 
 fn resolve(outcome: Outcome<'_>) -> Response {

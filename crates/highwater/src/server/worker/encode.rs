@@ -93,47 +93,64 @@ impl Encoder {
     }
 
     /// Encodes `response`, as far as its content is ready.
-    #[inline]
+    #[inline(always)]
     pub(super) fn response(
         &mut self,
         to: &mut Connection,
         now: Instant,
         response: &mut Response,
     ) -> Rest {
+        // Two functions: what is left of most responses is nothing, and returning that through memory shows.
+        if self.copied(to, now, response) { Rest::None } else { self.moved(to, now, response) }
+    }
+
+    /// Encodes `response` if its content is one to be copied; else does nothing, and returns false.
+    #[inline]
+    fn copied(&mut self, to: &mut Connection, now: Instant, response: &Response) -> bool {
+        // It is copied from its place.
+        let bytes = match response.body().repr() {
+            BodyRepr::Empty => &b""[..],
+            BodyRepr::Static(bytes) => *bytes,
+            BodyRepr::Pooled(bytes) => &bytes[..],
+            BodyRepr::Owned(bytes) if bytes.len() <= COPY_MAX => &bytes[..],
+            BodyRepr::Shared(bytes) if bytes.len() <= COPY_MAX => &bytes[..],
+            _ => return false,
+        };
+        self.head(to, now, response, Payload::Bytes(bytes));
+        true
+    }
+
+    /// Encodes the head of `response`, with its content if that is ready. Returns whether content follows.
+    #[inline]
+    fn head(
+        &mut self,
+        to: &mut Connection,
+        now: Instant,
+        response: &Response,
+        payload: Payload<'_>,
+    ) -> bool {
         self.lend(to);
-        let (date, limits) = (&self.date, &self.limits);
-        let status = response.status().as_u16();
-        let respond = |to: &mut Connection, response: &Response, payload: Payload<'_>| {
-            let fields = |fields: &mut FieldEncoder<'_>| response.write_fields(fields);
-            to.respond(status, date, limits, now, fields, payload)
-        };
-        // Content to copy is copied from its place; only shared content must be moved.
-        let copied = match response.body().repr() {
-            BodyRepr::Empty => Some(&b""[..]),
-            BodyRepr::Static(bytes) => Some(*bytes),
-            BodyRepr::Pooled(bytes) => Some(&bytes[..]),
-            BodyRepr::Owned(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
-            BodyRepr::Shared(bytes) if bytes.len() <= COPY_MAX => Some(&bytes[..]),
-            _ => None,
-        };
-        if let Some(bytes) = copied {
-            respond(to, response, Payload::Bytes(bytes));
-            return Rest::None;
-        }
+        let fields = |fields: &mut FieldEncoder<'_>| response.write_fields(fields);
+        to.respond(response.status().as_u16(), &self.date, &self.limits, now, fields, payload)
+    }
+
+    /// Encodes `response`, whose content is moved.
+    fn moved(&mut self, to: &mut Connection, now: Instant, response: &mut Response) -> Rest {
+        let mut respond = |response: &Response, payload| self.head(to, now, response, payload);
         match response.take_body().into_repr() {
-            BodyRepr::Owned(bytes) => respond(to, response, Payload::Shared(bytes.into())),
-            BodyRepr::Shared(bytes) => respond(to, response, Payload::Shared(shareable(bytes))),
+            BodyRepr::Owned(bytes) => respond(response, Payload::Shared(bytes.into())),
+            BodyRepr::Shared(bytes) => respond(response, Payload::Shared(shareable(bytes))),
             BodyRepr::Stream(stream, length) => {
-                let more = respond(to, response, Payload::Stream(length));
+                let more = respond(response, Payload::Stream(length));
                 let is_events = is_event_stream(response);
                 return if more { Rest::Stream { content: stream, is_events } } else { Rest::None };
             }
             BodyRepr::Upgrade(upgrade) => {
-                respond(to, response, Payload::Upgrade);
+                respond(response, Payload::Upgrade);
                 return Rest::Upgrade(upgrade);
             }
             BodyRepr::Empty | BodyRepr::Static(_) | BodyRepr::Pooled(_) => {
-                unreachable!("these are copied above")
+                unreachable!("these were copied")
             }
         };
         Rest::None

@@ -1,0 +1,249 @@
+//! What does a server do with too much? One row of a cell that asks that.
+//!
+//! ```text
+//!  load:     peak (closed loop) ─▶ load × that ─▶ peak            goodput as a share of the peak of the same minutes
+//!  refusal:  the only place is taken ─▶ everything is refused     CPU time of a refusal, by `soak`
+//!  steps:    loads that follow each other, or run beside each other, while metrics are read
+//! ```
+//! `law` is pure, and so is `derive`: what a record's rows mean together. `table` prints that.
+
+mod derive;
+mod law;
+mod soak;
+mod steps;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use derive::{note_law, signals, steps as judged};
+pub(super) use soak::{Lost, Soak};
+pub(super) use table::text;
+
+use super::cell::{Failed, Task};
+use super::network::Side;
+use super::reader::{Reader, rounded};
+use super::record::{Measured, Overload};
+use super::sending::Sending;
+use super::server::Running;
+use crate::load::{OnMark, Outcome};
+
+/// Clients of the closed loop that finds the peak: fewer than any limit that an overload may have left behind, and enough
+/// that the server never waits for them.
+const PEAK_CONNECTIONS: u32 = 4;
+/// The peak beside a load.
+const PEAK: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// The capacity that all steps of a row are multiples of.
+const CAPACITY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+/// A server without protection answers abandoned requests long after its load: what it answers of new ones then is not
+/// its peak, if it is less than this share of the one before.
+const AFTER_MIN: f64 = 0.8;
+/// How long a connection that takes a place may take to be made.
+const HELD_WITHIN: Duration = Duration::from_secs(5);
+
+/// Measures `task` on a server that answers.
+pub(super) fn measure(
+    task: &Task<'_>,
+    running: &mut Running,
+    capacity: Option<f64>,
+) -> Result<Measured, Failed> {
+    match () {
+        () if task.cell.refusal.is_some() => refusal(task, running),
+        () if !task.cell.steps.is_empty() => steps::measure(task, running, capacity),
+        () => beside_peak(task, running),
+    }
+}
+
+/// # Errors
+/// Nothing was to be refused, and `lost` of `sent` requests were not answered with 2xx, or the server refused `told`.
+fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(), Failed> {
+    let refused = lost.max(told);
+    if !task.cell.refuses_nothing || refused == 0 {
+        return Ok(());
+    }
+    Err(Failed::Void(format!(
+        "{refused} of {sent} requests were not answered with 2xx, and nothing was to be refused"
+    )))
+}
+
+/// What the server says it refused since it was started; zero if it says nothing.
+fn told_refusals(running: &Running) -> u64 {
+    let samples = running.metrics.as_ref().and_then(|metrics| metrics.read().ok());
+    let count = samples.and_then(|all| all.get("http_scaling_total_rejections").copied());
+    count.unwrap_or(0.0) as u64
+}
+
+/// Answers in time a second, in a closed loop.
+pub(super) fn capacity(task: &Task<'_>, port: u16) -> Result<f64, Failed> {
+    peak(task, port, CAPACITY)
+}
+
+fn peak(task: &Task<'_>, port: u16, [warm_up, duration]: [Duration; 2]) -> Result<f64, Failed> {
+    let sending = Sending {
+        connections: PEAK_CONNECTIONS,
+        rate: 0.0,
+        burst: 1,
+        warm_up,
+        duration,
+        ..Sending::of_cell(task.plan, task.cell)
+    };
+    let outcome = send(task, &sending, port, Box::new(|_| ()))?;
+    Ok(goodput(&outcome))
+}
+
+fn goodput(outcome: &Outcome) -> f64 {
+    rounded(outcome.tally.counts.good as f64 / outcome.span.as_secs_f64().max(1e-9), 1)
+}
+
+fn send(task: &Task<'_>, sending: &Sending, port: u16, on_mark: OnMark) -> Result<Outcome, Failed> {
+    let outcome = sending.send(task.network, port, task.cpus.client.len(), on_mark);
+    let outcome = outcome.map_err(|problem| Failed::Void(format!("load: {problem}")))?;
+    if outcome.interrupted { Err(Failed::Interrupted) } else { Ok(outcome) }
+}
+
+/// A load between two measurements of what the same server can do: speeds drift by some per cent from one process and
+/// minute to the next. Its rate is a multiple of the first.
+fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
+    let mut sending = Sending::of_cell(task.plan, task.cell);
+    let has_load = task.cell.load > 0.0;
+    let mut peaks = Vec::new();
+    if has_load {
+        peaks.push(peak(task, running.port, PEAK)?);
+        if peaks[0] == 0.0 {
+            return Err(Failed::Void(
+                "no answer came in time without overload: no peak".to_owned(),
+            ));
+        }
+        sending.rate = task.cell.load * peaks[0];
+    }
+    let (reader, outcome) = load_read(task, running, &sending)?;
+    let mut row = overload_of(&outcome);
+    told(running, &mut row);
+    let lost = row.sent - outcome.tally.counts.ok.min(row.sent);
+    nothing_refused(task, row.sent, lost, told_refusals(running))?;
+    if has_load {
+        peaks.push(peak(task, running.port, PEAK)?);
+        let own = own_peak(&peaks);
+        row.load = Some(rounded(sending.rate / own, 4));
+        row.goodput_of_peak = Some(rounded(row.goodput_per_s / own, 4));
+        row.peaks_per_s = peaks;
+    }
+    whole(&reader, vec![outcome], row)
+}
+
+/// Sends, and reads what the server used meanwhile.
+fn load_read(
+    task: &Task<'_>,
+    running: &Running,
+    sending: &Sending,
+) -> Result<(Arc<Reader>, Outcome), Failed> {
+    let reader = Arc::new(Reader::new(running.processes(), task.cpus, Arc::default()));
+    let marks = Arc::clone(&reader);
+    let outcome = send(task, sending, running.port, Box::new(move |_| marks.read()))?;
+    Ok((reader, outcome))
+}
+
+/// The peak that a row is compared with.
+fn own_peak(peaks: &[f64]) -> f64 {
+    match peaks {
+        [before, after] if *after > AFTER_MIN * before => f64::midpoint(*before, *after),
+        [before, ..] => *before,
+        [] => 0.0,
+    }
+}
+
+fn overload_of(outcome: &Outcome) -> Overload {
+    let counts = &outcome.tally.counts;
+    Overload {
+        goodput_per_s: goodput(outcome),
+        sent: counts.sent,
+        refused: counts.refused + counts.resets,
+        timeouts: counts.timeouts,
+        bottlenecks: client_troubles(outcome, "").into_iter().collect(),
+        ..Overload::default()
+    }
+}
+
+/// Why the figures may be the client's.
+fn client_troubles(outcome: &Outcome, of: &str) -> Option<String> {
+    let (busy, sent) = (outcome.client_cpu * 100.0, outcome.rate_ratio() * 100.0);
+    let is_limit = outcome.client_cpu >= 0.9 || sent < 98.0;
+    is_limit.then(|| format!("{of}it used {busy:.0} % of a CPU, and sent {sent:.1} % of the rate"))
+}
+
+/// What the server says at the end.
+fn told(running: &Running, row: &mut Overload) {
+    let Some(Ok(samples)) = running.metrics.as_ref().map(|metrics| metrics.read()) else { return };
+    row.limit = samples.get("http_scaling_connection_limit").copied();
+    let gate = samples.keys().find_map(|name| name.strip_prefix("highwater_gate_info"));
+    row.gate = gate.map(str::to_owned);
+}
+
+/// The row, from what was read and sent.
+fn whole(reader: &Reader, outcomes: Vec<Outcome>, mut row: Overload) -> Result<Measured, Failed> {
+    let mut measured = reader.measured(&outcomes).map_err(Failed::Void)?;
+    row.softirq = reader.softirq().map_err(Failed::Void)?;
+    // These are not the client's troubles here, but the question.
+    measured.errors = measured.errors.saturating_sub(row.refused + row.timeouts);
+    // Refusing happens on these CPUs outside any process; nobody can tell it from another's work.
+    (measured.foreign_on_server_cpus, measured.foreign_on_client_cpus) = (0.0, 0.0);
+    measured.overload = Some(row);
+    Ok(measured)
+}
+
+/// With the only place taken, every connection is refused; measures the CPU time that this takes.
+fn refusal(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
+    let held =
+        hold(task, running).map_err(|problem| Failed::Void(format!("refusal: {problem}")))?;
+    let soak = Soak::start(&task.cpus.server).map_err(Failed::Void)?;
+    let sending = Sending::of_cell(task.plan, task.cell);
+    let (reader, outcome) = load_read(task, running, &sending)?;
+    let lost = soak.stop();
+    drop(held);
+    let (begin, end) = reader.span().map_err(Failed::Void)?;
+    let [quiet, loaded] = lost.shares(begin, end).map_err(Failed::Void)?;
+    let counts = &outcome.tally.counts;
+    let per_s = (counts.sent - counts.ok) as f64 / outcome.span.as_secs_f64().max(1e-9);
+    if counts.ok * 10 > counts.sent {
+        return Err(Failed::Void(format!(
+            "refusal: {} of {} requests were answered; the server must have one place only, which {:?} takes",
+            counts.ok,
+            counts.sent,
+            task.cell.refusal.as_deref().unwrap_or_default()
+        )));
+    }
+    let mut row = overload_of(&outcome);
+    told(running, &mut row);
+    row.cpu_us_per_refusal = law::cost_us(quiet, loaded, per_s).map(|cost| rounded(cost, 3));
+    whole(&reader, vec![outcome], row)
+}
+
+/// A request that takes the only place, for as long as the connection lives.
+fn hold(task: &Task<'_>, running: &Running) -> Result<std::net::TcpStream, String> {
+    let address = SocketAddr::from((task.network.host(), running.port));
+    let path = task.cell.refusal.as_deref().unwrap_or_default();
+    let mut stream = task.network.connect(Side::Client, address, HELD_WITHIN)?;
+    let asked = stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes())
+        .and_then(|()| stream.set_read_timeout(Some(Duration::from_millis(300))));
+    asked.map_err(|error| error.to_string())?;
+    match stream.read(&mut [0]) {
+        // It waits, as it should.
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+            ) =>
+        {
+            Ok(stream)
+        }
+        Err(error) => Err(error.to_string()),
+        Ok(_) => Err(format!(
+            "{path} was answered at once; give a path that waits longer than the cell lasts"
+        )),
+    }
+}

@@ -1,0 +1,178 @@
+//! The words of a plan for what happens when more is asked than a server can do: a network of its own, loads that change
+//! while a cell lasts, and a shorter form of the plan.
+
+use std::collections::BTreeMap;
+
+use highwater_core::prng::Prng;
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, Plan, Span};
+
+/// Where servers and clients meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Network {
+    /// Two network namespaces and a cable between them, instead of loopback: what the kernel does for a side runs on
+    /// that side's CPUs. Only root has them.
+    #[serde(default)]
+    pub(crate) namespaces: bool,
+}
+
+/// What `--quick` changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Quick {
+    pub(crate) rounds: Option<u32>,
+    pub(crate) warm_up: Option<Span>,
+    pub(crate) duration: Option<Span>,
+    /// The cells that stay; empty: all of them.
+    #[serde(default)]
+    pub(crate) cells: Vec<String>,
+    /// The servers that stay; empty: all of them.
+    #[serde(default)]
+    pub(crate) servers: Vec<String>,
+}
+
+/// A load that begins and ends while a cell lasts. What it leaves out is the cell's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    #[serde(default)]
+    pub(crate) name: String,
+    /// From the beginning of the cell.
+    #[serde(default = "no_time")]
+    pub(crate) at: Span,
+    /// `None`: until the next step begins, or the cell ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lasts: Option<Span>,
+    /// The rate, in capacities of the server.
+    #[serde(default)]
+    pub(crate) load: f64,
+    /// Requests a second. Without load and rate: a closed loop.
+    #[serde(default)]
+    pub(crate) rate: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    /// Each stands for `{value}` in the path, in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) values: Vec<u64>,
+    /// Instead of `values`: those of a distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pareto: Option<Pareto>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) close: Option<bool>,
+    #[serde(default = "super::one")]
+    pub(crate) burst: u32,
+    /// At random moments instead of regular ones.
+    #[serde(default)]
+    pub(crate) random: bool,
+    /// In a cell that refuses nothing: requests that nobody could answer, as those with a deadline that has passed.
+    #[serde(default)]
+    pub(crate) may_be_refused: bool,
+}
+
+/// The heavy tail of service times: a Pareto distribution between bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pareto {
+    pub(crate) shape: f64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Pareto {
+    /// How many values stand for it.
+    const VALUES: u32 = 1000;
+
+    /// Its quantiles, each as likely as the others, in random order.
+    fn values(&self, seed: u64) -> Vec<u64> {
+        let bound = 1.0 - (self.least as f64 / self.most as f64).powf(self.shape);
+        let quantile = |number: u32| {
+            let share = (f64::from(number) + 0.5) / f64::from(Pareto::VALUES);
+            (self.least as f64 * (1.0 - share * bound).powf(-1.0 / self.shape)).round() as u64
+        };
+        let mut values: Vec<u64> = (0..Pareto::VALUES).map(quantile).collect();
+        Prng::from_seed(seed).shuffle(&mut values);
+        values
+    }
+}
+
+impl Step {
+    /// What stands for `{value}`, in order; nothing if its path has no such place.
+    pub(crate) fn values(&self, seed: u64) -> Vec<u64> {
+        self.pareto.map_or_else(|| self.values.clone(), |pareto| pareto.values(seed))
+    }
+}
+
+fn no_time() -> Span {
+    Span(std::time::Duration::ZERO)
+}
+
+impl Cell {
+    /// Whether it asks what a server does with too much, rather than what a request costs: no claim is made in it.
+    pub(crate) fn is_overload(&self) -> bool {
+        self.deadline.is_some()
+            || self.load > 0.0
+            || self.refusal.is_some()
+            || self.refuses_nothing
+            || !self.steps.is_empty()
+    }
+
+    /// How long it is measured in `plan`.
+    pub(crate) fn duration(&self, plan: &Plan) -> Span {
+        self.duration.unwrap_or(plan.duration)
+    }
+
+    /// How long it runs before that.
+    pub(crate) fn warm_up(&self, plan: &Plan) -> Span {
+        self.warm_up.unwrap_or(plan.warm_up)
+    }
+
+    /// In how many rounds of `plan` it is measured.
+    pub(crate) fn rounds(&self, plan: &Plan) -> u32 {
+        self.rounds.map_or(plan.rounds, |rounds| rounds.min(plan.rounds))
+    }
+
+    /// When step `index` ends, from the beginning of the cell.
+    pub(crate) fn end_of(&self, index: usize, plan: &Plan) -> Span {
+        let step = &self.steps[index];
+        let whole = self.duration(plan);
+        match step.lasts {
+            Some(lasts) => Span((step.at.0 + lasts.0).min(whole.0)),
+            None => {
+                let later = self.steps.iter().map(|step| step.at);
+                later.filter(|at| *at > step.at).min().unwrap_or(whole).min(whole)
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The plan with what `[quick]` changes.
+    ///
+    /// # Errors
+    /// It has no such table.
+    pub(crate) fn shortened(mut self) -> Result<Plan, String> {
+        let missing = "--quick: this plan has no [quick]; use --rounds and --only";
+        let quick = self.quick.take().ok_or(missing)?;
+        self.rounds = quick.rounds.unwrap_or(self.rounds);
+        self.warm_up = quick.warm_up.unwrap_or(self.warm_up);
+        self.duration = quick.duration.unwrap_or(self.duration);
+        let stays = |wanted: &[String], name: &String| wanted.is_empty() || wanted.contains(name);
+        self.cells.retain(|cell| stays(&quick.cells, &cell.name));
+        self.servers.retain(|server| stays(&quick.servers, &server.name));
+        let names: Vec<&String> = self.servers.iter().map(|server| &server.name).collect();
+        // A cell that had servers of its own must not have all of them now that those are gone.
+        self.cells.retain_mut(|cell| {
+            let had_some = !cell.servers.is_empty();
+            cell.servers.retain(|name| names.contains(&name));
+            cell.best_of.retain(|name| names.contains(&name));
+            !had_some || !cell.servers.is_empty()
+        });
+        Ok(self)
+    }
+}

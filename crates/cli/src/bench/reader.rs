@@ -1,0 +1,193 @@
+//! What the server used in the measured span, with what its clients saw of it, as the figures of a row.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use highwater_core::histogram::Histogram;
+
+use super::overload::Lost;
+use super::plan::Cpus;
+use super::record::Measured;
+use super::tree::{self, Usage};
+use crate::load::Outcome;
+
+/// Takes what the server used at both ends of the measured span.
+pub(super) struct Reader {
+    processes: Vec<u32>,
+    cpus: Cpus,
+    /// Answers that were compared while it was measured.
+    sampled: Arc<AtomicU64>,
+    readings: Mutex<Vec<Reading>>,
+}
+
+struct Reading {
+    at: Instant,
+    usage: Usage,
+    busy_server: f64,
+    busy_client: f64,
+    softirq: f64,
+    own: f64,
+    sampled: u64,
+}
+
+impl Reader {
+    pub(super) fn new(processes: Vec<u32>, cpus: &Cpus, sampled: Arc<AtomicU64>) -> Reader {
+        Reader { processes, cpus: cpus.clone(), sampled, readings: Mutex::default() }
+    }
+
+    /// An end of the measured span is now.
+    pub(super) fn read(&self) {
+        let mut processes = self.processes.clone();
+        // Children that have come since are looked for below those that are known.
+        for id in &self.processes {
+            processes
+                .extend(tree::descendants(*id).iter().filter(|id| !self.processes.contains(id)));
+        }
+        processes.sort_unstable();
+        processes.dedup();
+        let reading = Reading {
+            at: Instant::now(),
+            usage: Usage::of(&processes),
+            busy_server: tree::busy(&self.cpus.server),
+            busy_client: tree::busy(&self.cpus.client),
+            softirq: tree::softirq(&self.cpus.server),
+            own: tree::own_cpu(),
+            sampled: self.sampled.load(Ordering::Relaxed),
+        };
+        self.readings().push(reading);
+    }
+
+    fn readings(&self) -> MutexGuard<'_, Vec<Reading>> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Both ends of the measured span.
+    ///
+    /// # Errors
+    /// It was not measured.
+    pub(super) fn span(&self) -> Result<(Instant, Instant), String> {
+        match &self.readings()[..] {
+            [begin, end] => Ok((begin.at, end.at)),
+            _ => Err("the span was not measured".to_owned()),
+        }
+    }
+
+    /// The share of the span that the server's CPUs spent in softirq, by the kernel's ticks.
+    ///
+    /// # Errors
+    /// It was not measured.
+    pub(super) fn softirq(&self) -> Result<f64, String> {
+        let (from, to) = self.span()?;
+        let readings = self.readings();
+        let spent = readings[1].softirq - readings[0].softirq;
+        Ok(rounded(spent / (to - from).as_secs_f64(), 4))
+    }
+
+    /// The figures of one load, or of several that follow each other or run beside each other.
+    ///
+    /// # Errors
+    /// Nothing was measured.
+    pub(super) fn measured(&self, outcomes: &[Outcome]) -> Result<Measured, String> {
+        let readings = self.readings();
+        let [begin, end] = &readings[..] else {
+            return Err("the span was not measured".to_owned());
+        };
+        let wall = (end.at - begin.at).as_secs_f64();
+        let (server_cpu, source) = end.usage.cpu_since(&begin.usage);
+        let own = end.own - begin.own;
+        let checked = end.sampled - begin.sampled;
+        let sum = Sum::of(outcomes);
+        // Samples within the span are answered too, and cost as much.
+        let answered = (sum.ok + sum.non_2xx + checked) as f64;
+        let each = |value: f64| if answered > 0.0 { rounded(value / answered, 4) } else { 0.0 };
+        let latency = |quantile| sum.latency.quantile(quantile).unwrap_or(0) as f64 / 1e3;
+        let foreign = |busy: f64, own: f64| rounded(((busy - own) / wall).max(0.0), 4);
+        let span = match outcomes {
+            [one] => one.span.as_secs_f64(),
+            _ => wall,
+        };
+        Ok(Measured {
+            requests: sum.ok,
+            seconds: rounded(wall, 6),
+            rps: rounded((sum.ok + sum.non_2xx) as f64 / span.max(1e-9), 1),
+            server_cpu_us_per_request: each(server_cpu * 1e6),
+            server_cpu_source: source.to_owned(),
+            server_busy: rounded(server_cpu / wall, 4),
+            p50_us: rounded(latency(0.5), 1),
+            p90_us: rounded(latency(0.9), 1),
+            p99_us: rounded(latency(0.99), 1),
+            p999_us: rounded(latency(0.999), 1),
+            max_us: rounded(latency(1.0), 1),
+            errors: sum.errors,
+            non_2xx: sum.non_2xx,
+            client_busy: rounded(sum.client_busy, 4),
+            client_cpu_us_per_request: rounded(sum.cpu * 1e6 / sum.sent.max(1) as f64, 4),
+            rate_ratio: rounded(sum.rate_ratio, 4),
+            server_rss_kib: end.usage.rss_kib,
+            context_switches_per_request: each(end.usage.switches_since(&begin.usage) as f64),
+            checked,
+            foreign_on_server_cpus: foreign(end.busy_server - begin.busy_server, server_cpu),
+            foreign_on_client_cpus: foreign(end.busy_client - begin.busy_client, own),
+            ..Measured::default()
+        })
+    }
+
+    /// Makes the cost that of the server's CPUs, with everything that happened there for anybody.
+    ///
+    /// # Errors
+    /// What was lost is not known.
+    pub(super) fn count_whole_cpu(&self, row: &mut Measured, lost: &Lost) -> Result<(), String> {
+        let (begin, end) = self.span()?;
+        let [quiet, loaded] = lost.shares(begin, end)?;
+        let wall = (end - begin).as_secs_f64();
+        let answered = (row.requests + row.non_2xx + row.checked) as f64;
+        row.server_cpu_us_per_request = rounded((loaded - quiet) * wall * 1e6 / answered, 4);
+        row.server_cpu_source = "cpu".to_owned();
+        // The loops that measured it used what was left, which is ours, and no CPU of the client.
+        row.foreign_on_server_cpus = 0.0;
+        let readings = self.readings();
+        let soaked = (self.cpus.server.len() as f64 - loaded) * wall;
+        let own = readings[1].own - readings[0].own - soaked;
+        let busy = readings[1].busy_client - readings[0].busy_client;
+        row.foreign_on_client_cpus = rounded(((busy - own) / wall).max(0.0), 4);
+        Ok(())
+    }
+}
+
+/// What several loads did together.
+#[derive(Default)]
+struct Sum {
+    sent: u64,
+    ok: u64,
+    non_2xx: u64,
+    errors: u64,
+    latency: Histogram,
+    client_busy: f64,
+    cpu: f64,
+    rate_ratio: f64,
+}
+
+impl Sum {
+    fn of(outcomes: &[Outcome]) -> Sum {
+        let mut sum = Sum { rate_ratio: 1.0, ..Sum::default() };
+        for outcome in outcomes {
+            let counts = &outcome.tally.counts;
+            sum.sent += counts.sent;
+            sum.ok += counts.ok;
+            sum.non_2xx += counts.non_2xx;
+            sum.errors += counts.errors() + counts.refused + counts.timeouts;
+            sum.latency.merge(&outcome.tally.latency);
+            sum.client_busy = sum.client_busy.max(outcome.client_cpu);
+            sum.cpu += outcome.cpu.as_secs_f64();
+            sum.rate_ratio = sum.rate_ratio.min(outcome.rate_ratio());
+        }
+        sum
+    }
+}
+
+/// To so many decimals: what a record needs, and no more.
+pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10_f64.powi(decimals);
+    (value * scale).round() / scale
+}

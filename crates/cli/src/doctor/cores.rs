@@ -1,0 +1,134 @@
+//! Which cores are there, which of them share what, and how fast may they run?
+
+use serde::Serialize;
+
+use super::{Mend, Read};
+use crate::bench::parse_cpus;
+
+/// Cores that are looked at, at most.
+const CORES_MAX: usize = 4096;
+
+/// How the cores are laid out.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Cores {
+    /// Cores of the machine that are switched on.
+    online: Vec<usize>,
+    /// Groups of two or more that are threads of one core, as far as this process may use them.
+    siblings: Vec<Vec<usize>>,
+    /// Cores by memory node.
+    nodes: Vec<Vec<usize>>,
+    /// Who decides about the frequency; `None` where the kernel does not, as in virtual machines.
+    governor: Option<String>,
+}
+
+pub(super) fn look(read: Read<'_>, allowed: &[usize]) -> Cores {
+    const CPU: &str = "/sys/devices/system/cpu";
+    let list = |path: &str| parse_cpus(read(path)?.trim()).ok();
+    let online = list(&format!("{CPU}/online")).unwrap_or_else(|| allowed.to_vec());
+    let mut siblings: Vec<Vec<usize>> = Vec::new();
+    for cpu in allowed.iter().take(CORES_MAX) {
+        let mut group =
+            list(&format!("{CPU}/cpu{cpu}/topology/thread_siblings_list")).unwrap_or_default();
+        group.retain(|sibling| allowed.contains(sibling));
+        if group.len() > 1 && !siblings.contains(&group) {
+            siblings.push(group);
+        }
+    }
+    let nodes = list("/sys/devices/system/node/online").unwrap_or_default();
+    let nodes = nodes
+        .iter()
+        .filter_map(|node| list(&format!("/sys/devices/system/node/node{node}/cpulist")));
+    let first = allowed.first().copied().unwrap_or(0);
+    let governor = read(&format!("{CPU}/cpu{first}/cpufreq/scaling_governor"));
+    Cores {
+        online,
+        siblings,
+        nodes: nodes.collect(),
+        governor: governor.map(|text| text.trim().to_owned()),
+    }
+}
+
+impl Cores {
+    pub(super) fn lines(&self) -> Vec<String> {
+        let groups = |groups: &[Vec<usize>]| {
+            let group = |group: &Vec<usize>| {
+                group.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+            };
+            groups.iter().map(group).collect::<Vec<_>>().join(" ")
+        };
+        let mut lines = vec![format!("{} online on the machine", self.online.len())];
+        lines.push(match self.siblings.as_slice() {
+            [] => "no two are threads of one core".to_owned(),
+            siblings => format!(
+                "threads of one core: {}; two workers there share one core's time",
+                groups(siblings)
+            ),
+        });
+        if self.nodes.len() > 1 {
+            lines.push(format!("{} memory nodes: {}", self.nodes.len(), groups(&self.nodes)));
+        }
+        lines.push(match &self.governor {
+            Some(governor) => format!("frequency governor: {governor}"),
+            None => "the kernel does not set frequencies here (a virtual machine?)".to_owned(),
+        });
+        lines
+    }
+
+    pub(super) fn mends(&self) -> Vec<Mend> {
+        let is_slow = |governor: &String| governor == "powersave" || governor == "conservative";
+        let governor = self.governor.as_ref().filter(|governor| is_slow(governor));
+        let slow = governor.map(|governor| Mend {
+            what: format!(
+                "the frequency governor is {governor}: cores may stay slow while requests wait (with the drivers \
+                 intel_pstate and amd-pstate-epp, powersave is quick enough)"
+            ),
+            command: "cpupower frequency-set -g performance".to_owned(),
+        });
+        let nodes = (self.nodes.len() > 1).then(|| Mend {
+            what: "cores are on several memory nodes, and a worker's memory should be on its own: run one server for \
+                   each node, on one port (SO_REUSEPORT)"
+                .to_owned(),
+            command: "numactl --cpunodebind=0 --membind=0 SERVER …".to_owned(),
+        });
+        slow.into_iter().chain(nodes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: threads of one core are told once, and only those that this process may use; nodes and the governor are
+    /// told, and advised about only where that helps.
+    #[test]
+    fn the_layout_is_read() {
+        let read = |path: &str| {
+            let text = match path.strip_prefix("/sys/devices/system/")? {
+                "cpu/online" => "0-7\n",
+                "cpu/cpu0/topology/thread_siblings_list"
+                | "cpu/cpu4/topology/thread_siblings_list" => "0,4\n",
+                "cpu/cpu1/topology/thread_siblings_list" => "1,5\n",
+                "node/online" => "0-1\n",
+                "node/node0/cpulist" => "0-3\n",
+                "node/node1/cpulist" => "4-7\n",
+                "cpu/cpu0/cpufreq/scaling_governor" => "powersave\n",
+                _ => return None,
+            };
+            Some(text.to_owned())
+        };
+        let cores = look(&read, &[0, 1, 4]);
+        assert_eq!(cores.online.len(), 8);
+        assert_eq!(cores.siblings, [vec![0, 4]]);
+        assert_eq!(cores.nodes, [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+        let mends = cores.mends();
+        assert!(
+            mends[0].command.contains("performance") && mends[1].command.contains("numactl"),
+            "{mends:?}"
+        );
+        assert!(cores.lines().iter().any(|line| line.contains("0+4")), "{:?}", cores.lines());
+
+        let virtual_machine = look(&|_| None, &[0, 1]);
+        assert_eq!(virtual_machine.online, [0, 1]);
+        assert!(virtual_machine.mends().is_empty());
+    }
+}

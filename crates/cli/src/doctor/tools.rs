@@ -1,0 +1,90 @@
+//! Which tools that look at a server work here, and which command brings the others?
+
+use serde::Serialize;
+
+use super::{Mend, Read};
+use crate::{pgo, profile};
+
+/// A tool that `highwater` uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    pub(super) works: bool,
+    pub(super) good_for: &'static str,
+    pub(super) mend: Option<Mend>,
+}
+
+pub(super) fn look(read: Read<'_>) -> Vec<Tool> {
+    let perf = match profile::perf_here() {
+        Ok(_) => None,
+        Err(problem) => Some(Mend { what: problem, command: perf_command(read) }),
+    };
+    let strace = package("strace", "counting system calls needs it", read);
+    let valgrind = package("valgrind", "it is not installed", read);
+    let llvm = pgo::tools_here().err().map(|what| Mend {
+        what: what.split(": rustup").next().unwrap_or_default().to_owned(),
+        command: "rustup component add llvm-tools".to_owned(),
+    });
+    let tool =
+        |name, good_for, mend: Option<Mend>| Tool { name, works: mend.is_none(), good_for, mend };
+    vec![
+        tool("perf", "highwater profile: stacks; without it, where threads wait is sampled", perf),
+        tool("strace", "highwater profile: every system call; without it they are sampled", strace),
+        tool("valgrind", "make instructions: what a request costs, without noise", valgrind),
+        tool("llvm-profdata", "highwater pgo", llvm),
+    ]
+}
+
+/// What brings `name` if it is missing.
+fn package(name: &str, why: &str, read: Read<'_>) -> Option<Mend> {
+    let is_here = profile::is_in_path(name);
+    (!is_here).then(|| Mend { what: why.to_owned(), command: install(&distribution(read), name) })
+}
+
+/// What to do about a perf that is missing, or may not look.
+fn perf_command(read: Read<'_>) -> String {
+    if !profile::is_in_path("perf") {
+        let id = distribution(read);
+        return match id.as_str() {
+            "ubuntu" => "apt-get install linux-tools-$(uname -r)".to_owned(),
+            "debian" => install(&id, "linux-perf"),
+            _ => install(&id, "perf"),
+        };
+    }
+    "sysctl -w kernel.perf_event_paranoid=1 (or run it as root; --cap-add PERFMON in a container)"
+        .to_owned()
+}
+
+/// `ID` of `/etc/os-release`.
+fn distribution(read: Read<'_>) -> String {
+    let text = read("/etc/os-release").unwrap_or_default();
+    let id = text.lines().find_map(|line| line.strip_prefix("ID="));
+    id.unwrap_or_default().trim_matches('"').to_owned()
+}
+
+fn install(distribution: &str, package: &str) -> String {
+    match distribution {
+        "fedora" | "rhel" | "centos" | "rocky" | "almalinux" | "amzn" => {
+            format!("dnf install {package}")
+        }
+        "alpine" => format!("apk add {package}"),
+        "arch" => format!("pacman -S {package}"),
+        "opensuse-leap" | "opensuse-tumbleweed" | "sles" => format!("zypper install {package}"),
+        _ => format!("apt-get install {package}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the command that installs something is this distribution's.
+    #[test]
+    fn commands_are_the_distributions() {
+        let on = |text: &'static str| install(&distribution(&|_| Some(text.to_owned())), "strace");
+        assert_eq!(on("NAME=x\nID=fedora\n"), "dnf install strace");
+        assert_eq!(on("ID=\"rocky\"\n"), "dnf install strace");
+        assert_eq!(on("ID=debian\n"), "apt-get install strace");
+        assert_eq!(install(&distribution(&|_| None), "strace"), "apt-get install strace");
+    }
+}

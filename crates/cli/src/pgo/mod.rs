@@ -1,0 +1,311 @@
+//! `highwater pgo`: is a server faster if the compiler knows how it runs? Built, loaded, built again, and measured.
+//!
+//! ```text
+//!  plain build ─────────────────────────────────────────────▶ ┐
+//!  instrumented build ─▶ load (a plan) ─▶ profile ─▶ PGO build ▶ bench run ─▶ claim: faster | slower | same | void
+//! ```
+//! The load and the measurement are `highwater bench`'s: the same plan with other programs, in processes of their own.
+//! `build` runs cargo, `tools` finds the profile's reader, `plan` writes plans, `profile` reads what is in a profile.
+
+mod build;
+mod plan;
+mod profile;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::fs;
+use std::io::{Write, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Subcommand;
+use sha2::{Digest, Sha256};
+
+/// Exit status for what is refused or fails before there is a verdict.
+const REFUSED: u8 = 2;
+
+/// Build a server with what a profile tells the compiler, and measure whether that helps.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
+  highwater pgo info target/pgo/highwater-arena.profdata
+  highwater pgo strip
+
+docs/profiling.md says what is built and measured, and when it is worth it.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Build plain, profile under a plan's load, build with the profile, and measure both
+    #[command(after_help = "\
+Examples:
+  highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
+  highwater pgo run -p my-server --plan load.toml --server mine --rounds 12
+  highwater pgo run -p my-server --plan load.toml --build-only      the measurement later, on a quiet machine
+  highwater pgo run -p my-server --plan load.toml --profile target/pgo/my-server.profdata --resume
+
+Exit status:
+  0  the build with the profile is faster
+  1  it is slower, or the same as far as can be said
+  2  void, or something failed; the message says what")]
+    Run(Box<RunArgs>),
+    /// Say what is in a profile, and whether this compiler can use it
+    #[command(
+        after_help = "Example:\n  highwater pgo info target/pgo/highwater-arena.profdata --top 20"
+    )]
+    Info(InfoArgs),
+    /// Stop using profiles: set them aside as .bak, and remove the builds made with them
+    #[command(
+        after_help = "Examples:\n  highwater pgo strip\n  highwater pgo strip --out target/pgo"
+    )]
+    Strip(StripArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// The package whose program is built, in the workspace of the current folder.
+    #[arg(short, long, value_name = "PACKAGE")]
+    package: String,
+
+    /// Its program [default: the package's name].
+    #[arg(long, value_name = "NAME")]
+    bin: Option<String>,
+
+    /// The plan of `highwater bench` that is its load, for the profile and for the measurement.
+    #[arg(long, value_name = "PLAN.toml")]
+    plan: PathBuf,
+
+    /// The plan's server whose arguments it is started with [default: the first].
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+
+    /// Cargo's profile that both builds use.
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    cargo_profile: String,
+
+    /// Use this profile instead of making one.
+    #[arg(long, value_name = "FILE.profdata")]
+    profile: Option<PathBuf>,
+
+    /// Where builds, the profile and plans go.
+    #[arg(long, value_name = "DIR", default_value = "target/pgo")]
+    out: PathBuf,
+
+    /// Where the record of the measurement goes [default: record.json in --out].
+    #[arg(long, value_name = "FILE.json")]
+    record: Option<PathBuf>,
+
+    /// Go on with the record that is there.
+    #[arg(long)]
+    resume: bool,
+
+    /// Rounds of the measurement, instead of the plan's.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Build both, but do not measure.
+    #[arg(long)]
+    build_only: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct InfoArgs {
+    /// A merged profile (.profdata).
+    file: PathBuf,
+
+    /// How many of the hottest functions to name.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    top: u32,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct StripArgs {
+    /// What `pgo run` was given as --out.
+    #[arg(long, value_name = "DIR", default_value = "target/pgo")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = match &args.verb {
+        Verb::Run(args) => whole(args),
+        Verb::Info(args) => info(args).map(|()| 0),
+        Verb::Strip(args) => strip(args).map(|()| 0),
+    };
+    done.map_or_else(
+        |problem| {
+            say(&format!("highwater pgo: {problem}"));
+            ExitCode::from(REFUSED)
+        },
+        ExitCode::from,
+    )
+}
+
+/// Whether this machine has what `pgo run` needs.
+///
+/// # Errors
+/// What is missing, with the command that brings it.
+pub(crate) fn tools_here() -> Result<(), String> {
+    tools::profile_reader(&tools::Compiler::ask()?).map(drop)
+}
+
+/// Progress and complaints.
+fn say(line: &str) {
+    // The work goes on even if the terminal is gone.
+    let _ = stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+fn print(text: &str) {
+    // A reader that has exited, as `head` may, is not an error.
+    let _ = stdout().write_all(text.as_bytes());
+}
+
+fn whole(args: &RunArgs) -> Result<u8, String> {
+    let bin = args.bin.as_deref().unwrap_or(&args.package);
+    // What is wrong with the plan or the tools shows before minutes of building.
+    let load = plan::Load::read(&args.plan, args.server.as_deref())?;
+    let compiler = tools::Compiler::ask()?;
+    let reader = tools::profile_reader(&compiler)?;
+    let make_folder = |path: &Path| {
+        fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    make_folder(&args.out)?;
+    let out = &args.out;
+    let make = build::Build {
+        package: &args.package,
+        bin,
+        cargo_profile: &args.cargo_profile,
+        host: &compiler.host,
+        out,
+    };
+    say(&format!("1/5 the plain build of {bin}"));
+    let plain = make.plain()?;
+    let profile = match &args.profile {
+        Some(given) => {
+            say(&format!("2/5, 3/5 the profile is {}", given.display()));
+            given.clone()
+        }
+        None => {
+            say("2/5 the instrumented build");
+            let raw = out.join("raw");
+            // Counts of an earlier build do not belong to this one.
+            if raw.exists() {
+                fs::remove_dir_all(&raw).map_err(|error| format!("{}: {error}", raw.display()))?;
+            }
+            make_folder(&raw)?;
+            let instrumented = make.instrumented(&raw)?;
+            say(&format!("3/5 load for the profile: {}", args.plan.display()));
+            let path = out.join("profile-plan.toml");
+            load.write(&path, "profile", Some(1), &[("instrumented", &instrumented)])?;
+            bench_run(&path, &out.join("profile-record.json"), false)?;
+            let merged = out.join(format!("{bin}.profdata"));
+            tools::merge(&reader, &raw, &merged)?;
+            merged
+        }
+    };
+    print(&profile::show(&reader, &profile, 3)?.text());
+    say("4/5 the build with the profile");
+    let optimized = make.with_profile(&profile, &digest(&profile)?)?;
+    if args.build_only {
+        print(&format!("{}\n{}\n", plain.display(), optimized.display()));
+        return Ok(0);
+    }
+    say("5/5 measuring both");
+    let path = out.join("plan.toml");
+    load.write(&path, "pgo", args.rounds, &[("plain", &plain), ("pgo", &optimized)])?;
+    let record = args.record.clone().unwrap_or_else(|| out.join("record.json"));
+    bench_run(&path, &record, args.resume)?;
+    claim(&record)
+}
+
+/// The first 16 hex digits of a file's SHA-256.
+fn digest(path: &Path) -> Result<String, String> {
+    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn bench(arguments: &[&std::ffi::OsStr]) -> Result<Option<i32>, String> {
+    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let status = Command::new(own).arg("bench").args(arguments).status();
+    Ok(status.map_err(|error| format!("highwater bench: {error}"))?.code())
+}
+
+/// Runs a plan into `record`, replacing it unless it is to be gone on with.
+fn bench_run(plan: &Path, record: &Path, resume: bool) -> Result<(), String> {
+    if !resume && record.exists() {
+        fs::remove_file(record).map_err(|error| format!("{}: {error}", record.display()))?;
+    }
+    let mut arguments =
+        vec!["run".as_ref(), plan.as_os_str(), "--out".as_ref(), record.as_os_str()];
+    if resume {
+        arguments.push("--resume".as_ref());
+    }
+    match bench(&arguments)? {
+        Some(0) => Ok(()),
+        _ => Err(format!(
+            "the load did not run as planned: highwater bench show {}",
+            record.display()
+        )),
+    }
+}
+
+/// The verdict, as `highwater bench claim` gives it.
+fn claim(record: &Path) -> Result<u8, String> {
+    let words = ["--baseline", "plain", "--candidate", "pgo"].map(AsRef::as_ref);
+    let arguments: Vec<_> =
+        ["claim".as_ref(), record.as_os_str()].into_iter().chain(words).collect();
+    let code = bench(&arguments)?.ok_or("highwater bench claim was killed")?;
+    u8::try_from(code).map_err(|_| format!("highwater bench claim: exit status {code}"))
+}
+
+fn info(args: &InfoArgs) -> Result<(), String> {
+    let compiler = tools::Compiler::ask()?;
+    let reader = tools::profile_reader(&compiler)?;
+    let shown = profile::show(&reader, &args.file, args.top)?;
+    match args.json {
+        true => print(&format!("{}\n", serde_json::json!(shown))),
+        false => {
+            print(&shown.text());
+            print(&format!("it can be used by {} ({})\n", compiler.release, reader.version));
+        }
+    }
+    Ok(())
+}
+
+fn strip(args: &StripArgs) -> Result<(), String> {
+    let out = &args.out;
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    if !out.is_dir() {
+        return Err(format!(
+            "{}: no such folder; --out names what `pgo run` was given",
+            out.display()
+        ));
+    }
+    let mut done = Vec::new();
+    for entry in fs::read_dir(out).map_err(|error| failed(out, error))? {
+        let path = entry.map_err(|error| failed(out, error))?.path();
+        if path.extension().is_some_and(|extension| extension == "profdata") {
+            let aside = path.with_extension("profdata.bak");
+            fs::rename(&path, &aside).map_err(|error| failed(&path, error))?;
+            done.push(format!("set aside: {}", aside.display()));
+        }
+    }
+    for folder in build::FOLDERS.iter().map(|name| out.join(name)).filter(|folder| folder.is_dir())
+    {
+        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        done.push(format!("removed: {}", folder.display()));
+    }
+    if done.is_empty() {
+        done.push(format!("{}: no profile and no build; nothing to do", out.display()));
+    }
+    print(&format!("{}\n", done.join("\n")));
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! `highwater doctor`, `profile` and `pgo` as they are called, on this machine, over real processes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn highwater(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_highwater");
+    Command::new(program).args(arguments).output().expect("the command runs")
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// A folder of the test's own, removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("highwater-look-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is in the folder for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Purpose: scripts read the report of a real machine by the keys that are documented, those of earlier versions
+/// included; and the exit status follows the advice only if it is asked to.
+#[test]
+fn doctor_has_the_documented_keys() {
+    let output = highwater(&["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for key in [
+        "version",
+        "kernel",
+        "kernel_features",
+        "transport",
+        "transport_reason",
+        "gate",
+        "gate_reason",
+        "cores",
+        "cpu",
+        "workers",
+        "descriptors_soft",
+        "descriptors_hard",
+        "connections_max",
+        "limits",
+        "sysctls",
+        "tools",
+        "advice",
+    ] {
+        assert!(!said[key].is_null(), "{key}: {said}");
+    }
+    let sysctls = said["sysctls"].as_array().expect("a list");
+    let somaxconn =
+        sysctls.iter().find(|sysctl| sysctl["name"] == "net.core.somaxconn").expect("it is listed");
+    let real = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("every Linux has it");
+    assert_eq!(somaxconn["current"], real.trim());
+    assert!(said["cpu"]["online"].as_array().is_some_and(|cores| !cores.is_empty()), "{said}");
+    for tool in said["tools"].as_array().expect("a list") {
+        assert_eq!(tool["works"] == true, tool["mend"].is_null(), "{tool}");
+    }
+    let has_advice = said["advice"].as_array().is_some_and(|advice| !advice.is_empty());
+    assert_eq!(highwater(&["doctor", "--check"]).status.code(), Some(i32::from(has_advice)));
+}
+
+/// Purpose: a profile of a process that computes has its picture, its report and its threads, whichever tools this
+/// machine has; and the process is ended with it.
+#[test]
+fn a_profile_is_a_folder() {
+    let folder = Folder::new("profile");
+    let out = folder.path("report");
+    let busy =
+        ["profile", "--duration", "600ms", "--out", &out, "--", "sh", "-c", "while :; do :; done"];
+    let output = highwater(&busy);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let read = |name: &str| fs::read_to_string(format!("{out}/{name}")).expect("it was written");
+    assert!(read("flame.svg").contains("<svg"));
+    let report: Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    assert_eq!(report["program"], "sh", "{report}");
+    assert!(report["samples"].as_u64().is_some_and(|samples| samples > 0), "{report}");
+    let threads = report["threads"].as_array().expect("a list");
+    assert_eq!(threads.len(), 1, "{report}");
+    assert!(
+        threads[0]["running_percent"].as_f64().is_some_and(|percent| percent > 0.0),
+        "{report}"
+    );
+    for heading in
+        ["Functions:", "Threads:", "System calls:", report["cpu_with"].as_str().expect("a text")]
+    {
+        assert!(read("report.txt").contains(heading), "{heading}: {}", read("report.txt"));
+    }
+    let pid = report["pid"].as_u64().expect("a number");
+    let left = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    assert!(!left.contains("while"), "it still runs: {left}");
+}
+
+/// Purpose: where perf and strace are missing, the report is made of what /proc says, and names what would allow more.
+#[test]
+fn a_profile_without_tools_says_so() {
+    let folder = Folder::new("bare");
+    let out = folder.path("report");
+    let output = Command::new(env!("CARGO_BIN_EXE_highwater"))
+        .args([
+            "profile",
+            "--duration",
+            "600ms",
+            "--out",
+            &out,
+            "--",
+            "/bin/sh",
+            "-c",
+            "while :; do :; done",
+        ])
+        .env("PATH", &folder.0)
+        .output()
+        .expect("the command runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let report = fs::read_to_string(format!("{out}/report.txt")).expect("it was written");
+    for part in [
+        "perf does not work here",
+        "strace does not work here",
+        "on a CPU, or ready for one",
+        "/proc/PID",
+    ] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    assert!(fs::read_to_string(format!("{out}/flame.svg")).is_ok_and(|svg| svg.contains("<svg")));
+}
+
+/// Purpose: what cannot be profiled is refused with its reason, before anything is waited for.
+#[test]
+fn impossible_profiles_are_refused() {
+    let refused = |arguments: &[&str], part: &str| {
+        let output = highwater(&[&["profile"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(part), "{part}: {}", text(&output));
+    };
+    // Greater than any number Linux gives.
+    refused(&["--pid", "4194305"], "no process 4194305");
+    refused(&["--", "/no/such/program"], "/no/such/program");
+    refused(&[], "--pid");
+    refused(&["--pid", "1", "--load", "nonsense"], "http://HOST:PORT/PATH");
+    refused(
+        &["--load", "http://127.0.0.1:9/", "--", "/bin/sh", "-c", "exit 3"],
+        "ended before it listened",
+    );
+}
+
+/// Purpose: what is wrong is said before minutes of building; `strip` sets profiles aside and removes builds, only its own.
+#[test]
+fn pgo_refuses_and_strips() {
+    let folder = Folder::new("pgo");
+    let plan = folder.path("plan.toml");
+    fs::write(&plan, "name = \"x\"\n").expect("written");
+    let run =
+        highwater(&["pgo", "run", "-p", "nothing", "--plan", &plan, "--out", &folder.path("out")]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run).contains("no [[server]]"), "{}", text(&run));
+
+    let out = folder.path("made");
+    fs::create_dir_all(format!("{out}/build/deep")).expect("a folder");
+    fs::write(format!("{out}/a.profdata"), "profile").expect("written");
+    fs::write(format!("{out}/record.json"), "{}").expect("written");
+    let strip = highwater(&["pgo", "strip", "--out", &out]);
+    assert_eq!(strip.status.code(), Some(0), "{}", text(&strip));
+    let mut left: Vec<String> = fs::read_dir(&out)
+        .expect("it is there")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a.profdata.bak", "record.json"]);
+    let missing = highwater(&["pgo", "strip", "--out", &folder.path("none")]);
+    assert_eq!(missing.status.code(), Some(2));
+    let info = highwater(&["pgo", "info", &folder.path("none.profdata")]);
+    assert_eq!(info.status.code(), Some(2), "{}", text(&info));
+}

@@ -1,0 +1,94 @@
+//! What does somebody see who opens the metrics port in a browser?
+//!
+//! One page, complete in itself: it loads nothing but `/metrics` beside it, once a second while it is
+//! seen, and draws from that. So a page that nobody opens costs nothing, and one that is open costs as
+//! much as a scrape a second. `highwater top` shows the same figures in a terminal.
+//!
+//! It runs no other script and has no other style than its own: [`POLICY`] names both by their hashes.
+//! A test holds the hashes to the files, and says what they are after a change.
+
+/// The page, as HTML.
+pub(crate) const PAGE: &str = concat!(
+    "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+    "<title>Highwater</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>",
+    include_str!("page.css"),
+    "</style>\n",
+    include_str!("body.html"),
+    "<script>",
+    include_str!("page.js"),
+    "</script>\n</html>\n"
+);
+
+/// What the page may do, as a content security policy: run its own script, have its own style, ask this port.
+pub(crate) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
+     style-src 'sha256-q537Tu7I9G9GRI/LguMja3Xl8Vf8bU9CS23TRrsWVYQ='; \
+     script-src 'sha256-O2olkqM5DWUZHlvoekxy4ARmh6TIhCPkwPDIb6yyXYQ='; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// The largest page, in bytes.
+    const SIZE_MAX: usize = 40_000;
+
+    /// The text between two tags, which is what a browser hashes.
+    fn between(open: &str, close: &str) -> &'static str {
+        let (_, rest) = PAGE.split_once(open).expect("it opens");
+        rest.split_once(close).expect("it closes").0
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digits = bytes.chunks(3).flat_map(|three| {
+            let word = (0..3)
+                .fold(0, |word, at| word << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+            (0..4).map(move |at| match at <= three.len() {
+                true => char::from(DIGITS[word >> (18 - 6 * at) & 63]),
+                false => '=',
+            })
+        });
+        digits.collect()
+    }
+
+    /// Purpose: after a change of script or style, the page would be blank in every browser unless the
+    /// policy names the new ones.
+    #[test]
+    fn the_policy_names_what_the_page_has() {
+        for (kind, text) in [
+            ("style", between("<style>", "</style>")),
+            ("script", between("<script>", "</script>")),
+        ] {
+            let hash = base64(&Sha256::digest(text));
+            let expected = format!("{kind}-src 'sha256-{hash}';");
+            assert!(POLICY.contains(&expected), "write into POLICY: {expected}");
+        }
+        assert_eq!(base64(b"M"), "TQ==");
+        assert_eq!(base64(b"Many"), "TWFueQ==");
+    }
+
+    /// Purpose: the page is complete in itself, small, and puts what comes from a server in as text
+    /// only.
+    #[test]
+    fn the_page_is_complete_and_careful() {
+        assert!(PAGE.len() < SIZE_MAX, "{} bytes", PAGE.len());
+        for forbidden in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "src=",
+            "@import",
+        ] {
+            assert!(!PAGE.contains(forbidden), "{forbidden}");
+        }
+        // The name of a format is no address that is asked.
+        let addresses = PAGE.matches("://").count();
+        assert_eq!(addresses, PAGE.matches("http://www.w3.org/2000/svg").count());
+    }
+}

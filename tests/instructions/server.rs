@@ -1,0 +1,182 @@
+//! A whole server under Callgrind, over epoll and loopback: what its worker does in user space for one request.
+//!
+//! Two runs that differ in the number of requests, and the difference between them, so that starting up does not
+//! count. The threads beside the worker, whose work follows the clock, are left out: the busiest thread is the worker.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::work::{FIELDS, PIPELINED};
+
+/// How long a server under Valgrind may take to listen, to answer and to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Exchanges of the two runs.
+const FEW: u32 = 300;
+const MANY: u32 = 1300;
+
+/// What a server is asked, so many at once: what a turn does depends on the clock, and its share of the count is small so.
+const ASKED: [&str; 4] = ["plaintext", "json", "users", "post"];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A build of highwater-arena.
+    program: PathBuf,
+    /// Only this kind of request.
+    #[arg(long, value_parser = ASKED)]
+    only: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let is_asked = |name: &&&str| args.only.as_deref().is_none_or(|only| only == **name);
+    for name in ASKED.iter().filter(is_asked) {
+        let (few, many) = (threads(&args.program, name, FEW)?, threads(&args.program, name, MANY)?);
+        let more =
+            |(thread, count): (&u32, &u64)| count.saturating_sub(*few.get(thread).unwrap_or(&0));
+        let worker = many.iter().map(more).max().unwrap_or(0);
+        let requests = (MANY - FEW) * PIPELINED;
+        println!("{name}: {:.1} instructions per request", worker as f64 / f64::from(requests));
+    }
+    Ok(())
+}
+
+fn request(name: &str) -> String {
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\n{FIELDS}\r\n");
+    let one = match name {
+        "post" => format!("POST /e HTTP/1.1\r\n{FIELDS}Content-Length: 8\r\n\r\n{{\"n\":42}}"),
+        "users" => get("/users/12345"),
+        _ => get(&format!("/{name}")),
+    };
+    one.repeat(PIPELINED as usize)
+}
+
+/// Instructions by thread, for `times` exchanges one after the other.
+fn threads(program: &Path, name: &str, times: u32) -> Result<BTreeMap<u32, u64>, String> {
+    let folder = super::callgrind::Folder::new()?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| format!("a free port: {error}"))?
+        .port();
+    let mut server = Server::start(program, &folder.0, port)?;
+    let talked = talk(&mut server, port, request(name).as_bytes(), times);
+    talked.map_err(|error| format!("{}: {error}", program.display()))?;
+    server.stop()?;
+    let mut threads = BTreeMap::new();
+    for file in fs::read_dir(&folder.0).map_err(|error| error.to_string())?.flatten() {
+        let text = fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
+        let number = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        if let (Some(thread), Some(total)) = (number("thread:"), number("totals:")) {
+            threads.insert(thread as u32, total);
+        }
+    }
+    match threads.is_empty() {
+        true => Err("valgrind wrote no counts".to_owned()),
+        false => Ok(threads),
+    }
+}
+
+fn talk(server: &mut Server, port: u16, request: &[u8], times: u32) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut connection = loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(connection) => break connection,
+            Err(error) if Instant::now() > deadline => return Err(error.to_string()),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+        if let Some(status) = server.0.try_wait().map_err(|error| error.to_string())? {
+            return Err(format!("it ended before it listened: {status}"));
+        }
+    };
+    let mut talk = || {
+        connection.set_nodelay(true)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        let mut answer = vec![0; 64 * 1024];
+        let asked = request.windows(11).filter(|bytes| bytes == b" HTTP/1.1\r\n").count();
+        let mut size = None;
+        for _ in 0..times {
+            connection.write_all(request)?;
+            let mut got = 0;
+            // The answers are as long each time; of the first ones, only the heads' number says how long that is.
+            loop {
+                let read = connection.read(&mut answer[got..])?;
+                if read == 0 {
+                    return Err(std::io::ErrorKind::UnexpectedEof.into());
+                }
+                got += read;
+                if size.map_or_else(|| is_whole(&answer[..got], asked), |size| got >= size) {
+                    break;
+                }
+            }
+            size.get_or_insert(got);
+        }
+        std::io::Result::Ok(())
+    };
+    talk().map_err(|error| error.to_string())
+}
+
+/// Whether `bytes` are so many answers, to the end of the last.
+fn is_whole(bytes: &[u8], answers: usize) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let mut rest = &*text;
+    for _ in 0..answers {
+        let Some((head, after)) = rest.split_once("\r\n\r\n") else { return false };
+        let length = head.to_ascii_lowercase();
+        let length = length
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let Some(after) = after.get(length.unwrap_or(0)..) else { return false };
+        rest = after;
+    }
+    true
+}
+
+/// Dropping it kills it.
+struct Server(Child);
+
+impl Server {
+    fn start(program: &Path, folder: &Path, port: u16) -> Result<Server, String> {
+        let child = Command::new("valgrind")
+            .args(["--tool=callgrind", "--separate-threads=yes"])
+            .arg(format!("--callgrind-out-file={}/out", folder.display()))
+            .arg(program)
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--metrics", "off", "--log", "off"])
+            .args(["--workers", "1", "--pin", "off", "--transport", "epoll"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        child
+            .map(Server)
+            .map_err(|error| format!("valgrind: {error}; scripts/test-deps.sh installs it"))
+    }
+
+    /// Lets it end by itself, which writes the counts.
+    fn stop(&mut self) -> Result<(), String> {
+        let id = self.0.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &id]).status();
+        told.map_err(|error| format!("kill: {error}"))?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.0.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+                Ok(Some(_)) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err(format!("it did not end within {PATIENCE:?}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended, or is of no use.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
