@@ -283,7 +283,7 @@ fn split_anywhere() {
         assert_eq!(answer.status, 202, "cut at {at}: {}", answer.text());
     }
     client
-        .send(&format!(
+        .send(format!(
             "POST /todos?wait=applied HTTP/1.1\r\nHost: test\r\n{mine}\
              Transfer-Encoding: chunked\r\n\r\n5\r\n{{\"tit\r\n10\r\nle\":\"in chunks\"}}\r\n0\r\n\r\n"
         ))
