@@ -131,7 +131,7 @@ fn a_backlog_is_applied_at_the_start() {
     blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
     let mut client = service.connect();
     for number in 0..COMMANDS {
-        let answer = client.call("POST", "/todos", &mine, &format!(r#"{{"title":"{number}"}}"#));
+        let answer = client.call("POST", "/todos", &mine, format!(r#"{{"title":"{number}"}}"#));
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
     eventually("a backlog", || service.metric("todos_queue_depth") > 0.0);

@@ -391,8 +391,8 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
     }
     let of = |load: &AtomicU64| load.load(Ordering::Relaxed) as f64 / took.as_secs_f64();
     let (reads, writes) = (of(&load.reads), of(&load.writes));
-    println!("load through nginx: {reads:.0} reads/s, {writes:.0} writes/s beside the prober's");
-    println!(
+    eprintln!("load through nginx: {reads:.0} reads/s, {writes:.0} writes/s beside the prober's");
+    eprintln!(
         "{:14} instance limit  writes | from applied, ms: p50 p99 max | from the 202",
         "Redis"
     );
@@ -405,7 +405,7 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
             ["p50_ms", "p99_ms", "max_ms"].map(|name| format!("{:6.1}", number(of, name))).join(" ")
         };
         let (phase, limit) = (PHASES[*phase], LIMITS[*limit].0);
-        println!(
+        eprintln!(
             "{phase:14} {instance:8} {limit:>5} {:7} | {} | {}",
             delays.len(),
             three(&applied),
@@ -416,7 +416,7 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
     }
     let late = delays.iter().filter(|delay| delay.from_applied_us as f64 > WITHIN_MS * 1000.0);
     let late = late.count();
-    println!(
+    eprintln!(
         "{late} of {} were seen later than {WITHIN_MS} ms after they were applied",
         delays.len()
     );
