@@ -204,7 +204,7 @@ fn a_lost_queue() {
 fn a_restart_loads_everything() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mine = as_user("me");
-    let mut service = todos(directory.path(), &[]);
+    let service = todos(directory.path(), &[]);
     let mut client = service.connect();
     for number in 0..300 {
         let body = format!(r#"{{"title":"{number}","description":"ñ \"{number}\""}}"#);
@@ -212,7 +212,7 @@ fn a_restart_loads_everything() {
     }
     // Without waiting: what is queued is applied before the end.
     service.stop();
-    let mut service = todos(directory.path(), &[]);
+    let service = todos(directory.path(), &[]);
     let before = service.get("/todos");
     assert_eq!(before.json().as_array().map(Vec::len), Some(300));
     assert_eq!(service.metric(r#"todos_commands_total{outcome="applied"}"#), 0.0);
