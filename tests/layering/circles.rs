@@ -40,16 +40,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         ],
         "to be ended: a request refers to its application, because extractors need it; the application passes the request to handlers",
     ),
-    (
-        "cli/bench",
-        &["cell", "overload", "reader"],
-        "to be ended: a cell's task has its overload measured, which starts, checks and reads by that task",
-    ),
-    (
-        "cli/bench/plan",
-        &["check", "check_overload"],
-        "to be ended: the check of a plan calls that of its words about overload, which notes what it finds there",
-    ),
 ];
 
 /// Modules of one folder of which each leads to each other: the folder, and their names.

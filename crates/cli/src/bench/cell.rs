@@ -11,47 +11,19 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::ask::{Asker, Question};
-use super::network::Network;
-use super::overload::{self, Soak};
-use super::plan::{Cell, Cpus, Plan, Server};
+use super::overload;
 use super::probe;
 use super::reader::{Reader, rounded};
 use super::record::Measured;
 use super::sending::Sending;
-use super::server::{INTERRUPTED, Running};
+use super::server::Running;
+use super::soak::Soak;
+use super::task::{Failed, Task};
 use crate::load::{OnMark, Outcome};
 
 /// Samples of the answer in one measured span, and the least time between two.
 const SAMPLES: u32 = 10;
 const SAMPLE_PERIOD_MIN: Duration = Duration::from_millis(20);
-
-/// Why there is no measurement.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failed {
-    /// The server never ran: it would not run the next time either.
-    NotStarted(String),
-    /// It ran, and then something went wrong.
-    Void(String),
-    /// The run is being ended.
-    Interrupted,
-}
-
-impl Failed {
-    fn of(reason: String, kind: fn(String) -> Failed) -> Failed {
-        if reason == INTERRUPTED { Failed::Interrupted } else { kind(reason) }
-    }
-}
-
-/// What one row measures, and where.
-#[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) server: &'a Server,
-    pub(super) cell: &'a Cell,
-    pub(super) network: &'a Network,
-    pub(super) cpus: &'a Cpus,
-    pub(super) is_over: &'a dyn Fn() -> bool,
-}
 
 impl Task<'_> {
     /// A fresh server that answers.

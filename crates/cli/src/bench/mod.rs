@@ -27,7 +27,9 @@ mod run;
 mod sending;
 mod server;
 mod show;
+mod soak;
 mod stats;
+mod task;
 #[cfg(test)]
 mod tests;
 mod tree;

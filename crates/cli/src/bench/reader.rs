@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use highwater_core::histogram::Histogram;
 
-use super::overload::Lost;
 use super::plan::Cpus;
 use super::record::Measured;
+use super::soak::Lost;
 use super::tree::{self, Usage};
 use crate::load::Outcome;
 

@@ -16,13 +16,13 @@ use highwater_core::prng::Prng;
 use highwater_sys::cpu;
 use highwater_sys::signal::Signals;
 
-use super::cell::{Failed, Task};
 use super::machine;
 use super::network::Network;
 use super::overload;
 use super::plan::{Cell, Cpus, Plan, Server};
 use super::record::{Noise, NoiseOfCell, Record, Row};
 use super::stats::{self, Speeds};
+use super::task::{Failed, Task};
 
 /// Pairs that a comparison should have. A run goes on until it has them, or twice its rounds are over.
 const PAIRS_ENOUGH: usize = 5;

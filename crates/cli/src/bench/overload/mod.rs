@@ -9,7 +9,6 @@
 
 mod derive;
 mod law;
-mod soak;
 mod steps;
 mod table;
 #[cfg(test)]
@@ -21,15 +20,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use derive::{note_law, signals, steps as judged};
-pub(super) use soak::{Lost, Soak};
 pub(super) use table::text;
 
-use super::cell::{Failed, Task};
 use super::network::Side;
 use super::reader::{Reader, rounded};
 use super::record::{Measured, Overload};
 use super::sending::Sending;
 use super::server::Running;
+use super::soak::Soak;
+use super::task::{Failed, Task};
 use crate::load::{OnMark, Outcome};
 
 /// Clients of the closed loop that finds the peak: fewer than any limit that an overload may have left behind, and enough

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::cell::{Failed, Task};
 use super::super::metrics::{Series, Watch};
 use super::super::reader::{Reader, rounded};
 use super::super::record::{Measured, Overload, StepRow};
 use super::super::sending::{POINT, Sending};
 use super::super::server::Running;
+use super::super::task::{Failed, Task};
 use crate::load::Outcome;
 
 /// The name of the series of answers in time.

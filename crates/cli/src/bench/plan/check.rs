@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::findings::{Check, DURATION, ROUNDS, WARM_UP_MAX, headers, is_token, path};
 use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, cpus};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
-pub(super) const ROUNDS: RangeInclusive<u32> = 1..=1000;
-pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(60);
-pub(super) const DURATION: RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(3600);
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
 const CELLS_MAX: usize = 256;
@@ -19,11 +16,6 @@ const WORKERS: RangeInclusive<u32> = 1..=1024;
 const SETUP_MAX: usize = 10_000;
 /// Bytes of a request's body, and of an answer's.
 const BODY_MAX: usize = 64 * 1024 * 1024;
-
-/// The line, from 1, of byte `at`.
-pub(super) fn line_at(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-}
 
 /// What the parser says, with the remedy where it can be known.
 pub(super) fn mend(message: &str) -> String {
@@ -43,38 +35,6 @@ pub(super) fn mend(message: &str) -> String {
         _ => "",
     };
     message + remedy
-}
-
-/// Findings, and the part of the plan that is being looked at.
-pub(super) struct Check<'a> {
-    pub(super) text: &'a str,
-    /// Where its table begins, in bytes.
-    pub(super) at: usize,
-    /// Its name in findings.
-    pub(super) of: String,
-    refused: Vec<Refused>,
-}
-
-impl Check<'_> {
-    /// Notes a finding about `field`, on its line if it stands in the table, else on the table's.
-    pub(super) fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
-        let is_field = |line: &str| {
-            let rest = line.trim_start().strip_prefix(field);
-            rest.is_some_and(|rest| rest.trim_start().starts_with('='))
-        };
-        let begin = line_at(self.text, self.at);
-        let mut lines = self.text.lines().enumerate().skip(begin - 1);
-        // A table ends where the next begins; its own header may be its first line.
-        let own = lines.by_ref().take_while(|(at, line)| *at < begin || !line.starts_with('['));
-        let line = own.into_iter().find(|(_, line)| is_field(line)).map_or(begin, |(at, _)| at + 1);
-        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
-    }
-
-    pub(super) fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {
-        if !holds {
-            self.refuse(field, what);
-        }
-    }
 }
 
 /// Everything that is wrong with `draft`, whose text is `text`.
@@ -291,41 +251,8 @@ fn request(
     );
 }
 
-pub(super) fn headers(check: &mut Check<'_>, headers: &BTreeMap<String, String>) {
-    for (field, value) in headers {
-        let is_fine = is_token(field) && !value.contains(['\r', '\n', '\0']);
-        check.expect(
-            is_fine,
-            "headers",
-            format!("{field:?} is no header; write {{ Name = \"value\" }}"),
-        );
-        let framing = ["content-length", "transfer-encoding", "connection"];
-        let is_ours = framing.iter().any(|name| field.eq_ignore_ascii_case(name));
-        check.expect(
-            !is_ours,
-            "headers",
-            format!("{field} follows from body and close; remove it"),
-        );
-    }
-}
-
 fn name(check: &mut Check<'_>, name: &str) {
     let is_fine =
         !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
     check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
-}
-
-pub(super) fn path(check: &mut Check<'_>, field: &str, path: &str) {
-    let is_fine = path.starts_with('/')
-        && path.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
-    check.expect(
-        is_fine,
-        field,
-        format!("{path:?} is no path; write \"/path?query\", percent-encoded"),
-    );
-}
-
-pub(super) fn is_token(text: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_token)
 }

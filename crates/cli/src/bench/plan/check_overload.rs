@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::check::{self, Check};
+use super::findings::{self, Check};
 use super::{Cell, Draft, Server, Span, Step};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, RATE_MAX};
 
@@ -35,13 +35,13 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
         "needs a deadline, which says what is an answer in time; add deadline = \"200ms\"",
     );
     if let Some(rounds) = cell.rounds {
-        check.expect(check::ROUNDS.contains(&rounds), "rounds", "write 1 to 1000");
+        check.expect(findings::ROUNDS.contains(&rounds), "rounds", "write 1 to 1000");
     }
     if let Some(Span(warm_up)) = cell.warm_up {
-        check.expect(warm_up <= check::WARM_UP_MAX, "warm_up", "is more than 60s; write less");
+        check.expect(warm_up <= findings::WARM_UP_MAX, "warm_up", "is more than 60s; write less");
     }
     if let Some(Span(duration)) = cell.duration {
-        check.expect(check::DURATION.contains(&duration), "duration", "write 10ms to 1h");
+        check.expect(findings::DURATION.contains(&duration), "duration", "write 10ms to 1h");
     }
     check.expect(cell.flags.len() <= FLAGS_MAX, "flags", format!("give {FLAGS_MAX} at most"));
     check.expect(
@@ -83,7 +83,7 @@ fn wrong_load(load: f64) -> String {
 
 fn refusal(check: &mut Check<'_>, cell: &Cell) {
     let Some(held) = &cell.refusal else { return };
-    check::path(check, "refusal", held);
+    findings::path(check, "refusal", held);
     check.expect(
         cell.rate > 0.0 && cell.steps.is_empty(),
         "refusal",
@@ -180,9 +180,9 @@ fn one_step(check: &mut Check<'_>, step: &Step, whole: Span) {
         );
     }
     if let Some(path) = &step.path {
-        check::path(check, "path", path);
+        findings::path(check, "path", path);
     }
-    check::headers(check, &step.headers);
+    findings::headers(check, &step.headers);
     check.expect(step.values.len() <= VALUES_MAX, "values", format!("give {VALUES_MAX} at most"));
     let has_place = step.path.as_ref().is_some_and(|path| path.contains("{value}"));
     check.expect(
@@ -225,9 +225,9 @@ pub(super) fn quick(check: &mut Check<'_>, draft: &Draft) {
         }
     }
     let rounds = quick.rounds.unwrap_or(1);
-    check.expect(check::ROUNDS.contains(&rounds), "rounds", "write 1 to 1000");
-    let is_fine = quick.warm_up.is_none_or(|warm_up| warm_up.0 <= check::WARM_UP_MAX);
+    check.expect(findings::ROUNDS.contains(&rounds), "rounds", "write 1 to 1000");
+    let is_fine = quick.warm_up.is_none_or(|warm_up| warm_up.0 <= findings::WARM_UP_MAX);
     check.expect(is_fine, "warm_up", "is more than 60s; write less");
-    let is_fine = quick.duration.is_none_or(|duration| check::DURATION.contains(&duration.0));
+    let is_fine = quick.duration.is_none_or(|duration| findings::DURATION.contains(&duration.0));
     check.expect(is_fine, "duration", "write 10ms to 1h");
 }

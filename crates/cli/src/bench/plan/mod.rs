@@ -6,6 +6,7 @@
 mod check;
 mod check_overload;
 mod cpus;
+mod findings;
 mod overload;
 #[cfg(test)]
 mod tests;
@@ -353,7 +354,7 @@ impl Plan {
     /// Everything that is wrong with it; the first thing, if it is not TOML of this shape.
     pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
         let draft: Draft = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| check::line_at(text, span.start));
+            let line = error.span().map_or(1, |span| findings::line_at(text, span.start));
             vec![Refused { line, what: check::mend(error.message().trim()) }]
         })?;
         let refused = check::all(text, &draft);

@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(300);
 type Points = Vec<(Instant, Duration)>;
 
 /// The loops. Dropping it ends them.
-pub(in super::super) struct Soak {
+pub(super) struct Soak {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Points>>,
     /// A span without load.
@@ -37,7 +37,7 @@ impl Soak {
     ///
     /// # Errors
     /// A CPU may not be used.
-    pub(in super::super) fn start(cpus: &[usize]) -> Result<Soak, String> {
+    pub(super) fn start(cpus: &[usize]) -> Result<Soak, String> {
         let now = Instant::now();
         let is_over = Arc::new(AtomicBool::new(false));
         let mut soak = Soak { is_over, threads: Vec::new(), quiet: (now, now) };
@@ -61,7 +61,7 @@ impl Soak {
     }
 
     /// Ends the loops; what they saw.
-    pub(in super::super) fn stop(mut self) -> Lost {
+    pub(super) fn stop(mut self) -> Lost {
         std::thread::sleep(REST);
         self.is_over.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads);
@@ -98,7 +98,7 @@ fn watch(is_over: &AtomicBool) -> Points {
 }
 
 /// What others took of some CPUs.
-pub(in super::super) struct Lost {
+pub(super) struct Lost {
     cpus: Vec<Points>,
     quiet: (Instant, Instant),
 }
@@ -108,11 +108,7 @@ impl Lost {
     ///
     /// # Errors
     /// A loop had no turn before or after: then nothing is known.
-    pub(in super::super) fn shares(
-        &self,
-        begin: Instant,
-        end: Instant,
-    ) -> Result<[f64; 2], String> {
+    pub(super) fn shares(&self, begin: Instant, end: Instant) -> Result<[f64; 2], String> {
         Ok([self.between(self.quiet.0, self.quiet.1)?, self.between(begin, end)?])
     }
 

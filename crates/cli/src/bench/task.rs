@@ -1,0 +1,33 @@
+//! What one row measures, and what can come of that instead of a measurement.
+
+use super::network::Network;
+use super::plan::{Cell, Cpus, Plan, Server};
+use super::server::INTERRUPTED;
+
+/// Why there is no measurement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// The server never ran: it would not run the next time either.
+    NotStarted(String),
+    /// It ran, and then something went wrong.
+    Void(String),
+    /// The run is being ended.
+    Interrupted,
+}
+
+impl Failed {
+    pub(super) fn of(reason: String, kind: fn(String) -> Failed) -> Failed {
+        if reason == INTERRUPTED { Failed::Interrupted } else { kind(reason) }
+    }
+}
+
+/// What one row measures, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) server: &'a Server,
+    pub(super) cell: &'a Cell,
+    pub(super) network: &'a Network,
+    pub(super) cpus: &'a Cpus,
+    pub(super) is_over: &'a dyn Fn() -> bool,
+}
