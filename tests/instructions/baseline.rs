@@ -158,8 +158,8 @@ mod tests {
             let (lines, failed) = compare(&known, &baseline(&[("get", instructions, allocations)]));
             (lines.join("\n"), failed)
         };
-        assert!(!with(1020.0, 1.0).1);
-        assert!(!with(980.0, 1.0).0.contains(ACCEPT));
+        assert!(!with(1019.0, 1.0).1);
+        assert!(!with(981.0, 1.0).0.contains(ACCEPT));
         let (line, failed) = with(1021.0, 1.0);
         assert!(failed);
         for part in ["GROWN", "get", "1021", "1000", "+2.10 %", ACCEPT] {
