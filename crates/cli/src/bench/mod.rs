@@ -134,7 +134,7 @@ struct RunArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// The plan's shorter form, its [quick]: the shape, and no proof.
+    /// The plan's shorter form, its `[quick]`: the shape, and no proof.
     #[arg(long)]
     quick: bool,
 
