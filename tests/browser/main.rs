@@ -8,13 +8,9 @@ mod browser;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use highwater::{Response, Router, Server, ServerConfig};
-use highwater_testkit::{Client, Process, get, lasting_ports, program};
+use highwater_testkit::{Load, Process, lasting_ports, program};
 
 use browser::Browser;
 
@@ -28,43 +24,6 @@ fn serve(first: u16) -> Process {
 
 fn page(server: &Process) -> String {
     format!("http://{}/", server.metrics())
-}
-
-/// Requests, one after the other, until dropped.
-struct Load {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Load {
-    fn on(address: SocketAddr) -> Load {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            while !stopped.load(Relaxed) {
-                // Also while the server is away.
-                thread::sleep(Duration::from_millis(2));
-                let Ok(mut client) = Client::try_connect(address) else { continue };
-                while !stopped.load(Relaxed)
-                    && client.send(get("/")).is_ok()
-                    && matches!(client.try_answer(), Ok(Some(_)))
-                {
-                    // Some load is enough; the browser needs the machine, too.
-                    thread::sleep(Duration::from_millis(2));
-                }
-            }
-        });
-        Load { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// That a rate shown under this id is a number above zero.
@@ -86,7 +45,7 @@ fn the_page_is_live() {
     assert_eq!(browser.text("nothing-refused"), "Nothing has been refused.");
     assert_eq!(browser.value("document.getElementById('banner').hidden"), true);
 
-    let load = Load::on(server.address);
+    let load = Load::on(server.address, "/");
     for id in ["requests", "goodput", "latency", "wait"] {
         browser.until(&moves(id));
     }
@@ -135,7 +94,7 @@ fn the_page_is_for_everybody() {
     let Some(mut browser) = Browser::start() else { return };
     let server = serve(lasting_ports(2));
     browser.open(&page(&server));
-    let load = Load::on(server.address);
+    let load = Load::on(server.address, "/");
     browser.until(&moves("requests"));
 
     let mut grounds = Vec::new();

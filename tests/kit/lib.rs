@@ -16,6 +16,7 @@
 
 mod client;
 mod disk;
+mod load;
 mod log;
 mod port;
 mod process;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use client::{Answer, Client, get, request};
 pub use disk::SmallDisk;
+pub use load::Load;
 pub use port::lasting_ports;
 pub use process::{Process, program};
 pub use wait::{PATIENCE, eventually, eventually_some, within};

@@ -3,16 +3,13 @@
 mod terminal;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::process::{Command, Output};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread;
 
 use highwater::{Response, Router, Server, ServerConfig, StatusCode};
-use highwater_testkit::{PATIENCE, Process, lasting_ports, program, within};
+use highwater_testkit::{Load, PATIENCE, Process, lasting_ports, program, within};
 use serde_json::Value;
 
 use terminal::{ENTER, LEAVE, Terminal};
@@ -56,43 +53,6 @@ fn url(server: &Process) -> String {
     format!("http://{}", server.metrics())
 }
 
-/// Requests for `/users/7`, one after the other, until dropped.
-struct Load {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Load {
-    fn on(address: SocketAddr) -> Load {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let request = b"GET /users/7 HTTP/1.1\r\nHost: h\r\n\r\n";
-            while !stopped.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(2));
-                let Ok(mut stream) = TcpStream::connect(address) else { continue };
-                let mut answer = [0; 1024];
-                while !stopped.load(Ordering::Relaxed)
-                    && stream.write_all(request).is_ok()
-                    && matches!(stream.read(&mut answer), Ok(1..))
-                {
-                    thread::sleep(Duration::from_millis(2));
-                }
-            }
-        });
-        Load { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 fn top(arguments: &[&str]) -> Output {
     let command = Command::new(env!("CARGO_BIN_EXE_highwater")).arg("top").args(arguments).output();
     command.expect("the binary under test was built")
@@ -117,7 +77,7 @@ fn complaint(arguments: &[&str]) -> (String, Option<i32>) {
 #[test]
 fn snapshots() {
     let server = served(lasting_ports(2));
-    let load = Load::on(server.address);
+    let load = Load::on(server.address, "/users/7");
     // The load may take a while to begin.
     let mut json = Value::Null;
     let moves = within(PATIENCE, || {
@@ -185,7 +145,7 @@ fn a_terminal() {
     let Some(mut terminal) = Terminal::start(&url(&server)) else { return };
     terminal
         .until("live", |screen| screen.contains(" live\n") && screen.contains("no request yet"));
-    let load = Load::on(server.address);
+    let load = Load::on(server.address, "/users/7");
     terminal.until("busy", |screen| screen.contains("\n/users/{id} "));
     let moves = |screen: &str| {
         let rate = screen.split("Requests").nth(1).and_then(|rest| rest.split_whitespace().next());
