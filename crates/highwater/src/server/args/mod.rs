@@ -24,9 +24,11 @@
 //! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
 //! where it came from, and what to write instead.
 //!
-//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values.
+//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` is about those that have no
+//! effect.
 
 mod file;
+mod idle;
 mod layers;
 mod value;
 
@@ -46,7 +48,8 @@ use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::logging::LogFormat;
 
-pub use self::layers::{parse, try_parse_from};
+pub use self::idle::Idle;
+pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
 pub use self::value::{duration, number, one_of, size};
 
 /// What a timeout may be. Below a tenth of a second, an ordinary hiccup of the network would end
