@@ -8,7 +8,7 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::layers::{Source, told};
+use super::source::{Source, told};
 
 /// A setting that has no effect beside the others.
 #[derive(Clone, Debug, PartialEq, Eq)]

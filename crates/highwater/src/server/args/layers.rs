@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +21,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
 use super::file::{self, Entry, File};
 use super::idle::Idle;
+use super::source::{Source, told};
 use super::value::listed;
 use crate::admission::{self, GateChoice, Limiter, Shed};
 
@@ -196,23 +196,6 @@ fn read_file(
     parsed.map(Some).map_err(|message| command.error(ErrorKind::ValueValidation, message))
 }
 
-/// Where a value was written.
-pub(super) enum Source {
-    Flag,
-    Variable(String),
-    File { path: PathBuf, line: usize },
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Flag => f.write_str("a flag"),
-            Source::Variable(name) => write!(f, "variable {name}"),
-            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
-        }
-    }
-}
-
 /// What the environment and the file contribute.
 #[derive(Default)]
 struct Layers {
@@ -366,11 +349,6 @@ impl Layers {
             None => Ok(()),
         }
     }
-}
-
-/// What every message about a value looks like.
-pub(super) fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
-    format!("--{name} {value:?} (from {source}): {remedy}")
 }
 
 fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(), Error> {

@@ -25,11 +25,12 @@
 //! where it came from, and what to write instead.
 //!
 //! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` is about those that have no
-//! effect.
+//! effect, `source.rs` about what is said of all of them.
 
 mod file;
 mod idle;
 mod layers;
+mod source;
 mod value;
 
 use core::num::NonZeroUsize;
