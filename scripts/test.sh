@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Enough to visit every mishap many times, in seconds; `make sim` runs more.
+# Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
 seeds=${SIM_SEEDS:-500}
 log=${CARGO_TARGET_DIR:-target}/test.log
 # They take about twelve; this ends a run that hangs.
@@ -29,7 +29,8 @@ main() {
   step "tests and doc tests" run_tests
   step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
   step "instructions of a request" count_instructions
-  step "simulation, $seeds seeds" cargo run --quiet --profile fast --locked -p highwater-cli -- sim --seeds "$seeds"
+  # The program that the tests ran: with the assertions of debug builds, and built already.
+  step "simulation, $seeds seeds" "${CARGO_TARGET_DIR:-target}/debug/highwater" sim --seeds "$seeds"
   echo
   totals
 }
@@ -106,7 +107,8 @@ run_tests() {
   : >"$log"
   local status=0 left
   # Has a process group of its own.
-  timeout --kill-after=10s "${minutes}m" cargo test --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null &
+  timeout --kill-after=10s "${minutes}m" cargo --config 'target."cfg(unix)".runner = "scripts/test-run.sh"' \
+    test --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null &
   group=$!
   tail --pid="$group" --lines=+1 --follow --sleep-interval=0.2 "$log"
   wait "$group" || status=$?

@@ -33,6 +33,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-tests", None),
     ("highwater-skip", Some(&[])),
     ("highwater-testkit", Some(&["highwater-core"])),
+    ("highwater-ui", Some(&["highwater"])),
 ];
 
 /// What tests may use besides, wherever they stand: to skip, to run a program, to read responses.

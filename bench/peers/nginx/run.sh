@@ -2,9 +2,14 @@
 # Fills in nginx.conf.in and becomes nginx, in the foreground. Environment: PORT (8080), WORKERS (1).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-# One directory per port, used again by later runs, so that they do not fill the disk.
-dir=${TMPDIR:-/tmp}/highwater-bench-nginx-${PORT:-8080}
+# One directory, whatever the port, so that runs leave nothing behind that grows. nginx wants it for bodies that it buffers;
+# here are none.
+dir=${TMPDIR:-/tmp}/highwater-bench-nginx
 mkdir -p "$dir"
 chmod 755 "$dir"
-sed -e "s|@PORT@|${PORT:-8080}|; s|@WORKERS@|${WORKERS:-1}|; s|@DIR@|$dir|" "$here/nginx.conf.in" > "$dir/nginx.conf"
-exec nginx -c "$dir/nginx.conf" -e stderr
+# The file has no name once nginx has it: nobody is there any more to remove it at the end.
+conf=$(mktemp)
+sed -e "s|@PORT@|${PORT:-8080}|; s|@WORKERS@|${WORKERS:-1}|; s|@DIR@|$dir|" "$here/nginx.conf.in" >"$conf"
+exec 9<"$conf"
+rm "$conf"
+exec nginx -c /proc/self/fd/9 -e stderr

@@ -306,6 +306,7 @@ fn wrong_flags() {
         (&[url, "--threads", "2", "--connections", "1"], "a thread needs a connection"),
         (&[url, "--pipeline", "1025"], "1..=1024"),
         (&[url, "--pipeline", "2", "--rate", "5"], "cannot be used with"),
+        (&[url, "--backoff", "1s", "--rate", "5"], "cannot be used with"),
         (&[url, "--pipeline", "2", "--close"], "cannot be used with"),
         (&[url, "--arrivals", "poisson"], "--rate"),
         (&[url, "--burst", "2"], "--rate"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use highwater::batcher::PARTITIONS_MAX;
 use highwater::batcher::sink::kafka::Settings;
-use highwater::server::args::{ServerArgs, duration, number, one_of, size};
+use highwater::server::args::{Idle, ServerArgs, duration, number, one_of, size};
 
 /// What 202 means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +143,41 @@ impl Plan {
 }
 
 impl IngestArgs {
+    /// The settings that have no effect beside the others. Where records go, how much of them is kept, and for how long,
+    /// is never ignored, wherever it was said.
+    pub fn idle(&self) -> Vec<Idle> {
+        let sink = self.sink_name();
+        let mut idle = Vec::new();
+        if self.sink != SinkChoice::Kafka {
+            let kafka = format!(
+                "with --sink {sink} nothing goes to Kafka; use --sink kafka, or leave it out"
+            );
+            idle.push(Idle::new("kafka-brokers", &kafka).from_anywhere());
+            idle.push(Idle::new("topic", &kafka).from_anywhere());
+            idle.push(Idle::new("kafka-property", &kafka).from_anywhere().secret());
+        }
+        if self.sink != SinkChoice::Journal {
+            let retain = format!(
+                "with --sink {sink} nothing is kept for long: what Kafka has is removed from the spool at once; use \
+                 --sink journal, or leave it out"
+            );
+            idle.push(Idle::new("retain-bytes", &retain).from_anywhere());
+            idle.push(Idle::new("retain-age", &retain).from_anywhere());
+        }
+        if self.sink == SinkChoice::Null || self.ack == Some(Ack::Kafka) {
+            let data = format!(
+                "there is no journal with --sink {sink}{}; leave it out",
+                if self.ack == Some(Ack::Kafka) { " and --ack kafka" } else { "" }
+            );
+            idle.push(Idle::new("data-max", data).from_anywhere());
+        }
+        idle
+    }
+
+    fn sink_name(&self) -> &'static str {
+        SINKS.iter().find(|(_, sink)| *sink == self.sink).map_or("", |(name, _)| name)
+    }
+
     /// What they mean together with those of the server.
     ///
     /// # Errors
@@ -199,7 +234,7 @@ impl IngestArgs {
     }
 
     fn check(&self, ack: Ack, server: &ServerArgs) -> Result<(), String> {
-        let sink = SINKS.iter().find(|(_, sink)| *sink == self.sink).map_or("", |(name, _)| name);
+        let sink = self.sink_name();
         if ack == Ack::Disk && self.sink == SinkChoice::Null {
             return Err("--ack disk and --sink null do not go together: the null sink writes to no disk; use \
                  --ack memory, or --sink journal"
@@ -213,17 +248,6 @@ impl IngestArgs {
         if self.sink == SinkChoice::Kafka && self.kafka_brokers.is_empty() {
             return Err("--sink kafka needs --kafka-brokers; give one or more, as in --kafka-brokers 10.0.0.1:9092"
                 .to_owned());
-        }
-        for (name, is_given) in [
-            ("--retain-bytes", self.retain_bytes.is_some()),
-            ("--retain-age", self.retain_age.is_some()),
-        ] {
-            if is_given && self.sink != SinkChoice::Journal {
-                return Err(format!(
-                    "{name} and --sink {sink} do not go together: what Kafka has is removed from the spool at once, \
-                     and nothing else is; leave it out, or use --sink journal"
-                ));
-            }
         }
         if server.body_max > RECORD_BYTES_MAX {
             return Err(format!(

@@ -28,7 +28,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli: Cli = args::parse();
+    let cli: Cli = args::parse_checked(|cli: &Cli| cli.ingest.idle());
     let plan = match cli.ingest.plan(&cli.server) {
         Ok(plan) => plan,
         Err(wrong) => Cli::command().error(ErrorKind::ArgumentConflict, wrong).exit(),

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use highwater::server::args::Idle;
+
 use crate::poller::{Settings, parse_url};
 use crate::provider::{Behaviour, Lie};
 use crate::store::Choice;
@@ -50,6 +52,15 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
+    /// The settings that have no effect beside the others.
+    pub fn idle(&self) -> Vec<Idle> {
+        if !self.demo {
+            return Vec::new();
+        }
+        let feed = "--demo polls its own feed; leave one of them out";
+        vec![Idle::new("provider-url", feed), Idle::new("provider-ca", feed)]
+    }
+
     /// The directory of the embedded store.
     pub fn data(&self) -> &Path {
         let default = if self.demo { DATA_DEMO } else { DATA };

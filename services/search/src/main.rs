@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use highwater::server::args::{self, ServerArgs};
+use highwater::server::args::{self, Idle, ServerArgs};
 use highwater_search::args::{ProviderArgs, SearchArgs};
 use highwater_search::serve;
 
@@ -39,8 +39,15 @@ enum Command {
     Provider(ProviderArgs),
 }
 
+impl Cli {
+    /// The settings that have no effect beside the others.
+    fn idle(&self) -> Vec<Idle> {
+        if self.command.is_some() { Vec::new() } else { self.search.idle() }
+    }
+}
+
 fn main() -> ExitCode {
-    let cli: Cli = args::parse();
+    let cli: Cli = args::parse_checked(Cli::idle);
     let outcome = match &cli.command {
         Some(Command::Provider(args)) => serve::provider(args),
         None => {

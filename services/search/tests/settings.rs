@@ -22,7 +22,7 @@ fn wrong_settings() {
     let file = file.to_str().expect("a plain name");
     let missing: &[&str] = &["--provider-url", "PROVIDER_URL", "--demo", "http://"];
     type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
-    let cases: [Case<'_>; 10] = [
+    let cases: [Case<'_>; 12] = [
         (&[], &[], missing),
         (&["--log=json"], &[], missing),
         (&["--provider-url=feed.xml"], &[], &["--provider-url", "feed.xml", "http://host"]),
@@ -32,6 +32,8 @@ fn wrong_settings() {
         (&["--demo", "--store=sqlite"], &[], &["--store", "sqlite", "embedded"]),
         (&["--demo", "--workers=0"], &[], &["--workers", "0", "1 to 1024"]),
         (&["--demo", "--polls=1"], &[], &["--polls"]),
+        (&["--demo", "--provider-url=http://a/"], &[], &["--provider-url", "http://a/", "--demo"]),
+        (&["--demo", "--provider-ca=ca.pem"], &[], &["--provider-ca", "ca.pem", "leave one"]),
         (&["provider", "--fail-rate=2"], &[], &["--fail-rate", "2", "0 to 1"]),
     ];
     for (args, variables, said) in cases {

@@ -196,7 +196,10 @@ impl<T: FnMut(Changes)> Work<T> {
         let mut uncommitted = false;
         while self.stop.state() != NOW {
             let deliveries = match self.source.next(BATCH_MAX, WAIT) {
-                Ok(deliveries) => deliveries,
+                Ok(deliveries) => {
+                    self.pause = PAUSE[0];
+                    deliveries
+                }
                 Err(error) => {
                     self.failed("the queue cannot be read", &error);
                     continue;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use highwater::logging::LogFormat;
-use highwater::server::args::{duration, number, one_of, size};
+use highwater::server::args::{Idle, duration, number, one_of, size};
 
 use crate::http::Bounds;
 use crate::near;
@@ -70,7 +70,27 @@ impl EngineArgs {
     pub fn is_embedded(&self) -> bool {
         self.database_url.is_none() && self.redis_url.is_none() && self.kafka_brokers.is_none()
     }
+
+    /// The settings of parts that this process has not: of Kafka, Redis or the embedded queue.
+    fn idle(&self) -> Vec<Idle> {
+        let mut idle = Vec::new();
+        if self.kafka_brokers.is_none() {
+            let kafka = "without --kafka-brokers nothing goes to Kafka; give them, or leave it out";
+            idle.extend(OF_KAFKA.map(|setting| Idle::new(setting, kafka)));
+        } else {
+            let queue = "with --kafka-brokers there is no embedded queue; leave it out";
+            idle.push(Idle::new("queue-bytes-max", queue));
+        }
+        if self.redis_url.is_none() {
+            let redis = "without --redis-url no list goes to Redis; give it, or leave this out";
+            idle.push(Idle::new("cache-ttl-sec", redis));
+        }
+        idle
+    }
 }
+
+/// What only matters with Kafka.
+const OF_KAFKA: [&str; 3] = ["kafka-todo-topic", "kafka-partitions", "ack-timeout"];
 
 /// Settings of `worker`.
 #[derive(Clone, Debug, clap::Args)]
@@ -119,7 +139,37 @@ pub struct TodosArgs {
     pub embedded_worker: bool,
 }
 
+impl WorkerArgs {
+    /// The settings that have no effect here.
+    pub fn idle(&self) -> Vec<Idle> {
+        let reads =
+            "a worker serves nothing and makes no topic; give it to the server, or leave it out";
+        let mut idle = self.engine.idle();
+        let of_server = ["kafka-partitions", "queue-bytes-max", "cache-ttl-sec", "todos-max"];
+        idle.extend(of_server.map(|setting| Idle::new(setting, reads)));
+        idle
+    }
+}
+
+impl SeedArgs {
+    /// The settings that have no effect here.
+    pub fn idle(&self) -> Vec<Idle> {
+        let direct = "seed writes into the store itself; leave it out";
+        let mut idle = vec![Idle::new("redis-url", direct).secret()];
+        let of_server = ["kafka-brokers", "cache-ttl-sec", "todos-max"];
+        idle.extend(
+            of_server.into_iter().chain(OF_KAFKA).map(|setting| Idle::new(setting, direct)),
+        );
+        idle
+    }
+}
+
 impl TodosArgs {
+    /// The settings that have no effect beside the others.
+    pub fn idle(&self) -> Vec<Idle> {
+        self.engine.idle()
+    }
+
     /// What a request may be.
     pub fn bounds(&self) -> Bounds {
         Bounds {

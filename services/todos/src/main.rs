@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use highwater::server::args::{self, ServerArgs};
+use highwater::server::args::{self, Idle, ServerArgs};
 use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs};
 use highwater_todos::{serve, worker};
 
@@ -47,8 +47,20 @@ enum Command {
     Token(TokenArgs),
 }
 
+impl Cli {
+    /// The settings that have no effect beside the others.
+    fn idle(&self) -> Vec<Idle> {
+        match &self.command {
+            Some(Command::Worker(args)) => args.idle(),
+            Some(Command::Seed(args)) => args.idle(),
+            Some(Command::Token(_)) => Vec::new(),
+            None => self.todos.idle(),
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let cli: Cli = args::parse();
+    let cli: Cli = args::parse_checked(Cli::idle);
     let outcome = match &cli.command {
         Some(Command::Worker(args)) => worker::run(args),
         Some(Command::Seed(args)) => serve::seed(args),

@@ -41,10 +41,11 @@ pub fn todos(
     demo: bool,
 ) -> Result<(), Failure> {
     logging::install(server.log);
+    // The first event starts a thread.
+    let signals = Signals::block()?;
     if secret.len() < SECRET_BYTES_GOOD {
         tracing::warn!(bytes = secret.len(), "JWT_SECRET is short; use one of at least 32 bytes");
     }
-    let signals = Signals::block()?;
     let engine = engine::build(&args.engine, args.embedded_worker)?;
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),

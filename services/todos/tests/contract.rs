@@ -333,3 +333,45 @@ fn health_and_metrics() {
     assert_eq!((todos.metric("http_cache_misses"), todos.metric("http_cache_hits")), (1.0, 1.0));
     assert_eq!(todos.get_metrics("/readyz").status, 200);
 }
+
+/// Purpose: a setting of a part that the process has not is refused, not ignored, with its value and the remedy: whoever
+/// names a topic believes that writes go there. What a variable says may be for another process, and is left alone.
+#[test]
+fn settings_without_effect() {
+    type Case<'a> = (&'a [&'a str], &'a [&'a str]);
+    let postgres = "--database-url=postgres://u:hunter2@127.0.0.1:9/x";
+    let kafka = "--kafka-brokers=127.0.0.1:9";
+    let cases: [Case<'_>; 9] = [
+        (&["--kafka-todo-topic=t"], &["--kafka-todo-topic \"t\"", "without --kafka-brokers"]),
+        (&["--kafka-partitions=4"], &["--kafka-partitions \"4\"", "without --kafka-brokers"]),
+        (&["--ack-timeout=1s"], &["--ack-timeout \"1s\"", "without --kafka-brokers"]),
+        (&["--cache-ttl-sec=9"], &["--cache-ttl-sec \"9\"", "without --redis-url"]),
+        (
+            &[kafka, "--queue-bytes-max=64MiB"],
+            &["--queue-bytes-max \"64MiB\"", "no embedded queue"],
+        ),
+        (&["worker", postgres, kafka, "--todos-max=5"], &["--todos-max \"5\"", "to the server"]),
+        (&["worker", postgres, kafka, "--cache-ttl-sec=9"], &["--cache-ttl-sec \"9\""]),
+        (&["seed", kafka], &["--kafka-brokers \"127.0.0.1:9\"", "into the store itself"]),
+        (&["seed", "--redis-url=redis://:hunter2@a/0"], &["--redis-url", "into the store itself"]),
+    ];
+    for (args, said) in cases {
+        let output = service::command(args).output().expect("the binary starts");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(!text.contains("hunter2"), "a password: {text}");
+        for word in said.iter().chain(&["has no effect", "leave"]) {
+            assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
+        }
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let path = data.path().to_str().expect("a plain name");
+    let mut command = service::command(&[
+        "--listen=127.0.0.1:0",
+        "--metrics=off",
+        "--jwt-secret=x",
+        "--data",
+        path,
+    ]);
+    Process::start(command.env("KAFKA_TODO_TOPIC", "t").env("CACHE_TTL_SEC", "9")).stop();
+}

@@ -22,6 +22,8 @@ const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
 /// Shorter intervals make the questions a load of their own; longer ones make the limit lag behind
 /// a surge.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+/// As often as most exporters have news.
+const INTERVAL_USUAL: Duration = Duration::from_secs(1);
 const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// Keep any server's peak: refuse, in the kernel, the connections it could not serve in time.
@@ -61,9 +63,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROMQL", requires = "prometheus")]
     query: Option<String>,
 
-    /// How often to ask
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration(INTERVAL))]
-    pub(crate) interval: Duration,
+    /// How often to ask [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = duration(INTERVAL))]
+    interval: Option<Duration>,
 
     /// What refuses connections
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = mechanism())]
@@ -77,17 +79,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "fixed|hill-climb|knee|aimd", value_parser = limiter())]
     limiter: Option<LimiterChoice>,
 
-    /// The limit until the first measurement
-    #[arg(long, value_name = "N", default_value = "256", allow_negative_numbers = true, value_parser = number(LIMIT))]
-    limit_start: u32,
+    /// The limit until the first measurement [default: 256]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_start: Option<u32>,
 
-    /// The lowest limit that may be found
-    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, value_parser = number(LIMIT))]
-    limit_min: u32,
+    /// The lowest limit that may be found [default: 8]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_min: Option<u32>,
 
-    /// The highest limit that may be found
-    #[arg(long, value_name = "N", default_value = "16384", allow_negative_numbers = true, value_parser = number(LIMIT))]
-    limit_max: u32,
+    /// The highest limit that may be found [default: 16384]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number(LIMIT))]
+    limit_max: Option<u32>,
 
     /// How long connections may wait in the server before it counts as overloaded
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(TARGET))]
@@ -170,7 +172,12 @@ impl Args {
     /// # Errors
     /// The settings contradict each other.
     pub(crate) fn limits(&self) -> Result<Limits, clap::Error> {
-        let (start, min, max) = (self.limit_start, self.limit_min, self.limit_max);
+        let (start, min, max) = (
+            self.limit_start.unwrap_or(256),
+            self.limit_min.unwrap_or(8),
+            self.limit_max.unwrap_or(16_384),
+        );
+        self.refuse_idle()?;
         match (self.limit, self.limiter) {
             (Limited::To(limit), None | Some(LimiterChoice::Fixed)) => Ok(Limits::Fixed(limit)),
             (Limited::To(_), Some(other)) => Err(contradiction(format!(
@@ -188,6 +195,44 @@ impl Args {
                  that is"
             ))),
         }
+    }
+
+    /// Refuses what has no effect beside the others: whoever gives it believes that it is in force.
+    fn refuse_idle(&self) -> Result<(), clap::Error> {
+        let told = |name: &str, value: String, why: &str| {
+            Err(contradiction(format!("--{name} {value}: has no effect: {why}; leave it out")))
+        };
+        if let Limited::To(limit) = self.limit {
+            let why = format!("--limit {limit} is the limit, and none is looked for");
+            let bounds =
+                [("start", self.limit_start), ("min", self.limit_min), ("max", self.limit_max)];
+            if let Some((name, Some(value))) = bounds.into_iter().find(|(_, value)| value.is_some())
+            {
+                return told(&format!("limit-{name}"), value.to_string(), &why);
+            }
+        }
+        if let Some(interval) =
+            self.interval.filter(|_| self.metrics.is_none() && self.prometheus.is_none())
+        {
+            let why = "nobody is asked without --metrics or --prometheus";
+            return told("interval", format!("{interval:?}"), why);
+        }
+        if self.dry_run && self.mechanism != GateChoice::Auto {
+            let name = MECHANISMS.iter().find(|(_, choice)| *choice == self.mechanism);
+            let name = name.map_or("", |(name, _)| name);
+            return told("mechanism", name.to_owned(), "--dry-run refuses nothing");
+        }
+        let is_bpf = matches!(self.mechanism, GateChoice::Auto | GateChoice::Ebpf) && !self.dry_run;
+        if let Some(cgroup) = self.cgroup.as_ref().filter(|_| !is_bpf) {
+            let why = "only the mechanism ebpf looks at one";
+            return told("cgroup", cgroup.display().to_string(), why);
+        }
+        Ok(())
+    }
+
+    /// How often to ask.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval.unwrap_or(INTERVAL_USUAL)
     }
 
     /// The source of completed requests, if it is not the kernel.
@@ -233,13 +278,15 @@ fn one_address(text: &str) -> Result<IpAddr, String> {
     Ok(ip.to_canonical())
 }
 
+const MECHANISMS: &[(&str, GateChoice)] = &[
+    ("auto", GateChoice::Auto),
+    ("ebpf", GateChoice::Ebpf),
+    ("nft", GateChoice::Nft),
+    ("iptables", GateChoice::Iptables),
+];
+
 fn mechanism() -> impl Fn(&str) -> Result<GateChoice, String> + Clone + Send + Sync + 'static {
-    one_of(&[
-        ("auto", GateChoice::Auto),
-        ("ebpf", GateChoice::Ebpf),
-        ("nft", GateChoice::Nft),
-        ("iptables", GateChoice::Iptables),
-    ])
+    one_of(MECHANISMS)
 }
 
 fn limiter() -> impl Fn(&str) -> Result<LimiterChoice, String> + Clone + Send + Sync + 'static {
@@ -319,6 +366,16 @@ mod tests {
             ("--query a", "--prometheus"),
             ("--prometheus http://a/", "--query"),
             ("--prometheus http://a/ --query a --metrics http://b/", "cannot be used with"),
+            ("--limit 5 --limit-start 9", "--limit-start 9: has no effect: --limit 5 is the limit"),
+            ("--limit 5 --limit-min 9", "--limit-min 9: has no effect"),
+            ("--limit 5 --limiter fixed --limit-max 256", "--limit-max 256: has no effect"),
+            ("--interval 2s", "--interval 2s: has no effect: nobody is asked without --metrics"),
+            (
+                "--metrics http://a/ --dry-run --mechanism nft",
+                "--mechanism nft: has no effect: --dry-run",
+            ),
+            ("--mechanism nft --cgroup /c", "--cgroup /c: has no effect: only the mechanism ebpf"),
+            ("--metrics http://a/ --dry-run --cgroup /c", "--cgroup /c: has no effect"),
         ] {
             let error = limits(flags).expect_err(flags);
             assert_eq!(error.exit_code(), 2);

@@ -91,7 +91,7 @@ impl Guard {
         let now = clock::monotonic();
         let mut gate = Gate::open(args, limits.start())?;
         let limits = gate.grant(limits);
-        let interval = source.is_some().then_some(args.interval);
+        let interval = source.is_some().then_some(args.interval());
         let policy = Policy::new(limiter(limits, args.queue_target), bounds(limits), interval, now);
         let (mechanism, reason) = gate.chosen();
         let reporter =
@@ -120,7 +120,7 @@ impl Guard {
                 "the source is behind the gate, and will be refused when it matters",
             );
         }
-        let answers = source.map(|source| source::watch(source, args.interval));
+        let answers = source.map(|source| source::watch(source, args.interval()));
         let answers = answers.transpose().map_err(|error| format!("no further thread: {error}"))?;
         let line = Line::new(args.json, now);
         Ok(Guard { gate, policy, answers, reporter, line, page })

@@ -108,7 +108,7 @@ pub(crate) struct Args {
     pub(crate) timeout: Duration,
 
     /// Closed loop: how long a user pauses after a refusal, a 503 or a failure.
-    #[arg(long, default_value = "50ms", value_parser = parse_duration)]
+    #[arg(long, default_value = "50ms", conflicts_with = "rate", value_parser = parse_duration)]
     pub(crate) backoff: Duration,
 
     /// A new connection for every request.

@@ -113,7 +113,8 @@ pub trait Source: Send {
     ///
     /// # Errors
     ///
-    /// If the queue cannot be read now. The next call tries again, and goes on where it was.
+    /// If the queue cannot be read now. The next call tries again, and goes on where it was. What else went wrong meanwhile
+    /// is not told: an error for each call, however many there were.
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError>;
 
     /// Says that everything given so far has been applied, and is visible in this process. It costs nothing:

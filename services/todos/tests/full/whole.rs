@@ -196,13 +196,17 @@ fn await_ready(stage: &Stage, instances: &[Process; 2], away: Option<&str>) {
 fn await_all(stage: &Stage, instances: &[Process; 2], acknowledged: &[String]) {
     for instance in instances {
         let mut client = stage.client(instance);
-        eventually("everything that was acknowledged is shown", || {
+        let mut missing = Vec::new();
+        let are_shown = within(PATIENCE, || {
             let ids = ids(&client.get("/todos"));
             let shown: BTreeSet<&String> = ids.iter().collect();
             assert_eq!(shown.len(), ids.len(), "a todo is there twice");
             assert!(ids.len() < 10_000, "the test writes more than a list shows");
-            acknowledged.iter().all(|id| shown.contains(id))
+            missing = acknowledged.iter().filter(|id| !shown.contains(id)).collect();
+            missing.is_empty()
         });
+        let (count, all, first) = (missing.len(), acknowledged.len(), missing.first());
+        assert!(are_shown, "{count} of {all} are not shown, {first:?} first\n{}", instance.said());
     }
 }
 

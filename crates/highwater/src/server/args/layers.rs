@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +20,10 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
 use super::file::{self, Entry, File};
+use super::idle::Idle;
+use super::source::{Source, told};
 use super::value::listed;
-use crate::admission::{self, Limiter};
+use crate::admission::{self, GateChoice, Limiter, Shed};
 
 const PREFIX: &str = "HIGHWATER_";
 
@@ -33,7 +34,13 @@ const PREFIX: &str = "HIGHWATER_";
 /// `--idle-timeout 5s`, `HIGHWATER_IDLE_TIMEOUT=5s` (or the variable it names itself with
 /// `#[arg(env)]`), `idle-timeout = "5s"`. Arguments of subcommands take no part in the file.
 pub fn parse<P: Parser>() -> P {
-    try_parse_from(env::args_os(), env::vars_os()).unwrap_or_else(|error| error.exit())
+    parse_checked(|_| Vec::new())
+}
+
+/// As [`parse`], and refuses what `idle` names if it was given: settings that have no effect beside the others.
+pub fn parse_checked<P: Parser>(idle: impl FnOnce(&P) -> Vec<Idle>) -> P {
+    let parsed = try_parse_checked_from(env::args_os(), env::vars_os(), idle);
+    parsed.unwrap_or_else(|error| error.exit())
 }
 
 /// As [`parse`], from the given arguments (the first is the program's name) and environment.
@@ -44,6 +51,18 @@ pub fn parse<P: Parser>() -> P {
 pub fn try_parse_from<P: Parser>(
     args: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<P, Error> {
+    try_parse_checked_from(args, environment, |_| Vec::new())
+}
+
+/// As [`parse_checked`], from the given arguments and environment.
+///
+/// # Errors
+/// As [`try_parse_from`], and a setting without effect.
+pub fn try_parse_checked_from<P: Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    idle: impl FnOnce(&P) -> Vec<Idle>,
 ) -> Result<P, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let environment: BTreeMap<OsString, OsString> = environment.into_iter().collect();
@@ -66,7 +85,33 @@ pub fn try_parse_from<P: Parser>(
         bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
     layers.check_addresses(&mut bare, &matches)?;
     layers.check_limiter(&mut bare, &matches)?;
-    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))
+    let given = matches.clone();
+    let parsed = P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))?;
+    let idle = idle_of_server(&given).into_iter().chain(idle(&parsed));
+    layers.refuse_idle(&mut bare, &given, idle)?;
+    Ok(parsed)
+}
+
+/// Settings of the server that have no effect beside its others.
+fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
+    let shed = matches.try_get_one::<Shed>("shed").ok().flatten();
+    let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = shed else { return Vec::new() };
+    let name = shed.name();
+    let gate =
+        format!("--shed {name} has no gate in the kernel; use --shed kernel, or leave it out");
+    let mut idle = Vec::new();
+    // "auto" asks for nothing.
+    if matches.get_one("gate") != Some(&GateChoice::Auto) {
+        idle.push(Idle::new("gate", gate));
+    }
+    if *shed == Shed::None {
+        let limit = "--shed none knows no limit; use another --shed, or leave it out";
+        idle.push(Idle::new("limiter", limit));
+        if matches.get_one::<Option<u32>>("connection_limit").is_some_and(Option::is_some) {
+            idle.push(Idle::new("connection-limit", limit));
+        }
+    }
+    idle
 }
 
 /// Adds `--config`, and a variable to every setting that names none.
@@ -149,23 +194,6 @@ fn read_file(
     })?;
     let parsed = File::parse(path, &text);
     parsed.map(Some).map_err(|message| command.error(ErrorKind::ValueValidation, message))
-}
-
-/// Where a value was written.
-enum Source {
-    Flag,
-    Variable(String),
-    File { path: PathBuf, line: usize },
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Flag => f.write_str("a flag"),
-            Source::Variable(name) => write!(f, "variable {name}"),
-            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
-        }
-    }
 }
 
 /// What the environment and the file contribute.
@@ -307,11 +335,20 @@ impl Layers {
         let message = told("limiter", name, self.source("limiter"), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
-}
 
-/// What every message about a value looks like.
-fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
-    format!("--{name} {value:?} (from {source}): {remedy}")
+    /// Refuses the first of `idle` that was given.
+    fn refuse_idle(
+        &self,
+        command: &mut Command,
+        given: &ArgMatches,
+        idle: impl IntoIterator<Item = Idle>,
+    ) -> Result<(), Error> {
+        let complaint = |idle: Idle| idle.complaint(given, self.sources.get(idle.setting()));
+        match idle.into_iter().find_map(complaint) {
+            Some(message) => Err(command.error(ErrorKind::ArgumentConflict, message)),
+            None => Ok(()),
+        }
+    }
 }
 
 fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(), Error> {

@@ -24,10 +24,13 @@
 //! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
 //! where it came from, and what to write instead.
 //!
-//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values.
+//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` is about those that have no
+//! effect, `source.rs` about what is said of all of them.
 
 mod file;
+mod idle;
 mod layers;
+mod source;
 mod value;
 
 use core::num::NonZeroUsize;
@@ -46,7 +49,8 @@ use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::logging::LogFormat;
 
-pub use self::layers::{parse, try_parse_from};
+pub use self::idle::Idle;
+pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
 pub use self::value::{duration, number, one_of, size};
 
 /// What a timeout may be. Below a tenth of a second, an ordinary hiccup of the network would end

@@ -393,3 +393,66 @@ fn the_limiter_and_the_limit_must_agree() {
     given(&["--connection-limit", "5"], &[]);
     assert_eq!(given(&["--connection-limit", "auto"], &[]).connection_limit, None);
 }
+
+/// Purpose: a setting that would change nothing beside the others is refused, and named with its value and its source; a
+/// variable, which is set for other programs too, is left alone unless the service says otherwise.
+#[test]
+fn what_has_no_effect_is_refused() {
+    let check = |args: &[&str], variables: &[(&str, &str)]| {
+        let args = ["service"].iter().chain(args).map(OsString::from);
+        let variables = [&[("PROVIDER_URL", "x")], variables].concat();
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let idle = |args: &Args| match args.command {
+            Some(_) => vec![Idle::new("delay", "nothing waits here; leave it out")],
+            None if args.quiet => vec![
+                Idle::new("name", "nobody is greeted; leave it out"),
+                Idle::new("tag", "nothing is said; leave --quiet out").from_anywhere().secret(),
+            ],
+            None => Vec::new(),
+        };
+        let outcome = try_parse_checked_from::<Args>(args, variables, idle);
+        outcome.map(drop).map_err(|error| {
+            assert_eq!(error.exit_code(), 2);
+            error.to_string().lines().next().expect("a line").to_owned()
+        })
+    };
+    let file = TempFile::new("quiet = true\nname = \"you\"\n");
+    for (args, variables, said) in [
+        (
+            &["--quiet", "--name", "me"][..],
+            &[][..],
+            "--name \"me\" (from a flag): has no effect: nobody is greeted; leave it out",
+        ),
+        (&["--quiet", "--name", "world"], &[], "--name \"world\" (from a flag): has no effect"),
+        (&["--config", file.path()], &[], ".toml:2): has no effect: nobody is greeted"),
+        (&["--quiet", "--tag=a"], &[], "--tag \"…\" (from a flag): has no effect: nothing is said"),
+        (&["--quiet"], &[("HIGHWATER_TAG", "a")], "(from variable HIGHWATER_TAG): has no effect"),
+        (&["other", "--delay", "1s"], &[], "--delay \"1s\" (from a flag): has no effect"),
+        (
+            &["--shed=none", "--limiter=aimd"],
+            &[],
+            "--limiter \"aimd\" (from a flag): has no effect",
+        ),
+        (&["--shed=none", "--connection-limit=5"], &[], "--connection-limit \"5\" (from a flag)"),
+        (
+            &["--shed=app", "--gate=nft"],
+            &[],
+            "--gate \"nft\" (from a flag): has no effect: --shed app",
+        ),
+        (&["--gate=ebpf"], &[("HIGHWATER_SHED", "accept")], "--shed accept has no gate"),
+    ] {
+        let complaint = check(args, variables).expect_err("it has no effect");
+        assert!(complaint.contains(said), "{args:?}: {complaint}");
+    }
+    for (args, variables) in [
+        (&["--quiet"][..], &[("HIGHWATER_NAME", "me")][..]),
+        (&["--name", "me", "--tag=a"], &[]),
+        (&["other"], &[("HIGHWATER_NAME", "me")]),
+        (&["--shed=accept"], &[("HIGHWATER_GATE", "nft")]),
+        (&["--shed=accept", "--gate=auto", "--limiter=aimd"], &[]),
+        (&["--shed=none", "--connection-limit=auto"], &[]),
+        (&["--gate=nft"], &[]),
+    ] {
+        check(args, variables).unwrap_or_else(|complaint| panic!("{args:?}: {complaint}"));
+    }
+}

@@ -22,7 +22,8 @@ use crate::queue::{Delivery, Position, QueueError, Source};
 /// The group that workers belong to.
 pub const GROUP: &str = "todo-workers";
 
-/// How long a batch waits for more once it has something: messages that came together are applied together.
+/// How long a batch waits for more once it has something: messages that came together are applied together. Beyond it only
+/// what is there already is taken.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// How long a member may be silent until its partitions go to others: the least that brokers allow by default.
@@ -83,25 +84,30 @@ impl Source for KafkaSource {
 
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let mut deliveries = Vec::new();
-        let until = Instant::now() + wait;
+        let mut until = Instant::now() + wait;
+        let mut failure = None;
         while deliveries.len() < max {
-            let wait = match deliveries.is_empty() {
-                true => until.saturating_duration_since(Instant::now()),
-                false => GATHER,
-            };
-            match self.consumer.poll(wait).map(next) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.consumer.poll(left).map(next) {
                 None => break,
                 Some(Ok(Some((partition, offset, delivery)))) => {
+                    if deliveries.is_empty() {
+                        until = Instant::now() + GATHER;
+                    }
                     self.given.insert(partition, offset + 1);
                     deliveries.push(delivery);
                 }
                 Some(Ok(None)) => {}
-                // What came before it is not lost: it is given, and the error comes again.
-                Some(Err(_)) if !deliveries.is_empty() => break,
-                Some(Err(error)) => return Err(self.failed(&error)),
+                // The client goes on by itself, and says something several times a second while the cluster is away. The
+                // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
+                // would hear of it minutes later.
+                Some(Err(error)) => failure = Some(error),
             }
         }
-        Ok(deliveries)
+        match failure {
+            Some(error) if deliveries.is_empty() => Err(self.failed(&error)),
+            _ => Ok(deliveries),
+        }
     }
 
     fn applied(&mut self) {
@@ -153,4 +159,38 @@ fn next(message: KafkaResult<BorrowedMessage<'_>>) -> KafkaResult<Option<(i32, i
     };
     let content = Command::decode(message.payload().unwrap_or_default());
     Ok(Some((partition, offset, Delivery { position: Some(position), content })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::kafka::KafkaSettings;
+
+    /// Purpose: what the client says of a cluster that is away does not pile up. It says something several times a
+    /// second, and whoever applies pauses after each error; errors that were given one by one held up the news of a
+    /// cluster that had been back for minutes. So an error is told only when its time is up, and is the last of them.
+    #[test]
+    fn errors_do_not_pile_up() {
+        let settings = KafkaSettings {
+            // Nothing listens there: it is reserved.
+            brokers: "127.0.0.1:1".into(),
+            topic: "t".into(),
+            partitions: 1,
+            ack_timeout: KafkaSettings::ACK_TIMEOUT,
+        };
+        let mut source = KafkaSource::new(&settings).expect("the settings are right");
+        let wait = Duration::from_millis(300);
+        let mut told = 0;
+        let until = Instant::now() + Duration::from_secs(60);
+        while told < 5 {
+            assert!(Instant::now() < until, "a client that reaches nobody says so");
+            // So that there is more than one.
+            std::thread::sleep(Duration::from_millis(300));
+            let began = Instant::now();
+            if source.next(1, wait).is_err() {
+                told += 1;
+                assert!(began.elapsed() >= wait, "told after {:?}", began.elapsed());
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What the compiler says about handlers that are none. Each message has to say what to write
 //! instead; the `.stderr` files are compared word for word.
 //!
-//! After a deliberate change: `TRYBUILD=overwrite cargo test --test ui`, and read the difference. The
+//! After a deliberate change: `TRYBUILD=overwrite cargo test -p highwater-ui`, and read the difference. The
 //! same after a type was added whose name another already has, here or in a dependency: the compiler
 //! then writes both with their paths, and its lists of types look different.
 
@@ -20,14 +20,7 @@ fn messages() {
         let reason = format!("recorded with {RECORDED_WITH}x, and this is {version}");
         return highwater_skip::skip("rustc", reason);
     }
-    // Kafka's client has a type `Header`, too: see above. The gate has all features on.
-    if cfg!(not(feature = "kafka")) {
-        return highwater_skip::skip("kafka", "recorded with the feature `kafka`, and it is off");
-    }
     let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/ui/*.rs");
-    // With more than one kind of layer the compiler puts it differently; all features are on in the gate.
-    if cfg!(feature = "tower") {
-        cases.compile_fail("tests/ui/tower/*.rs");
-    }
+    cases.compile_fail("cases/*.rs");
+    cases.compile_fail("cases/tower/*.rs");
 }
