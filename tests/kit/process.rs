@@ -279,7 +279,8 @@ mod tests {
         assert!(silent.contains("out of luck"), "{silent}");
         let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = closed.local_addr().expect("it is bound");
-        let script = format!("echo ' serving address={address}' >&2; echo alas >&2; exec sleep 600");
+        let script =
+            format!("echo ' serving address={address}' >&2; echo alas >&2; exec sleep 600");
         let process = Process::start(&mut shell(&script));
         process.wait_for(|line| line == "alas");
         let client = process.connect();

@@ -13,11 +13,14 @@ use super::server;
 
 /// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
 pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Value {
-    let servers = plan.servers.iter().map(|server| {
-        let program = server::find(server.measured_program()).ok();
-        let digest = program.as_deref().and_then(digest);
-        (server.name.clone(), json!({ "sha256": digest }))
-    });
+    let described = |name: &String, program: &str| {
+        let digest = server::find(program).ok().as_deref().and_then(digest);
+        (name.clone(), json!({ "sha256": digest }))
+    };
+    let servers = plan.servers.iter();
+    let servers = servers.map(|server| described(&server.name, server.measured_program()));
+    let programs = plan.programs.iter();
+    let programs = programs.map(|program| described(&program.name, program.measured_program()));
     let own = std::env::current_exe().ok();
     json!({
         "network": network,
@@ -31,6 +34,7 @@ pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Va
         "highwater": env!("CARGO_PKG_VERSION"),
         "client_sha256": own.as_deref().and_then(digest),
         "servers": servers.collect::<serde_json::Map<_, _>>(),
+        "programs": programs.collect::<serde_json::Map<_, _>>(),
     })
 }
 

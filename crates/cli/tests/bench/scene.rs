@@ -31,6 +31,11 @@ impl Scene {
         Scene { folder, mark, _alone: alone }
     }
 
+    /// What is in the environment of everything that runs for this scene.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.join(name).to_string_lossy().into_owned()
     }

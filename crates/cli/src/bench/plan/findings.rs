@@ -29,16 +29,29 @@ pub(super) struct Check<'a> {
 impl Check<'_> {
     /// Notes a finding about `field`, on its line if it stands in the table, else on the table's.
     pub(super) fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
+        let begin = line_at(self.text, self.at);
+        let line = self.line_of(field, begin);
+        // What a cell does not say stands where all of them have it from.
+        let defaults = || {
+            let at = self.text.lines().position(|line| line.trim() == "[cell_defaults]")?;
+            self.of.starts_with("cell ").then(|| self.line_of(field, at + 1))?
+        };
+        let line = line.or_else(defaults).unwrap_or(begin);
+        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
+    }
+
+    /// The line of `field` in the table that begins on line `begin`.
+    fn line_of(&self, field: &str, begin: usize) -> Option<usize> {
         let is_field = |line: &str| {
             let rest = line.trim_start().strip_prefix(field);
             rest.is_some_and(|rest| rest.trim_start().starts_with('='))
         };
-        let begin = line_at(self.text, self.at);
-        let mut lines = self.text.lines().enumerate().skip(begin - 1);
-        // A table ends where the next begins; its own header may be its first line.
-        let own = lines.by_ref().take_while(|(at, line)| *at < begin || !line.starts_with('['));
-        let line = own.into_iter().find(|(_, line)| is_field(line)).map_or(begin, |(at, _)| at + 1);
-        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
+        // A table ends where the next begins; its own header may be its first line, and its tables are its own.
+        let is_own = |line: &str| !line.starts_with("[[") && line.contains('.');
+        let is_other = |line: &str| line.starts_with('[') && !is_own(line);
+        let lines = self.text.lines().enumerate().skip(begin - 1);
+        let mut own = lines.take_while(|(at, line)| *at < begin || !is_other(line));
+        own.find(|(_, line)| is_field(line)).map(|(at, _)| at + 1)
     }
 
     pub(super) fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {

@@ -139,7 +139,7 @@ fn unknown_names() {
     for (baseline, candidate, cell, said) in [
         ("z", "b", None, "--baseline z: not in this record; it has a, b, c"),
         ("a", "z", None, "--candidate z"),
-        ("a", "a", None, "are the same server"),
+        ("a", "a", None, "are the same; name two"),
         ("a", "b", Some("z"), "--cell z: not in this record for both; it has x, y"),
     ] {
         let problem = claim(&record, baseline, candidate, cell).expect_err("it is unknown");
