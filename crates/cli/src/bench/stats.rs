@@ -122,9 +122,9 @@ impl Rules {
     /// What is compared, of a row: more is better. `None` if it is not known.
     pub(crate) fn value(&self, row: &Measured) -> Option<f64> {
         let value = match self.metric {
-            Metric::RequestsPerServerCoreSecond => 1e6 / row.server_cpu_us_per_request,
-            Metric::RequestsPerClientCoreSecond => 1e6 / row.client_cpu_us_per_request,
-            Metric::RequestsPerSecond => row.rps,
+            Metric::ServerCoreSecond => 1e6 / row.server_cpu_us_per_request,
+            Metric::ClientCoreSecond => 1e6 / row.client_cpu_us_per_request,
+            Metric::Second => row.rps,
         };
         (value.is_finite() && value > 0.0).then_some(value)
     }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::findings::{Check, DURATION, ROUNDS, WARM_UP_MAX, headers, is_token, path};
+use super::findings::{
+    Check, DURATION, NAME_SIZE_MAX, ROUNDS, WARM_UP_MAX, command, environment, headers, is_token,
+    name, path, workers,
+};
 use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, check_program, cpus};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
 const CELLS_MAX: usize = 256;
-pub(super) const NAME_SIZE_MAX: usize = 64;
-const WORKERS: RangeInclusive<u32> = 1..=1024;
 const SETUP_MAX: usize = 10_000;
 /// Bytes of a request's body, and of an answer's.
 const BODY_MAX: usize = 64 * 1024 * 1024;
@@ -142,48 +143,6 @@ fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
     path(check, "ready", &server.ready);
 }
 
-pub(super) fn command(check: &mut Check<'_>, command: &[String], program: Option<&str>) {
-    check.expect(
-        command.first().is_some_and(|program| !program.is_empty()),
-        "command",
-        "is empty; write [\"program\", \"--listen\", \"127.0.0.1:{port}\"]",
-    );
-    check.expect(
-        !command.iter().any(|word| word.contains('\0')),
-        "command",
-        "holds a NUL; remove it",
-    );
-    check.expect(
-        program != Some(""),
-        "program",
-        "is empty; write the program that command ends up as, or remove it",
-    );
-}
-
-pub(super) fn environment(check: &mut Check<'_>, env: &BTreeMap<String, String>) {
-    for (variable, value) in env {
-        let is_fine = !variable.is_empty() && !variable.contains(['=', '\0']);
-        check.expect(
-            is_fine && !value.contains('\0'),
-            "env",
-            format!("{variable:?} is no variable's name, or holds a NUL; write NAME = \"value\""),
-        );
-    }
-}
-
-/// Those that are compared have as many workers as the first of them.
-pub(super) fn workers(check: &mut Check<'_>, workers: u32, (first, others): (&str, u32)) {
-    check.expect(WORKERS.contains(&workers), "workers", "write 1 to 1024");
-    check.expect(
-        workers == others,
-        "workers",
-        format!(
-            "{workers}, and {first:?} has {others}: unequal workers compare machines, not programs; start all \
-             of them with as many"
-        ),
-    );
-}
-
 fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     name(check, &cell.name);
     // Whether it needs a path is seen where servers and programs are known.
@@ -275,10 +234,4 @@ fn request(
             "{status}: only successes (200 to 299) are measured; ask for something that succeeds"
         ),
     );
-}
-
-pub(super) fn name(check: &mut Check<'_>, name: &str) {
-    let is_fine =
-        !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
-    check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use regex_lite::Regex;
 
-use super::check::{self, NAME_SIZE_MAX};
-use super::findings::Check;
+use super::findings::{self, Check, NAME_SIZE_MAX};
 use super::{Cell, Draft, Figure, Metric, Program, Service, put, words_in};
 
 const WITHIN: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
@@ -53,9 +52,9 @@ pub(super) fn all(check: &mut Check<'_>, draft: &Draft) {
 pub(super) fn top(check: &mut Check<'_>, draft: &Draft) {
     let has_programs = !draft.program.is_empty();
     let is_fine = match draft.metric {
-        None | Some(Metric::RequestsPerSecond) => true,
-        Some(Metric::RequestsPerServerCoreSecond) => !has_programs,
-        Some(Metric::RequestsPerClientCoreSecond) => has_programs,
+        None | Some(Metric::Second) => true,
+        Some(Metric::ServerCoreSecond) => !has_programs,
+        Some(Metric::ClientCoreSecond) => has_programs,
     };
     check.expect(
         is_fine,
@@ -107,17 +106,17 @@ fn services(check: &mut Check<'_>, draft: &Draft) {
             let is_fine = words.is_empty() || is_program(words);
             check.expect(is_fine, field, "is empty; write [\"program\", \"argument\"]");
         }
-        check::environment(check, env);
+        findings::environment(check, env);
         let is_fine = WITHIN.contains(&within.0);
         check.expect(is_fine, "within", "write 100ms to 1h");
     }
 }
 
 fn one_program(check: &mut Check<'_>, program: &Program, draft: &Draft, servers: &[&str]) {
-    check::name(check, &program.name);
-    check::command(check, &program.command, program.program.as_deref());
-    check::environment(check, &program.env);
-    check::workers(check, program.workers, {
+    findings::name(check, &program.name);
+    findings::command(check, &program.command, program.program.as_deref());
+    findings::environment(check, &program.env);
+    findings::workers(check, program.workers, {
         let first = draft.program[0].get_ref();
         (&first.name, first.workers)
     });
@@ -159,7 +158,7 @@ fn one_figure(
     draft: &Draft,
 ) {
     check.expect(
-        figure.pattern.is_some() != !figure.json.is_empty(),
+        figure.pattern.is_some() == figure.json.is_empty(),
         name,
         "write either pattern = '(\\d+) requests' or json = [\"key\"]",
     );

@@ -11,6 +11,9 @@ pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(60);
 pub(super) const DURATION: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
 
+pub(super) const NAME_SIZE_MAX: usize = 64;
+const WORKERS: RangeInclusive<u32> = 1..=1024;
+
 /// The line, from 1, of byte `at`.
 pub(super) fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
@@ -92,4 +95,52 @@ pub(super) fn path(check: &mut Check<'_>, field: &str, path: &str) {
 pub(super) fn is_token(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token)
+}
+
+pub(super) fn command(check: &mut Check<'_>, command: &[String], program: Option<&str>) {
+    check.expect(
+        command.first().is_some_and(|program| !program.is_empty()),
+        "command",
+        "is empty; write [\"program\", \"--listen\", \"127.0.0.1:{port}\"]",
+    );
+    check.expect(
+        !command.iter().any(|word| word.contains('\0')),
+        "command",
+        "holds a NUL; remove it",
+    );
+    check.expect(
+        program != Some(""),
+        "program",
+        "is empty; write the program that command ends up as, or remove it",
+    );
+}
+
+pub(super) fn environment(check: &mut Check<'_>, env: &BTreeMap<String, String>) {
+    for (variable, value) in env {
+        let is_fine = !variable.is_empty() && !variable.contains(['=', '\0']);
+        check.expect(
+            is_fine && !value.contains('\0'),
+            "env",
+            format!("{variable:?} is no variable's name, or holds a NUL; write NAME = \"value\""),
+        );
+    }
+}
+
+/// Those that are compared have as many workers as the first of them.
+pub(super) fn workers(check: &mut Check<'_>, workers: u32, (first, others): (&str, u32)) {
+    check.expect(WORKERS.contains(&workers), "workers", "write 1 to 1024");
+    check.expect(
+        workers == others,
+        "workers",
+        format!(
+            "{workers}, and {first:?} has {others}: unequal workers compare machines, not programs; start all \
+             of them with as many"
+        ),
+    );
+}
+
+pub(super) fn name(check: &mut Check<'_>, name: &str) {
+    let is_fine =
+        !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
+    check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
 }

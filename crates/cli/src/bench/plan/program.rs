@@ -116,35 +116,37 @@ pub(crate) struct Service {
 
 /// What claims and comparisons are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
-    RequestsPerServerCoreSecond,
-    RequestsPerClientCoreSecond,
-    RequestsPerSecond,
+    #[serde(rename = "requests_per_server_core_second")]
+    ServerCoreSecond,
+    #[serde(rename = "requests_per_client_core_second")]
+    ClientCoreSecond,
+    #[serde(rename = "requests_per_second")]
+    Second,
 }
 
 impl Metric {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Metric::RequestsPerServerCoreSecond => "requests_per_server_core_second",
-            Metric::RequestsPerClientCoreSecond => "requests_per_client_core_second",
-            Metric::RequestsPerSecond => "requests_per_second",
+            Metric::ServerCoreSecond => "requests_per_server_core_second",
+            Metric::ClientCoreSecond => "requests_per_client_core_second",
+            Metric::Second => "requests_per_second",
         }
     }
 
     /// In prose.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Metric::RequestsPerServerCoreSecond => "requests per server core-second",
-            Metric::RequestsPerClientCoreSecond => "requests per client core-second",
-            Metric::RequestsPerSecond => "requests per second",
+            Metric::ServerCoreSecond => "requests per server core-second",
+            Metric::ClientCoreSecond => "requests per client core-second",
+            Metric::Second => "requests per second",
         }
     }
 
     /// At the head of a column.
     pub(crate) fn short(self) -> &'static str {
         match self {
-            Metric::RequestsPerSecond => "req/s",
+            Metric::Second => "req/s",
             _ => "req/core-s",
         }
     }
@@ -181,8 +183,8 @@ impl Plan {
     /// What claims over its records are about.
     pub(crate) fn metric(&self) -> Metric {
         self.metric.unwrap_or(match self.programs.is_empty() {
-            true => Metric::RequestsPerServerCoreSecond,
-            false => Metric::RequestsPerClientCoreSecond,
+            true => Metric::ServerCoreSecond,
+            false => Metric::ClientCoreSecond,
         })
     }
 

@@ -64,7 +64,7 @@ fn a_plan_of_programs() {
     let plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
     let names: Vec<&str> = plan.parties().map(super::Party::name).collect();
     assert_eq!(names, ["wrk", "load"]);
-    assert_eq!(plan.metric(), Metric::RequestsPerClientCoreSecond);
+    assert_eq!(plan.metric(), Metric::ClientCoreSecond);
     let [first, paced] = &plan.cells[..] else { panic!("two cells") };
     assert_eq!((first.path.as_str(), paced.path.as_str()), ("/plaintext", "/other"));
     assert_eq!((first.expect.as_deref(), paced.expect.as_deref()), (Some("Hello"), Some("Hello")));

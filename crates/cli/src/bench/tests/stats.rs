@@ -7,7 +7,7 @@ use super::super::record::Interval;
 use super::super::stats::{self, Pair, Rules, Speed};
 use super::{change, row};
 
-const COST: Metric = Metric::RequestsPerServerCoreSecond;
+const COST: Metric = Metric::ServerCoreSecond;
 
 /// Purpose: the middle of an odd number, the mean of the middle two of an even one.
 #[test]
