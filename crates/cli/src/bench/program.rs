@@ -77,7 +77,9 @@ impl Bout<'_> {
         let (server, client) = match self.plan.shared_cpus {
             false => (spent.busy_server - known, spent.busy_client - spent.own - used.cpu_s),
             true => {
-                let foreign = spent.busy_server - known - spent.own - used.cpu_s;
+                let all = spent.busy_server - known - spent.own - used.cpu_s;
+                // Of all of them: what writes to disks for a broker is on any.
+                let foreign = all / self.cpus.server.len() as f64;
                 (foreign, foreign)
             }
         };
