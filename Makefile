@@ -12,11 +12,11 @@ JOURNAL_SEEDS ?= 10000
 OVERLOAD ?=
 # Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
 BENCH ?=
-# Flags for the comparison with Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
+# Flags for the plan beside Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
 KAFKA ?=
 # Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
 INGEST ?=
-# Flags for the comparison of load generators: make bench-load LOAD='--rounds 3 --servers arena'
+# Flags for the plan of load generators: make bench-load LOAD='--rounds 3 --only 64'
 LOAD ?=
 # They make network namespaces, which only root may do.
 as_root = $(if $(filter 0,$(shell id -u)),,sudo)
@@ -118,21 +118,23 @@ bench-todos: bench-build ## Measure lists and durable writes of the Todo service
 	$(call bench_run,todos)
 
 .PHONY: bench-todos-full
-bench-todos-full: bench-build ## Read the Todo service's full form through nginx and directly, and see who used the CPU; four minutes
+bench-todos-full: bench-build ## Read the Todo service's full form through nginx and directly, and see who used the CPU; seven minutes
 	cargo build --release --locked -p highwater-todos
-	bench/build.sh gin-todos
-	bench/todos_full.py --record bench/results/$$(date +%F)-todos-full.json
+	bench/build.sh gin-todos autocannon
+	$(call bench_run,todos-full)
 
 .PHONY: bench-load
-bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, five minutes; LOAD='--rounds 2' for less
+bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, seven minutes; LOAD='--rounds 2' for less
 	bench/build.sh floor wrk wrk2
 	cargo build --release --locked -p highwater-arena
-	bench/load.py --record bench/results/$$(date +%F)-load.json $(LOAD)
+	$(call bench_run,load,$(LOAD))
 
 .PHONY: bench-all
 bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; those that have one in their shorter form
 	bench/build.sh
+	bench/build.sh gin-todos wrk2 autocannon
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
+	cargo build --release --locked -p highwater-batcher --features kafka --example kafka
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
 	  echo "== $$plan"; \
@@ -160,10 +162,10 @@ book: records ## Build the book of book/ from the records of bench/evidence into
 	@echo "target/book/index.html"
 
 .PHONY: bench-kafka
-bench-kafka: ## Measure the Kafka sink against Kafka's own producer test, on the same broker, three minutes
+bench-kafka: bench-build ## Measure the Kafka sink and the gateway beside Kafka's own producer test, on one broker, five minutes
 	cargo build --release --locked -p highwater-batcher --features kafka --example kafka
-	cargo build --release --locked -p highwater-ingest -p highwater-cli
-	bench/kafka.py $(KAFKA)
+	cargo build --release --locked -p highwater-ingest
+	$(call bench_run,kafka,$(KAFKA))
 
 .PHONY: overload-build
 overload-build:

@@ -15,7 +15,7 @@ bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
 usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
-all=("${usual[@]}" ntex-tokio wrk2 gin-todos)
+all=("${usual[@]}" ntex-tokio wrk2 gin-todos autocannon)
 skipped=()
 
 main() {
@@ -38,6 +38,7 @@ main() {
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
       wrk2)        build_wrk2 ;;
+      autocannon)  build_autocannon ;;
       *)           echo "build.sh: unknown name '$name'; one of: ${all[*]}" >&2; exit 2 ;;
     esac
   done
@@ -118,13 +119,16 @@ cargo_build() {
   done
 }
 
+# What skip left is not built.
+is_built() {
+  [ -x "bin/$1" ] && ! grep --quiet --binary-files=without-match 'is not built: .* >&2$' "bin/$1"
+}
+
 up_to_date() {
   local dir=$1 binary; shift
   for binary in "$@"; do
     binary=bin/${binary#*=}
-    [ -x "$binary" ] || return 1
-    # What skip left is not built.
-    ! grep --quiet --binary-files=without-match 'is not built: .* >&2$' "$binary" || return 1
+    is_built "${binary#bin/}" || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
 }
@@ -132,7 +136,7 @@ up_to_date() {
 # The one commit of wrk2 that there has been since 2019, from WRK2_SOURCE. No package has it.
 build_wrk2() {
   local commit=44a94c17d8e6a0bac8559b53da76848e430cb7a7 dir=target/wrk2
-  if [ -x bin/wrk2 ]; then
+  if is_built wrk2; then
     echo "up to date: wrk2"
     return
   fi
@@ -140,10 +144,32 @@ build_wrk2() {
   [ -e /usr/include/openssl/ssl.h ] || apt_install no-command-has-it libssl-dev
   [ -e /usr/include/zlib.h ] || apt_install no-command-has-it zlib1g-dev
   rm -rf "$dir"
-  git clone --quiet "${WRK2_SOURCE:-https://github.com/giltene/wrk2}" "$dir"
+  if ! git clone --quiet "${WRK2_SOURCE:-https://github.com/giltene/wrk2}" "$dir"; then
+    skip wrk2 "its source cannot be had; set WRK2_SOURCE to a copy"
+    return
+  fi
   git -C "$dir" checkout --quiet "$commit"
   ${LOCK:+flock -s "$LOCK"} make -C "$dir" > "$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; return 1; }
   install "$dir/wrk" bin/wrk2
+}
+
+# With which such APIs are advertised; from the npm registry, into target/tools.
+build_autocannon() {
+  if is_built autocannon; then
+    echo "up to date: autocannon"
+    return
+  fi
+  if ! command -v npm > /dev/null; then
+    skip autocannon "npm is missing; apt-get install npm"
+    return
+  fi
+  echo "building:   autocannon"
+  if ! npm install --silent --no-audit --no-fund --prefix ../target/tools autocannon@8 > /dev/null; then
+    skip autocannon "npm could not install it; is there a network?"
+    return
+  fi
+  printf '#!/bin/sh\nexec "$(dirname "$0")/../../target/tools/node_modules/.bin/autocannon" "$@"\n' > bin/autocannon
+  chmod +x bin/autocannon
 }
 
 # apt_install COMMAND PACKAGE

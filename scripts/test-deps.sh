@@ -11,7 +11,7 @@ readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
-python3             python3          the measurement scripts
+python3             python3          what works on this machine is tried with it, and a server that the guard protects
 ip                  iproute2         the gates are tested in network namespaces
 nft                 nftables         one of those gates
 iptables            iptables         another

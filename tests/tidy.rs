@@ -71,7 +71,7 @@ const RULES: &[Rule] = &[
         caught: &[("a.rs", LONG_FUNCTION, 2)],
         passed: &[
             ("a.rs", "fn a();\ntype A = fn(u8) -> u8;\nfn b() {}\n"),
-            ("a.py", LONG_FUNCTION),
+            ("a.sh", LONG_FUNCTION),
         ],
     },
     Rule {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Prints a JSON object. The clock starts when the client is connected and stops when the last receipt is there; the
-//! process's CPU is what it used meanwhile. `bench/kafka.py` compares it with Kafka's own producer test.
+//! process's CPU is what it used meanwhile. `bench/plans/kafka.toml` compares it with Kafka's own producer test.
 #![forbid(unsafe_code)]
 // What an example has to say, it prints.
 #![allow(clippy::print_stdout)]

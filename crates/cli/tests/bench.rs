@@ -4,6 +4,8 @@
 
 #[path = "bench/overload.rs"]
 mod overload;
+#[path = "bench/programs.rs"]
+mod programs;
 #[path = "bench/scene.rs"]
 mod scene;
 #[path = "bench/servers.rs"]

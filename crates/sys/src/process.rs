@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::ptr;
+use std::time::Duration;
 
 use crate::call::check;
 use crate::cpu;
@@ -93,6 +94,24 @@ pub fn wait_any() -> io::Result<Option<(u32, ExitStatus)>> {
     }
 }
 
+/// The CPU time of all children that have ended and been waited for, with that of their children likewise, in user and in
+/// kernel mode together.
+///
+/// # Errors
+/// Whatever `getrusage(2)` reports.
+pub fn ended_children_cpu() -> io::Result<Duration> {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: `usage` is valid for writes of a `rusage`.
+    check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) })?;
+    // SAFETY: `getrusage` succeeded, so it filled it.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs())
+            + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
+}
+
 /// Tells the process `id` to end.
 ///
 /// # Errors
@@ -141,6 +160,19 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    /// Purpose: what a child used is counted once it has been waited for, and what its own child used with it.
+    #[test]
+    fn children_that_ended_are_counted() {
+        let before = ended_children_cpu().unwrap();
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done";
+        let within = format!("sh -c '{work}'; exit 0");
+        let status = Command::new("/bin/sh").args(["-c", &within]).status().unwrap();
+        assert!(status.success());
+        let used = ended_children_cpu().unwrap() - before;
+        // Twenty thousand turns of a shell take some milliseconds; a shell that only starts another one, less than one.
+        assert!(used > Duration::from_millis(2), "{used:?}");
     }
 
     /// Purpose: what is told to end ends, and what is gone already is an error rather than another process.

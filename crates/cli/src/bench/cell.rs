@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::ask::{Asker, Question};
 use super::overload;
+use super::plan::Cpus;
 use super::probe;
 use super::reader::{Reader, rounded};
 use super::record::Measured;
@@ -27,14 +28,14 @@ const SAMPLE_PERIOD_MIN: Duration = Duration::from_millis(20);
 
 impl Task<'_> {
     /// A fresh server that answers.
-    fn start(&self) -> Result<Running, Failed> {
+    pub(super) fn start(&self) -> Result<Running, Failed> {
         let place = (self.network, &self.cpus.server[..]);
         let running = Running::start(self.plan, self.server, &self.cell.flags, place, self.is_over);
         running.map_err(|reason| Failed::of(reason, Failed::NotStarted))
     }
 
     /// Prepares a server for the cell, and compares its answer.
-    fn prepare(&self, port: u16) -> Result<(), Failed> {
+    pub(super) fn prepare(&self, port: u16) -> Result<(), Failed> {
         let mut asker = Asker::new(self.network, port);
         for setup in &self.cell.setup {
             let done = asker.ask(&Question::of_setup(setup, port));
@@ -43,7 +44,7 @@ impl Task<'_> {
         self.check("before", port)
     }
 
-    fn check(&self, when: &str, port: u16) -> Result<(), Failed> {
+    pub(super) fn check(&self, when: &str, port: u16) -> Result<(), Failed> {
         let question = Question::of_cell(self.cell, self.server, port);
         let checked = Asker::new(self.network, port).ask(&question);
         checked.map_err(|problem| Failed::Void(format!("{when}: {problem}")))
@@ -62,7 +63,11 @@ impl Task<'_> {
         })
     }
 
-    fn with_server<T>(&self, act: &dyn Fn(&mut Running) -> Result<T, Failed>) -> Result<T, Failed> {
+    /// Has `act` measure a fresh server that answers as it should.
+    pub(super) fn with_server<T>(
+        &self,
+        act: &dyn Fn(&mut Running) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
         let mut running = self.start()?;
         let measured = self.prepare(running.port).and_then(|()| act(&mut running));
         // A dead server explains everything else.
@@ -78,16 +83,13 @@ impl Task<'_> {
     fn measure_cost(&self, running: &mut Running) -> Result<Measured, Failed> {
         let (plan, cell, cpus, port) = (self.plan, self.cell, self.cpus, running.port);
         let question = Question::of_cell(cell, self.server, port);
-        let round_trip = || {
-            let ns = probe::round_trip_ns(cpus.server[0], cpus.client[0]);
-            ns.map(|ns| rounded(ns, 1)).map_err(|problem| Failed::Void(format!("probe: {problem}")))
-        };
-        let before = round_trip()?;
+        let before = round_trip(cpus)?;
         let soak = cell.whole_cpu.then(|| Soak::start(&cpus.server)).transpose();
         let soak = soak.map_err(Failed::Void)?;
         let sampler =
             Sampler::start(Asker::new(self.network, port), question, cell.duration(plan).0);
-        let reader = Arc::new(Reader::new(running.processes(), cpus, Arc::clone(&sampler.count)));
+        let count = Arc::clone(&sampler.count);
+        let reader = Arc::new(Reader::new(running.processes(), cpus, self.beside, count));
         let marks = Arc::clone(&reader);
         let on_mark: OnMark = Box::new(move |_| marks.read());
         let sending = Sending::of_cell(plan, cell);
@@ -101,7 +103,7 @@ impl Task<'_> {
             return Err(Failed::Void(death));
         }
         let lost = soak.map(Soak::stop);
-        let after = round_trip()?;
+        let after = round_trip(cpus)?;
         sampled.map_err(|problem| Failed::Void(format!("meanwhile: {problem}")))?;
         self.check("after", port)?;
         succeeded(&outcome, cell.expected(self.server).0).map_err(Failed::Void)?;
@@ -109,9 +111,17 @@ impl Task<'_> {
         if let Some(lost) = lost {
             reader.count_whole_cpu(&mut measured, &lost).map_err(Failed::Void)?;
         }
-        measured.c2c_ns = vec![before, after];
+        measured.c2c_ns = before.into_iter().chain(after).collect();
         Ok(measured)
     }
+}
+
+/// A cache line's round trip between the sides, in ns; none if both have one CPU.
+pub(super) fn round_trip(cpus: &Cpus) -> Result<Option<f64>, Failed> {
+    let first = cpus.server[0];
+    let Some(second) = cpus.client.iter().find(|cpu| **cpu != first) else { return Ok(None) };
+    let ns = probe::round_trip_ns(first, *second);
+    ns.map(|ns| Some(rounded(ns, 1))).map_err(|problem| Failed::Void(format!("probe: {problem}")))
 }
 
 /// # Errors

@@ -10,7 +10,7 @@ use highwater_core::prng::Prng;
 
 use super::gate::Ratio;
 use super::record::{Interval, Record};
-use super::stats::{self, Speeds};
+use super::stats::{self, Rules};
 
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 1;
@@ -38,8 +38,11 @@ pub(super) struct Change {
 /// # Errors
 /// They have no server and cell in common.
 pub(super) fn compare(old: &Record, new: &Record) -> Result<Vec<Change>, String> {
+    if old.plan.metric() != new.plan.metric() {
+        return Err("the records compare different figures; give two of one plan".to_owned());
+    }
     let names = |record: &Record| -> Vec<String> {
-        record.plan.servers.iter().map(|server| server.name.clone()).collect()
+        record.plan.parties().map(|party| party.name().to_owned()).collect()
     };
     let known = names(old);
     let both: Vec<String> = names(new).into_iter().filter(|name| known.contains(name)).collect();
@@ -66,13 +69,13 @@ pub(super) fn compare(old: &Record, new: &Record) -> Result<Vec<Change>, String>
 
 fn change(cell: &str, server: &str, baseline: Option<&String>, records: [&Record; 2]) -> Change {
     let values = records.map(|record| {
-        let speeds = Speeds::of(record.rows());
+        let rules = Rules::of(record);
         match baseline {
             Some(baseline) => {
-                let pairs = stats::pairs(&record.cells, cell, baseline, server, speeds);
+                let pairs = stats::pairs(&record.cells, cell, baseline, server, rules);
                 pairs.iter().map(|pair| pair.ratio).collect::<Vec<_>>()
             }
-            None => speeds_alone(record, cell, server, speeds),
+            None => speeds_alone(record, cell, server, rules),
         }
     });
     let ratio = ratio(&values);
@@ -91,14 +94,11 @@ fn change(cell: &str, server: &str, baseline: Option<&String>, records: [&Record
     }
 }
 
-/// Requests per core-second of the rows that count.
-fn speeds_alone(record: &Record, cell: &str, server: &str, speeds: Speeds) -> Vec<f64> {
+/// What is compared of the rows that count.
+fn speeds_alone(record: &Record, cell: &str, server: &str, rules: Rules) -> Vec<f64> {
     let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
-    let counted = rows.filter(|row| stats::rejection(row, speeds).is_none());
-    counted
-        .filter_map(|row| Some(1e6 / row.measured.as_ref()?.server_cpu_us_per_request))
-        .filter(|speed| speed.is_finite())
-        .collect()
+    let counted = rows.filter(|row| stats::rejection(row, rules).is_none());
+    counted.filter_map(|row| rules.value(row.measured.as_ref()?)).collect()
 }
 
 /// The ratio of two medians, with its bootstrap interval; `None` for fewer than two values on a side.

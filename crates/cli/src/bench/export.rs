@@ -17,11 +17,12 @@ const SCHEMA: &str = "
 CREATE TABLE records (record TEXT PRIMARY KEY, name TEXT, started TEXT, cpu TEXT, kernel TEXT, commit_hash TEXT);
 CREATE TABLE rows (record TEXT, server TEXT, cell TEXT, round INTEGER, status TEXT, reason TEXT,
   server_cpu_us_per_request REAL, rps REAL, p50_us REAL, p99_us REAL, errors INTEGER, non_2xx INTEGER,
-  client_busy REAL, server_rss_kib REAL);
+  client_busy REAL, server_rss_kib REAL, client_cpu_us_per_request REAL);
 CREATE TABLE summaries (record TEXT, server TEXT, cell TEXT, rows INTEGER, server_cpu_us_per_request REAL,
-  requests_per_core_second REAL, rps REAL, p50_us REAL, p99_us REAL);
+  requests_per_core_second REAL, rps REAL, p50_us REAL, p99_us REAL, client_cpu_us_per_request REAL);
 CREATE TABLE comparisons (record TEXT, cell TEXT, server TEXT, baseline TEXT, pairs INTEGER, ratio REAL, low REAL,
-  high REAL, verdict TEXT);
+  high REAL, verdict TEXT, metric TEXT);
+CREATE TABLE parts (record TEXT, server TEXT, cell TEXT, part TEXT, cpu_us_per_request REAL, busy REAL);
 CREATE TABLE documents (record TEXT PRIMARY KEY, document TEXT);
 ";
 
@@ -95,7 +96,7 @@ fn put_record(
     export_overload::put(database, name, record)?;
     for one in show::summaries(record) {
         database.execute(
-            "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 name,
                 one.server,
@@ -105,15 +106,22 @@ fn put_record(
                 one.requests_per_core_second,
                 one.rps,
                 one.p50_us,
-                one.p99_us
+                one.p99_us,
+                one.client_cpu_us_per_request
             ],
         )?;
+        for (part, used) in &one.parts {
+            database.execute(
+                "INSERT INTO parts VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![name, one.server, one.cell, part, used.cpu_us_per_request, used.busy],
+            )?;
+        }
         let Some(baseline) = baseline(record, &one.cell) else { continue };
         // The baseline itself has none.
         if let Ok(claim) = gate::claim(record, baseline, &one.server, Some(&one.cell)) {
             let ratio = claim.ratio;
             database.execute(
-                "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 params![
                     name,
                     one.cell,
@@ -123,7 +131,8 @@ fn put_record(
                     ratio.map(|ratio| ratio.median),
                     ratio.map(|ratio| ratio.low),
                     ratio.map(|ratio| ratio.high),
-                    claim.verdict.name()
+                    claim.verdict.name(),
+                    claim.metric.name()
                 ],
             )?;
         }
@@ -134,8 +143,7 @@ fn put_record(
 /// The first server that takes part in a cell.
 fn baseline<'a>(record: &'a Record, cell: &str) -> Option<&'a str> {
     let cell = record.plan.cells.iter().find(|known| known.name == cell)?;
-    let mut servers = record.plan.servers.iter().map(|server| server.name.as_str());
-    servers.find(|name| cell.is_for(name))
+    record.plan.parties_of(cell).next()
 }
 
 /// The record as it is.
@@ -163,7 +171,7 @@ fn put_older(database: &Connection, name: &str, json: &Value) -> rusqlite::Resul
         let speeds = [&cost["near"], &cost["far"]];
         let most = speeds.into_iter().max_by_key(|speed| speed["rows"].as_u64().unwrap_or(0));
         database.execute(
-            "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)",
             params![
                 name,
                 one["server"].as_str(),
@@ -179,7 +187,7 @@ fn put_older(database: &Connection, name: &str, json: &Value) -> rusqlite::Resul
     }
     for one in derived("comparisons") {
         database.execute(
-            "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL)",
+            "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, NULL)",
             params![
                 name,
                 one["cell"].as_str(),
@@ -223,7 +231,7 @@ fn put_row(database: &Connection, record: &str, row: &Value) -> rusqlite::Result
     let failed = row["error"].is_string();
     let status = row["status"].as_str().unwrap_or(if failed { "void" } else { "ok" });
     database.execute(
-        "INSERT INTO rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT INTO rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             record,
             row["server"].as_str(),
@@ -238,7 +246,8 @@ fn put_row(database: &Connection, record: &str, row: &Value) -> rusqlite::Result
             row["errors"].as_i64(),
             row["non_2xx"].as_i64(),
             row["client_busy"].as_f64().or(row["client_utilisation"].as_f64()),
-            row["server_rss_kib"].as_f64()
+            row["server_rss_kib"].as_f64(),
+            row["client_cpu_us_per_request"].as_f64()
         ],
     )?;
     Ok(())

@@ -1,15 +1,16 @@
 //! May a claim be made? Pure: from a record to a verdict, with its reasons.
 //!
-//! *Faster* needs all of: the interval of the paired ratio of requests per server core-second lies at +3 % or
+//! *Faster* needs all of: the interval of the paired ratio of what the plan compares (requests per server core-second) lies at +3 % or
 //! above, and more by what the A/A run is off 1, if it is; the 99th percentile of latency (of a paced cell where it has a
 //! rate) is at most 10 % worse; no socket error; no answer other than 2xx; a client that was less than 90 %
-//! busy and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
+//! busy, unless it is what is measured, and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
 //! is *same*. Over void rows, or without pairs, no claim is made at all.
 
 use serde::Serialize;
 
+use super::plan::{Metric, Party};
 use super::record::{Interval, Record, Row};
-use super::stats::{self, Pair, Speeds};
+use super::stats::{self, Pair, Rules};
 
 /// What the lower end of the interval must reach for a claim.
 pub(super) const FASTER_MIN: f64 = 1.03;
@@ -21,8 +22,6 @@ const P99_MAX: f64 = 1.10;
 const CLIENT_BUSY_MAX: f64 = 0.90;
 /// With a rate: sent over asked for, at least.
 const RATE_RATIO_MIN: f64 = 0.98;
-/// What is compared.
-const METRIC: &str = "requests_per_server_core_second";
 
 /// What may be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +65,7 @@ pub(super) struct Ratio {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Claim {
     pub(super) verdict: Verdict,
-    pub(super) metric: &'static str,
+    pub(super) metric: Metric,
     pub(super) baseline: String,
     pub(super) candidate: String,
     /// `None`: all cells together.
@@ -96,15 +95,15 @@ pub(super) fn claim(
 ) -> Result<Claim, String> {
     let plan = &record.plan;
     for (flag, name) in [("--baseline", baseline), ("--candidate", candidate)] {
-        let known: Vec<&str> = plan.servers.iter().map(|server| server.name.as_str()).collect();
+        let known: Vec<&str> = plan.parties().map(Party::name).collect();
         if !known.contains(&name) {
             return Err(format!("{flag} {name}: not in this record; it has {}", known.join(", ")));
         }
     }
     if baseline == candidate {
-        return Err("--baseline and --candidate are the same server; name two".to_owned());
+        return Err("--baseline and --candidate are the same; name two".to_owned());
     }
-    let speeds = Speeds::of(record.rows());
+    let rules = Rules::of(record);
     let is_both = |name: &str| {
         let cell = plan.cells.iter().find(|cell| cell.name == name);
         cell.is_some_and(|cell| cell.is_for(baseline) && cell.is_for(candidate))
@@ -126,11 +125,11 @@ pub(super) fn claim(
         Some(cell) if !all.contains(&cell) => {
             Err(format!("--cell {cell}: not in this record for both; it has {}", all.join(", ")))
         }
-        Some(cell) => Ok(of_cell(record, baseline, candidate, cell, speeds)),
-        None if all.len() == 1 => Ok(of_cell(record, baseline, candidate, all[0], speeds)),
+        Some(cell) => Ok(of_cell(record, baseline, candidate, cell, rules)),
+        None if all.len() == 1 => Ok(of_cell(record, baseline, candidate, all[0], rules)),
         None => {
-            let claims = all.iter().map(|cell| of_cell(record, baseline, candidate, cell, speeds));
-            Ok(of_all(record, baseline, candidate, claims.collect(), speeds))
+            let claims = all.iter().map(|cell| of_cell(record, baseline, candidate, cell, rules));
+            Ok(of_all(record, baseline, candidate, claims.collect(), rules))
         }
     }
 }
@@ -140,9 +139,11 @@ struct Known<'a> {
     rows: Vec<&'a Row>,
     pairs: Vec<Pair>,
     noise: Option<Interval>,
+    /// Whether programs are compared: the client that is busy is what is measured.
+    has_programs: bool,
 }
 
-fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, speeds: Speeds) -> Claim {
+fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: Rules) -> Claim {
     let is_meant =
         |row: &&Row| row.cell == cell && (row.server == baseline || row.server == candidate);
     let noise = record.aa.as_ref().and_then(|aa| {
@@ -151,18 +152,19 @@ fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, speeds:
     });
     let known = Known {
         rows: record.cells.iter().filter(is_meant).collect(),
-        pairs: stats::pairs(&record.cells, cell, baseline, candidate, speeds),
+        pairs: stats::pairs(&record.cells, cell, baseline, candidate, rules),
         noise,
+        has_programs: !record.plan.programs.is_empty(),
     };
-    let mut claim = empty(baseline, candidate, Some(cell.to_owned()));
-    judge(&mut claim, &known, speeds);
+    let mut claim = empty(record, baseline, candidate, Some(cell.to_owned()));
+    judge(&mut claim, &known, rules);
     claim
 }
 
-fn empty(baseline: &str, candidate: &str, cell: Option<String>) -> Claim {
+fn empty(record: &Record, baseline: &str, candidate: &str, cell: Option<String>) -> Claim {
     Claim {
         verdict: Verdict::Void,
-        metric: METRIC,
+        metric: record.plan.metric(),
         baseline: baseline.to_owned(),
         candidate: candidate.to_owned(),
         cell,
@@ -181,9 +183,9 @@ fn of_all(
     baseline: &str,
     candidate: &str,
     cells: Vec<Claim>,
-    speeds: Speeds,
+    rules: Rules,
 ) -> Claim {
-    let mut claim = empty(baseline, candidate, None);
+    let mut claim = empty(record, baseline, candidate, None);
     let has = |verdict| cells.iter().any(|claim: &Claim| claim.verdict == verdict);
     claim.verdict = match () {
         () if cells.is_empty() || has(Verdict::Void) => Verdict::Void,
@@ -193,7 +195,7 @@ fn of_all(
     };
     let pairs = cells.iter().filter_map(|claim| claim.cell.as_deref());
     let pairs: Vec<Pair> = pairs
-        .flat_map(|cell| stats::pairs(&record.cells, cell, baseline, candidate, speeds))
+        .flat_map(|cell| stats::pairs(&record.cells, cell, baseline, candidate, rules))
         .collect();
     fill(&mut claim, &pairs, record.aa.as_ref().and_then(|aa| aa.interval));
     claim.reasons = cells
@@ -223,7 +225,7 @@ fn fill(claim: &mut Claim, pairs: &[Pair], noise: Option<Interval>) {
     claim.noise = noise;
 }
 
-fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
+fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
     fill(claim, &known.pairs, known.noise);
     let void: Vec<&&Row> = known.rows.iter().filter(|row| !row.is_ok()).collect();
     if let Some(first) = void.first() {
@@ -238,7 +240,7 @@ fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
         return;
     }
     let Some(ratio) = claim.ratio.filter(|_| claim.pairs >= 2) else {
-        claim.reasons.push(too_few(claim.pairs, &known.rows, speeds));
+        claim.reasons.push(too_few(claim.pairs, &known.rows, rules));
         return;
     };
     let bias = known.noise.map_or(1.0, bias);
@@ -271,7 +273,7 @@ fn judge(claim: &mut Claim, known: &Known<'_>, speeds: Speeds) {
         }
         _ => {}
     }
-    missing.extend(of_rows(&known.rows));
+    missing.extend(of_rows(&known.rows, known.has_programs));
     if missing.is_empty() {
         claim.verdict = Verdict::Faster;
         reasons.push(format!("{found}: +3 % at least is faster"));
@@ -287,7 +289,7 @@ fn bias(noise: Interval) -> f64 {
 }
 
 /// What forbids a claim in any row.
-fn of_rows(rows: &[&Row]) -> Vec<String> {
+fn of_rows(rows: &[&Row], has_programs: bool) -> Vec<String> {
     let measured =
         || rows.iter().filter_map(|row| Some((row.server.as_str(), row.measured.as_ref()?)));
     let mut found = Vec::new();
@@ -307,7 +309,7 @@ fn of_rows(rows: &[&Row]) -> Vec<String> {
         if non_2xx > 0 {
             found.push(format!("{server}: {non_2xx} answers other than 2xx"));
         }
-        if busy >= CLIENT_BUSY_MAX {
+        if busy >= CLIENT_BUSY_MAX && !has_programs {
             let percent = busy * 100.0;
             found.push(format!(
                 "{server}: the client was {percent:.0} % busy: give it more CPUs, or a rate"
@@ -323,9 +325,9 @@ fn of_rows(rows: &[&Row]) -> Vec<String> {
     found
 }
 
-fn too_few(pairs: usize, rows: &[&Row], speeds: Speeds) -> String {
+fn too_few(pairs: usize, rows: &[&Row], rules: Rules) -> String {
     let mut reasons: Vec<&str> =
-        rows.iter().filter_map(|row| stats::rejection(row, speeds)).collect();
+        rows.iter().filter_map(|row| stats::rejection(row, rules)).collect();
     reasons.sort_unstable();
     reasons.dedup();
     let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };

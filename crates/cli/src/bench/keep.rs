@@ -1,51 +1,114 @@
-//! `highwater bench keep`: stands between a run and a server, so that no process outlives the run.
+//! `highwater bench keep`: stands between a run and what it starts, so that no process outlives the run.
 //!
-//! It starts the server, adopts what the server's processes leave behind, and when it is told to end, or the
-//! run ends in any way (`SIGKILL` too), it ends all of them.
+//! It starts a server, a program or a service, adopts what their processes leave behind, and when it is told to end, or
+//! the run ends in any way (`SIGKILL` too), it ends all of them.
 //!
 //! ```text
 //!  run ──starts──▶ keeper ──starts──▶ server ─▶ its children
 //!   │ ends: SIGTERM    │ ends: SIGKILL
 //! ```
 
-use std::process::{Command, ExitCode, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use highwater_sys::process::{self, End};
 use highwater_sys::signal::Signals;
+use serde::{Deserialize, Serialize};
 
 use super::{plan, tree};
 
 /// How long a server may take to stop by itself.
 const STOPPED_WITHIN: Duration = Duration::from_secs(3);
-/// How often a server that is to stop is looked at.
+/// The same for what a service has left behind, unless its own limit is shorter.
+const LEFT_WITHIN: Duration = Duration::from_secs(60);
+/// How often something that is to stop is looked at.
 const TICK: Duration = Duration::from_millis(5);
 /// Exit status if the server cannot be started, as shells have it.
 const NOT_STARTED: u8 = 127;
+/// The line that a keeper prints when a service has started.
+pub(super) const STARTED: &str = "highwater bench keep: started";
 
 /// Started by `bench run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The CPUs of the server.
+    /// The CPUs of what is started.
     #[arg(long)]
     cpus: String,
+
+    /// Print what it has used, in a line of JSON behind all it printed, when it has ended.
+    #[arg(long)]
+    report: bool,
+
+    /// The command starts a service and ends; this, a JSON list of words, stops it.
+    #[arg(long)]
+    stop: Option<String>,
+
+    /// How long that may take, in milliseconds.
+    #[arg(long, default_value_t = 60_000)]
+    within: u64,
 
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
-impl Args {
-    /// The arguments that have this command start a keeper of `command`.
-    pub(super) fn line(cpus: &[usize], command: &[String]) -> Vec<String> {
-        let own = ["bench", "keep", "--cpus", &plan::show_cpus(cpus), "--"];
-        own.iter().map(|word| (*word).to_owned()).chain(command.iter().cloned()).collect()
+/// What a program has used when it and all that it started have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Used {
+    pub(super) cpu_s: f64,
+    pub(super) seconds: f64,
+}
+
+/// A keeper that was started. Dropping it has it end everything below it, and then itself.
+pub(super) struct Keeper(pub(super) Child);
+
+impl Keeper {
+    /// How it ended, if it did.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
     }
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            let _ = process::end(self.0.id(), End::Ask);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A keeper of `command` on `cpus`, with `flags` of its own. It ends with the calling thread.
+///
+/// # Errors
+/// The path of this program is not known.
+pub(super) fn command(
+    cpus: &[usize],
+    flags: &[String],
+    command: &[String],
+) -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let mut keeper = Command::new(own);
+    keeper
+        .args(["bench", "keep", "--cpus", &plan::show_cpus(cpus)])
+        .args(flags)
+        .arg("--")
+        .args(command)
+        // Ctrl-C is for the run alone: what ended by it would look like something that failed.
+        .process_group(0)
+        .stdin(Stdio::null());
+    process::tie(&mut keeper, &[], End::Ask);
+    Ok(keeper)
+}
+
 pub(super) fn run(args: &Args) -> ExitCode {
-    match keep(args) {
+    let kept = match &args.stop {
+        None => keep(args),
+        Some(stop) => keep_service(args, stop),
+    };
+    match kept {
         Ok(code) => ExitCode::from(code),
         Err(problem) => {
             super::complain(&format!("{}: {problem}", args.command[0]));
@@ -54,17 +117,25 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// Starts `command` on `cpus`; it ends with the calling thread.
+fn start(command: &[String], cpus: &[usize], stdout: Stdio) -> Result<Child, String> {
+    let mut starting = Command::new(&command[0]);
+    starting.args(&command[1..]).stdin(Stdio::null()).stdout(stdout);
+    process::tie(&mut starting, cpus, End::Kill);
+    starting.spawn().map_err(|error| error.to_string())
+}
+
 fn keep(args: &Args) -> Result<u8, String> {
     let cpus = plan::parse_cpus(&args.cpus)?;
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
-    let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
-    process::tie(&mut command, &cpus, End::Kill);
-    let server = command.spawn().map_err(|error| error.to_string())?.id();
+    let stdout = if args.report { Stdio::inherit() } else { Stdio::null() };
+    let began = Instant::now();
+    let server = start(&args.command, &cpus, stdout)?.id();
     let has_ended = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&has_ended);
-    let waiter = std::thread::spawn(move || wait(server, &told));
+    let report = args.report.then_some(began);
+    let waiter = std::thread::spawn(move || wait(server, &told, report));
     // Until it is told to end: the waiter ends the process if the server does first.
     signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
     // It may have ended meanwhile.
@@ -83,20 +154,25 @@ fn keep(args: &Args) -> Result<u8, String> {
 
 /// Waits for all children and orphans. If the server ends by itself, so does this process, with its status and
 /// with everything it has left behind.
-fn wait(server: u32, has_ended: &AtomicBool) {
-    let mut status = None;
+fn wait(server: u32, has_ended: &AtomicBool, report: Option<Instant>) {
+    let (mut status, mut seconds) = (None, 0.0);
     // An error is as good as no child: nothing can be waited for.
     while let Ok(Some((id, ended))) = process::wait_any() {
         if id == server {
+            seconds = report.map_or(0.0, |began| began.elapsed().as_secs_f64());
             status = ended.code().or_else(|| signal_of(ended).map(|signal| 128 + signal));
             has_ended.store(true, Ordering::Release);
             std::thread::spawn(kill_until_over);
         }
     }
+    if let (Some(_), Ok(cpu)) = (report, process::ended_children_cpu()) {
+        let used = Used { cpu_s: cpu.as_secs_f64(), seconds };
+        super::print(&format!("\n{}\n", serde_json::json!(used)));
+    }
     std::process::exit(status.unwrap_or(0));
 }
 
-fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
+fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
@@ -112,5 +188,76 @@ fn kill_all() {
     for id in tree::descendants(std::process::id()) {
         // It may have ended meanwhile.
         let _ = process::end(id, End::Kill);
+    }
+}
+
+/// Runs the command to its end, waits until it is told to end, and runs the one that stops what the first has started.
+fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
+    let cpus = plan::parse_cpus(&args.cpus)?;
+    let stop: Vec<String> =
+        serde_json::from_str(stop).map_err(|error| format!("--stop: {error}"))?;
+    let within = Duration::from_millis(args.within);
+    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
+    let is_told = || matches!(signals.wait_timeout(TICK), Ok(Some(_)));
+    let mut starting = start(&args.command, &cpus, Stdio::inherit())?;
+    let status = ended_within(&mut starting, within, &is_told);
+    if status.is_some_and(|status| status.success()) {
+        super::print(&format!("\n{STARTED}\n"));
+        signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
+        if !stop.is_empty() {
+            let mut stopping = start(&stop, &cpus, Stdio::null())?;
+            ended_within(&mut stopping, within, &|| {
+                std::thread::sleep(TICK);
+                false
+            });
+        }
+    }
+    let patience = within.min(LEFT_WITHIN);
+    end_what_is_left(patience, !stop.is_empty());
+    Ok(match status {
+        Some(status) => {
+            status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(NOT_STARTED)
+        }
+        None => NOT_STARTED,
+    })
+}
+
+/// How `child` ended; `None` if it has not within `limit`, or until `is_over`, which waits a moment.
+fn ended_within(
+    child: &mut Child,
+    limit: Duration,
+    is_over: &dyn Fn() -> bool,
+) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline && !is_over() => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Asks every process below this one to end, after `patience` if it `is_stopped` already, and kills what does not.
+fn end_what_is_left(patience: Duration, is_stopped: bool) {
+    let waiter = std::thread::spawn(|| while let Ok(Some(_)) = process::wait_any() {});
+    let wait = || {
+        let deadline = Instant::now() + patience;
+        while !waiter.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+    };
+    if is_stopped {
+        wait();
+    }
+    for id in tree::children(std::process::id()) {
+        // It may have ended meanwhile.
+        let _ = process::end(id, End::Ask);
+    }
+    wait();
+    while !waiter.is_finished() {
+        kill_all();
+        std::thread::sleep(TICK);
     }
 }

@@ -1,7 +1,9 @@
 //! What a record needs to be useful later: the machine, the sources and the programs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::Command;
 
 use highwater_core::http_date::civil_from_days;
@@ -13,11 +15,23 @@ use super::server;
 
 /// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
 pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Value {
-    let servers = plan.servers.iter().map(|server| {
-        let program = server::find(server.measured_program()).ok();
-        let digest = program.as_deref().and_then(digest);
-        (server.name.clone(), json!({ "sha256": digest }))
-    });
+    // Several servers may be one program; each file is read once.
+    let mut known = BTreeMap::new();
+    let mut digest_of = |path: PathBuf| {
+        let path = path.canonicalize().unwrap_or(path);
+        known.entry(path).or_insert_with_key(|path| digest(path)).clone()
+    };
+    let mut describe_all = |all: Vec<(&String, &str)>| {
+        let described = all.into_iter().map(|(name, program)| {
+            let digest = server::find(program).ok().and_then(&mut digest_of);
+            (name.clone(), json!({ "sha256": digest }))
+        });
+        described.collect::<serde_json::Map<_, _>>()
+    };
+    let servers = plan.servers.iter();
+    let servers = describe_all(servers.map(|it| (&it.name, it.measured_program())).collect());
+    let programs = plan.programs.iter();
+    let programs = describe_all(programs.map(|it| (&it.name, it.measured_program())).collect());
     let own = std::env::current_exe().ok();
     json!({
         "network": network,
@@ -29,8 +43,9 @@ pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Va
         "commit": git(&["rev-parse", "HEAD"]),
         "changed": git(&["status", "--porcelain", "--untracked-files=no"]).map(|said| !said.is_empty()),
         "highwater": env!("CARGO_PKG_VERSION"),
-        "client_sha256": own.as_deref().and_then(digest),
-        "servers": servers.collect::<serde_json::Map<_, _>>(),
+        "client_sha256": own.and_then(digest_of),
+        "servers": servers,
+        "programs": programs,
     })
 }
 

@@ -3,16 +3,20 @@
 //! ```text
 //!  plan (TOML) ─▶ run: cell by cell ─▶ record (JSON) ─▶ stats ─▶ gate: faster | slower | same | void
 //!                   │  server (keep ▶ its processes) ⇄ load, ask (to the byte), tree (/proc), probe (the machine's speed)
+//!                   │  or a program that is run to its end (keep ▶ its processes), and figures: what it printed
+//!                   └  services and parts beside them
 //! ```
 //!
-//! `export` writes records into a database. Pure: `plan` (but for reading the file), `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
+//! `export` writes records into a database. Pure: `plan` (but for reading the file), `figures`, `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
 //! the others'. The load is `highwater load`'s own code.
 
 mod ask;
+mod beside;
 mod cell;
 mod compare;
 mod export;
 mod export_overload;
+mod figures;
 mod gate;
 mod keep;
 mod machine;
@@ -21,11 +25,13 @@ mod network;
 mod overload;
 mod plan;
 mod probe;
+mod program;
 mod reader;
 mod record;
 mod run;
 mod sending;
 mod server;
+mod services;
 mod show;
 mod soak;
 mod stats;
@@ -52,7 +58,7 @@ use self::network::Network;
 /// Exit status for a plan, a record or a flag that is refused.
 const REFUSED: u8 = 2;
 
-/// Measure servers side by side, and say which claims the measurements allow.
+/// Measure servers or programs side by side, and say which claims the measurements allow.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +76,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run a plan: rounds of fresh servers in random order, each row saved when it is measured
+    /// Run a plan: rounds of fresh servers or programs in random order, each row saved when it is measured
     #[command(after_help = "\
 Examples:
   highwater bench run plan.toml                      the record goes to NAME.json
@@ -83,7 +89,7 @@ Exit status:
   1  some rows are void, or it was interrupted; the record says why, and --resume goes on
   2  the plan or a flag is refused; nothing was started")]
     Run(RunArgs),
-    /// Say whether one server of a record may be called faster than another
+    /// Say whether one server or program of a record may be called faster than another
     #[command(after_help = "\
 Examples:
   highwater bench claim framework.json --baseline axum --candidate ours --cell plaintext
@@ -112,7 +118,7 @@ Exit status:
         after_help = "Example:\n  highwater bench export --db records.sqlite bench/evidence/*.json"
     )]
     Export(export::Args),
-    /// Start a server that ends with this process
+    /// Start what ends with this process
     #[command(hide = true)]
     Keep(keep::Args),
 }
@@ -152,11 +158,11 @@ struct ClaimArgs {
     /// The record of a run.
     record: PathBuf,
 
-    /// The server to compare with.
+    /// The server or program to compare with.
     #[arg(long)]
     baseline: String,
 
-    /// The server that the claim is about.
+    /// The one that the claim is about.
     #[arg(long)]
     candidate: String,
 

@@ -1,13 +1,15 @@
 //! What the server used in the measured span, with what its clients saw of it, as the figures of a row.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use highwater_core::histogram::Histogram;
 
+use super::beside::{Beside, Seen};
 use super::plan::Cpus;
-use super::record::Measured;
+use super::record::{Measured, Part};
 use super::soak::Lost;
 use super::tree::{self, Usage};
 use crate::load::Outcome;
@@ -16,6 +18,7 @@ use crate::load::Outcome;
 pub(super) struct Reader {
     processes: Vec<u32>,
     cpus: Cpus,
+    beside: Beside,
     /// Answers that were compared while it was measured.
     sampled: Arc<AtomicU64>,
     readings: Mutex<Vec<Reading>>,
@@ -24,6 +27,7 @@ pub(super) struct Reader {
 struct Reading {
     at: Instant,
     usage: Usage,
+    beside: Seen,
     busy_server: f64,
     busy_client: f64,
     softirq: f64,
@@ -32,8 +36,14 @@ struct Reading {
 }
 
 impl Reader {
-    pub(super) fn new(processes: Vec<u32>, cpus: &Cpus, sampled: Arc<AtomicU64>) -> Reader {
-        Reader { processes, cpus: cpus.clone(), sampled, readings: Mutex::default() }
+    pub(super) fn new(
+        processes: Vec<u32>,
+        cpus: &Cpus,
+        beside: &Beside,
+        sampled: Arc<AtomicU64>,
+    ) -> Reader {
+        let (cpus, beside) = (cpus.clone(), beside.clone());
+        Reader { processes, cpus, beside, sampled, readings: Mutex::default() }
     }
 
     /// An end of the measured span is now.
@@ -49,6 +59,7 @@ impl Reader {
         let reading = Reading {
             at: Instant::now(),
             usage: Usage::of(&processes),
+            beside: self.beside.see(&processes),
             busy_server: tree::busy(&self.cpus.server),
             busy_client: tree::busy(&self.cpus.client),
             softirq: tree::softirq(&self.cpus.server),
@@ -84,36 +95,46 @@ impl Reader {
         Ok(rounded(spent / (to - from).as_secs_f64(), 4))
     }
 
+    /// What was used between both ends.
+    ///
+    /// # Errors
+    /// The span was not measured.
+    pub(super) fn spent(&self) -> Result<Spent, String> {
+        let readings = self.readings();
+        let [begin, end] = &readings[..] else {
+            return Err("the span was not measured".to_owned());
+        };
+        let (server_cpu, server_cpu_source) = end.usage.cpu_since(&begin.usage);
+        Ok(Spent {
+            wall: (end.at - begin.at).as_secs_f64(),
+            server_cpu,
+            server_cpu_source,
+            server_rss_kib: end.usage.rss_kib,
+            switches: end.usage.switches_since(&begin.usage),
+            beside: end.beside.cpu_since(&begin.beside),
+            parts: end.beside.parts_since(&begin.beside),
+            own: end.own - begin.own,
+            busy_server: end.busy_server - begin.busy_server,
+            busy_client: end.busy_client - begin.busy_client,
+            checked: end.sampled - begin.sampled,
+        })
+    }
+
     /// The figures of one load, or of several that follow each other or run beside each other.
     ///
     /// # Errors
     /// Nothing was measured.
     pub(super) fn measured(&self, outcomes: &[Outcome]) -> Result<Measured, String> {
-        let readings = self.readings();
-        let [begin, end] = &readings[..] else {
-            return Err("the span was not measured".to_owned());
-        };
-        let wall = (end.at - begin.at).as_secs_f64();
-        let (server_cpu, source) = end.usage.cpu_since(&begin.usage);
-        let own = end.own - begin.own;
-        let checked = end.sampled - begin.sampled;
+        let spent = self.spent()?;
         let sum = Sum::of(outcomes);
-        // Samples within the span are answered too, and cost as much.
-        let answered = (sum.ok + sum.non_2xx + checked) as f64;
-        let each = |value: f64| if answered > 0.0 { rounded(value / answered, 4) } else { 0.0 };
         let latency = |quantile| sum.latency.quantile(quantile).unwrap_or(0) as f64 / 1e3;
-        let foreign = |busy: f64, own: f64| rounded(((busy - own) / wall).max(0.0), 4);
         let span = match outcomes {
             [one] => one.span.as_secs_f64(),
-            _ => wall,
+            _ => spent.wall,
         };
-        Ok(Measured {
+        let mut measured = Measured {
             requests: sum.ok,
-            seconds: rounded(wall, 6),
             rps: rounded((sum.ok + sum.non_2xx) as f64 / span.max(1e-9), 1),
-            server_cpu_us_per_request: each(server_cpu * 1e6),
-            server_cpu_source: source.to_owned(),
-            server_busy: rounded(server_cpu / wall, 4),
             p50_us: rounded(latency(0.5), 1),
             p90_us: rounded(latency(0.9), 1),
             p99_us: rounded(latency(0.99), 1),
@@ -124,13 +145,13 @@ impl Reader {
             client_busy: rounded(sum.client_busy, 4),
             client_cpu_us_per_request: rounded(sum.cpu * 1e6 / sum.sent.max(1) as f64, 4),
             rate_ratio: rounded(sum.rate_ratio, 4),
-            server_rss_kib: end.usage.rss_kib,
-            context_switches_per_request: each(end.usage.switches_since(&begin.usage) as f64),
-            checked,
-            foreign_on_server_cpus: foreign(end.busy_server - begin.busy_server, server_cpu),
-            foreign_on_client_cpus: foreign(end.busy_client - begin.busy_client, own),
             ..Measured::default()
-        })
+        };
+        spent.note(&mut measured);
+        let foreign = spent.busy_server - spent.server_cpu - spent.beside;
+        measured.foreign_on_server_cpus = spent.share(foreign);
+        measured.foreign_on_client_cpus = spent.share(spent.busy_client - spent.own);
+        Ok(measured)
     }
 
     /// Makes the cost that of the server's CPUs, with everything that happened there for anybody.
@@ -152,6 +173,49 @@ impl Reader {
         let busy = readings[1].busy_client - readings[0].busy_client;
         row.foreign_on_client_cpus = rounded(((busy - own) / wall).max(0.0), 4);
         Ok(())
+    }
+}
+
+/// What was used in a span: by the server that runs in it, by what runs beside it, by this process, and of the CPUs.
+#[derive(Debug)]
+pub(super) struct Spent {
+    /// Seconds, as is everything below.
+    pub(super) wall: f64,
+    pub(super) server_cpu: f64,
+    server_cpu_source: &'static str,
+    server_rss_kib: u64,
+    switches: u64,
+    pub(super) beside: f64,
+    parts: BTreeMap<String, f64>,
+    pub(super) own: f64,
+    pub(super) busy_server: f64,
+    pub(super) busy_client: f64,
+    checked: u64,
+}
+
+impl Spent {
+    /// Notes it in a row that has its requests.
+    pub(super) fn note(&self, row: &mut Measured) {
+        // Samples within the span are answered too, and cost as much.
+        let answered = (row.requests + row.non_2xx + self.checked) as f64;
+        let each = |value: f64| if answered > 0.0 { rounded(value / answered, 4) } else { 0.0 };
+        row.seconds = rounded(self.wall, 6);
+        row.server_cpu_us_per_request = each(self.server_cpu * 1e6);
+        row.server_cpu_source = self.server_cpu_source.to_owned();
+        row.server_busy = rounded(self.server_cpu / self.wall, 4);
+        row.server_rss_kib = self.server_rss_kib;
+        row.context_switches_per_request = each(self.switches as f64);
+        row.checked = self.checked;
+        let part = |(name, cpu): (&String, &f64)| {
+            let busy = rounded(cpu / self.wall, 4);
+            (name.clone(), Part { cpu_us_per_request: each(cpu * 1e6), busy })
+        };
+        row.parts = self.parts.iter().map(part).collect();
+    }
+
+    /// These seconds of CPUs as a share of the span.
+    pub(super) fn share(&self, seconds: f64) -> f64 {
+        rounded((seconds / self.wall).max(0.0), 4)
     }
 }
 

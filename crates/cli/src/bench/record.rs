@@ -27,7 +27,7 @@ pub(crate) struct Record {
     pub(crate) aa: Option<Noise>,
 }
 
-/// One server in one cell of one round: measured, or void with the reason.
+/// One server or program in one cell of one round: measured, or void with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) server: String,
@@ -60,7 +60,8 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     #[serde(default)]
     pub(crate) rps: f64,
-    /// CPU time of all threads of the server and its children, per request.
+    /// CPU time of all threads of the server and its children, per request. Of a program's row: of the server that ran
+    /// meanwhile, 0 if none did.
     pub(crate) server_cpu_us_per_request: f64,
     /// Where that comes from: `schedstat`, to the nanosecond, or `stat`, in ticks, where threads came and went.
     #[serde(default)]
@@ -83,9 +84,10 @@ pub(crate) struct Measured {
     pub(crate) errors: u64,
     #[serde(default)]
     pub(crate) non_2xx: u64,
-    /// CPU time over wall time of the busiest client thread, 0 to 1.
+    /// CPU time over wall time of the busiest client thread, 0 to 1. Of a program: of all its processes, in cores.
     #[serde(default)]
     pub(crate) client_busy: f64,
+    /// Of a program: that of all its processes from its start to its end, which is its cost.
     #[serde(default)]
     pub(crate) client_cpu_us_per_request: f64,
     /// Sent over asked for, with a rate; else 1.
@@ -106,9 +108,20 @@ pub(crate) struct Measured {
     /// A cache line's round trip between the server's and the client's CPU, before and after, in ns.
     #[serde(default)]
     pub(crate) c2c_ns: Vec<f64>,
+    /// What the processes used that the plan names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) parts: BTreeMap<String, Part>,
     /// In a cell that asks for too much.
     #[serde(flatten)]
     pub(crate) overload: Option<Overload>,
+}
+
+/// What some processes used while a row was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) cpu_us_per_request: f64,
+    /// In cores.
+    pub(crate) busy: f64,
 }
 
 /// What became of too much.

@@ -1,7 +1,7 @@
 //! Runs a plan: what is measured when, what is measured again, and where it is kept.
 //!
 //! ```text
-//!  A/A: rounds × cells × the first server twice ─▶ rounds × cells × servers ─▶ rounds again, where pairs are missing
+//!  A/A: rounds × cells × the first of them twice ─▶ rounds × cells × servers or programs ─▶ rounds again, where pairs are missing
 //!            each round's cells, and each cell's servers, in random order; the record is saved after every row
 //! ```
 //! What is next follows from the plan and the rows there are, so a run that was killed goes on where it was.
@@ -16,12 +16,15 @@ use highwater_core::prng::Prng;
 use highwater_sys::cpu;
 use highwater_sys::signal::Signals;
 
+use super::beside::Beside;
 use super::machine;
 use super::network::Network;
 use super::overload;
-use super::plan::{Cell, Cpus, Plan, Server};
-use super::record::{Noise, NoiseOfCell, Record, Row};
-use super::stats::{self, Speeds};
+use super::plan::{self, Cell, Cpus, Party, Plan, Server};
+use super::program::Bout;
+use super::record::{Measured, Noise, NoiseOfCell, Record, Row};
+use super::services::Services;
+use super::stats::{self, Rules};
 use super::task::{Failed, Task};
 
 /// Pairs that a comparison should have. A run goes on until it has them, or twice its rounds are over.
@@ -66,6 +69,8 @@ pub(super) fn run(
         progress: Progress::new(&plan, missing(record, &plan, &cells)),
         failures: BTreeMap::new(),
         is_over: Flag::new(false),
+        services: None,
+        beside: Beside::default(),
         signals,
         plan: &plan,
         cpus,
@@ -84,11 +89,9 @@ pub(super) fn run(
 
 /// Rows that are still to be measured, without rounds that pairs may need.
 fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
-    let servers =
-        |cell: &Cell| plan.servers.iter().filter(|server| cell.is_for(&server.name)).count();
-    // A cell that a claim is made in has an A/A run.
     let rows = |cell: &&Cell| {
-        (servers(cell) + if cell.is_overload() { 0 } else { 2 }) * cell.rounds(plan) as usize
+        let twice = if cell.has_aa() { 2 } else { 0 };
+        (plan.parties_of(cell).count() + twice) * cell.rounds(plan) as usize
     };
     let all: usize = cells.iter().map(rows).sum();
     let is_asked = |row: &&Row| cells.iter().any(|cell| cell.name == row.cell);
@@ -103,7 +106,10 @@ struct Run<'a> {
     out: &'a Path,
     signals: Signals,
     is_over: Flag<bool>,
-    /// Servers that did not start: how often, and why.
+    /// From the first row on.
+    services: Option<Services>,
+    beside: Beside,
+    /// Those that did not start: how often, and why.
     failures: BTreeMap<String, (u32, String)>,
     progress: Progress,
 }
@@ -116,15 +122,15 @@ impl Run<'_> {
                 let rounds = cell.rounds(self.plan);
                 let enough = pairs_aa(record, cell) >= PAIRS_ENOUGH.min(rounds as usize);
                 let is_wanted = round < rounds || (!enough && round < 2 * rounds);
-                if is_wanted && !cell.is_overload() && !self.pair(record, cell, round)? {
+                if is_wanted && cell.has_aa() && !self.pair(record, cell, round)? {
                     return Ok(());
                 }
             }
         }
         for round in 0..2 * rounds {
             for cell in self.shuffled(round, "cells", cells) {
-                for server in self.servers(record, cell, round) {
-                    if !self.server(record, cell, &server, round)? {
+                for name in self.parties(record, cell, round) {
+                    if !self.party(record, cell, &name, round)? {
                         return Ok(());
                     }
                 }
@@ -133,14 +139,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The first server twice, as if it were two. False if the run is over.
+    /// The first of them twice, as if it were two. False if the run is over.
     fn pair(&mut self, record: &mut Record, cell: &Cell, round: u32) -> Result<bool, String> {
-        let first = self.plan.servers.iter().find(|server| cell.is_for(&server.name));
-        let Some(server) = first else { return Ok(true) };
+        let first = self.plan.parties().find(|party| cell.is_for(party.name()));
+        let Some(first) = first else { return Ok(true) };
         let of_round = |row: &&Row| row.cell == cell.name && row.round == round;
         let rows = &aa(record, self.plan).rows;
         for _ in rows.iter().filter(of_round).count()..2 {
-            let Some(row) = self.row(cell, server, round) else { return Ok(false) };
+            let Some(row) = self.row(cell, first, round) else { return Ok(false) };
             aa(record, self.plan).rows.push(row);
             note_noise(record);
             record.save(self.out)?;
@@ -149,19 +155,19 @@ impl Run<'_> {
     }
 
     /// False if the run is over.
-    fn server(
+    fn party(
         &mut self,
         record: &mut Record,
         cell: &Cell,
-        server: &str,
+        name: &str,
         round: u32,
     ) -> Result<bool, String> {
-        let is_it = |row: &Row| row.cell == cell.name && row.server == server && row.round == round;
+        let is_it = |row: &Row| row.cell == cell.name && row.server == name && row.round == round;
         if record.cells.iter().any(is_it) {
             return Ok(true);
         }
-        let server = self.plan.servers.iter().find(|known| known.name == server);
-        let Some(row) = server.and_then(|server| self.row(cell, server, round)) else {
+        let party = self.plan.parties().find(|party| party.name() == name);
+        let Some(row) = party.and_then(|party| self.row(cell, party, round)) else {
             return Ok(false);
         };
         record.cells.push(row);
@@ -170,32 +176,30 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// The servers to measure in a round, in random order. After the plan's rounds: those that have too few pairs
+    /// Whom to measure in a round, in random order. After the plan's rounds: those that have too few pairs
     /// with the baseline, and the baseline.
-    fn servers(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
-        let names: Vec<&String> = self.plan.servers.iter().map(|server| &server.name).collect();
-        let names: Vec<&String> = names.into_iter().filter(|name| cell.is_for(name)).collect();
+    fn parties(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
+        let names: Vec<&str> = self.plan.parties_of(cell).collect();
         let mut chosen = names.clone();
         let rounds = cell.rounds(self.plan);
         if round >= rounds && (cell.is_overload() || round >= 2 * rounds) {
             chosen.clear();
         } else if round >= rounds {
-            let speeds = Speeds::of(record.rows());
+            let rules = Rules::of(record);
             let wanted = PAIRS_ENOUGH.min(rounds as usize);
             let is_void = |name: &str| {
                 let mut rows = record.cells.iter().filter(|row| row.cell == cell.name);
                 rows.any(|row| row.server == name && !row.is_ok())
             };
             chosen.retain(|name| {
-                let pairs =
-                    || stats::pairs(&record.cells, &cell.name, names[0], name, speeds).len();
+                let pairs = || stats::pairs(&record.cells, &cell.name, names[0], name, rules).len();
                 *name != names[0] && !is_void(names[0]) && !is_void(name) && pairs() < wanted
             });
             if !chosen.is_empty() {
                 chosen.push(names[0]);
             }
         }
-        self.shuffled(round, &cell.name, &chosen).into_iter().cloned().collect()
+        self.shuffled(round, &cell.name, &chosen).into_iter().map(str::to_owned).collect()
     }
 
     /// In an order of its own for each round and purpose, which the plan's seed decides.
@@ -208,27 +212,26 @@ impl Run<'_> {
     }
 
     /// One row; `None` if the run is over.
-    fn row(&mut self, cell: &Cell, server: &Server, round: u32) -> Option<Row> {
+    fn row(&mut self, cell: &Cell, party: Party<'_>, round: u32) -> Option<Row> {
         if self.is_over() {
             return None;
         }
-        self.progress.show(&format!("round {} {} {}", round + 1, cell.name, server.name));
+        let name = party.name();
+        self.start_services()?;
+        self.progress.show(&format!("round {} {} {name}", round + 1, cell.name));
         let mut row = Row {
-            server: server.name.clone(),
+            server: name.to_owned(),
             cell: cell.name.clone(),
             round,
             at: machine::now(),
             ..Row::default()
         };
-        let result = match (&self.network, self.failures.get(&server.name)) {
+        let result = match (&self.network, self.failures.get(name)) {
             (Err(problem), _) => Err(Failed::Void(problem.clone())),
             (_, Some((STARTS_MAX, reason))) => {
                 Err(Failed::Void(format!("not tried again: {reason}")))
             }
-            (Ok(network), _) => {
-                let (plan, cpus, is_over) = (self.plan, self.cpus, &|| self.is_over());
-                Task { plan, server, cell, network, cpus, is_over }.measure()
-            }
+            (Ok(network), _) => self.measure(cell, party, network),
         };
         let reason = match result {
             Ok(measured) => {
@@ -241,7 +244,7 @@ impl Run<'_> {
                 return None;
             }
             Err(Failed::NotStarted(reason)) => {
-                let known = self.failures.entry(server.name.clone()).or_default();
+                let known = self.failures.entry(name.to_owned()).or_default();
                 *known = (known.0 + 1, reason.clone());
                 Some(reason)
             }
@@ -251,6 +254,52 @@ impl Run<'_> {
         row.reason = reason;
         self.progress.step();
         Some(row)
+    }
+
+    fn measure(
+        &self,
+        cell: &Cell,
+        party: Party<'_>,
+        network: &Network,
+    ) -> Result<Measured, Failed> {
+        let (plan, cpus, beside, is_over) =
+            (self.plan, self.cpus, &self.beside, &|| self.is_over());
+        let services = self.services.as_ref();
+        if let Some(problem) = services.and_then(|services| services.problem(plan, party)) {
+            return Err(Failed::Void(problem));
+        }
+        let words = services.map(Services::words).unwrap_or_default();
+        let filled = |server: &Server| Server {
+            command: server.command.iter().map(|text| plan::put(text, &words)).collect(),
+            env: server.env.iter().map(|(a, b)| (a.clone(), plan::put(b, &words))).collect(),
+            ..server.clone()
+        };
+        match party {
+            Party::Server(server) => {
+                let server = &filled(server);
+                Task { plan, server, cell, network, cpus, beside, is_over }.measure()
+            }
+            Party::Program(program) => {
+                let server = plan.server_beside(program, cell).map(filled);
+                let (server, services) = (server.as_ref(), &words);
+                Bout { plan, program, server, cell, network, cpus, beside, services, is_over }
+                    .measure()
+            }
+        }
+    }
+
+    /// Starts the plan's services before the first row; `None` if the run is over.
+    fn start_services(&mut self) -> Option<()> {
+        if let (None, Ok(network)) = (&self.services, &self.network) {
+            if !self.plan.services.is_empty() {
+                self.progress.show("starting services");
+            }
+            let place = (network, &self.cpus.server[..]);
+            let services = Services::start(self.plan, place, &|| self.is_over()).ok()?;
+            self.beside = Beside { parts: self.plan.parts.clone(), keepers: services.keepers() };
+            self.services = Some(services);
+        }
+        Some(())
     }
 
     fn is_over(&self) -> bool {
@@ -264,7 +313,7 @@ impl Run<'_> {
 /// The record's A/A run, which begins if there is none.
 fn aa<'a>(record: &'a mut Record, plan: &Plan) -> &'a mut Noise {
     record.aa.get_or_insert_with(|| Noise {
-        server: plan.baseline().name.clone(),
+        server: plan.parties().next().map_or_else(String::new, |first| first.name().to_owned()),
         pairs: 0,
         interval: None,
         cells: Vec::new(),
@@ -273,18 +322,18 @@ fn aa<'a>(record: &'a mut Record, plan: &Plan) -> &'a mut Noise {
 }
 
 fn pairs_aa(record: &Record, cell: &Cell) -> usize {
-    let speeds = Speeds::of(record.rows());
-    record.aa.as_ref().map_or(0, |aa| stats::pairs_aa(&aa.rows, &cell.name, speeds).len())
+    let rules = Rules::of(record);
+    record.aa.as_ref().map_or(0, |aa| stats::pairs_aa(&aa.rows, &cell.name, rules).len())
 }
 
 /// Works out the noise from the A/A rows there are.
 fn note_noise(record: &mut Record) {
-    let speeds = Speeds::of(record.rows());
+    let rules = Rules::of(record);
     let Some(aa) = &mut record.aa else { return };
     let mut all = Vec::new();
     aa.cells.clear();
     for cell in &record.plan.cells {
-        let pairs = stats::pairs_aa(&aa.rows, &cell.name, speeds);
+        let pairs = stats::pairs_aa(&aa.rows, &cell.name, rules);
         let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
         if aa.rows.iter().any(|row| row.cell == cell.name) {
             let interval = stats::interval(&ratios);

@@ -4,16 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use highwater_sys::process::{self, End};
-
 use super::ask::{Asker, Question};
-use super::keep;
+use super::keep::{self, Keeper};
 use super::metrics::Metrics;
 use super::network::{Network, Side};
 use super::plan::{Plan, Server};
@@ -24,9 +21,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Bytes of what a server said last that a reason shows.
 const SAID_MAX: i64 = 300;
 
-/// A server that answers. Dropping it ends its processes.
+/// A server that answers. Dropping it ends its processes: its keeper does.
 pub(super) struct Running {
-    keeper: Child,
+    keeper: Keeper,
     stderr: File,
     pub(super) port: u16,
     pub(super) network: Network,
@@ -63,22 +60,17 @@ impl Running {
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
         let stderr = unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
-        let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-        let mut keeper = Command::new(own);
+        let mut keeper = keep::command(cpus, &[], &command)?;
         keeper
-            .args(keep::Args::line(cpus, &command))
             .env("PORT", port.to_string())
             .env("WORKERS", server.workers.to_string())
             .envs(server.env.iter().map(|(name, value)| (name, put(value))))
-            // Ctrl-C is for the run alone: a server that ended by it would look like one that failed.
-            .process_group(0)
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
-        process::tie(&mut keeper, &[], End::Ask);
         let keeper = network.on(Side::Server, || keeper.spawn())?;
         let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
         let network = network.clone();
+        let keeper = Keeper(keeper);
         let mut running = Running { keeper, stderr, port, network, metrics };
         running.wait_ready(plan, server, is_over)?;
         Ok(running)
@@ -119,12 +111,12 @@ impl Running {
 
     /// Its processes: the server and its children.
     pub(super) fn processes(&self) -> Vec<u32> {
-        tree::descendants(self.keeper.id())
+        tree::descendants(self.keeper.0.id())
     }
 
     /// How it ended, if it did.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.keeper.try_wait().ok().flatten()
+        self.keeper.ended()
     }
 
     /// How it ended, as a reason, if it did.
@@ -153,17 +145,7 @@ impl Running {
 /// Why a row has no result if a signal came.
 pub(super) const INTERRUPTED: &str = "interrupted";
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.ended().is_none() {
-            // The keeper ends everything below it, and then itself.
-            let _ = process::end(self.keeper.id(), End::Ask);
-            let _ = self.keeper.wait();
-        }
-    }
-}
-
-fn show(status: ExitStatus) -> String {
+pub(super) fn show(status: ExitStatus) -> String {
     match status.code() {
         Some(code @ 129..=192) => format!("killed by signal {}", code - 128),
         Some(code) => format!("exit status {code}"),
@@ -204,7 +186,7 @@ fn port_for(network: &Network, host: Ipv4Addr, port: u16) -> Result<u16, String>
 }
 
 /// A file that has no name any more.
-fn unnamed_file() -> std::io::Result<File> {
+pub(super) fn unnamed_file() -> std::io::Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path =

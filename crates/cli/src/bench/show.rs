@@ -1,14 +1,18 @@
 //! A record as text: one block a cell, the cheapest server first.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
 use super::overload;
-use super::record::{Interval, Record, Row};
-use super::stats::{self, Speeds};
+use super::record::{Interval, Measured, Part, Record, Row};
+use super::stats::{self, Rules};
 
-/// The medians of one server in one cell, over the rows that count.
+/// The share of a CPU from which on a part is shown.
+const PART_SHOWN: f64 = 0.005;
+
+/// The medians of one server or program in one cell, over the rows that count.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct Summary {
     pub(super) cell: String,
@@ -19,6 +23,10 @@ pub(super) struct Summary {
     /// Why the first void row is void.
     pub(super) reason: Option<String>,
     pub(super) server_cpu_us_per_request: Option<f64>,
+    pub(super) client_cpu_us_per_request: Option<f64>,
+    /// The one of the two that is theirs who are compared: a program's is the client's.
+    #[serde(skip)]
+    cost_us_per_request: Option<f64>,
     pub(super) requests_per_core_second: Option<f64>,
     pub(super) rps: Option<f64>,
     pub(super) p50_us: Option<f64>,
@@ -26,47 +34,54 @@ pub(super) struct Summary {
     pub(super) server_busy: Option<f64>,
     pub(super) client_busy: Option<f64>,
     pub(super) server_rss_kib: Option<f64>,
-    /// Requests per core-second over the first server's, paired.
+    /// What is compared over the first one's, paired.
     pub(super) ratio: Option<Ratio>,
     pub(super) pairs: usize,
+    /// What the processes used that the plan names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) parts: BTreeMap<String, Part>,
 }
 
 /// All servers in all cells, in the plan's order.
 pub(super) fn summaries(record: &Record) -> Vec<Summary> {
-    let speeds = Speeds::of(record.rows());
+    let rules = Rules::of(record);
     let plan = &record.plan;
     let of = |cell: &str, server: &str| {
         let rows: Vec<&Row> =
             record.cells.iter().filter(|row| row.cell == cell && row.server == server).collect();
-        (!rows.is_empty()).then(|| summary(record, cell, server, &rows, speeds))
+        (!rows.is_empty()).then(|| summary(record, cell, server, &rows, rules))
     };
     plan.cells
         .iter()
         .filter(|cell| !cell.is_overload())
-        .flat_map(|cell| plan.servers.iter().filter_map(move |server| of(&cell.name, &server.name)))
+        .flat_map(|cell| plan.parties_of(cell).filter_map(move |name| of(&cell.name, name)))
         .collect()
 }
 
-fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], speeds: Speeds) -> Summary {
+fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rules) -> Summary {
     let counted: Vec<_> = rows
         .iter()
-        .filter(|row| stats::rejection(row, speeds).is_none())
+        .filter(|row| stats::rejection(row, rules).is_none())
         .filter_map(|row| row.measured.as_ref())
         .collect();
-    let median = |field: fn(&super::record::Measured) -> f64| {
+    let median = |field: fn(&Measured) -> f64| {
         let values: Vec<f64> = counted.iter().map(|row| field(row)).collect();
         stats::median(&values)
     };
     let void: Vec<_> = rows.iter().filter(|row| !row.is_ok()).collect();
-    let baseline = &record.plan.baseline().name;
+    let baseline = baseline(record, cell);
     let ratios: Vec<f64> = match baseline == server {
         true => Vec::new(),
-        false => stats::pairs(&record.cells, cell, baseline, server, speeds)
+        false => stats::pairs(&record.cells, cell, baseline, server, rules)
             .iter()
             .map(|pair| pair.ratio)
             .collect(),
     };
-    let cost = median(|row| row.server_cpu_us_per_request);
+    let client_cost = median(|row| row.client_cpu_us_per_request);
+    let server_cost = median(|row| row.server_cpu_us_per_request);
+    let cost = if record.plan.programs.is_empty() { server_cost } else { client_cost };
+    // Programs need not tell it.
+    let latency = |us: Option<f64>| us.filter(|us| *us > 0.0);
     let ratio = stats::median(&ratios).zip(stats::interval(&ratios));
     Summary {
         cell: cell.to_owned(),
@@ -75,23 +90,46 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], speeds: Spe
         counted: counted.len(),
         void: void.len(),
         reason: void.first().and_then(|row| row.reason.clone()),
-        server_cpu_us_per_request: cost,
+        server_cpu_us_per_request: server_cost,
+        client_cpu_us_per_request: client_cost,
+        cost_us_per_request: cost,
         requests_per_core_second: cost.map(|cost| (1e6 / cost).round()),
         rps: median(|row| row.rps),
-        p50_us: median(|row| row.p50_us),
-        p99_us: median(|row| row.p99_us),
+        p50_us: latency(median(|row| row.p50_us)),
+        p99_us: latency(median(|row| row.p99_us)),
         server_busy: median(|row| row.server_busy),
         client_busy: median(|row| row.client_busy),
         server_rss_kib: median(|row| row.server_rss_kib as f64),
         ratio: ratio.map(|(median, Interval { low, high })| Ratio { median, low, high }),
         pairs: ratios.len(),
+        parts: parts(&counted),
     }
+}
+
+/// The first of those that take part in a cell, whom the others are compared with.
+pub(super) fn baseline<'a>(record: &'a Record, cell: &str) -> &'a str {
+    let cell = record.plan.cells.iter().find(|known| known.name == cell);
+    cell.and_then(|cell| record.plan.parties_of(cell).next()).unwrap_or_default()
+}
+
+/// The medians of what each part used.
+fn parts(rows: &[&Measured]) -> BTreeMap<String, Part> {
+    let Some(first) = rows.first() else { return BTreeMap::new() };
+    let median = |name: &str, field: fn(&Part) -> f64| {
+        let values: Vec<f64> =
+            rows.iter().filter_map(|row| row.parts.get(name)).map(field).collect();
+        stats::median(&values).unwrap_or_default()
+    };
+    let part = |name: &String| Part {
+        cpu_us_per_request: median(name, |part| part.cpu_us_per_request),
+        busy: median(name, |part| part.busy),
+    };
+    first.parts.keys().map(|name| (name.clone(), part(name))).collect()
 }
 
 /// The record, as a table.
 pub(super) fn text(record: &Record) -> String {
     let summaries = summaries(record);
-    let baseline = &record.plan.baseline().name;
     let network = record.environment["network"].as_str().unwrap_or("loopback");
     let mut out = format!("{}: {network}", record.plan.name);
     if let Some(cpu) = record.environment["machine"]["cpu"].as_str() {
@@ -104,9 +142,10 @@ pub(super) fn text(record: &Record) -> String {
         if of_cell.is_empty() {
             continue;
         }
-        let cost = |summary: &Summary| summary.server_cpu_us_per_request.unwrap_or(f64::INFINITY);
+        let cost = |summary: &Summary| summary.cost_us_per_request.unwrap_or(f64::INFINITY);
         of_cell.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-        let versus = format!("req/core-s vs {baseline}");
+        let baseline = baseline(record, &cell.name);
+        let versus = format!("{} vs {baseline}", record.plan.metric().short());
         let _ = writeln!(
             out,
             "\n{:<16} {:>11} {:>30} {:>9} {:>7} {:>7} {:>6} {:>6} {:>8}",
@@ -122,6 +161,7 @@ pub(super) fn text(record: &Record) -> String {
         );
         for summary in &of_cell {
             let _ = writeln!(out, "{}", line(summary));
+            out += &line_of_parts(&summary.parts);
         }
         for summary in of_cell.iter().filter(|summary| summary.void > 0) {
             let reason = summary.reason.as_deref().unwrap_or("no reason was given");
@@ -152,7 +192,7 @@ fn line(summary: &Summary) -> String {
     format!(
         "  {:<14} {:>11} {ratio:>30} {:>9} {:>7} {:>7} {:>6} {:>6} {:>8}",
         summary.server,
-        number(summary.server_cpu_us_per_request, 3),
+        number(summary.cost_us_per_request, 3),
         number(summary.rps, 0),
         number(summary.p50_us, 0),
         number(summary.p99_us, 0),
@@ -160,6 +200,18 @@ fn line(summary: &Summary) -> String {
         percent(summary.client_busy),
         number(summary.server_rss_kib, 0),
     )
+}
+
+/// What parts used that used anything.
+fn line_of_parts(parts: &BTreeMap<String, Part>) -> String {
+    let used = parts.iter().filter(|(_, part)| part.busy >= PART_SHOWN);
+    let shown: Vec<String> = used
+        .map(|(name, part)| {
+            let (us, percent) = (part.cpu_us_per_request, part.busy * 100.0);
+            format!("{name} {us:.2} us {percent:.0}%")
+        })
+        .collect();
+    if shown.is_empty() { String::new() } else { format!("    {}\n", shown.join(", ")) }
 }
 
 /// `1.712 [1.690, 1.730]`.
@@ -185,9 +237,9 @@ fn noise(record: &Record) -> String {
 }
 
 fn rejected(record: &Record) -> String {
-    let speeds = Speeds::of(record.rows());
-    let mut counts = std::collections::BTreeMap::new();
-    for reason in record.rows().filter_map(|row| stats::rejection(row, speeds)) {
+    let rules = Rules::of(record);
+    let mut counts = BTreeMap::new();
+    for reason in record.rows().filter_map(|row| stats::rejection(row, rules)) {
         *counts.entry(reason).or_insert(0) += 1;
     }
     let parts: Vec<String> =
@@ -201,10 +253,11 @@ pub(super) fn claim(claim: &Claim) -> String {
     let of = claim.cell.as_ref().map_or_else(String::new, |cell| format!("{cell}: "));
     let ratio = claim.ratio.map_or_else(|| "no ratio".to_owned(), show_ratio);
     let mut out = format!(
-        "{of}{} against {}: {}\n  {ratio} requests per server core-second, {} pairs",
+        "{of}{} against {}: {}\n  {ratio} {}, {} pairs",
         claim.candidate,
         claim.baseline,
         claim.verdict.name(),
+        claim.metric.words(),
         claim.pairs
     );
     if let Some(Interval { low, high }) = claim.noise {

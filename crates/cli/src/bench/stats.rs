@@ -9,7 +9,8 @@
 
 use highwater_core::prng::Prng;
 
-use super::record::{Interval, Row};
+use super::plan::Metric;
+use super::record::{Interval, Measured, Record, Row};
 
 /// Resamples of a bootstrap; the seed is fixed, so that a record always gives the same interval.
 const RESAMPLES: usize = 10_000;
@@ -75,9 +76,11 @@ fn student(values: &[f64]) -> Interval {
     Interval { low: (mean - reach).exp(), high: (mean + reach).exp() }
 }
 
-/// The speeds that a machine had, told apart by the round trips of a whole record.
+/// Which rows of a record may be compared, and by what. The speeds that the machine had are told apart by the round trips
+/// of the whole record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Speeds {
+pub(crate) struct Rules {
+    metric: Metric,
     /// Round trips from here on, in ns, are of the slower speed. `None`: there was one speed.
     limit: Option<f64>,
 }
@@ -89,10 +92,14 @@ pub(crate) enum Speed {
     Far,
 }
 
-impl Speeds {
+impl Rules {
+    pub(crate) fn of(record: &Record) -> Rules {
+        Rules::of_rows(record.rows(), record.plan.metric())
+    }
+
     /// Divides all round trips in two groups so that their logarithms vary least within the groups (Otsu). If
     /// the groups' means differ by less than a factor of two, there was one speed.
-    pub(crate) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Speeds {
+    pub(crate) fn of_rows<'a>(rows: impl Iterator<Item = &'a Row>, metric: Metric) -> Rules {
         let probes =
             rows.filter_map(|row| row.measured.as_ref()).flat_map(|row| row.c2c_ns.clone());
         let mut logs: Vec<f64> = probes.filter(|ns| *ns > 0.0).map(f64::ln).collect();
@@ -109,7 +116,17 @@ impl Speeds {
         let limit =
             best.filter(|(_, apart, _)| *apart >= SPEEDS_APART.ln()).map(|best| best.2.exp());
         // The logarithm and back may end a little above the value it came from.
-        Speeds { limit: limit.map(|limit| limit * 0.999) }
+        Rules { metric, limit: limit.map(|limit| limit * 0.999) }
+    }
+
+    /// What is compared, of a row: more is better. `None` if it is not known.
+    pub(crate) fn value(&self, row: &Measured) -> Option<f64> {
+        let value = match self.metric {
+            Metric::ServerCoreSecond => 1e6 / row.server_cpu_us_per_request,
+            Metric::ClientCoreSecond => 1e6 / row.client_cpu_us_per_request,
+            Metric::Second => row.rps,
+        };
+        (value.is_finite() && value > 0.0).then_some(value)
     }
 
     /// The row's speed; `None` if it changed meanwhile.
@@ -125,7 +142,7 @@ impl Speeds {
 }
 
 /// Why a row does not count; `None` if it does.
-pub(crate) fn rejection(row: &Row, speeds: Speeds) -> Option<&'static str> {
+pub(crate) fn rejection(row: &Row, rules: Rules) -> Option<&'static str> {
     let Some(measured) = &row.measured else { return Some("void") };
     if !row.is_ok() {
         return Some("void");
@@ -138,13 +155,13 @@ pub(crate) fn rejection(row: &Row, speeds: Speeds) -> Option<&'static str> {
     if measured.foreign_on_client_cpus > foreign_max {
         return Some("something else used the client's CPUs");
     }
-    speeds.speed(row).is_none().then_some("the machine changed its speed meanwhile")
+    rules.speed(row).is_none().then_some("the machine changed its speed meanwhile")
 }
 
 /// A comparison of two rows of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pair {
-    /// Requests per server core-second, the candidate's over the baseline's.
+    /// What is compared, the candidate's over the baseline's.
     pub(crate) ratio: f64,
     /// The 99th percentile of latency, likewise; `None` where the baseline's is not known.
     pub(crate) p99: Option<f64>,
@@ -152,16 +169,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// The pair of two rows; `None` if they may not be compared.
-    pub(crate) fn of(baseline: &Row, candidate: &Row, speeds: Speeds) -> Option<Pair> {
-        let counts = |row| rejection(row, speeds).is_none();
+    pub(crate) fn of(baseline: &Row, candidate: &Row, rules: Rules) -> Option<Pair> {
+        let counts = |row| rejection(row, rules).is_none();
         if !counts(baseline)
             || !counts(candidate)
-            || speeds.speed(baseline) != speeds.speed(candidate)
+            || rules.speed(baseline) != rules.speed(candidate)
         {
             return None;
         }
         let (baseline, candidate) = (baseline.measured.as_ref()?, candidate.measured.as_ref()?);
-        let ratio = baseline.server_cpu_us_per_request / candidate.server_cpu_us_per_request;
+        let ratio = rules.value(candidate)? / rules.value(baseline)?;
         let p99 = candidate.p99_us / baseline.p99_us;
         let is_known = p99.is_finite() && p99 > 0.0;
         (ratio.is_finite() && ratio > 0.0).then_some(Pair { ratio, p99: is_known.then_some(p99) })
@@ -174,7 +191,7 @@ pub(crate) fn pairs(
     cell: &str,
     baseline: &str,
     candidate: &str,
-    speeds: Speeds,
+    rules: Rules,
 ) -> Vec<Pair> {
     let of = |server: &str| {
         let rows = rows.iter().filter(|row| row.cell == cell && row.server == server);
@@ -182,20 +199,20 @@ pub(crate) fn pairs(
     };
     let (baseline, candidate) = (of(baseline), of(candidate));
     let both = baseline.iter().filter_map(|(round, row)| Some((row, candidate.get(round)?)));
-    both.filter_map(|(baseline, candidate)| Pair::of(baseline, candidate, speeds)).collect()
+    both.filter_map(|(baseline, candidate)| Pair::of(baseline, candidate, rules)).collect()
 }
 
 /// The pairs of an A/A run's rows in one cell, round by round. Which of the two is the candidate alternates: in real
 /// rounds the order is random too, so what comes second does not always come second.
-pub(crate) fn pairs_aa(rows: &[Row], cell: &str, speeds: Speeds) -> Vec<Pair> {
+pub(crate) fn pairs_aa(rows: &[Row], cell: &str, rules: Rules) -> Vec<Pair> {
     let of_cell: Vec<&Row> = rows.iter().filter(|row| row.cell == cell).collect();
     let mut rounds: std::collections::BTreeMap<u32, Vec<&Row>> = std::collections::BTreeMap::new();
     of_cell.iter().for_each(|row| rounds.entry(row.round).or_default().push(row));
     rounds
         .iter()
         .filter_map(|(round, rows)| match rows[..] {
-            [first, second] if round % 2 == 0 => Pair::of(first, second, speeds),
-            [first, second] => Pair::of(second, first, speeds),
+            [first, second] if round % 2 == 0 => Pair::of(first, second, rules),
+            [first, second] => Pair::of(second, first, rules),
             _ => None,
         })
         .collect()

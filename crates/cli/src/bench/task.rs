@@ -1,5 +1,6 @@
 //! What one row measures, and what can come of that instead of a measurement.
 
+use super::beside::Beside;
 use super::network::Network;
 use super::plan::{Cell, Cpus, Plan, Server};
 use super::server::INTERRUPTED;
@@ -29,5 +30,6 @@ pub(super) struct Task<'a> {
     pub(super) cell: &'a Cell,
     pub(super) network: &'a Network,
     pub(super) cpus: &'a Cpus,
+    pub(super) beside: &'a Beside,
     pub(super) is_over: &'a dyn Fn() -> bool,
 }

@@ -10,8 +10,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const TICKS_SLACK_S: f64 = 0.03;
 const TICKS_SLACK: f64 = 0.03;
 
-/// The descendants of `root`, which itself is left out.
-pub(super) fn descendants(root: u32) -> Vec<u32> {
+/// The children of each process.
+pub(super) fn families() -> BTreeMap<u32, Vec<u32>> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for id in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
@@ -19,10 +19,25 @@ pub(super) fn descendants(root: u32) -> Vec<u32> {
             children.entry(parent).or_default().push(id);
         }
     }
-    let mut found: Vec<u32> = children.remove(&root).unwrap_or_default();
+    children
+}
+
+/// The children of `root`.
+pub(super) fn children(root: u32) -> Vec<u32> {
+    families().remove(&root).unwrap_or_default()
+}
+
+/// The descendants of `root`, which itself is left out.
+pub(super) fn descendants(root: u32) -> Vec<u32> {
+    below(&mut families(), root)
+}
+
+/// The same, among `families`, which loses them.
+pub(super) fn below(families: &mut BTreeMap<u32, Vec<u32>>, root: u32) -> Vec<u32> {
+    let mut found: Vec<u32> = families.remove(&root).unwrap_or_default();
     let mut at = 0;
     while at < found.len() {
-        found.extend(children.remove(&found[at]).unwrap_or_default());
+        found.extend(families.remove(&found[at]).unwrap_or_default());
         at += 1;
     }
     found

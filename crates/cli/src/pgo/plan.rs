@@ -60,6 +60,9 @@ impl Load {
                 cell.remove("servers");
             });
         }
+        if let Some(Value::Table(defaults)) = plan.get_mut("cell_defaults") {
+            defaults.remove("servers");
+        }
         let mut servers = Vec::new();
         for (name, program) in programs {
             let program = program.to_str().ok_or("--out: a path must be UTF-8")?;

@@ -31,6 +31,11 @@ impl Scene {
         Scene { folder, mark, _alone: alone }
     }
 
+    /// What is in the environment of everything that runs for this scene.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.join(name).to_string_lossy().into_owned()
     }
@@ -75,14 +80,15 @@ impl Scene {
     /// Runs `plan` into `r.json`. Again, if a machine that others use had no time for a row: a span is short, and in
     /// one in which nobody ran, no request succeeds or fails.
     pub(crate) fn run(&self, plan: &str) -> Output {
-        const NOBODY_RAN: &str = "no request succeeded: 0 errors, 0 timeouts, 0 answers";
+        const NOBODY_RAN: [&str; 2] = [
+            "no request succeeded: 0 errors, 0 timeouts, 0 answers",
+            "no request succeeded: it printed: ",
+        ];
+        let nobody_ran = |reason: &str| NOBODY_RAN.iter().any(|nobody| reason.starts_with(nobody));
         for _ in 0..3 {
             let output = bench(&["run", plan, "--out", &self.path("r.json")]);
             let reasons = self.rows("r.json").into_iter().map(|mut row| row["reason"].take());
-            if !reasons
-                .into_iter()
-                .any(|reason| reason.as_str().is_some_and(|reason| reason.starts_with(NOBODY_RAN)))
-            {
+            if !reasons.into_iter().any(|reason| reason.as_str().is_some_and(nobody_ran)) {
                 return output;
             }
             std::fs::remove_file(self.path("r.json")).expect("a record was written");

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::findings::{Check, DURATION, ROUNDS, WARM_UP_MAX, headers, is_token, path};
-use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, cpus};
+use super::findings::{
+    Check, DURATION, NAME_SIZE_MAX, ROUNDS, WARM_UP_MAX, command, environment, headers, is_token,
+    name, path, workers,
+};
+use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, check_program, cpus};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
 const CELLS_MAX: usize = 256;
-const NAME_SIZE_MAX: usize = 64;
-const WORKERS: RangeInclusive<u32> = 1..=1024;
 const SETUP_MAX: usize = 10_000;
 /// Bytes of a request's body, and of an answer's.
 const BODY_MAX: usize = 64 * 1024 * 1024;
@@ -24,8 +25,11 @@ pub(super) fn mend(message: &str) -> String {
         said if said.contains("missing field `ready`") => {
             "; write ready = \"/path\", which is asked until it answers 2xx"
         }
-        said if said.contains("missing field `expect`") => {
-            "; write expect = \"…\", the answer's body to the byte"
+        said if said.contains("missing field `start`") => {
+            "; write start = [\"program\", \"argument\"], which prints last where the service is"
+        }
+        said if said.contains("missing field `figures`") => {
+            "; write [program.figures], and under it requests = { json = [\"key\"] } or { pattern = '(\\d+) requests' }"
         }
         said if said.contains("missing field `command`") => {
             "; write command = [\"program\", \"--listen\", \"127.0.0.1:{port}\"]"
@@ -49,15 +53,23 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
         check.expect(!names.contains(&server.name.as_str()), "name", "another server has it");
         names.push(&server.name);
         one_server(&mut check, server, draft.server[0].get_ref());
+        let texts = check_program::texts(&server.command, &server.env);
+        check_program::service_words(&mut check, &texts, draft);
     }
     let servers = std::mem::take(&mut names);
+    check_program::all(&mut check, draft);
+    let parties = match draft.program.is_empty() {
+        true => servers.clone(),
+        false => draft.program.iter().map(|program| program.get_ref().name.as_str()).collect(),
+    };
     for cell in &draft.cell {
         check.at = cell.span().start;
         let cell = cell.get_ref();
         check.of = format!("cell {:?}: ", cell.name);
         check.expect(!names.contains(&cell.name.as_str()), "name", "another cell has it");
         names.push(&cell.name);
-        one_cell(&mut check, cell, &servers);
+        one_cell(&mut check, cell, &parties);
+        check_program::one_cell(&mut check, cell, draft, &servers);
         overload::one_cell(&mut check, cell, draft, &servers);
     }
     overload::quick(&mut check, draft);
@@ -96,9 +108,10 @@ fn top(check: &mut Check<'_>, draft: &Draft) {
             format!("CPU {both} is in server_cpus too: the load would take the server's time; name others"),
         );
     }
+    check_program::top(check, draft);
     let servers = draft.server.len();
     check.expect(
-        servers > 0,
+        servers > 0 || !draft.program.is_empty(),
         "server",
         "none is given; add a [[server]] with name, command and ready",
     );
@@ -114,30 +127,8 @@ fn top(check: &mut Check<'_>, draft: &Draft) {
 
 fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
     name(check, &server.name);
-    check.expect(
-        server.command.first().is_some_and(|program| !program.is_empty()),
-        "command",
-        "is empty; write [\"program\", \"--listen\", \"127.0.0.1:{port}\"]",
-    );
-    let words = server.command.iter().chain(server.env.values());
-    check.expect(
-        !words.into_iter().any(|word| word.contains('\0')),
-        "command",
-        "holds a NUL; remove it",
-    );
-    for variable in server.env.keys() {
-        let is_fine = !variable.is_empty() && !variable.contains(['=', '\0']);
-        check.expect(
-            is_fine,
-            "env",
-            format!("{variable:?} is no variable's name; write NAME = \"value\""),
-        );
-    }
-    check.expect(
-        server.program.as_deref() != Some(""),
-        "program",
-        "is empty; write the program that command ends up as, or remove it",
-    );
+    command(check, &server.command, server.program.as_deref());
+    environment(check, &server.env);
     check.expect(
         (200..300).contains(&server.status),
         "status",
@@ -148,25 +139,19 @@ fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
         "status",
         "goes with the server's expect; add that, or write the cell's status",
     );
-    check.expect(WORKERS.contains(&server.workers), "workers", "write 1 to 1024");
-    check.expect(
-        server.workers == first.workers,
-        "workers",
-        format!(
-            "{}, and server {:?} has {}: unequal workers compare machines, not servers; start all of them \
-             with as many",
-            server.workers, first.name, first.workers
-        ),
-    );
+    workers(check, server.workers, (&first.name, first.workers));
     path(check, "ready", &server.ready);
 }
 
 fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     name(check, &cell.name);
-    request(check, &cell.method, &cell.path, &cell.headers, cell.status);
+    // Whether it needs a path is seen where servers and programs are known.
+    let target = if cell.path.is_empty() { "/" } else { &cell.path };
+    request(check, &cell.method, target, &cell.headers, cell.status);
+    let expect = cell.expect.as_deref().unwrap_or_default();
     let sizes = [
-        ("body_repeat", &cell.body, cell.body_repeat),
-        ("expect_repeat", &cell.expect, cell.expect_repeat),
+        ("body_repeat", cell.body.as_str(), cell.body_repeat),
+        ("expect_repeat", expect, cell.expect_repeat),
     ];
     for (field, text, repeat) in sizes {
         let size = text.len().saturating_mul(repeat as usize);
@@ -174,7 +159,7 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         check.expect(size <= BODY_MAX, field, format!("{size} bytes; stay within 64 MiB"));
     }
     if let Some(any) = cell.any {
-        let is_fine = any.is_ascii() && cell.expect.contains(any);
+        let is_fine = any.is_ascii() && expect.contains(any);
         check.expect(
             is_fine,
             "any",
@@ -249,10 +234,4 @@ fn request(
             "{status}: only successes (200 to 299) are measured; ask for something that succeeds"
         ),
     );
-}
-
-fn name(check: &mut Check<'_>, name: &str) {
-    let is_fine =
-        !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
-    check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
 }

@@ -212,7 +212,10 @@ pub(super) fn quick(check: &mut Check<'_>, draft: &Draft) {
         (
             "servers",
             &quick.servers,
-            draft.server.iter().map(|server| server.get_ref().name.as_str()).collect(),
+            match draft.program.is_empty() {
+                true => draft.server.iter().map(|server| server.get_ref().name.as_str()).collect(),
+                false => draft.program.iter().map(|of| of.get_ref().name.as_str()).collect(),
+            },
         ),
     ];
     for (field, wanted, known) in known {

@@ -2,7 +2,7 @@
 
 use super::Plan;
 
-/// Disjoint, in ascending order, neither empty.
+/// Disjoint, unless the plan says that both sides share them; in ascending order, neither empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus {
     pub(crate) server: Vec<usize>,
@@ -31,6 +31,10 @@ impl Cpus {
         };
         let server = asked("server_cpus", &plan.server_cpus)?;
         let client = asked("client_cpus", &plan.client_cpus)?;
+        if plan.shared_cpus {
+            let both = server.unwrap_or_else(|| allowed.to_vec());
+            return Ok(Cpus { server: both.clone(), client: both });
+        }
         let without = |used: &[usize]| -> Vec<usize> {
             allowed.iter().copied().filter(|cpu| !used.contains(cpu)).collect()
         };
@@ -38,10 +42,11 @@ impl Cpus {
             (Some(server), Some(client)) => Cpus { server, client },
             (Some(server), None) => Cpus { client: without(&server), server },
             (None, client) => {
+                let workers = plan.servers.first().map_or(1, |server| server.workers);
                 let mut server = without(client.as_deref().unwrap_or_default());
                 // A client needs as much as a server; the workers get no more than they can use.
                 let half = if client.is_some() { server.len() } else { server.len() / 2 };
-                server.truncate(half.min(plan.baseline().workers as usize));
+                server.truncate(half.min(workers as usize));
                 Cpus { client: client.unwrap_or_else(|| without(&server)), server }
             }
         };

@@ -11,6 +11,9 @@ pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(60);
 pub(super) const DURATION: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
 
+pub(super) const NAME_SIZE_MAX: usize = 64;
+const WORKERS: RangeInclusive<u32> = 1..=1024;
+
 /// The line, from 1, of byte `at`.
 pub(super) fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
@@ -29,16 +32,29 @@ pub(super) struct Check<'a> {
 impl Check<'_> {
     /// Notes a finding about `field`, on its line if it stands in the table, else on the table's.
     pub(super) fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
+        let begin = line_at(self.text, self.at);
+        let line = self.line_of(field, begin);
+        // What a cell does not say stands where all of them have it from.
+        let defaults = || {
+            let at = self.text.lines().position(|line| line.trim() == "[cell_defaults]")?;
+            self.of.starts_with("cell ").then(|| self.line_of(field, at + 1))?
+        };
+        let line = line.or_else(defaults).unwrap_or(begin);
+        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
+    }
+
+    /// The line of `field` in the table that begins on line `begin`.
+    fn line_of(&self, field: &str, begin: usize) -> Option<usize> {
         let is_field = |line: &str| {
             let rest = line.trim_start().strip_prefix(field);
             rest.is_some_and(|rest| rest.trim_start().starts_with('='))
         };
-        let begin = line_at(self.text, self.at);
-        let mut lines = self.text.lines().enumerate().skip(begin - 1);
-        // A table ends where the next begins; its own header may be its first line.
-        let own = lines.by_ref().take_while(|(at, line)| *at < begin || !line.starts_with('['));
-        let line = own.into_iter().find(|(_, line)| is_field(line)).map_or(begin, |(at, _)| at + 1);
-        self.refused.push(Refused { line, what: format!("{}{field}: {what}", self.of) });
+        // A table ends where the next begins; its own header may be its first line, and its tables are its own.
+        let is_own = |line: &str| !line.starts_with("[[") && line.contains('.');
+        let is_other = |line: &str| line.starts_with('[') && !is_own(line);
+        let lines = self.text.lines().enumerate().skip(begin - 1);
+        let mut own = lines.take_while(|(at, line)| *at < begin || !is_other(line));
+        own.find(|(_, line)| is_field(line)).map(|(at, _)| at + 1)
     }
 
     pub(super) fn expect(&mut self, holds: bool, field: &str, what: impl std::fmt::Display) {
@@ -79,4 +95,52 @@ pub(super) fn path(check: &mut Check<'_>, field: &str, path: &str) {
 pub(super) fn is_token(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token)
+}
+
+pub(super) fn command(check: &mut Check<'_>, command: &[String], program: Option<&str>) {
+    check.expect(
+        command.first().is_some_and(|program| !program.is_empty()),
+        "command",
+        "is empty; write [\"program\", \"--listen\", \"127.0.0.1:{port}\"]",
+    );
+    check.expect(
+        !command.iter().any(|word| word.contains('\0')),
+        "command",
+        "holds a NUL; remove it",
+    );
+    check.expect(
+        program != Some(""),
+        "program",
+        "is empty; write the program that command ends up as, or remove it",
+    );
+}
+
+pub(super) fn environment(check: &mut Check<'_>, env: &BTreeMap<String, String>) {
+    for (variable, value) in env {
+        let is_fine = !variable.is_empty() && !variable.contains(['=', '\0']);
+        check.expect(
+            is_fine && !value.contains('\0'),
+            "env",
+            format!("{variable:?} is no variable's name, or holds a NUL; write NAME = \"value\""),
+        );
+    }
+}
+
+/// Those that are compared have as many workers as the first of them.
+pub(super) fn workers(check: &mut Check<'_>, workers: u32, (first, others): (&str, u32)) {
+    check.expect(WORKERS.contains(&workers), "workers", "write 1 to 1024");
+    check.expect(
+        workers == others,
+        "workers",
+        format!(
+            "{workers}, and {first:?} has {others}: unequal workers compare machines, not programs; start all \
+             of them with as many"
+        ),
+    );
+}
+
+pub(super) fn name(check: &mut Check<'_>, name: &str) {
+    let is_fine =
+        !name.is_empty() && name.len() <= NAME_SIZE_MAX && !name.chars().any(char::is_control);
+    check.expect(is_fine, "name", format!("write 1 to {NAME_SIZE_MAX} printable characters"));
 }

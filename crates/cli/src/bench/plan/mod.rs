@@ -1,15 +1,20 @@
-//! What is to be measured? A plan: servers, cells (one kind of request each), and how often.
+//! What is to be measured? A plan: servers or programs, cells (one kind of request each), and how often.
 //!
 //! A plan is TOML. It is read ([`Plan::read`]) and checked as a whole before anything is started; what is
 //! wrong is refused with the file, the line, the field, and what to write instead. It never starts anything.
 
 mod check;
 mod check_overload;
+mod check_program;
 mod cpus;
+mod draft;
 mod findings;
 mod overload;
+mod program;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_program;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,8 +23,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use draft::Draft;
+
 pub(crate) use cpus::{Cpus, parse as parse_cpus, show as show_cpus};
 pub(crate) use overload::{Network, Quick, Step};
+pub(crate) use program::{Figure, Metric, Party, Program, Service, Unit, put, words, words_in};
 
 use crate::load::parse_duration;
 
@@ -46,8 +54,22 @@ pub(crate) struct Plan {
     /// What `--quick` changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quick: Option<Quick>,
+    /// Whether both sides have all of these CPUs.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(crate) shared_cpus: bool,
+    /// What claims are about; `None`: what a request costs those that are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metric: Option<Metric>,
+    /// Processes whose CPU time rows show: by name, what their command lines have in them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) parts: BTreeMap<String, String>,
+    #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) services: Vec<Service>,
     #[serde(rename = "server")]
     pub(crate) servers: Vec<Server>,
+    /// If there are any, they are compared, and servers run meanwhile.
+    #[serde(default, rename = "program", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) programs: Vec<Program>,
     #[serde(rename = "cell")]
     pub(crate) cells: Vec<Cell>,
 }
@@ -95,6 +117,8 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     #[serde(default = "get")]
     pub(crate) method: String,
+    /// Empty only where no server is asked.
+    #[serde(default)]
     pub(crate) path: String,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
@@ -105,7 +129,9 @@ pub(crate) struct Cell {
     pub(crate) body_repeat: u32,
     #[serde(default = "ok")]
     pub(crate) status: u16,
-    pub(crate) expect: String,
+    /// `None` only in a plan of programs: answers are not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expect: Option<String>,
     /// The answer is `expect` so many times.
     #[serde(default = "one")]
     pub(crate) expect_repeat: u32,
@@ -127,9 +153,18 @@ pub(crate) struct Cell {
     /// Requests that are sent once before, in order.
     #[serde(default)]
     pub(crate) setup: Vec<Setup>,
-    /// The servers that take part; empty: all of them.
-    #[serde(default)]
+    /// The servers or programs that take part; empty: all of them.
+    #[serde(default, alias = "programs")]
     pub(crate) servers: Vec<String>,
+    /// The server that runs while programs do, unless they have their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<String>,
+    /// Further words for the commands of programs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) variables: BTreeMap<String, String>,
+    /// Whether it has an A/A run, if it is one of those that can.
+    #[serde(default = "yes", skip_serializing_if = "is")]
+    pub(crate) aa: bool,
     /// Further words of the servers' commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) flags: Vec<String>,
@@ -193,7 +228,10 @@ impl Cell {
     pub(crate) fn expected(&self, server: &Server) -> (u16, Vec<u8>) {
         match &server.expect {
             Some(always) => (server.status, always.clone().into_bytes()),
-            None => (self.status, self.expect.repeat(self.expect_repeat as usize).into_bytes()),
+            None => {
+                let expect = self.expect.as_deref().unwrap_or_default();
+                (self.status, expect.repeat(self.expect_repeat as usize).into_bytes())
+            }
         }
     }
 
@@ -211,7 +249,7 @@ impl Cell {
         })
     }
 
-    /// Whether `server` is measured in it.
+    /// Whether the server or program of this name is measured in it.
     pub(crate) fn is_for(&self, server: &str) -> bool {
         self.servers.is_empty() || self.servers.iter().any(|name| name == server)
     }
@@ -219,6 +257,14 @@ impl Cell {
 
 fn one() -> u32 {
     1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is(value: &bool) -> bool {
+    *value
 }
 
 fn is_not(value: &bool) -> bool {
@@ -271,32 +317,6 @@ impl From<Span> for String {
             _ => format!("{micros}us"),
         }
     }
-}
-
-/// A plan as it stands in the file, with the places of its tables.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Draft {
-    name: String,
-    #[serde(default = "usual_rounds")]
-    rounds: u32,
-    #[serde(default = "usual_warm_up")]
-    warm_up: Span,
-    #[serde(default = "usual_duration")]
-    duration: Span,
-    #[serde(default = "usual_ready_within")]
-    ready_within: Span,
-    server_cpus: Option<String>,
-    client_cpus: Option<String>,
-    #[serde(default = "usual_seed")]
-    seed: u64,
-    #[serde(default)]
-    network: Network,
-    quick: Option<Quick>,
-    #[serde(default)]
-    server: Vec<Spanned<Server>>,
-    #[serde(default)]
-    cell: Vec<Spanned<Cell>>,
 }
 
 fn usual_rounds() -> u32 {
@@ -353,7 +373,7 @@ impl Plan {
     /// # Errors
     /// Everything that is wrong with it; the first thing, if it is not TOML of this shape.
     pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
-        let draft: Draft = toml::from_str(text).map_err(|error| {
+        let draft = Draft::read(text).map_err(|error| {
             let line = error.span().map_or(1, |span| findings::line_at(text, span.start));
             vec![Refused { line, what: check::mend(error.message().trim()) }]
         })?;
@@ -372,13 +392,13 @@ impl Plan {
             seed: draft.seed,
             network: draft.network,
             quick: draft.quick,
+            shared_cpus: draft.shared_cpus,
+            metric: draft.metric,
+            parts: draft.parts,
+            services: draft.service.into_iter().map(Spanned::into_inner).collect(),
+            programs: draft.program.into_iter().map(Spanned::into_inner).collect(),
             servers: draft.server.into_iter().map(Spanned::into_inner).collect(),
             cells: draft.cell.into_iter().map(Spanned::into_inner).collect(),
         })
-    }
-
-    /// The server that the others are compared with.
-    pub(crate) fn baseline(&self) -> &Server {
-        &self.servers[0]
     }
 }

@@ -28,8 +28,8 @@ pub(crate) struct Quick {
     /// The cells that stay; empty: all of them.
     #[serde(default)]
     pub(crate) cells: Vec<String>,
-    /// The servers that stay; empty: all of them.
-    #[serde(default)]
+    /// The servers or programs that stay; empty: all of them.
+    #[serde(default, alias = "programs")]
     pub(crate) servers: Vec<String>,
 }
 
@@ -122,6 +122,11 @@ impl Cell {
             || !self.steps.is_empty()
     }
 
+    /// Whether the first of those that take part is measured against itself in it, before everything else.
+    pub(crate) fn has_aa(&self) -> bool {
+        self.aa && !self.is_overload()
+    }
+
     /// How long it is measured in `plan`.
     pub(crate) fn duration(&self, plan: &Plan) -> Span {
         self.duration.unwrap_or(plan.duration)
@@ -164,13 +169,17 @@ impl Plan {
         self.duration = quick.duration.unwrap_or(self.duration);
         let stays = |wanted: &[String], name: &String| wanted.is_empty() || wanted.contains(name);
         self.cells.retain(|cell| stays(&quick.cells, &cell.name));
-        self.servers.retain(|server| stays(&quick.servers, &server.name));
-        let names: Vec<&String> = self.servers.iter().map(|server| &server.name).collect();
+        // Servers that run while programs do stay: programs name them.
+        match self.programs.is_empty() {
+            true => self.servers.retain(|server| stays(&quick.servers, &server.name)),
+            false => self.programs.retain(|program| stays(&quick.servers, &program.name)),
+        }
+        let names: Vec<String> = self.parties().map(|party| party.name().to_owned()).collect();
         // A cell that had servers of its own must not have all of them now that those are gone.
         self.cells.retain_mut(|cell| {
             let had_some = !cell.servers.is_empty();
-            cell.servers.retain(|name| names.contains(&name));
-            cell.best_of.retain(|name| names.contains(&name));
+            cell.servers.retain(|name| names.contains(name));
+            cell.best_of.retain(|name| names.contains(name));
             !had_some || !cell.servers.is_empty()
         });
         Ok(self)

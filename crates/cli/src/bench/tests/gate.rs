@@ -2,6 +2,7 @@
 
 use super::super::compare;
 use super::super::gate::{Verdict, claim};
+use super::super::plan::{Metric, Plan};
 use super::super::record::{Interval, Record};
 use super::{change, record};
 
@@ -139,7 +140,7 @@ fn unknown_names() {
     for (baseline, candidate, cell, said) in [
         ("z", "b", None, "--baseline z: not in this record; it has a, b, c"),
         ("a", "z", None, "--candidate z"),
-        ("a", "a", None, "are the same server"),
+        ("a", "a", None, "are the same; name two"),
         ("a", "b", Some("z"), "--cell z: not in this record for both; it has x, y"),
     ] {
         let problem = claim(&record, baseline, candidate, cell).expect_err("it is unknown");
@@ -176,4 +177,50 @@ fn records_are_compared_by_their_ratios() {
     let mut other = old.clone();
     other.plan.cells.clear();
     assert!(compare::compare(&old, &other).is_err());
+}
+
+/// A record of programs `a` and `b` in cell `x`: `a` costs 10 µs, `b` 10 µs divided by each of `ratios`, both are busy all
+/// the time, and `b` does twice as much a second. Their servers cost the same.
+fn of_programs(ratios: &[f64], metric: &str) -> Record {
+    let program = |name| {
+        format!(
+            "[[program]]\nname = {name:?}\ncommand = [\"true\"]\n\
+             figures = {{ requests = {{ json = [\"ok\"] }} }}\n"
+        )
+    };
+    let text = ["a", "b"].map(program).concat() + "[[cell]]\nname = \"x\"\n";
+    let plan = Plan::parse(&format!("name = \"test\"\n{metric}\n{text}"));
+    let mut record = Record { plan: plan.expect("nothing is wrong with it"), ..record(ratios) };
+    for row in &mut record.cells {
+        let is_b = row.server == "b";
+        let measured = change(row);
+        measured.client_cpu_us_per_request = measured.server_cpu_us_per_request;
+        measured.server_cpu_us_per_request = 5.0;
+        measured.client_busy = 1.0;
+        measured.rps = if is_b { 200.0 } else { 100.0 };
+    }
+    record
+}
+
+/// Purpose: programs are judged by their own cost, or by what they do in a second if the plan says so, and not refused for
+/// being busy, which is what they are there for; errors and void rows forbid a claim as with servers.
+#[test]
+fn programs_are_judged_by_their_own_cost() {
+    let judged = |record: &Record| claim(record, "a", "b", None).expect("both are there");
+    let own = judged(&of_programs(&FASTER, ""));
+    assert_eq!((own.verdict, own.metric), (Verdict::Faster, Metric::ClientCoreSecond), "{own:?}");
+    let expected = judged(&record(&FASTER)).ratio.map(|ratio| ratio.median);
+    let median = own.ratio.map(|ratio| ratio.median);
+    assert!(median.zip(expected).is_some_and(|(a, b)| (a / b - 1.0).abs() < 1e-9), "{own:?}");
+    let by_second = judged(&of_programs(&FASTER, "metric = \"requests_per_second\""));
+    assert_eq!(by_second.ratio.map(|ratio| ratio.median), Some(2.0), "{by_second:?}");
+    assert_eq!(serde_json::json!(by_second)["metric"], "requests_per_second");
+    let mut with_errors = of_programs(&FASTER, "");
+    change(&mut with_errors.cells[1]).errors = 1;
+    assert_eq!(judged(&with_errors).verdict, Verdict::Same);
+    let mut with_void = of_programs(&FASTER, "");
+    with_void.cells[1].status = "void".to_owned();
+    assert_eq!(judged(&with_void).verdict, Verdict::Void);
+    let other = compare::compare(&of_programs(&FASTER, ""), &record(&FASTER));
+    assert!(other.is_err_and(|problem| problem.contains("compare different figures")));
 }

@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::super::plan::Metric;
 use super::super::record::Interval;
-use super::super::stats::{self, Pair, Speed, Speeds};
+use super::super::stats::{self, Pair, Rules, Speed};
 use super::{change, row};
+
+const COST: Metric = Metric::ServerCoreSecond;
 
 /// Purpose: the middle of an odd number, the mean of the middle two of an even one.
 #[test]
@@ -52,7 +55,7 @@ fn speeds(probes: &[[f64; 2]]) -> Vec<Option<Speed>> {
             row
         })
         .collect();
-    let speeds = Speeds::of(rows.iter());
+    let speeds = Rules::of_rows(rows.iter(), COST);
     rows.iter().map(|row| speeds.speed(row)).collect()
 }
 
@@ -79,7 +82,7 @@ fn speeds_are_told_apart() {
 /// Purpose: only rows of one speed that nothing disturbed are compared; everything else would compare machines.
 #[test]
 fn pairs_are_of_one_speed() {
-    let alone = Speeds::of([].into_iter());
+    let alone = Rules::of_rows([].into_iter(), COST);
     let pair = Pair::of(&row("a", 0, 10.0), &row("b", 0, 8.0), alone).expect("both count");
     assert_eq!((pair.ratio, pair.p99), (1.25, Some(1.0)));
 
@@ -103,7 +106,7 @@ fn pairs_are_of_one_speed() {
     let mut far = row("b", 0, 8.0);
     change(&mut far).c2c_ns = vec![400.0, 400.0];
     let both = [row("a", 0, 10.0), far];
-    let known = Speeds::of(both.iter());
+    let known = Rules::of_rows(both.iter(), COST);
     assert!(stats::pairs(&both, "x", "a", "b", known).is_empty());
 }
 
@@ -120,7 +123,7 @@ fn pairs_are_of_one_round() {
         row("a", 3, 9.0),
         row("b", 3, 3.0),
     ];
-    let found = stats::pairs(&rows, "x", "a", "b", Speeds::of(rows.iter()));
+    let found = stats::pairs(&rows, "x", "a", "b", Rules::of_rows(rows.iter(), COST));
     assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [3.0]);
 
     let twice = [
@@ -130,7 +133,7 @@ fn pairs_are_of_one_round() {
         row("a", 3, 10.0),
         row("a", 3, 8.0),
     ];
-    let found = stats::pairs_aa(&twice, "x", Speeds::of(twice.iter()));
+    let found = stats::pairs_aa(&twice, "x", Rules::of_rows(twice.iter(), COST));
     assert_eq!(found.iter().map(|pair| pair.ratio).collect::<Vec<_>>(), [1.25, 0.8]);
 }
 

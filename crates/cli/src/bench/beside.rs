@@ -1,0 +1,133 @@
+//! What runs beside those that are measured: services, and the parts that a plan names. Their CPU time is theirs, and not
+//! that of something else that disturbs a row.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::tree::{self, Usage};
+
+/// Where to look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    /// By name: what command lines have in them.
+    pub(super) parts: BTreeMap<String, String>,
+    /// Everything below these was started by services.
+    pub(super) keepers: Vec<u32>,
+}
+
+/// What they had used at an instant.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Of all of them together, but for those that are measured anyway.
+    all: Usage,
+    parts: BTreeMap<String, Usage>,
+}
+
+impl Beside {
+    /// What they have used until now; `measured` are processes that are counted elsewhere.
+    pub(super) fn see(&self, measured: &[u32]) -> Seen {
+        if self.parts.is_empty() && self.keepers.is_empty() {
+            return Seen::default();
+        }
+        let mut families = tree::families();
+        // What a keeper is told to start stands in its command line, too.
+        let own = std::process::id();
+        let not_parts: Vec<u32> =
+            families.get(&own).into_iter().flatten().copied().chain([own]).collect();
+        let lines: Vec<(u32, String)> = families
+            .values()
+            .flatten()
+            .filter(|id| !not_parts.contains(id))
+            .filter_map(|id| Some((*id, command_line(*id)?)))
+            .collect();
+        let mut all = Vec::new();
+        let mut parts = BTreeMap::new();
+        for (name, words) in &self.parts {
+            let heads = lines.iter().filter(|(_, line)| line.contains(words.as_str()));
+            let mut of_part: Vec<u32> = Vec::new();
+            for (head, _) in heads {
+                of_part.push(*head);
+                of_part.extend(tree::below(&mut families.clone(), *head));
+            }
+            of_part.sort_unstable();
+            of_part.dedup();
+            parts.insert(name.clone(), Usage::of(&of_part));
+            all.extend(of_part);
+        }
+        for keeper in &self.keepers {
+            all.extend(tree::below(&mut families, *keeper));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|id| !measured.contains(id));
+        Seen { all: Usage::of(&all), parts }
+    }
+}
+
+impl Seen {
+    /// CPU seconds of all of them since `earlier`.
+    pub(super) fn cpu_since(&self, earlier: &Seen) -> f64 {
+        self.all.cpu_since(&earlier.all).0
+    }
+
+    /// CPU seconds of each part since `earlier`.
+    pub(super) fn parts_since(&self, earlier: &Seen) -> BTreeMap<String, f64> {
+        let none = Usage::default();
+        let since = |(name, usage): (&String, &Usage)| {
+            let before = earlier.parts.get(name).unwrap_or(&none);
+            (name.clone(), usage.cpu_since(before).0)
+        };
+        self.parts.iter().map(since).collect()
+    }
+}
+
+/// Its words, each with a space behind it: a part can be told by a whole word.
+fn command_line(id: u32) -> Option<String> {
+    let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
+    Some(String::from_utf8_lossy(&line).replace('\0', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use highwater_sys::process::{End, tie};
+
+    use super::*;
+
+    /// Purpose: a part is found by its command line, also where it is no child of ours any more; its children are part of
+    /// it; and what is measured anyway is not counted twice.
+    #[test]
+    fn parts_are_found_by_their_words() {
+        let mark = format!("part-{}", std::process::id());
+        let mut shell = Command::new("/bin/sh");
+        // The loop is the shell's child, and has other words. The mark is the inner shell's name.
+        shell.args([
+            "-c",
+            "/bin/sh -c '/bin/sh -c \"while :; do :; done\" & wait' $0 & wait",
+            &mark,
+        ]);
+        tie(&mut shell, &[], End::Kill);
+        let mut shell = shell.stdin(Stdio::null()).spawn().expect("there is a shell");
+        let beside = Beside { parts: [("busy".to_owned(), mark + " ")].into(), keepers: vec![] };
+        let until = Instant::now() + Duration::from_secs(30);
+        let first = beside.see(&[]);
+        let found = loop {
+            let now = beside.see(&[]);
+            if now.parts_since(&first)["busy"] > 0.01 {
+                break now.cpu_since(&first);
+            }
+            assert!(Instant::now() < until, "a loop uses CPU time");
+        };
+        let loops = tree::descendants(shell.id());
+        let others = beside.see(&loops).cpu_since(&Seen::default());
+        for id in &loops {
+            // It may have ended meanwhile.
+            let _ = highwater_sys::process::end(*id, End::Kill);
+        }
+        shell.kill().expect("it runs");
+        shell.wait().expect("it was started");
+        assert!(found > 0.01 && others < found, "{found} {others}");
+    }
+}

@@ -1,0 +1,164 @@
+//! What must run meanwhile and is not measured: started before the first row, stopped when the run ends in whatever way.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use highwater_sys::process::{self, End};
+
+use super::figures::end_of;
+use super::keep::{self, Keeper};
+use super::network::{Network, Side};
+use super::plan::{Party, Plan, Service, words_in};
+use super::server::{INTERRUPTED, find, unnamed_file};
+
+/// How often a service that starts is looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// Beyond what starting it may take, for its keeper to say so.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// All services of a plan. Dropping it stops those that did not run before.
+#[derive(Default)]
+pub(super) struct Services {
+    all: BTreeMap<String, Result<Kept, String>>,
+}
+
+/// A service that was started. Its keeper stops it, and ends everything that is left of it.
+struct Kept {
+    keeper: Keeper,
+    /// The last line that its start has printed.
+    said: String,
+}
+
+impl Services {
+    /// Starts all of them on `cpus`, one after the other.
+    ///
+    /// # Errors
+    /// It was interrupted. A service that does not start is no error here: see [`Services::problem`].
+    pub(super) fn start(
+        plan: &Plan,
+        (network, cpus): (&Network, &[usize]),
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Services, String> {
+        let mut services = Services::default();
+        for service in &plan.services {
+            let started = start(service, (network, cpus), is_over);
+            if is_over() {
+                return Err(INTERRUPTED.to_owned());
+            }
+            let started = started.map_err(|problem| format!("service {}: {problem}", service.name));
+            services.all.insert(service.name.clone(), started);
+        }
+        Ok(services)
+    }
+
+    /// Where each is, by the word that stands for it.
+    pub(super) fn words(&self) -> BTreeMap<String, String> {
+        let word = |(name, kept): (&String, &Result<Kept, String>)| {
+            Some((format!("service.{name}"), kept.as_ref().ok()?.said.clone()))
+        };
+        self.all.iter().filter_map(word).collect()
+    }
+
+    /// Why `party` of `plan` cannot be measured: one that it mentions does not run, or one that nobody mentions, which
+    /// anybody may need.
+    pub(super) fn problem(&self, plan: &Plan, party: Party<'_>) -> Option<String> {
+        let is_mentioned = |name: &str, texts: &[&String]| {
+            let word = format!("service.{name}");
+            texts.iter().any(|text| words_in(text).contains(&word.as_str()))
+        };
+        let all: Vec<&String> = plan.parties().flat_map(|party| texts(plan, party)).collect();
+        self.all.iter().find_map(|(name, kept)| {
+            let problem = kept.as_ref().err()?;
+            let needs = is_mentioned(name, &texts(plan, party)) || !is_mentioned(name, &all);
+            needs.then(|| problem.clone())
+        })
+    }
+
+    /// The processes that everything they have started is below of.
+    pub(super) fn keepers(&self) -> Vec<u32> {
+        self.all.values().flatten().map(|kept| kept.keeper.0.id()).collect()
+    }
+}
+
+/// Where a service may be mentioned: by the party, or by a server that may run meanwhile.
+fn texts<'a>(plan: &'a Plan, party: Party<'a>) -> Vec<&'a String> {
+    let of = |command: &'a [String], env: &'a BTreeMap<String, String>| {
+        command.iter().chain(env.values()).collect::<Vec<_>>()
+    };
+    match party {
+        Party::Server(server) => of(&server.command, &server.env),
+        Party::Program(program) => {
+            let named =
+                plan.servers.iter().find(|server| Some(&server.name) == program.server.as_ref());
+            let beside = named.map(|server| of(&server.command, &server.env));
+            [of(&program.command, &program.env), beside.unwrap_or_default()].concat()
+        }
+    }
+}
+
+fn start(
+    service: &Service,
+    (network, cpus): (&Network, &[usize]),
+    is_over: &dyn Fn() -> bool,
+) -> Result<Kept, String> {
+    let program = find(&service.start[0])?;
+    let mut command = service.start.clone();
+    command[0] = program.to_string_lossy().into_owned();
+    // One that runs already answers, and stays.
+    let stop = if runs_already(service)? { &[][..] } else { &service.stop };
+    let flags = [
+        "--stop".to_owned(),
+        serde_json::json!(stop).to_string(),
+        "--within".to_owned(),
+        service.within.0.as_millis().to_string(),
+    ];
+    let file = || unnamed_file().map_err(|error| format!("a file for what it says: {error}"));
+    let (stdout, stderr) = (file()?, file()?);
+    let clone = |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
+    let mut keeper = keep::command(cpus, &flags, &command)?;
+    keeper.envs(&service.env).stdout(clone(&stdout)?).stderr(clone(&stderr)?);
+    let keeper = network.on(Side::Server, || keeper.spawn())?;
+    let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
+    let mut kept = Kept { keeper: Keeper(keeper), said: String::new() };
+    let deadline = Instant::now() + service.within.0 + SLACK;
+    loop {
+        let ended = kept.keeper.ended();
+        let said = text_of(&stdout);
+        if let Some((said, _)) = said.split_once(keep::STARTED) {
+            kept.said = said.trim().lines().last().unwrap_or_default().trim().to_owned();
+            return Ok(kept);
+        }
+        if ended.is_some() || Instant::now() >= deadline {
+            let within = service.within.0;
+            return Err(format!(
+                "it did not start within {within:?}: {}",
+                end_of(&(said + &text_of(&stderr)))
+            ));
+        }
+        if is_over() {
+            return Err(INTERRUPTED.to_owned());
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Whether it ran before.
+fn runs_already(service: &Service) -> Result<bool, String> {
+    let [program, arguments @ ..] = &service.running[..] else { return Ok(false) };
+    let mut command = Command::new(find(program)?);
+    command.args(arguments).envs(&service.env).stdin(Stdio::null());
+    process::tie(&mut command, &[], End::Kill);
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    Ok(status.map_err(|error| format!("{program}: {error}"))?.success())
+}
+
+/// What a file has in it.
+pub(super) fn text_of(mut file: &File) -> String {
+    let mut bytes = Vec::new();
+    // Without it, the reason that is known must do.
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
