@@ -14,7 +14,7 @@ use super::disconnected::Disconnected;
 use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::extract::FromRequest;
-use super::middleware::{MiddlewareRequest, OwnedBody};
+use super::middleware::{MiddlewareRequest, OwnedBody, OwnedRequest};
 use super::request::{Content, Request};
 
 /// The data that a request needs besides `http`'s parts to reach its handler. The route is already chosen:
@@ -39,8 +39,8 @@ impl Resume {
     pub(crate) fn take_apart(
         request: MiddlewareRequest,
     ) -> Result<(request::Parts, BodyStream, Resume), Error> {
-        let MiddlewareRequest { head, params, body, peer, disconnected, extensions, app, target } =
-            request;
+        let OwnedRequest { head, params, body, peer, disconnected, extensions, app, target } =
+            *request.0;
         let mut parts = {
             let request = Request {
                 head: &head.head(),
@@ -89,7 +89,16 @@ impl Resume {
         let fields = parts.headers.iter();
         head.set_fields(fields.map(|(name, value)| (name.as_str(), value.as_bytes())));
         let extensions = parts.extensions;
-        MiddlewareRequest { head, params, body, peer, disconnected, extensions, app, target }
+        MiddlewareRequest(Box::new(OwnedRequest {
+            head,
+            params,
+            body,
+            peer,
+            disconnected,
+            extensions,
+            app,
+            target,
+        }))
     }
 }
 

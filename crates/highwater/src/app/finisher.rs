@@ -2,11 +2,11 @@
 //! handlers, and of asynchronous layers.
 
 use std::cell::OnceCell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use highwater_core::http::{Head, OwnedHead};
 use highwater_core::route::Params;
@@ -93,6 +93,14 @@ impl ResponseFinisher {
         ResponseFinisher { app, target, depth, kept }
     }
 
+    /// Awaits `future`, and finishes its response; a panic in it is an error.
+    pub(super) fn after<F>(self, future: F) -> Finishing<F>
+    where
+        F: Future<Output: IntoResponse>,
+    {
+        Finishing { future: Some(future), finisher: Some(self) }
+    }
+
     /// Gives an error its shape, then runs the response parts of the layers.
     pub(super) fn finish(self, answer: Result<Response, Error>) -> Response {
         let ResponseFinisher { app, target, depth, kept } = self;
@@ -117,15 +125,28 @@ pub(super) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     guard::guarded(f).map_err(Error::internal)
 }
 
-/// Awaits `future`; a panic in it is an error.
-pub(super) async fn guarded_future<F>(future: F) -> Result<Response, Error>
+pin_project_lite::pin_project! {
+    /// A future with the remaining work for its response.
+    ///
+    /// Written by hand, since an async block would have room for the future once more for each function that
+    /// it is handed to, and all of it is moved when the whole is boxed.
+    pub(super) struct Finishing<F> {
+        #[pin]
+        future: Option<F>,
+        finisher: Option<ResponseFinisher>,
+    }
+}
+
+impl<F> Future for Finishing<F>
 where
     F: Future<Output: IntoResponse>,
 {
-    let mut future = pin!(Some(future));
-    poll_fn(|context| {
+    type Output = Response;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        let mut this = self.project();
         let polled = guarded(|| {
-            let future = future.as_mut().as_pin_mut().expect("it is polled until it is ready");
+            let future = this.future.as_mut().as_pin_mut().expect("it is polled until it is ready");
             future.poll(context).map(IntoResponse::into_response)
         });
         let answer = match polled {
@@ -134,7 +155,8 @@ where
             Err(error) => Err(error),
         };
         // What it still holds is dropped here, where a panic is an error, too.
-        Poll::Ready(guarded(|| future.set(None)).and(answer))
-    })
-    .await
+        let answer = guarded(|| this.future.set(None)).and(answer);
+        let finisher = this.finisher.take().expect("it is polled until it is ready");
+        Poll::Ready(finisher.finish(answer))
+    }
 }

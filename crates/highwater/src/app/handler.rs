@@ -15,7 +15,7 @@ use super::dispatch::Outcome;
 use super::endpoint::{Endpoint, Options};
 use super::error::Error;
 use super::extract::{BodyUse, FromRequest, Requirements};
-use super::finisher::{ResponseFinisher, guarded, guarded_future};
+use super::finisher::{ResponseFinisher, guarded};
 use super::fixed::Template;
 use super::guard::GuardedFuture;
 use super::into_response::IntoResponse;
@@ -283,9 +283,7 @@ where
     #[inline]
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
         let finisher = ResponseFinisher::of(request);
-        Outcome::Later(GuardedFuture::new(
-            async move { finisher.finish(guarded_future(self).await) },
-        ))
+        Outcome::Later(GuardedFuture::new(finisher.after(self)))
     }
 }
 

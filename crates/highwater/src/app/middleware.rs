@@ -23,8 +23,14 @@ use super::response::Response;
 use super::stack::HANDLER;
 
 /// A request inside asynchronous layers. It owns its content.
+///
+/// It is one pointer: each layer's future holds it several times over, and is moved as a whole.
 #[derive(Debug)]
-pub struct MiddlewareRequest {
+pub struct MiddlewareRequest(pub(super) Box<OwnedRequest>);
+
+/// What a request inside asynchronous layers consists of.
+#[derive(Debug)]
+pub(super) struct OwnedRequest {
     pub(super) head: OwnedHead,
     pub(super) params: Params,
     pub(super) body: OwnedBody,
@@ -48,7 +54,7 @@ impl MiddlewareRequest {
             Content::Whole(bytes) => OwnedBody::Whole(Bytes::copy_from_slice(bytes)),
             Content::Stream(_) => OwnedBody::Stream(request.take_stream()),
         };
-        MiddlewareRequest {
+        MiddlewareRequest(Box::new(OwnedRequest {
             head: OwnedHead::copy(request.head),
             params: *request.params,
             body,
@@ -57,32 +63,32 @@ impl MiddlewareRequest {
             extensions: request.extensions.take(),
             app: request.app.clone(),
             target: request.target,
-        }
+        }))
     }
 
     /// The method.
     pub fn method(&self) -> Method {
-        to_method(&self.head.head())
+        to_method(&self.0.head.head())
     }
 
     /// The target as sent, usually path and query.
     pub fn target(&self) -> &str {
-        self.head.head().target()
+        self.0.head.head().target()
     }
 
     /// The path, still percent-encoded.
     pub fn path(&self) -> &str {
-        self.head.head().path()
+        self.0.head.head().path()
     }
 
     /// The query, without the `?` and still percent-encoded.
     pub fn query(&self) -> Option<&str> {
-        self.head.head().query()
+        self.0.head.head().query()
     }
 
     /// The header fields.
     pub fn headers(&self) -> Headers<'_> {
-        self.head.head().headers()
+        self.0.head.head().headers()
     }
 
     /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
@@ -92,38 +98,38 @@ impl MiddlewareRequest {
 
     /// Replaces the header fields of that name, for inner layers and the handler.
     pub fn set_header(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.head.set_field(name.as_str(), value.as_bytes());
+        self.0.head.set_field(name.as_str(), value.as_bytes());
     }
 
     /// The pattern of the route, as it was registered: `/users/{id}`. `None` where no route matches.
     pub fn matched_path(&self) -> Option<&str> {
-        self.app.pattern(self.target)
+        self.0.app.pattern(self.0.target)
     }
 
     /// The peer's address; see [`Request::peer`].
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+        self.0.peer
     }
 
     /// A state given to [`Router::state`](super::Router::state).
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.app.state(self.target)
+        self.0.app.state(self.0.target)
     }
 
     /// Attaches a value for inner layers and the handler; see [`Request::insert`].
     pub fn insert<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
-        self.extensions.insert(value);
+        self.0.extensions.insert(value);
     }
 
     /// The value of type `T` that was attached.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<&T> {
-        self.extensions.get()
+        self.0.extensions.get()
     }
 
     /// The content, if the handler takes it whole; empty if it takes none, or there is none. `None` if
     /// the handler takes it as it comes.
     pub fn body(&self) -> Option<&[u8]> {
-        match &self.body {
+        match &self.0.body {
             OwnedBody::Whole(bytes) => Some(bytes),
             OwnedBody::Stream(_) => None,
         }
@@ -135,14 +141,14 @@ impl MiddlewareRequest {
     /// Those of the extractor.
     pub fn extract<T: FromRequest>(&self) -> Result<T, Error> {
         T::from_request(&Request {
-            head: &self.head.head(),
-            params: &self.params,
+            head: &self.0.head.head(),
+            params: &self.0.params,
             body: Content::Whole(&[]),
-            peer: self.peer,
-            disconnected: &self.disconnected,
-            extensions: self.extensions.clone().into(),
-            app: &self.app,
-            target: self.target,
+            peer: self.0.peer,
+            disconnected: &self.0.disconnected,
+            extensions: self.0.extensions.clone().into(),
+            app: &self.0.app,
+            target: self.0.target,
             depth: 0,
         })
     }
@@ -150,7 +156,7 @@ impl MiddlewareRequest {
     /// Calls `f` with the request as synchronous code sees it, in the segment `depth`. What `f` attaches
     /// stays; the stream is gone if `f` takes it.
     fn with<R>(&mut self, depth: usize, f: impl FnOnce(&Request<'_>) -> R) -> R {
-        let body = std::mem::replace(&mut self.body, OwnedBody::Whole(Bytes::new()));
+        let body = std::mem::replace(&mut self.0.body, OwnedBody::Whole(Bytes::new()));
         let (whole, body) = match body {
             OwnedBody::Whole(bytes) => (bytes, None),
             OwnedBody::Stream(stream) => (Bytes::new(), Some(stream)),
@@ -160,14 +166,14 @@ impl MiddlewareRequest {
             Some(stream) => Content::Stream(RefCell::new(Some(stream))),
         };
         let request = Request {
-            head: &self.head.head(),
-            params: &self.params,
+            head: &self.0.head.head(),
+            params: &self.0.params,
             body,
-            peer: self.peer,
-            disconnected: &self.disconnected,
-            extensions: std::mem::take(&mut self.extensions).into(),
-            app: &self.app,
-            target: self.target,
+            peer: self.0.peer,
+            disconnected: &self.0.disconnected,
+            extensions: std::mem::take(&mut self.0.extensions).into(),
+            app: &self.0.app,
+            target: self.0.target,
             depth,
         };
         let result = f(&request);
@@ -176,8 +182,8 @@ impl MiddlewareRequest {
             Content::Whole(_) => None,
             Content::Stream(stream) => stream.into_inner(),
         };
-        self.extensions = extensions.into_inner();
-        self.body = stream.map_or(OwnedBody::Whole(whole), OwnedBody::Stream);
+        self.0.extensions = extensions.into_inner();
+        self.0.body = stream.map_or(OwnedBody::Whole(whole), OwnedBody::Stream);
         result
     }
 }
@@ -213,7 +219,7 @@ impl Next {
             return scope.stack.layer(index).surround(request, next, finisher).await;
         }
         let outcome = request.with(depth, |request| app.pass(scope, request));
-        request.body = OwnedBody::Whole(Bytes::new());
+        request.0.body = OwnedBody::Whole(Bytes::new());
         let error = match outcome {
             Outcome::Ready(response) => return response,
             Outcome::Later(future) => match future.await {

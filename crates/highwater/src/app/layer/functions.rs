@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use super::{Ended, Layer, LayerFuture, Parts};
-use crate::app::finisher::{ResponseFinisher, guarded_future};
+use crate::app::finisher::ResponseFinisher;
 use crate::app::into_response::IntoResponse;
 use crate::app::middleware::{MiddlewareRequest, Next};
 use crate::app::request::Request;
@@ -224,7 +224,7 @@ where
         finisher: ResponseFinisher,
     ) -> LayerFuture {
         let future = (self.0)(request, next);
-        Box::pin(async move { finisher.finish(guarded_future(future).await) })
+        Box::pin(finisher.after(future))
     }
 }
 

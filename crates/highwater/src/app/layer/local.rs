@@ -4,7 +4,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 
 use super::{Layer, LayerFuture, Parts};
-use crate::app::finisher::{ResponseFinisher, guarded_future};
+use crate::app::finisher::ResponseFinisher;
 use crate::app::into_response::IntoResponse;
 use crate::app::middleware::{MiddlewareRequest, Next};
 use crate::app::worker_local::{LayerKey, LayerLocal, WorkerContext};
@@ -69,6 +69,6 @@ where
         finisher: ResponseFinisher,
     ) -> LayerFuture {
         let future = self.call(request, next);
-        Box::pin(async move { finisher.finish(guarded_future(future).await) })
+        Box::pin(finisher.after(future))
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::finisher::{ResponseFinisher, guarded_future};
+use super::finisher::ResponseFinisher;
 use super::middleware::{MiddlewareRequest, Next};
 use super::request::Request;
 use super::response::Response;
@@ -178,7 +178,7 @@ pub trait Layer: Send + Sync + 'static {
         finisher: ResponseFinisher,
     ) -> LayerFuture {
         let future = self.around(request, next);
-        Box::pin(async move { finisher.finish(guarded_future(future).await) })
+        Box::pin(finisher.after(future))
     }
 }
 
