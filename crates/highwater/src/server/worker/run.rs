@@ -42,6 +42,10 @@ const HURRIED_TURNS: u32 = 2;
 /// millisecond is negligible.
 const RUNTIME_LOOK: Duration = Duration::from_millis(1);
 
+/// Events that are less than this apart come in quick succession. Well below [`RUNTIME_LOOK`]: a wait about as long as
+/// that would nearly always end early, for a look at the runtime, and each event would cost two wake-ups.
+const DENSE_GAP: Duration = Duration::from_micros(400);
+
 /// The phase of the whole server; each worker reads it once a turn.
 #[derive(Default)]
 pub(crate) struct Phase(AtomicU8);
@@ -180,6 +184,8 @@ fn in_tokio<D: Driver<Error = io::Error> + External>(
         )]
         let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
         let mut looked_at = worker.now();
+        // When there was something to do at last.
+        let mut busy_at = looked_at;
         // Events come in such quick succession that waiting in the driver costs less.
         let mut is_dense = false;
         loop {
@@ -196,9 +202,11 @@ fn in_tokio<D: Driver<Error = io::Error> + External>(
             }
             let turned_at = worker.turned_at();
             let is_busy = events > 0 || is_hurried(drained_turns) || worker.has_backlog();
-            if !is_busy && wait(&mut worker, inbox, &readiness).await? {
+            if is_busy {
+                busy_at = turned_at;
+            } else if wait(&mut worker, inbox, &readiness).await? {
                 looked_at = worker.now();
-                is_dense = looked_at < turned_at + RUNTIME_LOOK;
+                is_dense = looked_at < busy_at + DENSE_GAP;
                 continue;
             }
             let has_tasks = !worker.awaits_nothing() || tasks.num_alive_tasks() > 0;
