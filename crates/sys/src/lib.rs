@@ -59,12 +59,11 @@ pub struct DriverConfig {
     /// that the kernel had already handed over are still reported, so it can be exceeded by a few
     /// dozen. Default: 1 048 576.
     pub connections_max: u32,
-    /// Bytes of one receive buffer of the io_uring driver. A small request touches the first page only; an
-    /// upload is reported in pieces of at most this size. Default: 65 536.
+    /// Bytes of one receive buffer of the io_uring driver. Default: 4096.
     pub buffer_size: u32,
     /// How many receive buffers the io_uring driver provides to the kernel, shared by all its
     /// connections. A power of two, at most 32 768. Their memory is touched as it is used.
-    /// Receives that find none wait until the poll that used them has returned them. Default: 128.
+    /// Default: 512.
     pub buffer_count: u16,
     /// Size of io_uring's submission queue. Further submissions wait in a list of the driver and
     /// are submitted as well; a larger queue only costs memory. Default: 1024.
@@ -79,8 +78,8 @@ impl Default for DriverConfig {
         DriverConfig {
             peer_addresses: false,
             connections_max: 1 << 20,
-            buffer_size: 65_536,
-            buffer_count: 128,
+            buffer_size: 4096,
+            buffer_count: 512,
             submission_queue: 1024,
             completion_queue: 8192,
         }
