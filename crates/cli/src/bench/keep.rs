@@ -8,16 +8,19 @@
 //!   │ ends: SIGTERM    │ ends: SIGKILL
 //! ```
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use highwater_sys::process::{self, End};
 use highwater_sys::signal::Signals;
 use serde::{Deserialize, Serialize};
 
+use super::network::{Network, Side};
 use super::{plan, tree};
 
 /// How long a server may take to stop by itself.
@@ -65,6 +68,18 @@ pub(super) struct Used {
 pub(super) struct Keeper(pub(super) Child);
 
 impl Keeper {
+    /// Starts a keeper that [`command`] has made, on a side of the network.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub(super) fn start(
+        keeper: &mut Command,
+        (network, side): (&Network, Side),
+    ) -> Result<Keeper, String> {
+        let keeper = network.on(side, || keeper.spawn())?;
+        Ok(Keeper(keeper.map_err(|error| format!("starting it: {error}"))?))
+    }
+
     /// How it ended, if it did.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
@@ -117,8 +132,32 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
+/// Has `keeper` write to files what is printed below it: standard output and standard error.
+///
+/// # Errors
+/// There is no room for them.
+pub(super) fn into_files(keeper: &mut Command) -> Result<(File, File), String> {
+    let file = || unnamed_file().map_err(|error| format!("a file for what it says: {error}"));
+    let clone = |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
+    let (stdout, stderr) = (file()?, file()?);
+    keeper.stdout(clone(&stdout)?).stderr(clone(&stderr)?);
+    Ok((stdout, stderr))
+}
+
+/// A file that has no name any more.
+pub(super) fn unnamed_file() -> std::io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path =
+        std::env::temp_dir().join(format!("highwater-bench-{}-{number}", std::process::id()));
+    let file =
+        OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
 /// Starts `command` on `cpus`; it ends with the calling thread.
-fn start(command: &[String], cpus: &[usize], stdout: Stdio) -> Result<Child, String> {
+fn begin(command: &[String], cpus: &[usize], stdout: Stdio) -> Result<Child, String> {
     let mut starting = Command::new(&command[0]);
     starting.args(&command[1..]).stdin(Stdio::null()).stdout(stdout);
     process::tie(&mut starting, cpus, End::Kill);
@@ -131,7 +170,7 @@ fn keep(args: &Args) -> Result<u8, String> {
     process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
     let stdout = if args.report { Stdio::inherit() } else { Stdio::null() };
     let began = Instant::now();
-    let server = start(&args.command, &cpus, stdout)?.id();
+    let server = begin(&args.command, &cpus, stdout)?.id();
     let has_ended = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&has_ended);
     let report = args.report.then_some(began);
@@ -200,13 +239,13 @@ fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
     let is_told = || matches!(signals.wait_timeout(TICK), Ok(Some(_)));
-    let mut starting = start(&args.command, &cpus, Stdio::inherit())?;
+    let mut starting = begin(&args.command, &cpus, Stdio::inherit())?;
     let status = ended_within(&mut starting, within, &is_told);
     if status.is_some_and(|status| status.success()) {
         super::print(&format!("\n{STARTED}\n"));
         signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
         if !stop.is_empty() {
-            let mut stopping = start(&stop, &cpus, Stdio::null())?;
+            let mut stopping = begin(&stop, &cpus, Stdio::null())?;
             ended_within(&mut stopping, within, &|| {
                 std::thread::sleep(TICK);
                 false

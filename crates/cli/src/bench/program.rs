@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::network::{Network, Side};
 use super::plan::{self, Cell, Cpus, Plan, Program, Server};
 use super::reader::{Reader, rounded};
 use super::record::Measured;
-use super::server::{Running, find, show, unnamed_file};
+use super::server::{Running, find, show};
 use super::services::text_of;
 use super::task::{Failed, Task};
 
@@ -131,19 +131,13 @@ impl Bout<'_> {
         words: &BTreeMap<String, String>,
     ) -> Result<(Keeper, File, File), String> {
         let program = self.program;
-        let file = || unnamed_file().map_err(|error| format!("a file for what it says: {error}"));
-        let (stdout, stderr) = (file()?, file()?);
-        let clone =
-            |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
         let mut keeper = keep::command(&self.cpus.client, &["--report".to_owned()], command)?;
         keeper
             .env("WORKERS", program.workers.to_string())
-            .envs(program.env.iter().map(|(name, value)| (name, plan::put(value, words))))
-            .stdout(clone(&stdout)?)
-            .stderr(clone(&stderr)?);
-        let keeper = self.network.on(Side::Client, || keeper.spawn())?;
-        let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
-        Ok((Keeper(keeper), stdout, stderr))
+            .envs(program.env.iter().map(|(name, value)| (name, plan::put(value, words))));
+        let (stdout, stderr) = keep::into_files(&mut keeper)?;
+        let keeper = Keeper::start(&mut keeper, (self.network, Side::Client))?;
+        Ok((keeper, stdout, stderr))
     }
 
     /// How it ended.

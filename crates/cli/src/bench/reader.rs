@@ -28,8 +28,8 @@ struct Reading {
     at: Instant,
     usage: Usage,
     beside: Seen,
-    busy_server: f64,
-    busy_client: f64,
+    idle_server: f64,
+    idle_client: f64,
     softirq: f64,
     own: f64,
     sampled: u64,
@@ -60,8 +60,8 @@ impl Reader {
             at: Instant::now(),
             usage: Usage::of(&processes),
             beside: self.beside.see(&processes),
-            busy_server: tree::busy(&self.cpus.server),
-            busy_client: tree::busy(&self.cpus.client),
+            idle_server: tree::idle(&self.cpus.server),
+            idle_client: tree::idle(&self.cpus.client),
             softirq: tree::softirq(&self.cpus.server),
             own: tree::own_cpu(),
             sampled: self.sampled.load(Ordering::Relaxed),
@@ -105,8 +105,10 @@ impl Reader {
             return Err("the span was not measured".to_owned());
         };
         let (server_cpu, server_cpu_source) = end.usage.cpu_since(&begin.usage);
+        let wall = (end.at - begin.at).as_secs_f64();
+        let busy = |cpus: &[usize], idle: f64| (wall * cpus.len() as f64 - idle).max(0.0);
         Ok(Spent {
-            wall: (end.at - begin.at).as_secs_f64(),
+            wall,
             server_cpu,
             server_cpu_source,
             server_rss_kib: end.usage.rss_kib,
@@ -114,8 +116,8 @@ impl Reader {
             beside: end.beside.cpu_since(&begin.beside),
             parts: end.beside.parts_since(&begin.beside),
             own: end.own - begin.own,
-            busy_server: end.busy_server - begin.busy_server,
-            busy_client: end.busy_client - begin.busy_client,
+            busy_server: busy(&self.cpus.server, end.idle_server - begin.idle_server),
+            busy_client: busy(&self.cpus.client, end.idle_client - begin.idle_client),
             checked: end.sampled - begin.sampled,
         })
     }
@@ -161,17 +163,15 @@ impl Reader {
     pub(super) fn count_whole_cpu(&self, row: &mut Measured, lost: &Lost) -> Result<(), String> {
         let (begin, end) = self.span()?;
         let [quiet, loaded] = lost.shares(begin, end)?;
-        let wall = (end - begin).as_secs_f64();
+        let spent = self.spent()?;
+        let wall = spent.wall;
         let answered = (row.requests + row.non_2xx + row.checked) as f64;
         row.server_cpu_us_per_request = rounded((loaded - quiet) * wall * 1e6 / answered, 4);
         row.server_cpu_source = "cpu".to_owned();
         // The loops that measured it used what was left, which is ours, and no CPU of the client.
         row.foreign_on_server_cpus = 0.0;
-        let readings = self.readings();
         let soaked = (self.cpus.server.len() as f64 - loaded) * wall;
-        let own = readings[1].own - readings[0].own - soaked;
-        let busy = readings[1].busy_client - readings[0].busy_client;
-        row.foreign_on_client_cpus = rounded(((busy - own) / wall).max(0.0), 4);
+        row.foreign_on_client_cpus = spent.share(spent.busy_client - (spent.own - soaked));
         Ok(())
     }
 }

@@ -1,12 +1,10 @@
 //! A server in processes of its own, for one row.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::ask::{Asker, Question};
@@ -59,7 +57,8 @@ impl Running {
         };
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
-        let stderr = unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
+        let stderr =
+            keep::unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
         let mut keeper = keep::command(cpus, &[], &command)?;
         keeper
             .env("PORT", port.to_string())
@@ -67,10 +66,8 @@ impl Running {
             .envs(server.env.iter().map(|(name, value)| (name, put(value))))
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
-        let keeper = network.on(Side::Server, || keeper.spawn())?;
-        let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
+        let keeper = Keeper::start(&mut keeper, (network, Side::Server))?;
         let network = network.clone();
-        let keeper = Keeper(keeper);
         let mut running = Running { keeper, stderr, port, network, metrics };
         running.wait_ready(plan, server, is_over)?;
         Ok(running)
@@ -183,16 +180,4 @@ fn port_for(network: &Network, host: Ipv4Addr, port: u16) -> Result<u16, String>
         format!("port {port} is in use ({error}): stop what listens there, or give another port")
     })?;
     Ok(listener.local_addr().map_err(|error| error.to_string())?.port())
-}
-
-/// A file that has no name any more.
-pub(super) fn unnamed_file() -> std::io::Result<File> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path =
-        std::env::temp_dir().join(format!("highwater-bench-{}-{number}", std::process::id()));
-    let file =
-        OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
 }

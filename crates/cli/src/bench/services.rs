@@ -12,7 +12,7 @@ use super::figures::end_of;
 use super::keep::{self, Keeper};
 use super::network::{Network, Side};
 use super::plan::{Party, Plan, Service, words_in};
-use super::server::{INTERRUPTED, find, unnamed_file};
+use super::server::{INTERRUPTED, find};
 
 /// How often a service that starts is looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -115,14 +115,10 @@ fn start(
         "--within".to_owned(),
         service.within.0.as_millis().to_string(),
     ];
-    let file = || unnamed_file().map_err(|error| format!("a file for what it says: {error}"));
-    let (stdout, stderr) = (file()?, file()?);
-    let clone = |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
     let mut keeper = keep::command(cpus, &flags, &command)?;
-    keeper.envs(&service.env).stdout(clone(&stdout)?).stderr(clone(&stderr)?);
-    let keeper = network.on(Side::Server, || keeper.spawn())?;
-    let keeper = keeper.map_err(|error| format!("starting it: {error}"))?;
-    let mut kept = Kept { keeper: Keeper(keeper), said: String::new() };
+    let (stdout, stderr) = keep::into_files(keeper.envs(&service.env))?;
+    let keeper = Keeper::start(&mut keeper, (network, Side::Server))?;
+    let mut kept = Kept { keeper, said: String::new() };
     let deadline = Instant::now() + service.within.0 + SLACK;
     loop {
         let ended = kept.keeper.ended();

@@ -105,10 +105,14 @@ impl Usage {
     }
 }
 
-/// The busy time of each of these CPUs since boot, added up, in s: without idle, waiting and steal time.
-pub(super) fn busy(cpus: &[usize]) -> f64 {
+/// How long these CPUs have been idle, waited or been stolen since boot, added up, in s.
+///
+/// The rest of the time they were busy. The busy columns of the same line do not say so: a kernel may take the state of a
+/// CPU at each of its ticks for the whole tick, and a load that comes in step with the ticks is then always seen busy, or
+/// never. Idle time is measured (`tick_nohz_start_idle`).
+pub(super) fn idle(cpus: &[usize]) -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    cpus.iter().map(|cpu| busy_of(&text, *cpu)).sum::<f64>() / TICKS_PER_SECOND
+    cpus.iter().map(|cpu| idle_of(&text, *cpu)).sum::<f64>() / TICKS_PER_SECOND
 }
 
 /// The time of each of these CPUs in interrupts that the kernel put off (softirq) since boot, added up, in s.
@@ -122,13 +126,15 @@ pub(super) fn softirq(cpus: &[usize]) -> f64 {
     cpus.iter().filter_map(of).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// `cpuN user nice system idle iowait irq softirq …`, in ticks.
-fn busy_of(stat: &str, cpu: usize) -> f64 {
+/// `cpuN user nice system idle iowait irq softirq steal …`, in ticks.
+fn idle_of(stat: &str, cpu: usize) -> f64 {
     let prefix = format!("cpu{cpu} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default();
     let ticks: Vec<f64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
-    let [user, nice, system, _idle, _waiting, irq, softirq, ..] = ticks[..] else { return 0.0 };
-    user + nice + system + irq + softirq
+    let [_user, _nice, _system, idle, waiting, _irq, _softirq, stolen, ..] = ticks[..] else {
+        return 0.0;
+    };
+    idle + waiting + stolen
 }
 
 /// CPU seconds of this process so far.
@@ -169,9 +175,9 @@ mod tests {
             (fields[0].as_str(), fields[10].as_str(), fields[11].as_str()),
             ("1", "111", "222")
         );
-        let stat = "cpu 9 9 9 9 9 9 9 9\ncpu10 9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 100 200 4 5 6 0 0\n";
-        assert_eq!(busy_of(stat, 1), 15.0);
-        assert_eq!(busy_of(stat, 2), 0.0);
+        let stat = "cpu 9 9 9 9 9 9 9 9\ncpu10 9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 100 200 4 5 6 7 8\n";
+        assert_eq!(idle_of(stat, 1), 306.0);
+        assert_eq!(idle_of(stat, 2), 0.0);
         assert_eq!(
             sum_of("VmRSS:\t  12 kB\nvoluntary_ctxt_switches:\t3\n", "voluntary_ctxt_switches:"),
             3
