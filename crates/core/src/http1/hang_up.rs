@@ -30,6 +30,12 @@ impl Connection {
         self.eof || self.gone_since != Instant::MAX
     }
 
+    /// When the peer was seen to have finished sending, or when its request or answer last made progress
+    /// after that; `None` if it may send more.
+    pub fn hung_up_at(&self) -> Option<Instant> {
+        (self.gone_since != Instant::MAX).then_some(self.gone_since)
+    }
+
     /// Whether the connection has been handed to another protocol, which has not ended it yet.
     pub fn has_left_http(&self) -> bool {
         self.reply == Reply::Raw

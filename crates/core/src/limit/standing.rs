@@ -23,6 +23,12 @@
 //! first misses: many clients that each wait for their answer before they ask again, and loads just
 //! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
 //!
+//! **Clients' patience may be shorter.** Where most requests that are started have been given up by
+//! their clients while they waited, the queue already takes longer than they wait, whatever the
+//! setting says. Such requests are *dropped* from then on instead of started, which helps if the
+//! clients of one burst have gone. If after half a patience clients still give up, and the queue was
+//! never short, then it stands.
+//!
 //! **Standing ends** when, over one patience, the time with an empty queue would have been enough
 //! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
 //! was empty for most of a few windows.
@@ -72,6 +78,16 @@ const INFLOW_PERCENT: u64 = 150;
 /// `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
 const STAND: u32 = 4;
 
+/// Requests are dropped for having been given up once that was the case for this percentage of
+/// those started, in each of [`WINDOWS`] windows in a row. Half: a few impatient clients among
+/// patient ones are no overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
+const ABANDONED_PERCENT: u64 = 50;
+
+/// A queue stands if, after half a patience of dropping, requests dropped are still this percentage
+/// of those started. One: just above the capacity no more than the excess gives up.
+/// `clients_that_give_up_are_seen` notices a wrong value.
+const STILL_PERCENT: u64 = 1;
+
 /// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
 /// guess; `it_ends_with_the_load` notices a wrong value.
 const EMPTY_PERCENT: u32 = 50;
@@ -90,6 +106,8 @@ pub struct Turn {
     /// Requests and connections refused because of load since the previous turn, here or at the
     /// gate.
     pub refused: u32,
+    /// Requests that were started or dropped in it although their clients had given up.
+    pub abandoned: u32,
 }
 
 /// Watches the queue of one worker.
@@ -111,6 +129,9 @@ pub struct Standing {
     /// not shrunk it.
     excess: Option<Window>,
     stood: u32,
+    /// How many windows in a row had clients that give up; and since when those are dropped.
+    leaving: u32,
+    dropping: Option<Dropping>,
     /// The two spans that decide when standing ends.
     brief: Relief,
     long: Relief,
@@ -123,6 +144,16 @@ pub struct Standing {
 struct Window {
     began: Instant,
     waiting: u32,
+    started: u64,
+    abandoned: u64,
+}
+
+/// Requests that clients gave up are dropped: since when, and in the second half of a patience, how
+/// many were, and how many were started.
+#[derive(Clone, Copy, Debug)]
+struct Dropping {
+    began: Instant,
+    dropped: u64,
     started: u64,
 }
 
@@ -151,6 +182,8 @@ impl Standing {
             growing: 0,
             excess: None,
             stood: 0,
+            leaving: 0,
+            dropping: None,
             brief: relief,
             long: relief,
             empty: Duration::ZERO,
@@ -161,6 +194,12 @@ impl Standing {
     #[inline]
     pub fn stands(&self) -> bool {
         self.stands
+    }
+
+    /// Whether requests that their clients have given up are to be dropped instead of started.
+    #[inline]
+    pub fn drops_abandoned(&self) -> bool {
+        self.stands || self.dropping.is_some()
     }
 
     /// What a request has cost the worker lately; `None` before the first request.
@@ -193,6 +232,8 @@ impl Standing {
             self.growing = 0;
             self.excess = None;
             self.stood = 0;
+            self.leaving = 0;
+            self.dropping = None;
             self.window = Window { began: turn.ended, ..Window::default() };
             self.longest = Duration::ZERO;
         } else {
@@ -224,21 +265,27 @@ impl Standing {
     fn look_for_growth(&mut self, turn: &Turn, span: Duration) {
         let started = u64::from(turn.started);
         self.window.started += started;
+        self.window.abandoned += u64::from(turn.abandoned);
         self.longest = self.longest.max(span);
         let length = (self.patience / WINDOW_SHARE).max(self.longest.saturating_mul(REQUESTS));
         if turn.ended - self.window.began >= length {
             let came = self.window.came(turn.waiting);
             let grew = came * 100 >= self.window.started * INFLOW_PERCENT && came > 0;
             self.growing = if grew { self.growing + 1 } else { 0 };
-            self.window = Window { began: turn.ended, waiting: turn.waiting, started: 0 };
+            self.leaving = if self.window.was_given_up() { self.leaving + 1 } else { 0 };
+            self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
             self.longest = Duration::ZERO;
+        }
+        if self.still_leave(turn) {
+            self.begin_to_stand(turn.ended);
+            return;
         }
         if self.fits(turn.waiting) {
             self.excess = None;
             self.stood = 0;
             return;
         }
-        let begin = Window { began: turn.ended, waiting: turn.waiting, started: 0 };
+        let begin = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
         let excess = self.excess.get_or_insert(begin);
         excess.started += started;
         if turn.ended - excess.began >= self.patience {
@@ -252,11 +299,40 @@ impl Standing {
         }
     }
 
+    /// Whether clients have given up for a while, although what they gave up was dropped.
+    fn still_leave(&mut self, turn: &Turn) -> bool {
+        if turn.waiting <= CROWD {
+            self.leaving = 0;
+            self.dropping = None;
+            return false;
+        }
+        let Some(dropping) = &mut self.dropping else {
+            if self.leaving >= WINDOWS {
+                self.leaving = 0;
+                self.dropping = Some(Dropping { began: turn.ended, dropped: 0, started: 0 });
+            }
+            return false;
+        };
+        let lasted = turn.ended - dropping.began;
+        if lasted >= self.patience / 2 {
+            dropping.dropped += u64::from(turn.abandoned);
+            dropping.started += u64::from(turn.started);
+        }
+        if lasted < self.patience {
+            return false;
+        }
+        let still = dropping.dropped * 100 >= (dropping.started * STILL_PERCENT).max(1);
+        self.dropping = None;
+        still
+    }
+
     fn begin_to_stand(&mut self, now: Instant) {
         self.stands = true;
         self.growing = 0;
         self.excess = None;
         self.stood = 0;
+        self.leaving = 0;
+        self.dropping = None;
         self.brief = Relief { began: now, ..Relief::default() };
         self.long = self.brief;
     }
@@ -286,6 +362,11 @@ impl Standing {
 }
 
 impl Window {
+    /// Whether most of the requests started in it had been given up by their clients.
+    fn was_given_up(&self) -> bool {
+        self.abandoned > 0 && self.abandoned * 100 >= self.started * ABANDONED_PERCENT
+    }
+
     /// How many requests arrived since it began, if `waiting` requests wait now.
     fn came(&self, waiting: u32) -> u64 {
         (self.started + u64::from(waiting)).saturating_sub(u64::from(self.waiting))

@@ -82,6 +82,57 @@ fn a_few_clients_are_no_overload() {
     }
 }
 
+/// Purpose: just above the capacity, clients that give up long before the patience that is set get answers
+/// in time again soon after the queue has become too long for them, at any load.
+#[test]
+fn clients_that_give_up_are_seen() {
+    for load in [1.03, 1.05, 1.1, 1.2, 1.4, 2.0] {
+        for patience in [100 * MS, 200 * MS, 500 * MS] {
+            let mut world = World::new(1, PLAIN);
+            world.impatient = (1000, patience);
+            world.load(0.5);
+            world.run(3 * S);
+            world.load(load);
+            // The queue reaches their patience, and then a second or two go by.
+            let grows = (patience as f64 / (load - 1.0)) as u64;
+            world.run(grows + 2 * S);
+            let good = world.total(|tenth| tenth.good);
+            world.run(20 * S);
+            let share = (world.total(|tenth| tenth.good) - good) as f64 * 1.1e-3 / 20.0;
+            println!("{load} times the capacity, {patience} ns: {share:.3} of the capacity");
+            assert!(share > 0.9, "{load}, {patience} ns: {share}");
+        }
+    }
+}
+
+/// Purpose: a few clients that give up early, among many that wait, are no overload: nobody else is refused.
+#[test]
+fn a_few_impatient_clients_are_no_overload() {
+    for share in [20, 100, 300] {
+        let mut world = World::new(1, Service::Constant(MS));
+        world.impatient = (share, 30 * MS);
+        world.clients(100);
+        world.run(30 * S);
+        assert!(!world.has_stood(), "{share} of 1000");
+        assert_eq!(world.total(|tenth| tenth.refused), 0, "{share} of 1000");
+    }
+}
+
+/// Purpose: a burst whose clients have all gone away does not cause the refusal of those who come after it.
+#[test]
+fn a_burst_that_was_given_up_is_dropped() {
+    let mut world = World::new(1, Service::Constant(5 * MS));
+    world.impatient = (1000, 300 * MS);
+    world.burst(400, 0);
+    world.run(S / 2);
+    world.impatient = (0, 0);
+    world.burst(20, 50 * MS);
+    world.settle();
+    assert_eq!(world.total(|tenth| tenth.refused), 0);
+    assert!(!world.has_stood());
+    assert!(world.total(|tenth| tenth.dropped) > 200, "most were not worked for");
+}
+
 /// Purpose: clients that each wait for their answer before they ask again are an overload when they
 /// are so many that none is answered within its patience.
 #[test]

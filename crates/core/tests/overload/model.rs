@@ -23,6 +23,8 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 /// What a refusal takes from the worker: by the gate (a reset), and by a 503.
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
+/// What it takes to drop a request that its client has given up.
+const DROP_COST: u64 = 10 * US;
 
 /// How long a refused client waits before it tries again.
 const BACK_OFF: u64 = 50 * MS;
@@ -75,11 +77,12 @@ impl Service {
     }
 }
 
-/// A request: when it was sent, and whether its client sends another one after the answer.
+/// A request: when it was sent, whether its client sends another one after the answer, and how long the client waits.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     sent: u64,
     comes_again: bool,
+    patience: u64,
 }
 
 /// What happened in a tenth of a second.
@@ -88,6 +91,7 @@ pub(crate) struct Tenth {
     pub(crate) good: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
+    pub(crate) dropped: u64,
     pub(crate) stood: bool,
 }
 
@@ -95,6 +99,8 @@ pub(crate) struct World {
     prng: Prng,
     service: Service,
     deadline: u64,
+    /// Clients in a thousand that give up after so long.
+    pub(crate) impatient: (u64, u64),
     now: u64,
     queue: VecDeque<Request>,
     /// Requests to come at a known time, in order.
@@ -127,6 +133,7 @@ impl World {
             prng: Prng::from_seed(seed),
             service,
             deadline: 200 * MS,
+            impatient: (0, 0),
             now: 0,
             queue: VecDeque::new(),
             due: VecDeque::new(),
@@ -148,14 +155,16 @@ impl World {
     /// Adds `count` requests that arrive within `spread`.
     pub(crate) fn burst(&mut self, count: u64, spread: u64) {
         for n in 0..count {
-            self.due.push_back(Request { sent: self.now + spread * n / count, comes_again: false });
+            let (sent, patience) = (self.now + spread * n / count, self.draw_patience());
+            self.due.push_back(Request { sent, comes_again: false, patience });
         }
     }
 
     /// Adds `count` clients that ask, and ask again as soon as they are answered.
     pub(crate) fn clients(&mut self, count: u64) {
         for _ in 0..count {
-            self.due.push_back(Request { sent: self.now, comes_again: true });
+            let patience = self.draw_patience();
+            self.due.push_back(Request { sent: self.now, comes_again: true, patience });
         }
     }
 
@@ -163,6 +172,14 @@ impl World {
     pub(crate) fn load(&mut self, times: f64) {
         self.gap = self.service.mean() / times;
         self.next_arrival = if times > 0.0 { self.now + self.draw_gap() } else { u64::MAX };
+    }
+
+    fn draw_patience(&mut self) -> u64 {
+        let (share, patience) = self.impatient;
+        match share > 0 && self.prng.below(1000) < share {
+            true => patience,
+            false => u64::MAX,
+        }
     }
 
     fn draw_gap(&mut self) -> u64 {
@@ -204,7 +221,7 @@ impl World {
         self.take_arrivals();
         let cost = self.standing.cost().unwrap_or_default();
         let target = short_target(TARGET, PATIENCE, cost).as_nanos() as u64;
-        let (mut refused, mut started) = (0, 0);
+        let (mut refused, mut started, mut abandoned) = (0, 0, 0);
         while !self.queue.is_empty() && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
             let overdue = |request: &Request| self.now - request.sent > target;
@@ -217,13 +234,24 @@ impl World {
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
             let late = stands && self.queue.front().is_some_and(overdue);
             let next = if late { self.queue.pop_back() } else { self.queue.pop_front() };
+            let request = next.expect("there is one");
+            if self.now - request.sent > request.patience {
+                abandoned += 1;
+                if self.standing.drops_abandoned() {
+                    self.pass(self.now + DROP_COST);
+                    self.tenth.dropped += 1;
+                    self.again(request, BACK_OFF);
+                    continue;
+                }
+            }
             started += 1;
-            self.serve(next.expect("there is one"));
+            self.serve(request);
         }
         let refused = refused + std::mem::take(&mut self.refused_since_turn);
         let waiting = self.queue.len() as u32;
         let at = Instant::from_nanos;
-        let turn = Turn { began: at(began), ended: at(self.now), waiting, started, refused };
+        let (began, ended) = (at(began), at(self.now));
+        let turn = Turn { began, ended, waiting, started, refused, abandoned };
         let stood = self.standing.stands();
         let stands = self.standing.on_turn(&turn);
         self.tenth.stood |= stands;
@@ -240,7 +268,8 @@ impl World {
         let latency = self.now - request.sent;
         self.latencies.push(latency);
         self.tenth.served += 1;
-        self.tenth.good += u64::from(latency <= self.deadline);
+        let deadline = if request.patience == u64::MAX { self.deadline } else { request.patience };
+        self.tenth.good += u64::from(latency <= deadline);
         self.again(request, 0);
     }
 
@@ -255,7 +284,7 @@ impl World {
         if request.comes_again {
             let sent = self.now + pause;
             let place = self.due.partition_point(|other| other.sent <= sent);
-            self.due.insert(place, Request { sent, comes_again: true });
+            self.due.insert(place, Request { sent, ..request });
         }
     }
 
@@ -270,7 +299,7 @@ impl World {
                 self.due.pop_front().expect("it is due")
             } else {
                 self.next_arrival += self.draw_gap();
-                Request { sent, comes_again: false }
+                Request { sent, comes_again: false, patience: self.draw_patience() }
             };
             let held = self.queue.len() as u64 + u64::from(self.silent.min(self.limit.limit()));
             if held < u64::from(self.limit.limit()) {

@@ -143,6 +143,8 @@ pub(crate) struct WorkerAdmission<T> {
     terms: Terms,
     /// Requests refused so far.
     refusals: u32,
+    /// Requests taken from the queue in this turn that their clients had given up.
+    abandoned: u32,
 }
 
 impl<T> WorkerAdmission<T> {
@@ -155,6 +157,7 @@ impl<T> WorkerAdmission<T> {
             load: Load::default(),
             terms,
             refusals: 0,
+            abandoned: 0,
         }
     }
 
@@ -273,10 +276,27 @@ impl<T> WorkerAdmission<T> {
         self.queue.pop(now, self.gate.sheds())
     }
 
+    /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`.
+    /// One that hangs up as soon as it has sent its request (`nc`, scripts) may wait for its answer.
+    pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
+        let Some(hung_up_at) = hung_up_at else { return false };
+        let Terms { queue_target, patience, .. } = self.terms;
+        let cost = self.standing.cost().unwrap_or_default();
+        let is_abandoned = hung_up_at - ready > short_target(queue_target, patience, cost);
+        self.abandoned += u32::from(is_abandoned);
+        is_abandoned
+    }
+
     /// Whether a queued request may be dropped because its client disconnected: it waited for long, or
-    /// `is_suspect`, and the gate may refuse requests.
-    pub(crate) fn may_give_up(&self, ready: Instant, now: Instant, is_suspect: bool) -> bool {
-        self.gate.sheds() && (is_suspect || self.queue.is_overdue(ready, now))
+    /// `is_suspect`, or `is_abandoned` as those before it, and the gate may refuse requests.
+    pub(crate) fn may_give_up(
+        &self,
+        ready: Instant,
+        now: Instant,
+        (is_suspect, is_abandoned): (bool, bool),
+    ) -> bool {
+        let is_lost = is_abandoned && self.standing.drops_abandoned();
+        self.gate.sheds() && (is_suspect || is_lost || self.queue.is_overdue(ready, now))
     }
 
     /// A request leaves the queue, to be started or refused: exactly one may start now. The input behind it
@@ -330,7 +350,9 @@ impl<T> WorkerAdmission<T> {
         if stood {
             refused += self.gate.take_refused();
         }
-        let stands = self.standing.on_turn(&Turn { began, ended, waiting, started, refused });
+        let abandoned = std::mem::take(&mut self.abandoned);
+        let turn = Turn { began, ended, waiting, started, refused, abandoned };
+        let stands = self.standing.on_turn(&turn);
         if stood || stands {
             self.follow_queue(stood, stands, metrics);
         }

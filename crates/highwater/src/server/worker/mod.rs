@@ -298,7 +298,9 @@ impl<D: Driver> Worker<D> {
             looked_at += 1;
             let mut at = state.exchange(id);
             let is_suspect = std::mem::take(&mut at.connection.is_suspect);
-            if at.parts.admission.may_give_up(entry.ready, now, is_suspect)
+            let hung_up_at = at.connection.protocol.hung_up_at();
+            let is_abandoned = at.parts.admission.is_abandoned(entry.ready, hung_up_at);
+            if at.parts.admission.may_give_up(entry.ready, now, (is_suspect, is_abandoned))
                 && !at.connection.channel.is_sending()
                 && !at.connection.protocol.has_output()
                 && (at.connection.protocol.is_eof() || driver.is_hung_up(id))
