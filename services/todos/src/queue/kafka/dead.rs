@@ -16,6 +16,7 @@ use crate::store::{Applied, DeadLetter, Loaded, Store, StoreError, origin};
 pub struct WithDeadTopic {
     store: Box<dyn Store>,
     producer: Producer,
+    settings: KafkaSettings,
     topic: String,
 }
 
@@ -29,16 +30,21 @@ impl WithDeadTopic {
         store: Box<dyn Store>,
         settings: &KafkaSettings,
     ) -> Result<WithDeadTopic, QueueError> {
-        let producer = Producer::new(settings, Part::new("queue"))?;
-        Ok(WithDeadTopic { store, producer, topic: settings.dead_topic() })
+        let (producer, topic) = (producer(settings)?, settings.dead_topic());
+        Ok(WithDeadTopic { store, producer, settings: settings.clone(), topic })
     }
 
     fn send<'l>(
-        &self,
+        &mut self,
         letters: impl Iterator<Item = (&'l str, &'l [u8], &'l str)>,
     ) -> Result<(), StoreError> {
-        let failed =
-            |why: String| StoreError::new(format!("dead letters to {}: {why}", self.topic));
+        let topic = &self.topic;
+        let failed = |why: String| StoreError::new(format!("dead letters to {topic}: {why}"));
+        // Every later message would be refused as well, and the queue would stand still.
+        if let Some(reason) = self.producer.fatal() {
+            tracing::warn!(%topic, %reason, "the producer of dead letters is replaced");
+            self.producer = producer(&self.settings).map_err(|error| failed(error.to_string()))?;
+        }
         let mut sent = Vec::new();
         for (origin, value, reason) in letters {
             let headers = [("reason", reason), ("origin", origin)];
@@ -58,6 +64,10 @@ impl WithDeadTopic {
         }
         Ok(())
     }
+}
+
+fn producer(settings: &KafkaSettings) -> Result<Producer, QueueError> {
+    Producer::new(settings, Part::new("queue"))
 }
 
 impl Store for WithDeadTopic {
