@@ -130,7 +130,7 @@ bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one co
 	$(call bench_run,load,$(LOAD))
 
 .PHONY: bench-all
-bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build; those that have one in their shorter form
+bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build, within an hour or so: those that have a shorter form in that, unless they were measured today
 	bench/build.sh
 	bench/build.sh gin-todos wrk2 autocannon
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
@@ -138,7 +138,8 @@ bench-all: bench-build ## Run every plan of bench/plans but recut, which needs a
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
 	  echo "== $$plan"; \
-	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml; then $(call bench_run,$$plan,--quick); \
+	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml && [ ! -e bench/results/$$(date +%F)-$$plan.json ]; \
+	  then $(call bench_run,$$plan,--quick); \
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: bench-selftest

@@ -1,4 +1,4 @@
-//! The tables about overload: goodput, steps, signals and series.
+//! The tables about overload: rows, goodput, refusals, steps, signals and series.
 
 use rusqlite::{Connection, params};
 
@@ -10,6 +10,9 @@ pub(super) const SCHEMA: &str = "
 CREATE TABLE overload (record TEXT, server TEXT, cell TEXT, round INTEGER, load REAL, goodput_per_s REAL,
   goodput_of_peak REAL, law REAL, cpu_us_per_refusal REAL, sent INTEGER, refused INTEGER, non_2xx INTEGER,
   timeouts INTEGER, p50_us REAL, p99_us REAL, softirq REAL, connection_limit REAL);
+CREATE TABLE goodput (record TEXT, server TEXT, cell TEXT, rounds INTEGER, load REAL, goodput_per_s REAL, of_peak REAL,
+  law REAL, p50_us REAL, p99_us REAL, refused_per_s REAL, non_2xx_per_s REAL, timeouts_per_s REAL, connection_limit REAL);
+CREATE TABLE refusals (record TEXT, server TEXT, least_us REAL, median_us REAL, most_us REAL);
 CREATE TABLE steps (record TEXT, server TEXT, cell TEXT, step TEXT, rounds INTEGER, sent INTEGER, lost INTEGER,
   p99_us REAL, max_us REAL, goodput_per_s REAL, best TEXT, of_best REAL, after_s REAL, swing REAL);
 CREATE TABLE signals (record TEXT, server TEXT, cell TEXT, step TEXT, metric TEXT, least REAL, settled REAL, most REAL,
@@ -53,6 +56,7 @@ pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlit
             }
         }
     }
+    put_goodput(database, name, record)?;
     for one in overload::judged(record) {
         database.execute(
             "INSERT INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -90,6 +94,38 @@ pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlit
                 one.cleared_after_s,
                 one.rises as i64
             ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Medians over the rounds.
+fn put_goodput(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
+    for one in overload::goodputs(record) {
+        database.execute(
+            "INSERT INTO goodput VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            params![
+                name,
+                one.server,
+                one.cell,
+                one.rounds as i64,
+                one.load,
+                one.goodput_per_s,
+                one.of_peak,
+                one.law,
+                one.p50_us,
+                one.p99_us,
+                one.refused_per_s,
+                one.non_2xx_per_s,
+                one.timeouts_per_s,
+                one.limit
+            ],
+        )?;
+    }
+    for (server, [least, middle, most]) in overload::refusals(record) {
+        database.execute(
+            "INSERT INTO refusals VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![name, server, least, middle, most],
         )?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! A server in processes of its own, for one row.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,7 +12,7 @@ use super::ask::{Asker, Question};
 use super::keep::{self, Keeper};
 use super::metrics::Metrics;
 use super::network::{Network, Side};
-use super::plan::{Plan, Server};
+use super::plan::{self, Plan, Server};
 use super::tree;
 
 /// How often a server that is to answer is asked.
@@ -50,11 +51,12 @@ impl Running {
             false => None,
         };
         let metrics = metrics.map(|port| Metrics { network: network.clone(), port });
-        let put = |text: &String| {
-            let text = text.replace("{host}", &network.host().to_string());
-            let metrics = metrics.as_ref().map_or(0, |metrics| metrics.port);
-            text.replace("{port}", &port.to_string()).replace("{metrics}", &metrics.to_string())
-        };
+        let words = BTreeMap::from([
+            ("host".to_owned(), network.host().to_string()),
+            ("port".to_owned(), port.to_string()),
+            ("metrics".to_owned(), metrics.as_ref().map_or(0, |metrics| metrics.port).to_string()),
+        ]);
+        let put = |text: &String| plan::put(text, &words);
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
         let stderr =

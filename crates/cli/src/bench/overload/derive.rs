@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::super::plan::Cell;
-use super::super::record::{Overload, Record, Row, StepRow};
+use super::super::record::{Measured, Overload, Record, Row, StepRow};
 use super::super::stats::median;
 use super::steps::GOODPUT;
 use super::{law, own_peak, rounded};
@@ -41,6 +41,64 @@ pub(in super::super) fn refusals(record: &Record) -> Vec<(String, [f64; 3])> {
     };
     let servers = record.plan.servers.iter();
     servers.filter_map(|server| Some((server.name.clone(), of(&server.name)?))).collect()
+}
+
+/// What a server did with a load: medians over the rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct Goodput {
+    pub(in super::super) cell: String,
+    pub(in super::super) server: String,
+    pub(in super::super) rounds: usize,
+    /// In capacities of the server.
+    pub(in super::super) load: Option<f64>,
+    pub(in super::super) goodput_per_s: Option<f64>,
+    pub(in super::super) of_peak: Option<f64>,
+    pub(in super::super) law: Option<f64>,
+    pub(in super::super) p50_us: Option<f64>,
+    pub(in super::super) p99_us: Option<f64>,
+    pub(in super::super) refused_per_s: Option<f64>,
+    pub(in super::super) non_2xx_per_s: Option<f64>,
+    pub(in super::super) timeouts_per_s: Option<f64>,
+    pub(in super::super) softirq: Option<f64>,
+    pub(in super::super) limit: Option<f64>,
+}
+
+/// All cells that send a load and have no steps, in the plan's order.
+pub(in super::super) fn goodputs(record: &Record) -> Vec<Goodput> {
+    let is_plain =
+        |cell: &&Cell| cell.is_overload() && cell.steps.is_empty() && cell.refusal.is_none();
+    let servers = &record.plan.servers;
+    let cells = record.plan.cells.iter().filter(is_plain);
+    cells
+        .flat_map(|cell| servers.iter().map(|server| (&cell.name, &server.name)))
+        .filter_map(|(cell, server)| goodput(record, cell, server))
+        .collect()
+}
+
+fn goodput(record: &Record, cell: &str, server: &str) -> Option<Goodput> {
+    let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
+    let rows: Vec<(&Measured, &Overload)> =
+        rows.filter_map(|row| Some((row.measured.as_ref()?, overload(row)?))).collect();
+    let middle = |of: &dyn Fn(&Measured, &Overload) -> Option<f64>| {
+        median(&rows.iter().filter_map(|(row, more)| of(row, more)).collect::<Vec<_>>())
+    };
+    let per_s = |count: u64, row: &Measured| Some(count as f64 / row.seconds.max(1e-9));
+    (!rows.is_empty()).then(|| Goodput {
+        cell: cell.to_owned(),
+        server: server.to_owned(),
+        rounds: rows.len(),
+        load: middle(&|_, more| more.load),
+        goodput_per_s: middle(&|_, more| Some(more.goodput_per_s)),
+        of_peak: middle(&|_, more| more.goodput_of_peak),
+        law: middle(&|_, more| more.law),
+        p50_us: middle(&|row, _| Some(row.p50_us)),
+        p99_us: middle(&|row, _| Some(row.p99_us)),
+        refused_per_s: middle(&|row, more| per_s(more.refused, row)),
+        non_2xx_per_s: middle(&|row, _| per_s(row.non_2xx, row)),
+        timeouts_per_s: middle(&|row, more| per_s(more.timeouts, row)),
+        softirq: middle(&|_, more| Some(more.softirq)),
+        limit: middle(&|_, more| more.limit),
+    })
 }
 
 /// A step of a cell: one server's medians over the rounds, beside the best of the servers it is compared with.

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use derive::{note_law, signals, steps as judged};
+pub(super) use derive::{goodputs, note_law, refusals, signals, steps as judged};
 pub(super) use table::text;
 
 use super::network::Side;

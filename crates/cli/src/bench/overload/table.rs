@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use super::super::plan::Cell;
-use super::super::record::{Measured, Overload, Record, Row};
-use super::super::stats::median;
-use super::derive::{self, Judged, Signal};
+use super::super::record::{Record, Row};
+use super::derive::{self, Goodput, Judged, Signal};
 
 /// No further below the law than this share of the peak: more is marked.
 const LAW_TOLERANCE: f64 = 0.03;
@@ -20,10 +19,8 @@ pub(in super::super) fn text(record: &Record) -> String {
             let _ = writeln!(out, "  {server:<16} {middle:>6.1} ({least:.1} to {most:.1})");
         }
     }
-    let is_plain =
-        |cell: &&Cell| cell.is_overload() && cell.steps.is_empty() && cell.refusal.is_none();
-    for cell in record.plan.cells.iter().filter(is_plain) {
-        out += &goodput(record, cell);
+    for cells in derive::goodputs(record).chunk_by(|a, b| a.cell == b.cell) {
+        out += &goodput(cells);
     }
     let (judged, signals) = (derive::steps(record), derive::signals(record));
     for cell in record.plan.cells.iter().filter(|cell| !cell.steps.is_empty()) {
@@ -32,25 +29,11 @@ pub(in super::super) fn text(record: &Record) -> String {
     out + &troubles(record)
 }
 
-fn goodput(record: &Record, cell: &Cell) -> String {
-    let of = |server: &str| {
-        let rows = record.cells.iter().filter(|row| row.cell == cell.name && row.server == server);
-        let both = |row: &'_ Row| -> Option<(Measured, Overload)> {
-            let measured = row.measured.clone().filter(|_| row.is_ok())?;
-            Some((measured.clone(), measured.overload?))
-        };
-        rows.filter_map(both).collect::<Vec<_>>()
-    };
-    let rows: Vec<_> = (record.plan.servers.iter())
-        .map(|server| (&server.name, of(&server.name)))
-        .filter(|(_, rows)| !rows.is_empty())
-        .collect();
-    if rows.is_empty() {
-        return String::new();
-    }
+/// The servers of one cell.
+fn goodput(servers: &[Goodput]) -> String {
     let mut out = format!(
         "\n{:<16} {:>10} {:>8} {:>7} {:>7} {:>8} {:>8} {:>10} {:>8} {:>10} {:>7} {:>7}\n",
-        cell.name,
+        servers[0].cell,
         "goodput/s",
         "of peak",
         "law",
@@ -63,29 +46,25 @@ fn goodput(record: &Record, cell: &Cell) -> String {
         "softirq",
         "limit"
     );
-    for (server, rows) in rows {
-        let middle = |of: &dyn Fn(&Measured, &Overload) -> Option<f64>| {
-            let values: Vec<f64> = rows.iter().filter_map(|(row, more)| of(row, more)).collect();
-            median(&values)
-        };
-        let per_s = |count: u64, row: &Measured| Some(count as f64 / row.seconds.max(1e-9));
-        let share = middle(&|_, more| more.goodput_of_peak);
-        let bound = middle(&|_, more| more.law);
-        let below = share.zip(bound).is_some_and(|(share, bound)| bound - share > LAW_TOLERANCE);
+    let ms = |us: Option<f64>| number(us.map(|us| us / 1e3), 1);
+    for one in servers {
+        let below =
+            one.of_peak.zip(one.law).is_some_and(|(share, law)| law - share > LAW_TOLERANCE);
         let _ = writeln!(
             out,
-            "  {server:<14} {:>10} {:>8} {:>7} {:>7} {:>8} {:>8} {:>10} {:>8} {:>10} {:>7} {:>7}{}",
-            number(middle(&|_, more| Some(more.goodput_per_s)), 0),
-            percent(share),
-            percent(bound),
-            number(middle(&|_, more| more.load), 2),
-            number(middle(&|row, _| Some(row.p50_us / 1e3)), 1),
-            number(middle(&|row, _| Some(row.p99_us / 1e3)), 1),
-            number(middle(&|row, more| per_s(more.refused, row)), 0),
-            number(middle(&|row, _| per_s(row.non_2xx, row)), 0),
-            number(middle(&|row, more| per_s(more.timeouts, row)), 0),
-            percent(middle(&|_, more| Some(more.softirq))),
-            number(middle(&|_, more| more.limit), 0),
+            "  {:<14} {:>10} {:>8} {:>7} {:>7} {:>8} {:>8} {:>10} {:>8} {:>10} {:>7} {:>7}{}",
+            one.server,
+            number(one.goodput_per_s, 0),
+            percent(one.of_peak),
+            percent(one.law),
+            number(one.load, 2),
+            ms(one.p50_us),
+            ms(one.p99_us),
+            number(one.refused_per_s, 0),
+            number(one.non_2xx_per_s, 0),
+            number(one.timeouts_per_s, 0),
+            percent(one.softirq),
+            number(one.limit, 0),
             if below { "  BELOW" } else { "" },
         );
     }

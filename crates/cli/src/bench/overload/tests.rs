@@ -75,6 +75,20 @@ fn the_law_beside_each_row() {
     assert!(none.contains(" 0.0% ") && !none.contains("BELOW"), "{none}");
 }
 
+/// Purpose: what a server did with a load is the middle of its rounds, figure by figure; rows that are void, cells of
+/// refusals and cells of steps have no part in it.
+#[test]
+fn goodput_is_the_middle_of_the_rounds() {
+    let mut void = tenfold("gate", 1.0);
+    "void".clone_into(&mut void.status);
+    let rows = [700.0, 900.0, 800.0].map(|goodput| tenfold("gate", goodput));
+    let other = [refusal(0, 20.0), course("gate", 0, &[1.0], &[0.0]), void];
+    let found = derive::goodputs(&record([&rows[..], &other].concat()));
+    let [gate] = &found[..] else { panic!("one server in one cell: {found:?}") };
+    assert_eq!((&*gate.server, &*gate.cell, gate.rounds), ("gate", "10x", 3));
+    assert_eq!((gate.goodput_per_s, gate.of_peak), (Some(800.0), Some(0.8)));
+}
+
 /// Purpose: a server that still answers abandoned requests after its load has its peak from before.
 #[test]
 fn the_peak_of_a_row() {
