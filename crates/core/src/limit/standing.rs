@@ -115,6 +115,8 @@ pub struct Turn {
 pub struct Standing {
     patience: Duration,
     stands: bool,
+    /// Requests wait, and the fields from `window` to `dropping` are about them.
+    is_watching: bool,
     /// The end of the previous turn, and how many requests waited then.
     before: Instant,
     waiting: u32,
@@ -173,6 +175,7 @@ impl Standing {
         Standing {
             patience,
             stands: false,
+            is_watching: false,
             before: now,
             waiting: 0,
             spent: Duration::ZERO,
@@ -199,7 +202,7 @@ impl Standing {
     /// Whether requests that their clients have given up are to be dropped instead of started.
     #[inline]
     pub fn drops_abandoned(&self) -> bool {
-        self.stands || self.dropping.is_some()
+        self.stands || (self.is_watching && self.dropping.is_some())
     }
 
     /// What a request has cost the worker lately; `None` before the first request.
@@ -218,7 +221,8 @@ impl Standing {
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
         let waited = self.waiting > 0;
         let idle = if waited { Duration::ZERO } else { turn.began - self.before };
-        let span = turn.ended - self.before;
+        let before = self.before;
+        let span = turn.ended - before;
         // If nothing waited and the turn started nothing, streams and tasks used its time.
         if waited || turn.started > 0 {
             self.learn(span - idle, turn.started);
@@ -229,15 +233,9 @@ impl Standing {
         if self.stands {
             self.look_for_relief(turn, idle);
         } else if turn.waiting == 0 {
-            self.growing = 0;
-            self.excess = None;
-            self.stood = 0;
-            self.leaving = 0;
-            self.dropping = None;
-            self.window = Window { began: turn.ended, ..Window::default() };
-            self.longest = Duration::ZERO;
+            self.is_watching = false;
         } else {
-            self.look_for_growth(turn, span);
+            self.look_for_growth(turn, before);
         }
         self.stands
     }
@@ -262,11 +260,14 @@ impl Standing {
     }
 
     #[cold]
-    fn look_for_growth(&mut self, turn: &Turn, span: Duration) {
+    fn look_for_growth(&mut self, turn: &Turn, before: Instant) {
+        if !self.is_watching {
+            self.watch_from(before);
+        }
         let started = u64::from(turn.started);
         self.window.started += started;
         self.window.abandoned += u64::from(turn.abandoned);
-        self.longest = self.longest.max(span);
+        self.longest = self.longest.max(turn.ended - before);
         let length = (self.patience / WINDOW_SHARE).max(self.longest.saturating_mul(REQUESTS));
         if turn.ended - self.window.began >= length {
             let came = self.window.came(turn.waiting);
@@ -297,6 +298,18 @@ impl Standing {
         if self.growing >= WINDOWS || self.stood >= STAND {
             self.begin_to_stand(turn.ended);
         }
+    }
+
+    /// Requests wait since `began`, and nothing is known about them.
+    fn watch_from(&mut self, began: Instant) {
+        self.is_watching = true;
+        self.window = Window { began, ..Window::default() };
+        self.longest = Duration::ZERO;
+        self.growing = 0;
+        self.excess = None;
+        self.stood = 0;
+        self.leaving = 0;
+        self.dropping = None;
     }
 
     /// Whether clients have given up for a while, although what they gave up was dropped.

@@ -171,6 +171,52 @@ fn hung_up() {
     assert!(stage.network().link(gone).was_reset);
 }
 
+/// Purpose: clients that give up long before the patience that is set are answered in time again soon after the queue
+/// has become too long for them, at little more than the capacity.
+#[test]
+fn clients_that_give_up() {
+    const GIVE_UP: usize = 100;
+    let mut stage = Stage::new();
+    let mut asked: Vec<(usize, usize)> = Vec::new();
+    let (mut begun, mut in_time, mut left) = (0, 0, 0);
+    for turn in 0..2500 {
+        for _ in 0..=usize::from(turn % 5 == 0) {
+            let link = stage.ask(&format!("/do/{}", asked.len()));
+            asked.push((turn, link));
+        }
+        while asked[left].0 + GIVE_UP <= turn {
+            stage.network().finish(asked[left].1);
+            left += 1;
+        }
+        stage.turn_after(1);
+        let mut names = stage.begun();
+        // To drop or to refuse takes no time.
+        while names.is_empty() && stage.worker.has_backlog() {
+            stage.turn_after(0);
+            names = stage.begun();
+        }
+        if turn >= 1500 {
+            begun += names.len();
+            let number = |name: &String| name.parse::<usize>().expect("a number");
+            in_time += names.iter().map(number).filter(|number| *number >= left).count();
+        }
+    }
+    assert!(begun > 900 && in_time * 10 > begun * 9, "{in_time} of {begun}");
+}
+
+/// Purpose: clients that finish sending as soon as they have asked are all answered, however many wait.
+#[test]
+fn half_closed_in_a_crowd() {
+    let mut stage = Stage::new();
+    let links: Vec<usize> = (0..400).map(|n| stage.ask(&format!("/do/{n}"))).collect();
+    for link in &links {
+        stage.network().finish(*link);
+    }
+    (0..400).for_each(|_| stage.turn_after(1));
+    stage.settle();
+    assert!(links.iter().all(|link| stage.status(*link) == Some(200)));
+}
+
 /// Purpose: a client that hung up in the listen queue, where its wait is not measured, is not
 /// served once the gate opens. A server that serves such clients answers no client in time.
 #[test]
