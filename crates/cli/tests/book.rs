@@ -435,7 +435,7 @@ fn our_own_pages() {
     for (record, page, expected) in [
         ("2026-11-22-axum.json", "book", "axum.md:6: @chart: the query has no rows"),
         ("2026-11-22-framework.json", "pages", "README.md:"),
-        ("2026-11-22-second-law-stress.json", "pages", "overload.md:"),
+        ("2026-11-22-stress.json", "pages", "overload.md:"),
     ] {
         let without: Vec<PathBuf> =
             records.iter().filter(|path| !path.ends_with(record)).cloned().collect();
