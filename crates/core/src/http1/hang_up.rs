@@ -23,6 +23,7 @@ impl Connection {
     /// The peer has finished sending, though bytes that it sent before may be unread.
     pub fn on_hang_up(&mut self, now: Instant) {
         self.gone_since = self.gone_since.min(now);
+        self.hung_up_at = self.hung_up_at.min(now);
     }
 
     /// Whether the peer has finished sending, as far as is known.
@@ -30,10 +31,9 @@ impl Connection {
         self.eof || self.gone_since != Instant::MAX
     }
 
-    /// When the peer was seen to have finished sending, or when its request or answer last made progress
-    /// after that; `None` if it may send more.
+    /// When the peer was first seen to have finished sending; `None` if it may send more.
     pub fn hung_up_at(&self) -> Option<Instant> {
-        (self.gone_since != Instant::MAX).then_some(self.gone_since)
+        (self.hung_up_at != Instant::MAX).then_some(self.hung_up_at)
     }
 
     /// Whether the connection has been handed to another protocol, which has not ended it yet.
@@ -110,6 +110,7 @@ mod tests {
         connection.on_sent(later);
         assert_eq!(connection.on_deadline(start + bound, &limits), Expired::Early);
         assert_eq!(connection.on_deadline(later + bound, &limits), Expired::HalfClosed);
+        assert_eq!(connection.hung_up_at(), Some(start), "progress does not move when it hung up");
     }
 
     /// Purpose: a reply that is cut short is sent as far as it was encoded, and then closed.

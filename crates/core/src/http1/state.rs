@@ -104,6 +104,8 @@ pub struct Connection {
     /// Since when the answer to a peer that has finished sending has made no progress; `MAX` while the peer
     /// may still send.
     pub(super) gone_since: Instant,
+    /// When it was first seen to have finished sending; `MAX` if it may send more.
+    pub(super) hung_up_at: Instant,
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     pub(super) attempted: u32,
@@ -186,6 +188,7 @@ impl Connection {
             head_begun: false,
             eof: false,
             gone_since: Instant::MAX,
+            hung_up_at: Instant::MAX,
             requests: 0,
             attempted: 0,
             carry: Vec::new(),

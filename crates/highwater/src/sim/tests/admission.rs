@@ -217,6 +217,22 @@ fn half_closed_in_a_crowd() {
     assert!(links.iter().all(|link| stage.status(*link) == Some(200)));
 }
 
+/// Purpose: the same for clients that ask several times at once and then finish sending: an answer to one request
+/// does not make the next look given up.
+#[test]
+fn half_closed_with_more_to_answer() {
+    let mut stage = Stage::new();
+    for _ in 0..24 {
+        let link = connect(&mut stage.worker);
+        let requests = "GET /do/n HTTP/1.1\r\nHost: h\r\n\r\n".repeat(20);
+        stage.network().say(link, requests.as_bytes());
+        stage.network().finish(link);
+    }
+    (0..480).for_each(|_| stage.turn_after(1));
+    stage.settle();
+    assert_eq!(stage.begun().len(), 480);
+}
+
 /// Purpose: a client that hung up in the listen queue, where its wait is not measured, is not
 /// served once the gate opens. A server that serves such clients answers no client in time.
 #[test]
