@@ -111,6 +111,16 @@ bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, a
 	cargo bench --locked -p highwater-batcher
 	$(call bench_run,ingest,$(INGEST))
 
+.PHONY: bench-search
+bench-search: bench-build ## Measure searches beside a handler that sends the same bytes, two minutes
+	cargo build --release --locked -p highwater-search --example equal_bodies
+	$(call bench_run,search)
+
+.PHONY: bench-batcher
+bench-batcher: bench-build ## Measure how many records a core batches, every one checked, one minute
+	bench/build.sh batcher
+	$(call bench_run,batcher)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
@@ -132,8 +142,9 @@ bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one co
 .PHONY: bench-all
 bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build, within an hour or so: those that have a shorter form in that, unless they were measured today
 	bench/build.sh
-	bench/build.sh gin-todos wrk2 autocannon
+	bench/build.sh gin-todos wrk2 autocannon batcher
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
+	cargo build --release --locked -p highwater-search --example equal_bodies
 	cargo build --release --locked -p highwater-batcher --features kafka --example kafka
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \

@@ -15,7 +15,7 @@ bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
 usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
-all=("${usual[@]}" ntex-tokio wrk2 gin-todos autocannon)
+all=("${usual[@]}" batcher ntex-tokio wrk2 gin-todos autocannon)
 skipped=()
 
 main() {
@@ -25,6 +25,7 @@ main() {
   for name in "$@"; do
     case $name in
       highwater)   build_highwater ;;
+      batcher)     build_batcher ;;
       floor)       cargo_build floor "" floor ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
       may)         cargo_build peers/may "" peer-may=may ;;
@@ -101,6 +102,15 @@ build_highwater() {
   (cd .. && RUSTFLAGS=$flags CARGO_TARGET_DIR=$bench/target \
     ${LOCK:+flock -s "$LOCK"} cargo build --quiet --release --locked -p highwater-arena)
   install target/release/highwater-arena bin/highwater-arena
+}
+
+# The batcher's own bench, for bench/plans/batcher.toml. Cargo names it by a hash, so it says where it is.
+build_batcher() {
+  echo "building:   batcher"
+  local built
+  built=$(cd .. && cargo bench --quiet --locked -p highwater-batcher --bench throughput --no-run --message-format=json |
+    sed -n 's/.*"executable":"\([^"]*throughput-[^"]*\)".*/\1/p' | tail -1)
+  install "$built" bin/batcher
 }
 
 # cargo_build DIR TOOLCHAIN BINARY[=NAME][,...] [CARGO ARGUMENTS]

@@ -5,6 +5,9 @@
 //! once and in order. Beside it stands the design of the second of the systems that inspired this one, rebuilt in
 //! `slots.rs`, with the same check at its end.
 //!
+//! `--run batcher|slots|slots-sent` makes one run and prints it as JSON, for `bench/plans/batcher.toml`: how many records
+//! arrived, or, for `slots-sent`, how many were sent, which is what that system counted.
+//!
 //! Appending and checking happen on one thread, so the figure is for one core with both.
 
 #![forbid(unsafe_code)]
@@ -81,7 +84,11 @@ fn batcher(records: u64) -> (Found, Duration, usize) {
 
 fn main() {
     // Under `cargo test --benches` it only shows that it runs.
-    let is_test = !std::env::args().any(|argument| argument == "--bench");
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--run") {
+        return run_once(arguments.get(at + 1).map_or("", String::as_str));
+    }
+    let is_test = !arguments.iter().any(|argument| argument == "--bench");
     let (records, rounds) = if is_test { (1_000_000, 1) } else { (RECORDS, 5) };
     println!(
         "8-byte records, one core, {records} a run, every one compared with the next number at the sink"
@@ -105,4 +112,25 @@ fn main() {
     for rate in [5_000_000, 100_000, 1000] {
         slots::report(1, Some(rate), 3 * short);
     }
+}
+
+/// One run, as JSON on one line.
+fn run_once(what: &str) {
+    let (records, took, lost) = match what {
+        "batcher" => {
+            let (found, took, _) = batcher(RECORDS);
+            assert_eq!((found.arrived, found.wrong), (RECORDS, 0));
+            (found.arrived, took, 0)
+        }
+        "slots" | "slots-sent" => {
+            let outcome = slots::run(1, None, Duration::from_secs(1));
+            let counted = if what == "slots" { outcome.distinct } else { outcome.sent };
+            (counted, outcome.took, outcome.sent - outcome.distinct)
+        }
+        _ => panic!(
+            "--run {what:?} is unknown; write --run batcher, --run slots or --run slots-sent"
+        ),
+    };
+    let rate = records as f64 / took.as_secs_f64();
+    println!("{{\"records\":{records},\"records_per_s\":{rate:.0},\"lost\":{lost}}}");
 }

@@ -98,8 +98,22 @@ impl Sink {
     }
 }
 
-/// Sends from so many producers for so long, each at `rate` messages a second or as fast as it can, and prints what arrived.
-pub(crate) fn report(producers: usize, rate: Option<u64>, duration: Duration) {
+/// What a run came to.
+pub(crate) struct Outcome {
+    /// Messages that producers have sent.
+    pub(crate) sent: u64,
+    /// How long they took to send them.
+    pub(crate) took: Duration,
+    /// Messages that arrived, each counted once.
+    pub(crate) distinct: u64,
+    /// Messages that arrived once more.
+    pub(crate) again: u64,
+    /// Of `distinct`: what had arrived before the slots were closed.
+    pub(crate) before_close: u64,
+}
+
+/// Sends from so many producers for so long, each at `rate` messages a second or as fast as it can.
+pub(crate) fn run(producers: usize, rate: Option<u64>, duration: Duration) -> Outcome {
     let slots: Vec<Slot> = (0..producers).map(|_| Slot::new()).collect();
     let is_over = AtomicBool::new(false);
     let mut sink = Sink { seen: vec![Vec::new(); producers], ..Sink::default() };
@@ -132,7 +146,12 @@ pub(crate) fn report(producers: usize, rate: Option<u64>, duration: Duration) {
         flusher.join().expect("it copies");
         sent
     });
-    let distinct = sink.arrived - sink.again;
+    Outcome { sent, took, distinct: sink.arrived - sink.again, again: sink.again, before_close }
+}
+
+/// Prints what [`run`] came to.
+pub(crate) fn report(producers: usize, rate: Option<u64>, duration: Duration) {
+    let Outcome { sent, took, distinct, again, before_close } = run(producers, rate, duration);
     let percent = |part: u64| part as f64 * 100.0 / sent as f64;
     let rate = rate.map_or("unthrottled".to_owned(), |rate| format!("{rate} a second each"));
     println!(
@@ -141,7 +160,7 @@ pub(crate) fn report(producers: usize, rate: Option<u64>, duration: Duration) {
         sent as f64 / took.as_secs_f64() / 1e6,
         distinct as f64 / took.as_secs_f64() / 1e6,
         percent(sent - distinct),
-        percent(sink.again),
+        percent(again),
         percent(before_close),
     );
 }
