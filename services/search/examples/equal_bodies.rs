@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use highwater::server::args::{self, ServerArgs};
-use highwater::{Response, Router, Server, StatusCode};
+use highwater::{Response, Router, Server, StatusCode, fixed};
 use highwater_search::catalog::{Catalog, EVENTS_MAX};
 use highwater_search::event::Event;
 use highwater_search::feed::{Feed, Limits};
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let answer = move || {
             Response::new(StatusCode::OK).with_content_type(CONTENT_TYPE).with_body(body.clone())
         };
-        Router::new().get("/search", answer)
+        Router::new().get("/search", answer).get("/health", fixed("ok"))
     } else {
         router(Arc::new(Search::new(Arc::clone(&catalog))))
     };

@@ -15,6 +15,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const SHOWN_MAX: usize = 60;
 /// Bytes of an answer's content that are kept, beyond those that are expected.
 const SURPLUS_MAX: usize = 64 * 1024;
+/// The same where `any` stands for bytes of unknown number.
+const ANY_MAX: usize = 16 * 1024 * 1024;
 
 /// One kind of request, and the answer it must get.
 #[derive(Clone, Debug)]
@@ -223,7 +225,7 @@ impl Answer {
             reader: Reader::default(),
             asked: question.asked,
             content: Vec::new(),
-            content_max: expected + SURPLUS_MAX,
+            content_max: expected + if question.any.is_some() { ANY_MAX } else { SURPLUS_MAX },
         }
     }
 
