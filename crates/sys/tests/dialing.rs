@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use highwater_core::driver::{ConnId, Wait};
 use highwater_core::time::Clock;
 use highwater_sys::clock::SystemClock;
-use highwater_sys::dial::{Dial, DialConfig, EpollDialer, Event, Failure, UringDialer};
+use highwater_sys::dial::{Arrival, Dial, DialConfig, EpollDialer, Event, Failure, UringDialer};
 use highwater_sys::probe;
 
 /// No step of a test takes this long unless something hangs.
@@ -97,7 +97,7 @@ impl<D: Make> Rig<D> {
         let report = &mut |event: Event<'_>| {
             seen.push(match event {
                 Event::Connected(id) => Seen::Connected(id),
-                Event::Received(id, bytes) => {
+                Event::Received(id, bytes, _) => {
                     assert!(!bytes.is_empty());
                     Seen::Received(id, bytes.to_vec())
                 }
@@ -405,6 +405,62 @@ on_both! {
             // An end or a reset; what it must not do is wait for more.
             let end = server.read_to_end(&mut rest).map_err(|error| error.kind());
             assert!(matches!(end, Ok(_) | Err(ErrorKind::ConnectionReset)), "{end:?}");
+        }
+    }
+}
+
+on_both! {
+    /// Purpose: a caller that could not look for a while learns when an answer came, so that the
+    /// server is not charged for the wait. Real time is the subject.
+    fn arrival<D>() {
+        const AWAY: Duration = Duration::from_millis(200);
+        /// The kernel's tick, twice.
+        const TICKS: Duration = Duration::from_millis(20);
+        let mut rig = Rig::<D>::new(&[b"?"]);
+        let (id, mut server) = rig.connect();
+        let began = Instant::now();
+        server.write_all(b"answer").unwrap();
+        let written = Instant::now();
+        std::thread::sleep(AWAY);
+        let (mut ago, mut away) = (None, Duration::ZERO);
+        while ago.is_none() && began.elapsed() < HANG {
+            let wait = Wait::Until(SystemClock.now() + Duration::from_millis(50));
+            let on_event = &mut |event: Event<'_>| {
+                if let Event::Received(of, _, arrival) = event {
+                    assert_eq!(of, id);
+                    away = written.elapsed();
+                    ago = arrival.ago();
+                }
+            };
+            rig.dialer.poll(wait, on_event).unwrap();
+        }
+        let ago = ago.expect("this kernel has TCP_INFO");
+        assert!(ago + TICKS >= away && ago <= began.elapsed() + TICKS, "{ago:?} of {away:?}");
+        assert_eq!(Arrival::known(AWAY).ago(), Some(AWAY));
+    }
+}
+
+on_both! {
+    /// Purpose: a closed connection counts until the kernel has let go of it, and no longer: a load
+    /// generator that gives up many has no more of them than it may.
+    fn closing<D>() {
+        const COUNT: usize = 100;
+        let mut rig = Rig::<D>::new(&[b"?"]);
+        let pairs: Vec<(ConnId, TcpStream)> = (0..COUNT).map(|_| rig.connect()).collect();
+        assert_eq!(rig.dialer.closing(), 0);
+        for (id, _) in &pairs {
+            rig.dialer.close(*id);
+        }
+        assert!(rig.dialer.closing() <= COUNT);
+        let began = Instant::now();
+        while rig.dialer.closing() > 0 {
+            assert!(began.elapsed() < HANG, "{} live on", rig.dialer.closing());
+            rig.poll();
+        }
+        // A close may only be submitted by then.
+        rig.poll();
+        for (_, mut server) in pairs {
+            assert_eq!(server.read(&mut [0]).unwrap_or(0), 0);
         }
     }
 }

@@ -60,10 +60,13 @@ request's number), ${pick:a,b,c}; $${ is ${ itself. Quote them from your shell. 
   expect = { status = 200, contains = \"name\" }
 
 Exit status:
-  0  the load was generated as asked, whatever the server made of it
-  1  it could not be generated: nothing listens, nothing was ever answered, or the client failed
+  0  the load was generated as asked for, and at least one request succeeded
+  1  nothing listens, no request succeeded, or the client failed
   2  a flag is wrong
-  3  the client was the bottleneck (with --strict): the figures are about it, not about the server")]
+  3  the figures are about the client: less than 99 % of --rate was sent, or requests failed on this machine; with
+     --strict also if a closed loop used 90 % of a core, or the client was late
+  4  answers were not what --expect-… or the mix expects
+The report comes first in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
     /// Where to send requests: http://HOST:PORT/PATH. Several of one host are sent in turn.
     #[arg(required = true, value_name = "URL")]
@@ -91,7 +94,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// How long to run before measuring.
+    /// How long to run before measuring, up to 24h.
     #[arg(short, long, default_value = "1s", value_parser = parse_duration)]
     pub(crate) warmup: Duration,
 
@@ -99,7 +102,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     pub(crate) threads: u32,
 
-    /// Answers that take longer are no goodput, and the client gives up on them.
+    /// The client gives up on requests that take longer; only 2xx answers within it are goodput.
     #[arg(long, value_parser = parse_duration)]
     pub(crate) deadline: Option<Duration>,
 
@@ -179,7 +182,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Exit with 3 if the client was the bottleneck.
+    /// Exit with 3 also if the client of a closed loop was the bottleneck, or was late.
     #[arg(long)]
     pub(crate) strict: bool,
 
@@ -205,6 +208,23 @@ impl Args {
         const STORM: u32 = 8 * 1024;
         let usual = if self.close && self.rate.is_some() { STORM } else { CLOSED };
         self.connections.unwrap_or(usual)
+    }
+
+    /// Points of the tally in one of the series: a chart of a short run needs finer ones than a second.
+    pub(crate) fn points_per_series(&self) -> u32 {
+        /// Columns of a chart, at least.
+        const COLUMNS: u32 = 6;
+        if !self.chart && (self.json || self.quiet) {
+            return 1;
+        }
+        let wanted = self.duration / COLUMNS;
+        let points = self.series.as_nanos() / wanted.as_nanos().max(1);
+        points.clamp(1, COLUMNS.into()) as u32
+    }
+
+    /// The length of one point of the tally.
+    pub(crate) fn step(&self) -> Duration {
+        self.series / self.points_per_series()
     }
 
     /// Checks that clap cannot make.
@@ -255,7 +275,7 @@ pub(crate) struct Sources(pub(crate) Vec<IpAddr>);
 
 /// `10s`, `250ms`, `500us`, `2m`, `1h`, with decimals.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no duration; write 10s, 250ms, 500us, 2m or 1h");
+    let refuse = || format!("{text:?} is not a duration; write 10s, 250ms, 500us, 2m or 1h");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
@@ -275,9 +295,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number; write 5000"))?;
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is not a number; write 5000"))?;
     if !(0.001..=RATE_MAX).contains(&rate) {
-        return Err(format!("{text} is not 0.001 to 10000000 requests a second"));
+        return Err(format!("{text} is not 0.001 to 10000000 requests per second"));
     }
     Ok(rate)
 }
@@ -285,7 +305,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 fn parse_sources(text: &str) -> Result<Sources, String> {
     let address = |text: &str| {
         text.parse::<IpAddr>()
-            .map_err(|_| format!("{text:?} is no address; write 10.0.1.1 or 10.0.1.1-10.0.1.8"))
+            .map_err(|_| format!("{text:?} is not an address; write 10.0.1.1 or 10.0.1.1-10.0.1.8"))
     };
     let Some((first, last)) = text.split_once('-') else {
         return Ok(Sources(vec![address(text)?]));

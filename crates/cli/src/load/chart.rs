@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
 
+use super::units::time;
+
 /// Columns of the throughput, at most.
 const COLUMNS: usize = 60;
 /// Rows of the throughput.
@@ -14,7 +16,7 @@ const BAR: usize = 40;
 const UP: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const RIGHT: [char; 9] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 
-/// Draws `counts`, one for each `step`, as requests a second over time.
+/// Draws `counts`, one for each `step`, as requests per second over time.
 pub(crate) fn throughput(counts: &[u64], step: Duration) -> String {
     let group = counts.len().div_ceil(COLUMNS).max(1);
     let seconds = step.as_secs_f64() * group as f64;
@@ -25,7 +27,8 @@ pub(crate) fn throughput(counts: &[u64], step: Duration) -> String {
     if rates.len() < 2 || most <= 0.0 {
         return String::new();
     }
-    let mut out = format!("\n  2xx a second, {:?} a column\n", step * group as u32);
+    let column = time(step * group as u32);
+    let mut out = format!("\n  2xx per second, {column} per column\n");
     for row in (0..ROWS).rev() {
         let label = if row + 1 == ROWS { format!("{most:.0}") } else { String::new() };
         let columns: String = rates
@@ -37,7 +40,7 @@ pub(crate) fn throughput(counts: &[u64], step: Duration) -> String {
             .collect();
         out += &format!("  {label:>10} │{}\n", columns.trim_end());
     }
-    let end = format!("{:.1} s", seconds * rates.len() as f64);
+    let end = time(Duration::from_secs_f64(seconds * rates.len() as f64));
     out + &format!(
         "  {:>10} └{}\n  {:>10}  0{end:>width$}\n",
         0,
@@ -90,9 +93,9 @@ mod tests {
         assert_eq!(rows[4], "             │ ▄█");
         assert_eq!(rows[6], "             │ ██");
         assert_eq!(rows[7], "           0 └───");
-        assert!(rows[8].ends_with("1.5 s"), "{drawn}");
+        assert!(rows[8].ends_with("1.50 s"), "{drawn}");
         let long = throughput(&[7; 150], Duration::from_secs(1));
-        assert!(long.contains("3s a column"), "{long}");
+        assert!(long.contains("3.00 s per column"), "{long}");
         assert!(long.lines().any(|row| row.contains(&"█".repeat(50))), "{long}");
         assert_eq!(throughput(&[0, 0, 0], Duration::from_secs(1)), "");
         assert_eq!(throughput(&[5], Duration::from_secs(1)), "");

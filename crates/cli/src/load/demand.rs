@@ -16,9 +16,10 @@ use highwater_core::time::Instant;
 use super::schedule::{Due, Schedule};
 use super::tally::Tally;
 
-/// How many arrivals one turn takes from the schedule, before it looks at answers again.
-const ARRIVALS_MAX: usize = 256;
-/// How many requests may wait for a connection; beyond that they are dropped and counted as unsent.
+/// How many arrivals one turn takes from the schedule, before it looks at answers again. More than come while it does
+/// so, at any rate: after a stall, the schedule is caught up with.
+const ARRIVALS_MAX: usize = 16 * 1024;
+/// How many requests may wait for a connection; beyond that they are dropped and counted as not sent.
 const LINE_MAX: usize = 1 << 20;
 
 enum Source {
@@ -55,15 +56,24 @@ impl Demand {
         matches!(self.source, Source::Open(_))
     }
 
-    /// Puts all requests that are due by `now` into the line, and gives up requests that have waited for
-    /// `give_up`.
-    pub(crate) fn advance(&mut self, now: Instant, give_up: Duration, tally: &mut Tally) {
+    /// Puts all requests that are due by `now` into the line. Those of an open loop that have not been begun
+    /// `within` their intended instant are not sent; for want of a connection, if those are `used_up`.
+    pub(crate) fn advance(
+        &mut self,
+        now: Instant,
+        within: Duration,
+        used_up: bool,
+        tally: &mut Tally,
+    ) {
         match &mut self.source {
             Source::Open(schedule) => {
                 while let Some(due) = self.line.front()
-                    && due.intended + give_up <= now
+                    && due.intended + within <= now
                 {
                     tally.expired(due.intended);
+                    if used_up {
+                        tally.crowded(due.intended);
+                    }
                     self.line.pop_front();
                 }
                 for _ in 0..ARRIVALS_MAX {
@@ -72,7 +82,7 @@ impl Demand {
                     }
                     let intended = schedule.take();
                     tally.due(intended);
-                    if self.line.len() < LINE_MAX {
+                    if intended + within > now && self.line.len() < LINE_MAX {
                         self.line.push_back(Due { intended, seen: now });
                     } else {
                         tally.expired(intended);
@@ -88,6 +98,17 @@ impl Demand {
                 self.line.extend(std::iter::repeat_n(due, std::mem::take(ready)));
             }
         }
+    }
+
+    /// Nothing more is sent: what was due before `until` is not sent.
+    pub(crate) fn abandon(&mut self, until: Instant, tally: &mut Tally) {
+        let Source::Open(schedule) = &mut self.source else { return };
+        while schedule.peek() < until {
+            let intended = schedule.take();
+            tally.due(intended);
+            tally.expired(intended);
+        }
+        self.line.drain(..).for_each(|due| tally.expired(due.intended));
     }
 
     /// Whether a request waits for a connection.

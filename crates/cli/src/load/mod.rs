@@ -6,7 +6,7 @@
 //!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
-//! Pure, given the time: `schedule`, `demand`, `tally`, `template`, `expect`, `chart`, and `client` but for its
+//! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` but for its
 //! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
 //! before anything is sent.
 
@@ -25,6 +25,8 @@ mod schedule;
 mod tally;
 mod target;
 mod template;
+mod units;
+mod verdict;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -34,12 +36,11 @@ use std::process::ExitCode;
 use target::{Target, Texts};
 
 pub(crate) use args::{Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, parse_duration};
+use run::IfRefused;
 pub(crate) use run::{OnMark, Outcome};
 
 /// Exit status for a wrong flag, as clap has it.
 const WRONG_FLAG: u8 = 2;
-/// Exit status under `--strict` if the figures measure the client.
-const BOTTLENECK: u8 = 3;
 
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
     };
     let shown = report::Shown::new(&target);
-    let mut result = match run::run(args, target, Box::new(|_| ())) {
+    let mut result = match run::run(args, target, IfRefused::End, Box::new(|_| ())) {
         Ok(result) => result,
         Err(problem) => {
             eprintln!("highwater load: {problem}");
@@ -66,17 +67,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         eprintln!("highwater load: --hlog {}: {problem}", path.display());
         return ExitCode::FAILURE;
     }
-    if result.nothing_listens() {
-        eprintln!(
-            "highwater load: {}: no connection to {} was made; start the server, or name the address and port on \
-             which it listens",
-            args.urls[0], shown.address
-        );
-        return ExitCode::FAILURE;
-    }
-    match args.strict && !result.bottlenecks(args).is_empty() {
-        true => ExitCode::from(BOTTLENECK),
-        false => ExitCode::SUCCESS,
+    match result.failure(args, shown.address) {
+        Some((status, what)) => {
+            eprintln!("highwater load: {}: {what}", args.urls[0]);
+            ExitCode::from(status)
+        }
+        None => ExitCode::SUCCESS,
     }
 }
 
@@ -111,5 +107,5 @@ fn write_log(args: &Args, result: &mut Outcome, file: File) -> Result<(), String
 pub(crate) fn generate(args: &Args, on_mark: OnMark) -> Result<Outcome, String> {
     args.check()?;
     let target = target::resolve(args, Texts::Literal)?;
-    run::run(args, target, on_mark)
+    run::run(args, target, IfRefused::GoOn, on_mark)
 }

@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal, Write, stdout};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -10,12 +9,19 @@ use serde_json::{Map, Value, json};
 use super::args::Args;
 use super::chart;
 use super::run::Outcome;
-use super::tally::Row;
+use super::tally::{Counts, Row};
 use super::target::Target;
+use super::units::{micros as shown, time};
 
 /// The rows of the latency table.
-const QUANTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+const QUANTILES: [(&str, f64); 6] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+];
 
 /// What of a target is shown.
 pub(crate) struct Shown {
@@ -91,7 +97,7 @@ fn ends(outcome: &Outcome) -> Value {
     json!({
         "asked": tally.asked,
         "sent": counts.sent,
-        "unsent": tally.unsent,
+        "not_sent": tally.not_sent,
         "waited": tally.waited,
         "unfinished": tally.open,
         "ok": counts.ok,
@@ -102,6 +108,7 @@ fn ends(outcome: &Outcome) -> Value {
         "bad_response_reasons": tally.reasons,
         "refused": counts.refused,
         "timeouts": counts.timeouts,
+        "unconnected": tally.unconnected,
         "errors": counts.errors(),
         "resets": counts.resets,
         "truncated": counts.truncated,
@@ -122,8 +129,12 @@ fn times(outcome: &Outcome) -> Value {
     let tally = &outcome.tally;
     let latency = |quantile| micros(&tally.latency, quantile);
     json!({
+        "p25_us": latency(0.25),
         "p50_us": latency(0.5),
+        "p75_us": latency(0.75),
+        "iqr_us": tenth(latency(0.75) - latency(0.25)),
         "p90_us": latency(0.9),
+        "p95_us": latency(0.95),
         "p99_us": latency(0.99),
         "p999_us": latency(0.999),
         "p9999_us": latency(0.9999),
@@ -174,9 +185,12 @@ fn own(args: &Args, outcome: &Outcome) -> Value {
     json!({
         "rate_ratio": (outcome.rate_ratio() * 1e4).round() / 1e4,
         "client_cpu": (outcome.client_cpu * 1e4).round() / 1e4,
+        "client_waited": (outcome.client_waited * 1e4).round() / 1e4,
+        "client_stood_us": (outcome.tally.stood.as_secs_f64() * 1e6).round(),
         "client_cpu_us_per_request": (per_request * 1e3).round() / 1e3,
-        "bottlenecks": outcome.bottlenecks(args),
-        "series": series(args.series, outcome),
+        "bottlenecks": outcome.limits(args),
+        "notes": outcome.notes(args),
+        "series": series(args, outcome),
     })
 }
 
@@ -193,12 +207,14 @@ fn statuses(counts: &[u64]) -> Value {
 
 /// The load over time, from the first request on, with the warm-up in it. `t` is a point's beginning
 /// in seconds; everything is counted when it happened.
-fn series(step: Duration, outcome: &Outcome) -> Vec<Value> {
-    let points = outcome.tally.series.iter().enumerate();
+fn series(args: &Args, outcome: &Outcome) -> Vec<Value> {
+    let points = outcome.tally.series.chunks(args.points_per_series() as usize).enumerate();
     points
-        .map(|(index, point)| {
+        .map(|(index, fine)| {
+            let mut point = Counts::default();
+            fine.iter().for_each(|fine| point.add(fine));
             json!({
-                "t": (index as f64 * step.as_secs_f64() * 1e6).round() / 1e6,
+                "t": (index as f64 * args.series.as_secs_f64() * 1e6).round() / 1e6,
                 "sent": point.sent,
                 "ok": point.ok,
                 "goodput": point.good,
@@ -212,49 +228,84 @@ fn series(step: Duration, outcome: &Outcome) -> Vec<Value> {
 }
 
 fn text(args: &Args, target: &Shown, outcome: &Outcome) -> String {
+    let mut out = headline(args, target, outcome);
+    out += &outcomes(args, outcome);
+    out += &latencies(args, outcome);
+    out += &table(target, outcome);
+    let about = match args.rate {
+        Some(_) => "the load was not the one that was asked for",
+        None => "the client was the bottleneck",
+    };
+    for limit in outcome.limits(args) {
+        out += &format!("\nwarning: {about}: {limit}\n");
+    }
+    for note in outcome.notes(args) {
+        out += &format!("\nnote: {note}\n");
+    }
+    out
+}
+
+/// What came of the requests, in rows.
+fn outcomes(args: &Args, outcome: &Outcome) -> String {
     let (tally, counts) = (&outcome.tally, &outcome.tally.counts);
     let seconds = outcome.span.as_secs_f64().max(1e-9);
     let row = |name: &str, count: u64, note: &str| {
         format!("  {name:<12}{count:>12}{:>12.1}/s{note}\n", count as f64 / seconds)
     };
-    let mut out = headline(args, target, outcome);
-    out += &row("sent", counts.sent, "");
+    let mut out = String::new();
+    let sent = match args.rate {
+        Some(_) => format!("  {:.2} % of what was asked for", outcome.rate_ratio() * 100.0),
+        None => String::new(),
+    };
+    out += &row("sent", counts.sent, &sent);
     out += &row("ok (2xx)", counts.ok, "");
     if let Some(deadline) = args.deadline {
-        out += &row("goodput", counts.good, &format!("  within {deadline:?} of the intended send"));
+        let note = format!("  within {} of the {}", time(deadline), send(args));
+        out += &row("goodput", counts.good, &note);
     }
+    out += &match counts.non_2xx {
+        0 => String::new(),
+        count => row("non-2xx", count, &of_statuses(&tally.statuses)),
+    };
+    let unconnected = match tally.unconnected {
+        0 => String::new(),
+        count => format!("  {count} of them before the connection was made"),
+    };
     let rest = [
-        ("non-2xx", counts.non_2xx),
-        ("bad", counts.bad),
-        ("refused", counts.refused),
-        ("timed out", counts.timeouts),
-        ("reset", counts.resets),
-        ("truncated", counts.truncated),
-        ("malformed", counts.malformed),
-        ("no port", counts.no_port),
-        ("failed", counts.failed),
-        ("unsent", tally.unsent),
-        ("unfinished", tally.open),
+        ("unexpected", counts.bad, "  not as --expect or the mix says"),
+        ("refused", counts.refused, ""),
+        ("timed out", counts.timeouts, &unconnected),
+        ("reset", counts.resets, ""),
+        ("truncated", counts.truncated, ""),
+        ("malformed", counts.malformed, ""),
+        ("no port", counts.no_port, ""),
+        ("failed", counts.failed, ""),
+        ("not sent", tally.not_sent, "  the client could not begin them in time"),
+        ("unfinished", tally.open, ""),
     ];
-    for (name, count) in rest.into_iter().filter(|(_, count)| *count > 0) {
-        out += &row(name, count, "");
+    for (name, count, note) in rest.into_iter().filter(|(_, count, _)| *count > 0) {
+        out += &row(name, count, note);
     }
     if let Some(what) = tally.malformation {
         out += &format!("  malformed: {what}\n");
     }
     for reason in &tally.reasons {
-        out += &format!("  bad response: {reason}\n");
-    }
-    out += &latencies(args, outcome);
-    out += &table(target, outcome);
-    if counts.sent == 0 {
-        out += "\nwarning: nothing was sent in the measured span: every user still waited for an \
-                answer from before; the server stalls, or --warmup is too short\n";
-    }
-    for bottleneck in outcome.bottlenecks(args) {
-        out += &format!("\nwarning: the client was the bottleneck: {bottleneck}\n");
+        out += &format!("  unexpected: {reason}\n");
     }
     out
+}
+
+/// How many answers had each status that is not 2xx.
+fn of_statuses(counts: &[u64]) -> String {
+    let seen = counts.iter().zip(100..).filter(|(count, _)| **count > 0);
+    let others = seen.filter(|(_, status)| !(200..300).contains(status));
+    let said: Vec<String> = others.map(|(count, status)| format!("{status}: {count}")).collect();
+    format!("  {}", said.join(", "))
+}
+
+/// What latencies run from.
+fn send(args: &Args) -> &'static str {
+    if args.rate.is_some() { "intended send" } else { "send" }
 }
 
 fn headline(args: &Args, target: &Shown, outcome: &Outcome) -> String {
@@ -311,41 +362,32 @@ fn charts(args: &Args, outcome: &Outcome) -> String {
         return String::new();
     }
     let points = outcome.tally.series.iter().map(|point| point.ok).collect::<Vec<_>>();
-    // What is sent after the span is the rest of what was due before.
-    let whole = ((args.warmup + outcome.span).as_nanos() / args.series.as_nanos()) as usize;
-    let points = &points[..points.len().min(whole.max(1))];
+    // Points that are measured as a whole: not the warm-up, and not the rest of what was due before the end.
+    let step = args.step();
+    let from = args.warmup.as_nanos().div_ceil(step.as_nanos()) as usize;
+    let to = ((args.warmup + outcome.span).as_nanos() / step.as_nanos()) as usize;
+    let points = points.get(from..to.min(points.len())).unwrap_or_default();
     let quantiles: Vec<(&str, f64)> = QUANTILES.into_iter().chain([("max", 1.0)]).collect();
-    chart::throughput(points, args.series)
-        + &chart::latency(&outcome.tally.latency, &quantiles, shown)
-}
-
-fn shown(micros: f64) -> String {
-    match micros {
-        ..1e3 => format!("{micros:.0} us"),
-        ..1e6 => format!("{:.2} ms", micros / 1e3),
-        _ => format!("{:.2} s", micros / 1e6),
-    }
+    chart::throughput(points, step) + &chart::latency(&outcome.tally.latency, &quantiles, shown)
 }
 
 fn latencies(args: &Args, outcome: &Outcome) -> String {
     let tally = &outcome.tally;
-    let mut out = String::from("  latency of 2xx, from the intended send\n");
-    if tally.latency.count() == 0 {
-        out = String::new();
-    } else {
+    let at = |quantile| shown(micros(&tally.latency, quantile));
+    let mut out = String::new();
+    if tally.latency.count() > 0 {
+        out += &format!("  latency of 2xx, from the {}\n", send(args));
         for (name, quantile) in QUANTILES {
-            out += &format!("  {name:<12}{:>12}\n", shown(micros(&tally.latency, quantile)));
+            out += &format!("  {name:<12}{:>12}\n", at(quantile));
         }
-        out += &format!("  {:<12}{:>12}\n", "max", shown(micros(&tally.latency, 1.0)));
+        out += &format!("  {:<12}{:>12}\n", "max", at(1.0));
+        out += &format!("  {:<12}{:>12} to {}\n", "p25 to p75", at(0.25), at(0.75));
     }
     let cpu = outcome.client_cpu * 100.0;
-    out += &format!("  client       {cpu:>10.0} % of a core");
+    out += &format!("  client      {cpu:>10.0} % of a core");
     if args.rate.is_some() {
-        out += &format!(
-            "; {:.2} % of the asked rate was sent, {} behind schedule (p99)",
-            outcome.rate_ratio() * 100.0,
-            shown(micros(&tally.lag, 0.99))
-        );
+        let lag = shown(micros(&tally.lag, 0.99));
+        out += &format!("; up to {lag} behind schedule (p99)");
     }
     out + "\n"
 }

@@ -28,12 +28,8 @@ const TICK: Duration = Duration::from_millis(100);
 const HEAD_START: Duration = Duration::from_millis(20);
 /// For a time-out to be noticed (a tick of the timing wheel) and tallied.
 const GRACE: Duration = Duration::from_millis(500);
-/// Client CPU from which on the figures measure the client.
-const CPU_MAX: f64 = 0.9;
-/// Schedule lag (p99) from which on they are.
-const LAG_MAX: Duration = Duration::from_millis(5);
-/// Sent over requested, below which the load was not the requested one.
-const RATE_RATIO_MIN: f64 = 0.99;
+/// If every connection attempt was refused for this long from the beginning, nothing listens.
+const DEAD_AFTER: Duration = Duration::from_millis(500);
 
 /// The result of a run.
 pub(crate) struct Outcome {
@@ -44,76 +40,12 @@ pub(crate) struct Outcome {
     pub(crate) span: Duration,
     /// CPU time over wall time, of the busiest client thread, 0 to 1.
     pub(crate) client_cpu: f64,
+    /// Time in which a client thread was ready to run and had no CPU, over wall time, of the one that waited most.
+    pub(crate) client_waited: f64,
     /// CPU time of all client threads in the measured span.
     pub(crate) cpu: Duration,
     pub(crate) transport: sys::Transport,
     pub(crate) interrupted: bool,
-}
-
-impl Outcome {
-    /// Whether no request got past the connection attempt.
-    pub(crate) fn nothing_listens(&self) -> bool {
-        let counts = &self.tally.counts;
-        counts.sent > 0 && counts.refused + counts.no_port + counts.failed == counts.sent
-    }
-
-    /// Sent over requested; 1 in a closed loop.
-    pub(crate) fn rate_ratio(&self) -> f64 {
-        match self.tally.asked {
-            0 => 1.0,
-            asked => self.tally.counts.sent as f64 / asked as f64,
-        }
-    }
-
-    /// Why the figures measure the client and not the server, with the remedy.
-    pub(crate) fn bottlenecks(&self, args: &Args) -> Vec<String> {
-        let mut found = Vec::new();
-        let counts = &self.tally.counts;
-        if self.client_cpu >= CPU_MAX {
-            found.push(format!(
-                "the client used {:.0} % of a core: use more --threads, or another machine",
-                self.client_cpu * 100.0
-            ));
-        }
-        if counts.no_port > 0 {
-            found.push(format!(
-                "{} connections found no local port: add addresses with --source",
-                counts.no_port
-            ));
-        }
-        if counts.failed > 0 {
-            let errno = self.tally.errno.unwrap_or(0);
-            found.push(format!(
-                "{} connections could not be made here: {}",
-                counts.failed,
-                std::io::Error::from_raw_os_error(errno)
-            ));
-        }
-        if args.rate.is_none() {
-            return found;
-        }
-        let lag = Duration::from_nanos(self.tally.lag.quantile(0.99).unwrap_or(0));
-        if self.rate_ratio() >= RATE_RATIO_MIN && lag <= LAG_MAX {
-            return found;
-        }
-        let waited = self.tally.waited + self.tally.unsent;
-        found.push(format!(
-            "{:.1} % of the asked rate was sent, {lag:.1?} behind schedule (p99): {}",
-            self.rate_ratio() * 100.0,
-            if waited * 100 > self.tally.asked {
-                let share = waited as f64 / self.tally.asked as f64 * 100.0;
-                format!(
-                    "{share:.0} % of the requests waited for one of {} connections; raise \
-                     --connections",
-                    args.connections()
-                )
-            } else {
-                "the client did not get to them in time; use more --threads, or a quieter machine"
-                    .to_owned()
-            }
-        ));
-        found
-    }
 }
 
 /// The live figures of a client.
@@ -124,12 +56,21 @@ struct Shown {
     good: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
+    connected: AtomicU64,
+    /// Requests whose connection was not made.
+    unmade: AtomicU64,
 }
 
 struct Shared {
     stop: AtomicBool,
     shown: Vec<Shown>,
     on_mark: OnMark,
+}
+
+impl Shared {
+    fn sum(&self, field: fn(&Shown) -> &AtomicU64) -> u64 {
+        self.shown.iter().map(|shown| field(shown).load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// An end of the measured span.
@@ -142,18 +83,33 @@ pub(crate) enum Mark {
 /// Called by the first client thread at both ends of the measured span, between two of its turns.
 pub(crate) type OnMark = Box<dyn Fn(Mark) + Send + Sync>;
 
+/// What a run does when every connection attempt is refused from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfRefused {
+    /// Nothing listens: it ends.
+    End,
+    /// Being refused is what is measured.
+    GoOn,
+}
+
 /// Generates the load.
 ///
 /// # Errors
 /// The machinery failed: no descriptors, no memory, no io_uring where it was asked for.
-pub(crate) fn run(args: &Args, target: Target, on_mark: OnMark) -> Result<Outcome, String> {
+pub(crate) fn run(
+    args: &Args,
+    target: Target,
+    if_refused: IfRefused,
+    on_mark: OnMark,
+) -> Result<Outcome, String> {
     let (address, requests) = (target.address, Arc::new(target.requests));
     let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
     let start = monotonic() + HEAD_START;
     let from = start + args.warmup;
-    let span = Span { start, from, to: from + args.duration, step: args.series };
+    let span =
+        Span { start, from, to: from + args.duration, step: args.step(), interval: args.series };
     let began = SystemTime::now() + (from - monotonic());
     let shared = Arc::new(Shared {
         stop: AtomicBool::new(false),
@@ -163,7 +119,8 @@ pub(crate) fn run(args: &Args, target: Target, on_mark: OnMark) -> Result<Outcom
     let threads = (0..args.threads)
         .map(|number| spawn(args, address, &requests, span, transport, number, &shared))
         .collect::<Result<Vec<_>, _>>()?;
-    let interrupted = watch(args, span, &shared, &threads, &signals);
+    let may_end = if_refused == IfRefused::End && !listens_here(address);
+    let ended = watch(args, span, &shared, &threads, &signals, may_end);
     let mut outcome = Outcome {
         tally: Tally::new(span, args.deadline).with_details(
             if requests.is_mix { requests.list.len() } else { 0 },
@@ -172,16 +129,23 @@ pub(crate) fn run(args: &Args, target: Target, on_mark: OnMark) -> Result<Outcom
         began,
         span: monotonic().min(span.to) - span.from,
         client_cpu: 0.0,
+        client_waited: 0.0,
         cpu: Duration::ZERO,
         transport,
-        interrupted,
+        interrupted: ended == Ended::Interrupted,
     };
     for thread in threads {
-        let (tally, cpu) = thread.join().map_err(|_| "a client thread panicked")??;
+        let (tally, spent) = thread.join().map_err(|_| "a client thread panicked")??;
         outcome.tally.merge(tally);
-        outcome.cpu += cpu;
-        let share = cpu.as_secs_f64() / outcome.span.as_secs_f64().max(1e-9);
-        outcome.client_cpu = outcome.client_cpu.max(share);
+        outcome.cpu += spent.on_cpu;
+        let share = |time: Duration| time.as_secs_f64() / outcome.span.as_secs_f64().max(1e-9);
+        outcome.client_cpu = outcome.client_cpu.max(share(spent.on_cpu));
+        outcome.client_waited = outcome.client_waited.max(share(spent.waited).min(1.0));
+    }
+    if ended == Ended::Dead {
+        // It ended before its measured span, perhaps: what was refused until then is the result.
+        outcome.span = monotonic() - span.start;
+        outcome.tally.measure_all();
     }
     Ok(outcome)
 }
@@ -215,7 +179,15 @@ fn transport(wanted: Transport) -> Result<sys::Transport, String> {
     }
 }
 
-type Finished = Result<(Tally, Duration), String>;
+/// What a client thread got of the machine in the measured span.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    on_cpu: Duration,
+    /// Ready to run, without a CPU.
+    waited: Duration,
+}
+
+type Finished = Result<(Tally, Spent), String>;
 
 fn spawn(
     args: &Args,
@@ -295,7 +267,7 @@ fn drive<D: Dial>(
     number: usize,
 ) -> Finished {
     let last = span.to + give_up + GRACE;
-    let (mut began, mut ended) = (None, None);
+    let (mut began, mut ended, mut is_last) = (None, None, false);
     let mut shown_at = span.start;
     let mark = |mark| {
         if number == 0 {
@@ -306,10 +278,10 @@ fn drive<D: Dial>(
         let now = monotonic();
         if now >= span.from && began.is_none() {
             mark(Mark::Begin);
-            began = Some(on_cpu());
+            began = Some(spent());
         }
         if now >= span.to && ended.is_none() {
-            ended = Some(on_cpu());
+            ended = Some(spent());
             mark(Mark::End);
         }
         if now >= shown_at {
@@ -319,16 +291,21 @@ fn drive<D: Dial>(
                 break;
             }
         }
-        if client.is_decided(now) || now >= last {
+        if client.is_decided(now) || is_last {
             break;
         }
-        client.begin(now);
+        // One more turn: a client that was stopped meanwhile reads what came.
+        is_last = now >= last;
         let next = [span.from, span.to].into_iter().find(|mark| *mark > now);
         let latest = next.map_or(now + TICK, |mark| mark.min(now + TICK));
-        client.poll(now, latest, monotonic).map_err(|error| format!("polling: {error}"))?;
+        client.turn(now, latest, monotonic).map_err(|error| format!("polling: {error}"))?;
     }
-    let cpu = ended.unwrap_or_else(on_cpu).saturating_sub(began.unwrap_or_else(on_cpu));
-    Ok((client.finish(), cpu))
+    let (to, from) = (ended.unwrap_or_else(spent), began.unwrap_or_else(spent));
+    let spent = Spent {
+        on_cpu: to.on_cpu.saturating_sub(from.on_cpu),
+        waited: to.waited.saturating_sub(from.waited),
+    };
+    Ok((client.finish(monotonic()), spent))
 }
 
 fn show(tally: &Tally, shown: &Shown) {
@@ -338,29 +315,46 @@ fn show(tally: &Tally, shown: &Shown) {
     shown.good.store(total.good, Ordering::Relaxed);
     shown.refused.store(total.refused, Ordering::Relaxed);
     shown.failed.store(total.errors() + total.timeouts + total.non_2xx, Ordering::Relaxed);
+    shown.connected.store(tally.connected, Ordering::Relaxed);
+    shown.unmade.store(total.refused + total.no_port + total.failed, Ordering::Relaxed);
 }
 
-/// On-CPU time of the calling thread, to the nanosecond; zero if this kernel does not report it.
-fn on_cpu() -> Duration {
+/// What the calling thread got since it began, to the nanosecond; zero if this kernel does not report it.
+fn spent() -> Spent {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split_whitespace().next().and_then(|field| field.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+    let mut fields = text.split_whitespace().filter_map(|field| field.parse().ok());
+    let mut next = || Duration::from_nanos(fields.next().unwrap_or(0));
+    Spent { on_cpu: next(), waited: next() }
 }
 
-/// Draws the live line until the clients are done, or a signal ends the run. True if one did.
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    Interrupted,
+    /// Nothing listens.
+    Dead,
+}
+
+/// Draws the live line until the clients are done, or something ends the run.
 fn watch(
     args: &Args,
     span: Span,
     shared: &Shared,
     threads: &[JoinHandle<Finished>],
     signals: &Signals,
-) -> bool {
+    may_be_dead: bool,
+) -> Ended {
     let visible = !args.quiet && stderr().is_terminal();
-    let mut interrupted = false;
+    let mut ended = Ended::Whole;
     let mut last = (monotonic(), 0, 0);
     while threads.iter().any(|thread| !thread.is_finished()) {
         if let Ok(Some(_)) = signals.wait_timeout(TICK) {
-            interrupted = true;
+            ended = Ended::Interrupted;
+        } else if ended == Ended::Whole && may_be_dead && is_dead(span, shared) {
+            ended = Ended::Dead;
+        }
+        if ended != Ended::Whole {
             shared.stop.store(true, Ordering::Relaxed);
         }
         if visible {
@@ -371,13 +365,35 @@ fn watch(
         // A closed terminal does not stop the run.
         let _ = stderr().write_all(b"\r\x1b[K");
     }
-    interrupted
+    ended
+}
+
+/// Whether everything was refused from the beginning.
+fn is_dead(span: Span, shared: &Shared) -> bool {
+    let sum = |field: fn(&Shown) -> &AtomicU64| shared.sum(field);
+    let (sent, unmade) = (sum(|shown| &shown.sent), sum(|shown| &shown.unmade));
+    monotonic() >= span.start + DEAD_AFTER
+        && sum(|shown| &shown.connected) == 0
+        && unmade > 0
+        && unmade == sent
+}
+
+/// Whether something on this machine listens on a loopback address: a gate in front of it may refuse everything.
+fn listens_here(address: SocketAddr) -> bool {
+    const LISTENS: &str = "0A";
+    let port = format!(":{:04X}", address.port());
+    let is_listener = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, _, state) = (fields.next(), fields.next(), fields.next());
+        local.is_some_and(|local| local.ends_with(&port)) && state == Some(LISTENS)
+    };
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    address.ip().is_loopback()
+        && tables.into_iter().flatten().any(|table| table.lines().any(is_listener))
 }
 
 fn draw(args: &Args, span: Span, shared: &Shared, last: &mut (Instant, u64, u64)) {
-    let sum = |field: fn(&Shown) -> &AtomicU64| -> u64 {
-        shared.shown.iter().map(|shown| field(shown).load(Ordering::Relaxed)).sum()
-    };
+    let sum = |field: fn(&Shown) -> &AtomicU64| shared.sum(field);
     let now = monotonic();
     let (sent, good) = (sum(|shown| &shown.sent), sum(|shown| &shown.good));
     let seconds = (now - last.0).as_secs_f64().max(1e-3);

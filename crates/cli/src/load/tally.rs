@@ -14,8 +14,10 @@ use highwater_sys::dial::Failure;
 use super::hlog::Intervals;
 use super::schedule::Due;
 
-/// Reasons of bad responses that are kept.
+/// Different reasons of bad responses that are kept.
 pub(crate) const REASONS_MAX: usize = 5;
+/// Bad responses whose reasons are looked at: writing each down would cost a client that gets nothing else.
+const REASONS_LOOKED: usize = 1000;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl From<Failure> for Outcome {
 /// Requests by how they ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Requests begun.
+    /// Requests that were sent, or whose connection was not made.
     pub(crate) sent: u64,
     /// 2xx.
     pub(crate) ok: u64,
@@ -129,6 +131,8 @@ pub(crate) struct Span {
     pub(crate) to: Instant,
     /// Of one point of the series.
     pub(crate) step: Duration,
+    /// Of one interval of the log of latencies.
+    pub(crate) interval: Duration,
 }
 
 impl Span {
@@ -153,10 +157,20 @@ pub(crate) struct Tally {
     pub(crate) counts: Counts,
     /// Requests that were due, in an open loop.
     pub(crate) asked: u64,
-    /// Of those, the ones that were never sent: no connection was free before they expired.
-    pub(crate) unsent: u64,
+    /// Of those, the ones that were never sent: this client did not get to them in time, or had no connection free.
+    pub(crate) not_sent: u64,
+    /// Of those, the ones that had none.
+    pub(crate) crowded: u64,
     /// Of those that were sent, the ones that had to wait for a connection.
     pub(crate) waited: u64,
+    /// Of those that timed out, the ones whose connection had not been made.
+    pub(crate) unconnected: u64,
+    /// Connections that were made, the warm-up's too.
+    pub(crate) connected: u64,
+    /// Answers that were what was expected of them, the warm-up's too.
+    pub(crate) met: u64,
+    /// The longest time in which this client did not run although it was to.
+    pub(crate) stood: Duration,
     pub(crate) bytes: u64,
     /// Statuses by number, from 100.
     pub(crate) statuses: Vec<u64>,
@@ -171,8 +185,9 @@ pub(crate) struct Tally {
     pub(crate) rows: Vec<Row>,
     /// The latencies of 2xx over time, if a log of them is written.
     pub(crate) intervals: Option<Intervals>,
-    /// What was wrong with the first bad responses.
+    /// What was wrong with the first bad responses; each reason once.
     pub(crate) reasons: Vec<String>,
+    reasons_looked: usize,
     /// Measured requests whose end is still open.
     pub(crate) open: u64,
     /// The error in the first malformed answer.
@@ -191,8 +206,13 @@ impl Tally {
             deadline,
             counts: Counts::default(),
             asked: 0,
-            unsent: 0,
+            not_sent: 0,
+            crowded: 0,
             waited: 0,
+            unconnected: 0,
+            connected: 0,
+            met: 0,
+            stood: Duration::ZERO,
             bytes: 0,
             statuses: vec![0; STATUSES],
             latency: Histogram::new(),
@@ -202,6 +222,7 @@ impl Tally {
             rows: Vec::new(),
             intervals: None,
             reasons: Vec::new(),
+            reasons_looked: 0,
             open: 0,
             malformation: None,
             errno: None,
@@ -212,7 +233,7 @@ impl Tally {
     pub(crate) fn with_details(mut self, rows: usize, logs: bool) -> Tally {
         let row = Row { counts: Counts::default(), latency: Histogram::new() };
         self.rows = vec![row; rows];
-        self.intervals = logs.then(|| Intervals::new(self.span.from, self.span.step));
+        self.intervals = logs.then(|| Intervals::new(self.span.from, self.span.interval));
         self
     }
 
@@ -227,28 +248,55 @@ impl Tally {
     /// A request that was due expired before it could be sent.
     pub(crate) fn expired(&mut self, intended: Instant) {
         if self.span.measures(intended) {
-            self.unsent += 1;
+            self.not_sent += 1;
             self.open -= 1;
         }
     }
 
-    /// A request that was due, number `request` of the mix, is being sent, or its connection begun.
-    pub(crate) fn sent(&mut self, request: usize, due: Due, now: Instant) {
+    /// What expired had no connection.
+    pub(crate) fn crowded(&mut self, intended: Instant) {
+        self.crowded += u64::from(self.span.measures(intended));
+    }
+
+    /// Requests timed out before they had a connection.
+    pub(crate) fn unconnected(&mut self, intended: Instant, count: usize) {
+        if self.span.measures(intended) {
+            self.unconnected += count as u64;
+        }
+    }
+
+    /// This client came back at `now`, so long after it was to.
+    pub(crate) fn stood(&mut self, now: Instant, late: Duration) {
+        if now >= self.span.from {
+            self.stood = self.stood.max(late);
+        }
+    }
+
+    /// A request that was due, number `request` of the mix, is sent at `now`, or its connection has failed. It was
+    /// given to that connection when it was `begun`.
+    pub(crate) fn sent(&mut self, request: usize, due: Due, begun: Instant, now: Instant) {
         self.point(now).sent += 1;
         if self.span.measures(due.intended) {
             self.counts.sent += 1;
             if let Some(row) = self.rows.get_mut(request) {
                 row.counts.sent += 1;
             }
-            self.waited += u64::from(now > due.seen);
-            self.lag.record((now - due.intended).as_nanos() as u64);
+            self.waited += u64::from(begun > due.seen);
+            self.lag.record((begun - due.intended).as_nanos() as u64);
         }
     }
 
     /// A response was not what was expected.
     pub(crate) fn wrong(&mut self, reason: impl FnOnce() -> String) {
-        if self.reasons.len() < REASONS_MAX {
-            self.reasons.push(reason());
+        if self.reasons.len() < REASONS_MAX && self.reasons_looked < REASONS_LOOKED {
+            self.reasons_looked += 1;
+            self.keep_reason(reason());
+        }
+    }
+
+    fn keep_reason(&mut self, reason: String) {
+        if self.reasons.len() < REASONS_MAX && !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
         }
     }
 
@@ -323,11 +371,22 @@ impl Tally {
         total
     }
 
+    /// Measures the warm-up too, in a run that ended before it was over.
+    pub(crate) fn measure_all(&mut self) {
+        self.counts = self.total();
+        (self.asked, self.not_sent, self.open) = (self.counts.sent, 0, 0);
+    }
+
     /// Adds the results of another client in the same span.
     pub(crate) fn merge(&mut self, mut other: Tally) {
         self.counts.add(&other.counts);
         self.asked += other.asked;
-        self.unsent += other.unsent;
+        self.not_sent += other.not_sent;
+        self.crowded += other.crowded;
+        self.unconnected += other.unconnected;
+        self.connected += other.connected;
+        self.met += other.met;
+        self.stood = self.stood.max(other.stood);
         self.waited += other.waited;
         self.bytes += other.bytes;
         for (mine, theirs) in self.statuses.iter_mut().zip(&other.statuses) {
@@ -349,8 +408,7 @@ impl Tally {
         if let (Some(mine), Some(theirs)) = (&mut self.intervals, other.intervals.take()) {
             mine.merge(theirs);
         }
-        let room = REASONS_MAX - self.reasons.len();
-        self.reasons.extend(other.reasons.drain(..).take(room));
+        other.reasons.drain(..).for_each(|reason| self.keep_reason(reason));
         self.open += other.open;
         self.malformation = self.malformation.or(other.malformation);
         self.errno = self.errno.or(other.errno);

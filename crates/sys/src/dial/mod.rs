@@ -23,12 +23,15 @@
 //!   before it has read the request can break this: the bytes of two messages may mix then, and
 //!   nothing worse happens.
 
+mod arrival;
 pub(crate) mod slots;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use highwater_core::driver::{ConnId, Wait};
+
+pub use arrival::Arrival;
 
 pub use crate::epoll::dial::EpollDialer;
 pub use crate::uring::dial::UringDialer;
@@ -38,8 +41,8 @@ pub use crate::uring::dial::UringDialer;
 pub enum Event<'a> {
     /// It is established: messages may be sent.
     Connected(ConnId),
-    /// Bytes arrived.
-    Received(ConnId, &'a [u8]),
+    /// Bytes arrived. [`Arrival`] knows when, for a caller that could not look at once.
+    Received(ConnId, &'a [u8], Arrival),
     /// The server has finished sending. The caller should close the connection.
     Eof(ConnId),
     /// It could not be established, or it broke. There is nothing left to close.
@@ -109,6 +112,9 @@ pub trait Dial {
 
     /// Closes, abandoning what is on its way.
     fn close(&mut self, id: ConnId);
+
+    /// How many closed connections still exist because the kernel has not ended their operations.
+    fn closing(&self) -> usize;
 
     /// Submits everything commanded so far, waits as long as told for something to happen, and
     /// reports what did. Bounded: at most a few hundred events per call.

@@ -15,7 +15,7 @@ use super::slots::Token;
 use crate::call::check;
 use crate::clock::SystemClock;
 use crate::dial::slots::{Slots, Sockets};
-use crate::dial::{Dial, DialConfig, Event, Failure};
+use crate::dial::{Arrival, Dial, DialConfig, Event, Failure};
 use crate::socket;
 
 /// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
@@ -144,7 +144,10 @@ impl EpollDialer {
                 slot.state.eof = true;
                 on_event(Event::Eof(ConnId(index)));
             }
-            Ok(len) => on_event(Event::Received(ConnId(index), &self.scratch[..len])),
+            Ok(len) => {
+                let arrival = Arrival::at(slot.fd);
+                on_event(Event::Received(ConnId(index), &self.scratch[..len], arrival));
+            }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => self.fail(index, Failure::of_error(&error), on_event),
@@ -218,6 +221,10 @@ impl Dial for EpollDialer {
 
     fn close(&mut self, id: ConnId) {
         socket::close(self.slots.remove(id.0));
+    }
+
+    fn closing(&self) -> usize {
+        0 // A close is over when the system call returns.
     }
 
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {

@@ -14,7 +14,11 @@
 //! sent by an operation that reports its end; its buffer is kept apart until then.
 //!
 //! A closed connection's slot is free at once, although the kernel has not ended its operations
-//! yet: none of them uses memory of the slot, and the generation tells their completions apart.
+//! yet: none of them uses memory of the slot, and the generation tells their completions apart. The
+//! connection itself lives until then, so these are counted.
+//!
+//! A poll enters the kernel until it has nothing more to report. With one entry per poll, a caller
+//! that opens connections faster than an entry reports completions would never see its answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +34,7 @@ use super::slots::Token;
 use super::{COMPLETIONS_MAX, Refusal};
 use crate::call::context;
 use crate::dial::slots::{Slots, Sockets};
-use crate::dial::{Dial, DialConfig, Event, Failure};
+use crate::dial::{Arrival, Dial, DialConfig, Event, Failure};
 use crate::socket::{self, RawAddr};
 
 /// Size of the submission queue. Further submissions wait in a list of the ring.
@@ -40,6 +44,8 @@ const COMPLETIONS: u32 = 16 * 1024;
 /// Bytes of one receive buffer, and how many there are, for all connections together.
 const BUFFER_SIZE: u32 = 4096;
 const BUFFERS: u16 = 512;
+/// How often one poll enters the kernel, at most.
+const ENTRIES_MAX: usize = 64;
 
 /// What is in flight for a connection.
 #[derive(Default)]
@@ -99,6 +105,8 @@ pub struct UringDialer {
     starved: Vec<(u32, u32)>,
     /// Operations that will yet complete: connects, receives, tails, and the alarm.
     in_flight: u64,
+    /// Closed connections of which an operation has not completed.
+    closing: usize,
     /// When the alarm in flight goes off; `MAX` if none is.
     alarm_at: Instant,
     /// The kernel reads `alarm_at` from here.
@@ -128,6 +136,7 @@ impl UringDialer {
             tails_begun: 0,
             starved: Vec::new(),
             in_flight: 0,
+            closing: 0,
             alarm_at: Instant::MAX,
             alarm_time: Box::new(Timespec::new()),
         })
@@ -197,7 +206,10 @@ impl UringDialer {
         on_event: &mut impl FnMut(Event<'_>),
     ) {
         self.in_flight -= 1;
-        let Some(slot) = self.slots.find(index, generation) else { return };
+        let Some(slot) = self.slots.find(index, generation) else {
+            self.closing -= 1;
+            return;
+        };
         slot.state.connecting = false;
         if result < 0 {
             return self.fail(index, Failure::of(-result), on_event);
@@ -223,7 +235,8 @@ impl UringDialer {
                 (len @ 1.., Some(buffer)) => {
                     slot.state.sending = false;
                     let bytes = self.buffers.bytes(buffer, len as usize);
-                    on_event(Event::Received(ConnId(index), bytes));
+                    let arrival = Arrival::at(slot.fd);
+                    on_event(Event::Received(ConnId(index), bytes, arrival));
                     if !more {
                         self.receive(index);
                     }
@@ -236,10 +249,31 @@ impl UringDialer {
                     errno => self.fail(index, Failure::of(errno), on_event),
                 },
             }
+        } else {
+            self.closing -= usize::from(!more);
         }
         if let Some(buffer) = buffer {
             self.buffers.give_back(buffer);
         }
+    }
+
+    /// Handles completions, up to `room` of them, and says how many.
+    fn complete_ready(&mut self, room: usize, on_event: &mut impl FnMut(Event<'_>)) -> usize {
+        let ready = self.ring.ready().min(room);
+        for _ in 0..ready {
+            let Some(entry) = self.ring.next() else { break };
+            self.complete(&entry, on_event);
+        }
+        ready
+    }
+
+    fn enter(&mut self, wait: bool) -> io::Result<()> {
+        self.ring.enter(wait)?;
+        if !self.ring.has_submissions() {
+            self.submitted += 1;
+            self.retired.clear();
+        }
+        Ok(())
     }
 
     /// A written message was not taken whole: `result` bytes of it were, or it failed.
@@ -366,6 +400,7 @@ impl Dial for UringDialer {
         let tokens = [CONNECT, SEND, RECEIVE, CLOSE].map(|operation| self.token(operation, id.0));
         let state = &self.slots.at(id.0).state;
         let tail = state.tail;
+        self.closing += usize::from(state.connecting || state.receiving);
         let pending = [state.connecting, state.sending, state.receiving];
         for (token, pending) in tokens.into_iter().zip(pending) {
             if pending {
@@ -383,18 +418,22 @@ impl Dial for UringDialer {
         unsafe { self.ring.push(&close) }
     }
 
+    fn closing(&self) -> usize {
+        self.closing
+    }
+
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         if let Wait::Until(time) = wait {
             self.set_alarm(time);
         }
-        self.ring.enter(wait != Wait::No)?;
-        if !self.ring.has_submissions() {
-            self.submitted += 1;
-            self.retired.clear();
-        }
-        for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
-            let Some(entry) = self.ring.next() else { break };
-            self.complete(&entry, on_event);
+        self.enter(wait != Wait::No)?;
+        let mut room = COMPLETIONS_MAX;
+        for _ in 0..ENTRIES_MAX {
+            room -= self.complete_ready(room, on_event);
+            if room == 0 || !self.ring.has_work() {
+                break;
+            }
+            self.enter(false)?;
         }
         if !self.starved.is_empty() {
             self.feed_starved();

@@ -69,6 +69,13 @@ impl Ring {
         !self.overflow.is_empty() || !self.io.submission().is_empty()
     }
 
+    /// Whether the kernel has more to report at the next entry: it may end only some of the
+    /// operations that are over at each (20 on Linux 6.18).
+    pub(super) fn has_work(&mut self) -> bool {
+        let queue = self.io.submission();
+        queue.taskrun() || queue.cq_overflow()
+    }
+
     /// Whether the kernel signals the registered eventfd when there is something to reap.
     pub(super) fn set_notifications(&mut self, on: bool) {
         let queue = self.io.completion();

@@ -6,6 +6,7 @@ use highwater_core::time::Instant;
 
 use super::super::expect::Check;
 use super::super::schedule::Due;
+use super::super::tally::Outcome;
 use super::{Connection, Core, State, Todo};
 
 impl Core {
@@ -25,7 +26,9 @@ impl Core {
                 serial: 0,
                 timed: false,
                 closing: false,
-                intended: Instant::ZERO,
+                due: Due { intended: Instant::ZERO, seen: Instant::ZERO },
+                begun: Instant::ZERO,
+                is_sent: false,
                 request: 0,
                 owed: 0,
                 left: 0,
@@ -47,26 +50,73 @@ impl Core {
     pub(super) fn assign(&mut self, index: u32, request: usize, due: Due, now: Instant) {
         let connection = &mut self.connections[index as usize];
         let batch = (self.plan.pipeline as u64).min(connection.left) as usize;
-        connection.intended = due.intended;
+        (connection.due, connection.begun, connection.is_sent) = (due, now, false);
         connection.request = request as u32;
         connection.owed = batch;
-        if connection.state == State::Idle {
-            connection.state = State::Busy;
-            self.todo.push(Todo::Send(index));
+        let (is_idle, is_timed) = (connection.state == State::Idle, connection.timed);
+        if !self.demand.is_open() {
+            (0..batch).for_each(|_| self.tally.due(due.intended));
         }
-        if !connection.timed {
+        if is_idle {
+            self.connections[index as usize].state = State::Busy;
+            self.todo.push(Todo::Send(index));
+            self.sent(index, now);
+        }
+        if !is_timed {
             self.set_timer(index);
         }
-        self.sent(request, due, now, batch);
     }
 
-    pub(super) fn sent(&mut self, request: usize, due: Due, now: Instant, count: usize) {
-        for _ in 0..count {
-            if !self.demand.is_open() {
-                self.tally.due(due.intended);
-            }
-            self.tally.sent(request, due, now);
+    /// The requests on a connection are being sent, or what was to carry them has failed.
+    pub(super) fn sent(&mut self, index: u32, now: Instant) {
+        let connection = &mut self.connections[index as usize];
+        if std::mem::replace(&mut connection.is_sent, true) {
+            return;
         }
+        let (request, due, begun) = (connection.request as usize, connection.due, connection.begun);
+        for _ in 0..connection.owed {
+            self.tally.sent(request, due, begun, now);
+        }
+    }
+
+    /// The requests on a connection are not to be sent any more.
+    pub(super) fn not_sent(&mut self, index: u32, now: Instant) {
+        let connection = &self.connections[index as usize];
+        for _ in 0..connection.owed {
+            self.tally.expired(connection.due.intended);
+        }
+        self.free(index);
+        self.demand.turned_away(now);
+        self.given_up += 1;
+        self.close_freed(index);
+    }
+
+    /// The requests on a connection have failed, and it must be closed.
+    pub(super) fn give_up(&mut self, index: u32, now: Instant, outcome: Outcome) {
+        self.broken(index, now, outcome);
+        self.given_up += 1;
+        self.close_freed(index);
+    }
+
+    /// The requests on a connection have failed with it.
+    pub(super) fn broken(&mut self, index: u32, now: Instant, outcome: Outcome) {
+        self.sent(index, now);
+        let connection = &self.connections[index as usize];
+        let (request, intended) = (connection.request as usize, connection.due.intended);
+        if connection.state == State::Connecting && outcome == Outcome::TimedOut {
+            self.tally.unconnected(intended, connection.owed);
+        }
+        for _ in 0..connection.owed {
+            self.tally.ended(request, intended, now, outcome);
+        }
+        self.free(index);
+        self.demand.turned_away(now);
+    }
+
+    /// Whether one more connection may be opened. In a closed loop the users are the bound.
+    pub(super) fn has_room(&self) -> bool {
+        let closing = if self.demand.is_open() { self.given_up + self.closing } else { 0 };
+        self.alive + closing < self.plan.connections
     }
 
     /// Lets the dialer close a connection without open requests.

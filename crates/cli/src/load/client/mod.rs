@@ -10,10 +10,15 @@
 //!                          └─▶ Lingering ─▶ Free           be told to close it
 //! ```
 //!
-//! Invariants: a request that was sent is tallied exactly once; connecting and busy connections owe at
-//! least one answer, all others none.
+//! A client that did not run for a while reads what came meanwhile before it gives anything up, and then goes on
+//! with requests that can still be answered in time: it never stands because it is behind.
+//!
+//! Invariants: a request that is due ends as not sent or is sent, and one that was sent is tallied exactly once;
+//! connecting and busy connections owe at least one answer, all others none.
 
 mod connections;
+mod deadlines;
+mod events;
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,19 +26,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Wait};
-use highwater_core::http1::client::{End, Eof, Malformed, Next, Reader};
+use highwater_core::http1::client::Reader;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
-use highwater_sys::dial::{Dial, Event, Failure};
+use highwater_sys::dial::Dial;
 
 use super::demand::Demand;
 use super::expect::Check;
 use super::request::{Choice, Requests};
+use super::schedule::Due;
 use super::tally::{Outcome, Span, Tally};
 use super::template::Values;
 
 /// How many requests one turn sends before it reads answers again.
 const BATCH_MAX: usize = 256;
+/// After how long it reads them in any case, and after how many requests it looks at the clock.
+const SENDING_MAX: Duration = Duration::from_millis(5);
+const CLOCK_EVERY: usize = 16;
+/// A poll that reports as many events may have left some behind.
+const EVENTS_FULL: usize = 256;
+/// How often one turn polls while there may be more.
+const POLLS_MAX: usize = 8;
+/// A client that has not looked at its connections for this long asks the kernel when answers came. Twice the
+/// kernel's coarsest tick, so that no answer is dated earlier than it came.
+const AWAY: Duration = Duration::from_millis(20);
+/// The kernel's coarsest tick.
+const KERNEL_TICK: Duration = Duration::from_millis(10);
 /// How long a connection that the server should close is kept. The side that closes first holds the port for
 /// a minute; a client has fewer ports than a server has connections.
 const LINGER: Duration = Duration::from_secs(1);
@@ -43,7 +61,7 @@ pub(crate) const LINGERING_MAX: usize = 1024;
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// At most this many connections at a time, not counting lingering ones.
+    /// At most this many connections at a time, with those that are being given up, and without lingering ones.
     pub(crate) connections: usize,
     /// Requests sent in one go.
     pub(crate) pipeline: usize,
@@ -58,6 +76,15 @@ pub(crate) struct Plan {
     pub(crate) values: Values,
     /// Latencies are kept over time.
     pub(crate) logs: bool,
+}
+
+impl Plan {
+    /// How long after its intended send a request may be begun. One that is begun later would have less than half of
+    /// its time left: a client that is behind would begin each of them just before it gives it up, and see no answer
+    /// of a server that answers.
+    fn begin_within(&self) -> Duration {
+        self.give_up / 2
+    }
 }
 
 /// What a dialer must be made with to send `requests`, so many of them at once: those that never change, in order.
@@ -83,7 +110,11 @@ struct Connection {
     /// The dialer must get the command to close it.
     closing: bool,
     /// When the requests on it were meant to be sent.
-    intended: Instant,
+    due: Due,
+    /// When they were given to it.
+    begun: Instant,
+    /// They are counted as sent.
+    is_sent: bool,
     /// Which request is on it; a batch has only one kind.
     request: u32,
     /// Answers it owes.
@@ -120,8 +151,18 @@ struct Core {
     fixed: Vec<Option<(usize, usize)>>,
     /// For bodies that are being written.
     scratch: Vec<u8>,
-    /// Connections that exist and are not lingering.
+    /// Connections that are in use, or idle.
     alive: usize,
+    /// Connections that were given up since the last poll.
+    given_up: usize,
+    /// Connections that were closed and still existed after the last poll.
+    closing: usize,
+    /// The last turn ended because no connection was free.
+    is_used_up: bool,
+    /// When the client last looked at its connections.
+    looked: Instant,
+    /// It had not looked for longer than [`AWAY`].
+    was_away: bool,
     /// The last used first, with its serial: some may have been closed since.
     idle: Vec<(u32, u32)>,
     /// Until when, with slot and serial, in order.
@@ -156,6 +197,11 @@ impl<D: Dial> Client<D> {
             fixed,
             scratch: Vec::new(),
             alive: 0,
+            given_up: 0,
+            closing: 0,
+            is_used_up: false,
+            looked: span.start,
+            was_away: false,
             idle: Vec::new(),
             lingering: VecDeque::new(),
             wheel: Wheel::new(span.start),
@@ -171,8 +217,15 @@ impl<D: Dial> Client<D> {
         &self.core.tally
     }
 
-    /// Closes every connection, and returns the results.
-    pub(crate) fn finish(self) -> Tally {
+    /// Closes every connection, and returns the results. What was due by `now` and not begun was not sent.
+    pub(crate) fn finish(mut self, now: Instant) -> Tally {
+        let core = &mut self.core;
+        core.demand.abandon(now.min(core.end), &mut core.tally);
+        for index in 0..core.connections.len() {
+            if core.connections[index].state == State::Connecting {
+                core.sent(index as u32, now);
+            }
+        }
         self.core.tally
     }
 
@@ -182,38 +235,82 @@ impl<D: Dial> Client<D> {
         now >= core.end && core.demand.is_past(core.end) && core.tally.open == 0
     }
 
-    /// Sends requests that are due at `now`, and gives up those that have taken too long.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    /// One turn: sends what is due at `now`, then waits, until `latest` at most, and handles the events; `clock`
+    /// gives their time.
+    ///
+    /// # Errors
+    /// As [`Dial::poll`].
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        latest: Instant,
+        clock: impl Fn() -> Instant,
+    ) -> io::Result<()> {
+        if now - self.core.looked >= AWAY {
+            // Answers that came while this client did not run are read before their requests are given up.
+            self.poll(Wait::No, &clock)?;
+        }
+        self.begin(now, &clock);
+        let wait = self.core.wait(now, latest);
+        self.poll(wait, &clock)
+    }
+
+    /// Gives up requests that have taken too long, and sends those that are due.
+    fn begin(&mut self, now: Instant, clock: &impl Fn() -> Instant) {
         self.core.expire(now);
         // Given-up requests free their connections before new ones are opened.
         self.command();
         let core = &mut self.core;
-        core.demand.advance(now, core.plan.give_up, &mut core.tally);
-        for _ in 0..BATCH_MAX {
-            if !self.core.demand.has_waiting() || !self.begin_next(now) {
+        let within = core.plan.begin_within();
+        core.demand.advance(now, within, core.is_used_up, &mut core.tally);
+        core.is_used_up = false;
+        for count in 1..=BATCH_MAX {
+            if !self.core.demand.has_waiting() {
+                break;
+            }
+            if count % CLOCK_EVERY == 0 && clock() - now >= SENDING_MAX {
+                break;
+            }
+            if !self.begin_next(now) {
+                self.core.is_used_up = true;
                 break;
             }
         }
         self.command();
     }
 
-    /// Waits, until `latest` at most, and handles the events; `clock` gives their time.
-    ///
-    /// # Errors
-    /// As [`Dial::poll`].
-    pub(crate) fn poll(
-        &mut self,
-        now: Instant,
-        latest: Instant,
-        clock: impl Fn() -> Instant,
-    ) -> io::Result<()> {
-        let wait = self.core.wait(now, latest);
-        let (core, mut happened) = (&mut self.core, None);
-        self.dialer.poll(wait, &mut |event| {
-            // Everything that one poll reports happened before it returned.
-            core.on_event(event, *happened.get_or_insert_with(&clock));
-        })?;
-        self.command();
+    /// Polls until nothing is left, within a bound: a client that sends before it has read all answers falls behind
+    /// on them.
+    fn poll(&mut self, wait: Wait, clock: &impl Fn() -> Instant) -> io::Result<()> {
+        let due_back = match wait {
+            Wait::Until(until) => until.max(self.core.looked),
+            _ => self.core.looked,
+        };
+        let before = self.core.looked;
+        self.core.was_away = false;
+        let mut wait = wait;
+        for _ in 0..POLLS_MAX {
+            let (core, mut happened, mut events) = (&mut self.core, None, 0);
+            self.dialer.poll(wait, &mut |event| {
+                // Everything that one poll reports happened before it returned.
+                let now = *happened.get_or_insert_with(clock);
+                core.was_away |= now - before >= AWAY;
+                core.on_event(event, now);
+                events += 1;
+            })?;
+            let now = happened.unwrap_or_else(clock);
+            if self.core.looked == before {
+                self.core.tally.stood(now, now - due_back);
+            }
+            self.core.looked = now;
+            self.command();
+            if events < EVENTS_FULL {
+                break;
+            }
+            wait = Wait::No;
+        }
+        self.core.given_up = 0;
+        self.core.closing = self.dialer.closing();
         Ok(())
     }
 
@@ -222,7 +319,7 @@ impl<D: Dial> Client<D> {
         let core = &mut self.core;
         let dialed = match core.pop_idle() {
             Some(index) => Ok(index),
-            None if core.alive >= core.plan.connections => return false,
+            None if !core.has_room() => return false,
             None => self.dialer.connect().map(|id| core.dialed(id)),
         };
         let Some(due) = core.demand.take() else { return false };
@@ -231,7 +328,10 @@ impl<D: Dial> Client<D> {
             Ok(index) => core.assign(index, request, due, now),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
-                core.sent(request, due, now, 1);
+                if !core.demand.is_open() {
+                    core.tally.due(due.intended);
+                }
+                core.tally.sent(request, due, now, now);
                 core.tally.ended(request, due.intended, now, Outcome::Failed(errno));
                 core.demand.turned_away(now);
             }
@@ -274,217 +374,6 @@ impl<D: Dial> Client<D> {
                 request.write(&mut plan.values, scratch, buffer);
             }
         });
-    }
-}
-
-/// ---- time
-impl Core {
-    /// Gives up requests that have taken too long.
-    fn expire(&mut self, now: Instant) {
-        let mut due = Vec::new();
-        self.wheel.expire(now, &mut |token| due.push(token));
-        for token in due {
-            self.on_timer(token as u32, (token >> 32) as u32, now);
-        }
-        while let Some(&(until, index, serial)) = self.lingering.front()
-            && until <= now
-        {
-            self.lingering.pop_front();
-            if self.connections[index as usize].serial == serial {
-                self.close(index);
-            }
-        }
-    }
-
-    fn on_timer(&mut self, index: u32, serial: u32, now: Instant) {
-        let connection = &mut self.connections[index as usize];
-        if connection.serial != serial {
-            return;
-        }
-        connection.timed = false;
-        if !matches!(connection.state, State::Busy | State::Connecting) {
-            return;
-        }
-        if connection.intended + self.plan.give_up > now {
-            self.set_timer(index); // It has sent other requests since.
-        } else {
-            self.give_up(index, now, Outcome::TimedOut);
-        }
-    }
-
-    fn set_timer(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        connection.timed = true;
-        let token = u64::from(connection.serial) << 32 | u64::from(index);
-        self.wheel.insert(connection.intended + self.plan.give_up, token);
-    }
-
-    fn wait(&self, now: Instant, latest: Instant) -> Wait {
-        let has_room = !self.idle.is_empty() || self.alive < self.plan.connections;
-        if self.demand.has_waiting() && has_room {
-            return Wait::No;
-        }
-        let lingering = self.lingering.front().map(|first| first.0);
-        let soonest = [self.demand.next(), lingering, self.wheel.next(), Some(latest)];
-        match soonest.into_iter().flatten().min() {
-            Some(soonest) if soonest > now => Wait::Until(soonest),
-            _ => Wait::No,
-        }
-    }
-}
-
-/// ---- events
-impl Core {
-    fn on_event(&mut self, event: Event<'_>, now: Instant) {
-        match event {
-            Event::Connected(id) => {
-                let connection = &mut self.connections[id.index()];
-                if connection.state == State::Connecting {
-                    connection.state = State::Busy;
-                    self.todo.push(Todo::Send(id.0));
-                }
-            }
-            Event::Received(id, bytes) => self.on_received(id.0, bytes, now),
-            Event::Eof(id) => self.on_eof(id.0, now),
-            Event::Failed(id, failure) => self.on_failed(id.0, failure, now),
-        }
-    }
-
-    #[inline]
-    fn on_received(&mut self, index: u32, mut bytes: &[u8], now: Instant) {
-        self.tally.received(now, bytes.len());
-        while !bytes.is_empty() {
-            let connection = &mut self.connections[index as usize];
-            match connection.state {
-                State::Busy => {}
-                State::Idle => {
-                    // No request asked for these bytes: the connection is not used any more.
-                    self.tally.malformation.get_or_insert("bytes after the end of an answer");
-                    return self.close(index);
-                }
-                State::Free | State::Connecting | State::Lingering => return,
-            }
-            let request = &self.plan.requests.list[connection.request as usize];
-            let read = match request.expect {
-                None => connection.reader.skip(&mut bytes, request.asked),
-                Some(_) => self.read_and_check(index, &mut bytes),
-            };
-            match read {
-                Ok(None) => return,
-                Ok(Some(end)) => self.on_answer(index, end, now),
-                Err(malformed) => {
-                    return self.give_up(index, now, Outcome::Malformed(malformed.reason()));
-                }
-            }
-        }
-    }
-
-    /// As [`Reader::skip`], and looks at what it skips.
-    fn read_and_check(&mut self, index: u32, bytes: &mut &[u8]) -> Result<Option<End>, Malformed> {
-        let connection = &mut self.connections[index as usize];
-        let request = &self.plan.requests.list[connection.request as usize];
-        let Some(expect) = &request.expect else { return Ok(None) };
-        let check = &mut self.checks[index as usize];
-        loop {
-            match connection.reader.next(bytes, request.asked)? {
-                Next::Wait => return Ok(None),
-                Next::End(end, _) => return Ok(Some(end)),
-                Next::Head(head) => check.head(expect, &head),
-                Next::Content(piece) => check.content(expect, piece),
-                Next::Interim(_) | Next::Raw(_) => {}
-            }
-        }
-    }
-
-    /// What an answer is, according to what was expected of it.
-    #[inline]
-    fn judge(&mut self, index: u32, status: u16) -> Outcome {
-        if !self.checking {
-            return Outcome::Answered(status);
-        }
-        let request = &self.plan.requests.list[self.connections[index as usize].request as usize];
-        let expect = request.expect.as_ref();
-        let Some(wrong) = expect.and_then(|expect| self.checks[index as usize].end(expect)) else {
-            return Outcome::Answered(status);
-        };
-        self.tally.wrong(|| format!("{}: {wrong}", request.name));
-        Outcome::Wrong(status)
-    }
-
-    #[inline]
-    fn on_answer(&mut self, index: u32, answer: End, now: Instant) {
-        let outcome = self.judge(index, answer.status);
-        let connection = &mut self.connections[index as usize];
-        self.tally.ended(connection.request as usize, connection.intended, now, outcome);
-        connection.owed -= 1;
-        connection.left = connection.left.saturating_sub(1);
-        let is_used_up = connection.left == 0;
-        if connection.owed > 0 {
-            if !answer.keep_alive {
-                // Other requests on it will not be answered.
-                self.give_up(index, now, Outcome::Truncated);
-            }
-            return;
-        }
-        if matches!(answer.status, 429 | 503) {
-            self.demand.turned_away(now);
-        } else {
-            self.demand.answered();
-        }
-        if !answer.keep_alive && self.lingering.len() < LINGERING_MAX {
-            connection.state = State::Lingering;
-            self.lingering.push_back((now + LINGER, index, connection.serial));
-            self.alive -= 1;
-        } else if !answer.keep_alive || is_used_up {
-            self.close(index);
-        } else {
-            connection.state = State::Idle;
-            self.idle.push((index, connection.serial));
-        }
-    }
-
-    fn on_eof(&mut self, index: u32, now: Instant) {
-        let connection = &mut self.connections[index as usize];
-        match connection.state {
-            State::Free => {}
-            State::Lingering | State::Idle => self.close(index),
-            State::Connecting | State::Busy => match connection.reader.on_eof() {
-                Eof::End(answer) => {
-                    self.on_answer(index, answer, now);
-                    if self.connections[index as usize].state != State::Free {
-                        self.close(index);
-                    }
-                }
-                Eof::Clean | Eof::Truncated => self.give_up(index, now, Outcome::Truncated),
-            },
-        }
-    }
-
-    fn on_failed(&mut self, index: u32, failure: Failure, now: Instant) {
-        let connection = &mut self.connections[index as usize];
-        connection.closing = false;
-        match connection.state {
-            State::Free => {}
-            State::Lingering | State::Idle => self.free(index),
-            State::Connecting | State::Busy => self.broken(index, now, failure.into()),
-        }
-    }
-
-    /// The requests on a connection have failed, and it must be closed.
-    fn give_up(&mut self, index: u32, now: Instant, outcome: Outcome) {
-        self.broken(index, now, outcome);
-        self.close_freed(index);
-    }
-
-    /// The requests on a connection have failed with it.
-    fn broken(&mut self, index: u32, now: Instant, outcome: Outcome) {
-        let connection = &mut self.connections[index as usize];
-        let (request, intended) = (connection.request as usize, connection.intended);
-        for _ in 0..connection.owed {
-            self.tally.ended(request, intended, now, outcome);
-        }
-        self.free(index);
-        self.demand.turned_away(now);
     }
 }
 

@@ -1,0 +1,170 @@
+//! What a dialer's events mean for the requests on a connection.
+
+use highwater_core::http1::client::{End, Eof, Malformed, Next};
+use highwater_core::time::Instant;
+use highwater_sys::dial::{Arrival, Event, Failure};
+
+use super::super::tally::Outcome;
+use super::{AWAY, Core, KERNEL_TICK, LINGER, LINGERING_MAX, State, Todo};
+
+impl Core {
+    pub(super) fn on_event(&mut self, event: Event<'_>, now: Instant) {
+        match event {
+            Event::Connected(id) => self.on_connected(id.0, now),
+            Event::Received(id, bytes, arrival) => self.on_received(id.0, bytes, arrival, now),
+            Event::Eof(id) => self.on_eof(id.0, now),
+            Event::Failed(id, failure) => self.on_failed(id.0, failure, now),
+        }
+    }
+
+    /// The requests of a connection are sent, unless their time is over.
+    fn on_connected(&mut self, index: u32, now: Instant) {
+        let connection = &mut self.connections[index as usize];
+        if connection.state != State::Connecting {
+            return;
+        }
+        self.tally.connected += 1;
+        let until = connection.due.intended + self.plan.give_up;
+        if now < until {
+            connection.state = State::Busy;
+            self.sent(index, now);
+            self.todo.push(Todo::Send(index));
+        } else if now < until + AWAY {
+            self.give_up(index, now, Outcome::TimedOut);
+        } else {
+            // A timer would have ended it, had this client run: the server is not to blame.
+            self.not_sent(index, now);
+        }
+    }
+
+    /// When bytes came that are read at `now`, for a client that was away.
+    fn arrived(&self, index: u32, arrival: Arrival, now: Instant) -> Instant {
+        let ago = arrival.ago().filter(|ago| *ago >= AWAY);
+        let arrived = ago.and_then(|ago| now.checked_sub(ago - KERNEL_TICK));
+        arrived.map_or(now, |arrived| arrived.max(self.connections[index as usize].begun))
+    }
+
+    #[inline]
+    fn on_received(&mut self, index: u32, mut bytes: &[u8], arrival: Arrival, now: Instant) {
+        let arrived = if self.was_away { self.arrived(index, arrival, now) } else { now };
+        self.tally.received(arrived, bytes.len());
+        while !bytes.is_empty() {
+            let connection = &mut self.connections[index as usize];
+            match connection.state {
+                State::Busy => {}
+                State::Idle => {
+                    // No request asked for these bytes: the connection is not used any more.
+                    self.tally.malformation.get_or_insert("bytes after the end of an answer");
+                    return self.close(index);
+                }
+                State::Free | State::Connecting | State::Lingering => return,
+            }
+            let request = &self.plan.requests.list[connection.request as usize];
+            let read = match request.expect {
+                None => connection.reader.skip(&mut bytes, request.asked),
+                Some(_) => self.read_and_check(index, &mut bytes),
+            };
+            match read {
+                Ok(None) => return,
+                Ok(Some(end)) => self.on_answer(index, end, arrived, now),
+                Err(malformed) => {
+                    return self.give_up(index, now, Outcome::Malformed(malformed.reason()));
+                }
+            }
+        }
+    }
+
+    /// As [`Reader::skip`], and looks at what it skips.
+    fn read_and_check(&mut self, index: u32, bytes: &mut &[u8]) -> Result<Option<End>, Malformed> {
+        let connection = &mut self.connections[index as usize];
+        let request = &self.plan.requests.list[connection.request as usize];
+        let Some(expect) = &request.expect else { return Ok(None) };
+        let check = &mut self.checks[index as usize];
+        loop {
+            match connection.reader.next(bytes, request.asked)? {
+                Next::Wait => return Ok(None),
+                Next::End(end, _) => return Ok(Some(end)),
+                Next::Head(head) => check.head(expect, &head),
+                Next::Content(piece) => check.content(expect, piece),
+                Next::Interim(_) | Next::Raw(_) => {}
+            }
+        }
+    }
+
+    /// What an answer is, according to what was expected of it.
+    #[inline]
+    fn judge(&mut self, index: u32, status: u16) -> Outcome {
+        if !self.checking {
+            return Outcome::Answered(status);
+        }
+        let request = &self.plan.requests.list[self.connections[index as usize].request as usize];
+        let expect = request.expect.as_ref();
+        let Some(expect) = expect else { return Outcome::Answered(status) };
+        let Some(wrong) = self.checks[index as usize].end(expect) else {
+            self.tally.met += 1;
+            return Outcome::Answered(status);
+        };
+        self.tally.wrong(|| format!("{}: {wrong}", request.name));
+        Outcome::Wrong(status)
+    }
+
+    /// An answer that came at `arrived` is read at `now`.
+    #[inline]
+    fn on_answer(&mut self, index: u32, answer: End, arrived: Instant, now: Instant) {
+        let outcome = self.judge(index, answer.status);
+        let connection = &mut self.connections[index as usize];
+        self.tally.ended(connection.request as usize, connection.due.intended, arrived, outcome);
+        connection.owed -= 1;
+        connection.left = connection.left.saturating_sub(1);
+        let is_used_up = connection.left == 0;
+        if connection.owed > 0 {
+            if !answer.keep_alive {
+                // Other requests on it will not be answered.
+                self.give_up(index, now, Outcome::Truncated);
+            }
+            return;
+        }
+        if matches!(answer.status, 429 | 503) {
+            self.demand.turned_away(now);
+        } else {
+            self.demand.answered();
+        }
+        if !answer.keep_alive && self.lingering.len() < LINGERING_MAX {
+            connection.state = State::Lingering;
+            self.lingering.push_back((now + LINGER, index, connection.serial));
+            self.alive -= 1;
+        } else if !answer.keep_alive || is_used_up {
+            self.close(index);
+        } else {
+            connection.state = State::Idle;
+            self.idle.push((index, connection.serial));
+        }
+    }
+
+    fn on_eof(&mut self, index: u32, now: Instant) {
+        let connection = &mut self.connections[index as usize];
+        match connection.state {
+            State::Free => {}
+            State::Lingering | State::Idle => self.close(index),
+            State::Connecting | State::Busy => match connection.reader.on_eof() {
+                Eof::End(answer) => {
+                    self.on_answer(index, answer, now, now);
+                    if self.connections[index as usize].state != State::Free {
+                        self.close(index);
+                    }
+                }
+                Eof::Clean | Eof::Truncated => self.give_up(index, now, Outcome::Truncated),
+            },
+        }
+    }
+
+    fn on_failed(&mut self, index: u32, failure: Failure, now: Instant) {
+        let connection = &mut self.connections[index as usize];
+        connection.closing = false;
+        match connection.state {
+            State::Free => {}
+            State::Lingering | State::Idle => self.free(index),
+            State::Connecting | State::Busy => self.broken(index, now, failure.into()),
+        }
+    }
+}
