@@ -7,7 +7,7 @@ use std::process::Command;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
 use serde::Serialize;
@@ -20,6 +20,7 @@ const FILES: &[&str] = &[
     "k8s/search.yaml",
     "k8s/todos.yaml",
     "k8s/ingest.yaml",
+    "k8s/ingress.yaml",
     "k8s/hpa.yaml",
     "k8s/prometheus-adapter.yaml",
     "k8s/keda-prometheus.yaml",
@@ -79,6 +80,7 @@ fn validate(document: &Value) -> Result<(), String> {
         (Some("v1"), Some("ConfigMap")) => check::<ConfigMap>(document),
         (Some("policy/v1"), Some("PodDisruptionBudget")) => check::<PodDisruptionBudget>(document),
         (Some("networking.k8s.io/v1"), Some("NetworkPolicy")) => check::<NetworkPolicy>(document),
+        (Some("networking.k8s.io/v1"), Some("Ingress")) => check::<Ingress>(document),
         (Some("autoscaling/v2"), Some("HorizontalPodAutoscaler")) => {
             check::<HorizontalPodAutoscaler>(document)
         }
@@ -102,7 +104,7 @@ fn the(kind: &str, name: &str) -> Value {
 #[test]
 fn manifests_follow_their_schemas() {
     let documents = all();
-    assert_eq!(documents.len(), 24);
+    assert_eq!(documents.len(), 25);
     for (file, document) in documents {
         validate(&document).unwrap_or_else(|problem| panic!("deploy/{file}: {problem}"));
     }
@@ -193,6 +195,34 @@ fn manifests_fit_together() {
     }
     let set = the("StatefulSet", "highwater-ingest");
     the("Service", set["spec"]["serviceName"].as_str().expect("a name"));
+}
+
+/// Purpose: every host of the ingress has a certificate and leads to a port that its service has; each service with
+/// clients has a host, and nobody outside reaches a metrics port.
+#[test]
+fn the_ingress_leads_to_services() {
+    let spec = the("Ingress", "highwater")["spec"].clone();
+    let texts = |value: &Value| -> Vec<String> {
+        let values = value.as_array().expect("a list").iter();
+        values.map(|value| value.as_str().expect("a text").to_owned()).collect()
+    };
+    let with_tls = texts(&spec["tls"][0]["hosts"]);
+    let rules = spec["rules"].as_array().expect("rules");
+    let hosts: Vec<&str> = rules.iter().filter_map(|rule| rule["host"].as_str()).collect();
+    assert_eq!(hosts, with_tls);
+    let mut reached = Vec::new();
+    for path in rules.iter().flat_map(|rule| rule["http"]["paths"].as_array().expect("paths")) {
+        let backend = &path["backend"]["service"];
+        let name = backend["name"].as_str().expect("a name");
+        let service = the("Service", name);
+        let ports = service["spec"]["ports"].as_array().expect("ports");
+        assert!(ports.iter().any(|port| port["name"] == backend["port"]["name"]), "{backend}");
+        assert!(ports.iter().all(|port| port["targetPort"] != "metrics"), "{backend}");
+        reached.push(name.to_owned());
+    }
+    let with_clients: Vec<&str> =
+        WORKLOADS.iter().filter(|workload| workload.2).map(|workload| workload.1).collect();
+    assert_eq!(reached, with_clients);
 }
 
 /// A pod has the time to drain, what it mounts, and no rights beyond what it needs.

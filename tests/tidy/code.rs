@@ -15,7 +15,6 @@ pub(crate) const LONG_FILES: &[(&str, &str)] = &[
     ("crates/highwater/src/app/body/channel/mod.rs", "two ends of one queue, and their tests"),
     ("crates/highwater/src/sim/network.rs", "clients on one side of it, the worker on the other"),
     ("crates/highwater/src/sim/script/mod.rs", "what clients say, one kind after the other"),
-    ("crates/highwater/src/testing.rs", "one page of interface, and what stands behind it"),
 ];
 
 /// Modules that still stand beside the folder of their children, each with the reason.

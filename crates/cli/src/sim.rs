@@ -9,8 +9,10 @@ use highwater::sim::{self, Failure, Kind, Kinds, Report};
 
 use crate::progress::Progress;
 
-/// Run the worker in a simulated world: one seed decides splits, order, delays, resets, slow
-/// readers and clock jumps. A failure is reported as the seed that reproduces it.
+/// Test Highwater itself: run the server's worker in a simulated world.
+///
+/// For contributors, and for users who patch the framework. One seed decides splits, order, delays, resets,
+/// slow readers and clock jumps. A failure is reported as the seed that reproduces it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json\n  highwater sim --seeds 1000 --with wakes,stops"
@@ -173,9 +175,10 @@ fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
         return;
     }
     println!(
-        "{runs} seeds passed, {} failed: {clients} clients heard {answers} answers in {turns} turns, \
+        "{runs} {} passed, {} failed: {clients} clients read {answers} responses in {turns} turns, \
          {resets} connections were broken by clients or the network, {expiries} ended by the server \
          ({seconds:.1} s, {rate:.0} seeds/s)",
+        if *runs == 1 { "seed" } else { "seeds" },
         failures.len(),
     );
     for failure in failures {

@@ -85,6 +85,44 @@ fn cat_writes_records() {
     );
 }
 
+/// Purpose: an operator who looks at records in a terminal sees what clients sent, and their bytes do
+/// not act on the terminal; what goes into a pipe is unchanged.
+#[test]
+fn terminals_are_safe_from_clients() {
+    let place = Place::new("terminal");
+    let journal = place.open();
+    let wicked = b"\x1b]0;owned\x07\x1b[2J\nall is well \xff";
+    append(&journal, 7, &[wicked]);
+    let shown = "\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\nall is well \\xff\r\n";
+    for verb in ["cat", "tail -n 5"] {
+        let Some(seen) = in_terminal(&format!("journal {verb} {}", place.path())) else { return };
+        assert_eq!(seen, shown, "{verb}");
+    }
+    let Some(seen) = in_terminal(&format!("journal cat --json {}", place.path())) else { return };
+    assert!(seen.contains("\"body_base64\":"), "{seen}");
+    assert_eq!(highwater(&["cat", place.path()]).stdout, [&wicked[..], b"\n"].concat());
+}
+
+/// What the command writes to a terminal, by `script` of util-linux; `None` where there is none.
+fn in_terminal(arguments: &str) -> Option<String> {
+    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_highwater"));
+    let started = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::null())
+        .output();
+    match started {
+        Ok(output) => {
+            assert!(output.status.success(), "{output:?}");
+            Some(text(&output.stdout).to_owned())
+        }
+        Err(error) => {
+            highwater_skip::skip("script", error);
+            None
+        }
+    }
+}
+
 /// Purpose: `stat` counts what is there.
 #[test]
 fn stat_counts() {

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
-use highwater::{Bytes, Error, Handler, Path, Router, ServerConfig, StatusCode, blocking};
+use highwater::{
+    Bytes, Error, Handler, HeaderMap, Json, Path, Router, ServerConfig, StatusCode, blocking,
+};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 fn app() -> Router {
     async fn echo(body: Bytes) -> Bytes {
         body
     }
-    async fn sleep(Path(ms): Path<u64>) -> &'static str {
-        tokio::time::sleep(Duration::from_millis(ms)).await;
+    async fn slow(Path(ms): Path<u64>) -> &'static str {
+        sleep(Duration::from_millis(ms)).await;
         "slept"
     }
     async fn never() {
@@ -20,7 +23,7 @@ fn app() -> Router {
         .get("/hello/{name}", |Path(name): Path<String>| format!("Hello, {name}!"))
         .get("/blocking", blocking(|| "blocked"))
         .post("/echo", echo)
-        .get("/sleep/{ms}", sleep)
+        .get("/sleep/{ms}", slow)
         .get("/never", never.timeout(Duration::from_millis(50)))
         .get("/error", || Err::<(), _>(Error::conflict("twice")))
 }
@@ -83,4 +86,158 @@ fn an_answer_that_never_comes() {
     let client = Client::new(Router::new().get("/", blocking(|| "OK")));
     client.hold_pool(true);
     client.get("/");
+}
+
+/// Purpose: a handler that sleeps costs a test no real time: hours of it would fail after 30 real
+/// seconds. What the handler measures is what it asked for, to the millisecond.
+#[test]
+fn sleeping_takes_no_real_time() {
+    async fn three_hours() -> String {
+        let began = Instant::now();
+        sleep(Duration::from_secs(2 * 3600)).await;
+        let limited = timeout(Duration::from_secs(1800), std::future::pending::<()>()).await;
+        let mut ticks = interval(Duration::from_secs(180));
+        for _ in 0..11 {
+            ticks.tick().await;
+        }
+        format!("{} {}", limited.is_err(), began.elapsed().as_millis())
+    }
+    let client = Client::new(Router::new().get("/", three_hours));
+    assert_eq!(client.get("/").text(), "true 10800000");
+}
+
+/// Purpose: the server's deadlines and Tokio's timers expire in the order of their times, whichever
+/// clock they are of.
+#[test]
+fn both_clocks_move_together() {
+    async fn slow(Path(ms): Path<u64>) -> &'static str {
+        sleep(Duration::from_millis(ms)).await;
+        "slept"
+    }
+    let router = Router::new().get("/sleep/{ms}", slow.timeout(Duration::from_millis(5000)));
+    let client = Client::new(router);
+    assert_eq!(client.get("/sleep/4999").status, StatusCode::OK);
+    // The server's deadlines are never early, and late by the resolution of its timers at most.
+    assert_eq!(client.get("/sleep/5020").status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Purpose: `advance` moves Tokio's timers exactly as far as it says, and a task in the background
+/// runs meanwhile.
+#[test]
+fn advancing_moves_timers() {
+    let client = Client::new(app());
+    let mut connection = client.connect();
+    connection.send("GET /sleep/7000 HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.advance(Duration::from_millis(6999));
+    assert_eq!(connection.heard(), b"");
+    client.advance(Duration::from_millis(1));
+    assert!(connection.heard().ends_with(b"slept"));
+
+    async fn spawns() -> &'static str {
+        let (answer, told) = tokio::sync::oneshot::channel();
+        tokio::spawn(async {
+            sleep(Duration::from_secs(90)).await;
+            let _ = answer.send("told");
+        });
+        told.await.expect("the task answers")
+    }
+    let client = Client::new(Router::new().get("/", spawns));
+    let mut connection = client.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.advance(Duration::from_secs(89));
+    assert_eq!(connection.heard(), b"");
+    client.advance(Duration::from_secs(1));
+    assert!(connection.heard().ends_with(b"told"));
+}
+
+/// Purpose: work on Tokio's blocking pool is waited for, and no timeout expires meanwhile.
+#[test]
+fn blocking_work_takes_no_simulated_time() {
+    async fn works() -> String {
+        let work = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(30)));
+        format!("{:?}", timeout(Duration::from_millis(1), work).await.is_ok())
+    }
+    assert_eq!(Client::new(Router::new().get("/", works)).get("/").text(), "true");
+}
+
+/// A handler that waits for a thread, as for a database, with a timeout that the thread meets easily.
+async fn outside() -> String {
+    let (answer, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(30));
+        let _ = answer.send(());
+    });
+    format!("{}", timeout(Duration::from_secs(20), told).await.is_ok())
+}
+
+/// Purpose: tests with a database keep their timeouts: in real time they do not expire before the
+/// database has answered.
+#[test]
+fn real_time() {
+    let client = Setup::new(Router::new().get("/", outside)).real_time().start();
+    assert_eq!(client.get("/").text(), "true");
+    // The server's own deadlines can be tested all the same.
+    let mut connection = client.connect();
+    client.advance(Duration::from_secs(120));
+    assert!(connection.heard().is_empty() && connection.is_closed());
+}
+
+/// Purpose: who waits for a thread without real time learns what to write.
+#[test]
+#[should_panic(expected = "start the client with `Setup::real_time`")]
+fn outside_of_the_test() {
+    async fn forever() {
+        std::future::pending().await
+    }
+    Client::new(Router::new().get("/", forever)).get("/");
+}
+
+/// Purpose: the most common mistake with this client has a remedy in its panic.
+#[tokio::test]
+#[should_panic(expected = "write `#[test] fn` instead of `#[tokio::test] async fn`")]
+async fn inside_a_runtime() {
+    let _ = Client::new(app());
+}
+
+/// Purpose: a test that has entered a runtime, to make a pool in it, may use the client.
+#[test]
+fn beside_a_runtime() {
+    let other = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let _entered = other.enter();
+    assert_eq!(Client::new(app()).get("/sleep/5").text(), "slept");
+}
+
+/// Purpose: JSON is sent as JSON, for each method with content.
+#[test]
+fn json_is_sent_as_json() {
+    async fn double(Json(number): Json<u64>) -> Json<u64> {
+        Json(2 * number)
+    }
+    let router = Router::new().post("/", double).put("/", double).patch("/", double);
+    let client = Client::new(router);
+    assert_eq!(client.post_json("/", &21).json::<u64>(), 42);
+    assert_eq!(client.put_json("/", &4).json::<u64>(), 8);
+    assert_eq!(client.patch_json("/", &5).json::<u64>(), 10);
+    assert_eq!(client.post("/", "21").status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(client.patch("/", "21").status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+/// Purpose: what every request carries is said once, replaced after a login, and left out where a
+/// request says otherwise.
+#[test]
+fn headers_of_every_request() {
+    fn shows(headers: HeaderMap) -> String {
+        let of = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
+        let all: Vec<&str> = of("x-tenant").chain(of("authorization")).collect();
+        all.join(",")
+    }
+    let router = Router::new().get("/", shows);
+    let client = Setup::new(router).header("x-tenant", "a").header("X-Tenant", "b").start();
+    assert_eq!(client.get("/").text(), "a,b");
+    client.set_header("authorization", "one");
+    client.set_header("Authorization", "two");
+    assert_eq!(client.get("/").text(), "a,b,two");
+    let request = client.request(highwater::Method::GET, "/").header("authorization", "three");
+    assert_eq!(request.send().text(), "a,b,three");
+    assert_eq!(client.get("/").text(), "a,b,two");
 }

@@ -1,7 +1,7 @@
 //! `highwater doctor`: what this machine allows a server to do, and what to change.
 //!
-//! It changes nothing. Each finding has its reason and, where something is to be mended, the command. `limits`, `sysctl`,
-//! `cores`, `kernel` and `tools` look at one matter each; they read through a [`Read`], so tests give them text.
+//! It changes nothing. Each finding has its reason and, where something should be changed, the command. `limits`, `sysctl`,
+//! `cores`, `kernel` and `tools` look at one subject each; they read through a [`Read`], so tests give them text.
 
 mod cores;
 mod kernel;
@@ -12,6 +12,7 @@ mod sysctl;
 mod tests;
 mod tools;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use highwater::machine::{self, Machine};
@@ -27,18 +28,18 @@ Examples:
   highwater doctor --json
   highwater doctor --check && start-the-server
 
-Exit status: 0. With --check: 0 if there is nothing to mend, 1 if there is.")]
+Exit status: 0. With --check: 0 if there is nothing to change, 1 if there is.")]
 pub(crate) struct Args {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 
-    /// Say by the exit status whether there is something to mend.
+    /// Exit with status 1 if there is something to change.
     #[arg(long)]
     check: bool,
 }
 
-/// Settings that `Machine::advice` speaks of.
+/// Settings that `Machine::advice` covers.
 const SAID_BY_MACHINE: [&str; 2] = ["net.core.somaxconn", "kernel.io_uring_disabled"];
 
 /// Reads a file of `/proc`, `/sys` or `/etc`; `None` if it is not there or not for us.
@@ -54,11 +55,28 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     ExitCode::from(u8::from(args.check && !found.advice().is_empty()))
 }
 
-/// Something to mend, what it is good for, and how.
+/// Something to mend: what is wrong, and the command that changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Mend {
     what: String,
     command: String,
+}
+
+/// Something to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Advice {
+    /// In words, the remedy among them.
+    Words(String),
+    Mend(Mend),
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Advice::Words(words) => f.write_str(words),
+            Advice::Mend(mend) => write!(f, "{}: {}", mend.what, mend.command),
+        }
+    }
 }
 
 /// Everything that was found.
@@ -87,16 +105,17 @@ impl Found {
         }
     }
 
-    /// What to change, the most valuable first: each with its reason and, where there is one, its command. A tool that
-    /// is not installed is not among it: no server needs one.
-    fn advice(&self) -> Vec<String> {
-        let mut advice = self.machine.advice();
-        advice.extend(self.gate.advice().map(str::to_owned));
+    /// What to change, the most valuable first: each with its reason and, where there is one, its command. A missing
+    /// tool is not included: no server needs one.
+    fn advice(&self) -> Vec<Advice> {
+        let machine = self.machine.advice().into_iter();
+        let mut advice: Vec<Advice> =
+            machine.chain(self.gate.advice().map(str::to_owned)).map(Advice::Words).collect();
         let of_sysctls =
             self.sysctls.iter().filter(|sysctl| !SAID_BY_MACHINE.contains(&sysctl.name));
         let of_sysctls = of_sysctls.filter_map(sysctl::Sysctl::mend);
         let mends = self.limits.mends().into_iter().chain(self.cores.mends()).chain(of_sysctls);
-        advice.extend(mends.map(|mend| format!("{}: {}", mend.what, mend.command)));
+        advice.extend(mends.map(Advice::Mend));
         advice
     }
 }

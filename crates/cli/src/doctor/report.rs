@@ -1,8 +1,11 @@
-//! How what was found is said: as text, and as JSON with stable keys (docs/profiling.md lists them).
+//! The report, as text and as JSON with stable keys (docs/profiling.md lists them).
 
 use serde_json::json;
 
-use super::Found;
+use super::{Advice, Found};
+
+/// The longest line of prose, in characters. Commands are never broken: they are copied.
+const WIDTH: usize = 100;
 
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
 pub(super) fn text(found: &Found) {
@@ -10,10 +13,13 @@ pub(super) fn text(found: &Found) {
     println!("highwater {}", env!("CARGO_PKG_VERSION"));
     println!("kernel       {}", machine.kernel);
     for feature in found.kernel.iter().filter(|feature| !feature.here) {
-        println!("             too old for {}, which is since {}", feature.name, feature.since);
+        println!("             too old for {}, which needs {}", feature.name, feature.since);
     }
-    println!("transport    {} ({})", machine.transport, machine.transport_reason);
-    println!("gate         {} ({})", gate.mechanism, gate.reason);
+    let because = |name: &str, choice: &str, reason: &str| {
+        println!("{}", wrapped(&format!("{name:<12} {choice} ({reason})"), 13));
+    };
+    because("transport", &machine.transport, &machine.transport_reason);
+    because("gate", gate.mechanism, &gate.reason);
     let allowed: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
     println!(
         "cores        {} allowed ({}), {} workers by default",
@@ -28,23 +34,55 @@ pub(super) fn text(found: &Found) {
     println!("\nkernel settings");
     for sysctl in &found.sysctls {
         let current = sysctl.current.as_deref().unwrap_or("unknown");
-        println!("  {:<34} {current:<14} {:<8} {}", sysctl.name, sysctl.verdict.name(), sysctl.why);
+        println!("  {:<34} {current:<20} {}", sysctl.name, sysctl.verdict.name());
+        println!("{}", wrapped(&format!("      {}", sysctl.why), 6));
     }
     println!("\ntools");
     for tool in &found.tools {
         let says = if tool.works { "works" } else { "missing" };
-        println!("  {:<14} {says:<8} {}", tool.name, tool.good_for);
+        println!("{}", wrapped(&format!("  {:<14} {says:<8} {}", tool.name, tool.good_for), 26));
         if let Some(mend) = &tool.mend {
-            println!("  {:<14} {:<8} {}: {}", "", "", mend.what, mend.command);
+            println!("{}", wrapped(&format!("{:26}{}:", "", mend.what), 26));
+            println!("{:28}{}", "", mend.command);
         }
     }
     let advice = found.advice();
     if advice.is_empty() {
-        println!("\nNothing to change.");
+        let lacks_tools = found.tools.iter().any(|tool| !tool.works);
+        let also = if lacks_tools { " The missing tools only matter for profiling." } else { "" };
+        println!("\nNothing to change for a server.{also}");
     }
-    for line in advice {
-        println!("\nadvice: {line}");
+    for advice in advice {
+        match advice {
+            Advice::Words(words) => println!("\n{}", wrapped(&format!("advice: {words}"), 8)),
+            Advice::Mend(mend) => {
+                println!("\n{}", wrapped(&format!("advice: {}:", mend.what), 8));
+                println!("        {}", mend.command);
+            }
+        }
     }
+}
+
+/// `text` in lines of at most [`WIDTH`] characters, those after the first indented by `indent`. A longer word has a
+/// line of its own.
+fn wrapped(text: &str, indent: usize) -> String {
+    let body = text.trim_start();
+    let mut lines = " ".repeat(text.len() - body.len());
+    let mut column = lines.len();
+    let mut is_first = true;
+    for word in body.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if !is_first && column + length > WIDTH {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            column = indent;
+        }
+        lines.push_str(word);
+        column += word.chars().count();
+        is_first = false;
+    }
+    lines
 }
 
 #[expect(clippy::print_stdout, reason = "this is the command's output")]
@@ -68,7 +106,30 @@ pub(super) fn json(found: &Found) {
         "somaxconn": machine.somaxconn,
         "sysctls": found.sysctls,
         "tools": found.tools,
-        "advice": found.advice(),
+        "advice": found.advice().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     println!("{said}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: reasons of several hundred characters can be read in a terminal: no line is longer than
+    /// the width, no word is lost, and columns stay columns.
+    #[test]
+    fn long_reasons_are_wrapped() {
+        let reason = "with several words ".repeat(20);
+        let text = format!("gate         accept ({reason})");
+        let lines = wrapped(&text, 13);
+        assert!(lines.lines().count() > 3, "{lines}");
+        assert!(lines.lines().all(|line| line.chars().count() <= WIDTH), "{lines}");
+        assert!(lines.lines().skip(1).all(|line| line.starts_with(&" ".repeat(13))), "{lines}");
+        let words =
+            |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+        assert_eq!(words(&lines), words(&text));
+        assert_eq!(wrapped("  a  b", 4), "  a  b");
+        let long = "x".repeat(2 * WIDTH);
+        assert_eq!(wrapped(&format!("a {long} b"), 2), format!("a\n  {long}\n  b"));
+    }
 }

@@ -35,7 +35,7 @@ impl Verdict {
         match self {
             Verdict::Fine => "fine",
             Verdict::Change => "CHANGE",
-            Verdict::NoHelp => "no help",
+            Verdict::NoHelp => "does not help",
             Verdict::Unknown => "unknown",
         }
     }

@@ -4,7 +4,7 @@ use highwater::machine;
 
 use super::*;
 
-/// Purpose: a machine with nothing to mend gets no advice, whatever tools it lacks; each thing to mend is in the advice
+/// Purpose: a machine with nothing to change gets no advice, whatever tools it lacks; each thing to change is in the advice
 /// with its command, so that `--check` and a reader agree.
 #[test]
 fn advice_is_what_is_to_be_mended() {
@@ -21,9 +21,12 @@ fn advice_is_what_is_to_be_mended() {
         tools: Vec::new(),
         machine,
     };
-    assert_eq!(found(&nothing, machine.clone()).advice(), Vec::<String>::new());
+    assert_eq!(found(&nothing, machine.clone()).advice(), Vec::<Advice>::new());
     let bad = |path: &str| path.ends_with("tcp_syncookies").then(|| "0\n".to_owned());
     let advice = found(&bad, machine).advice();
     assert_eq!(advice.len(), 1, "{advice:?}");
-    assert!(advice[0].contains("sysctl -w net.ipv4.tcp_syncookies=\"1\""), "{advice:?}");
+    assert!(
+        advice[0].to_string().contains("sysctl -w net.ipv4.tcp_syncookies=\"1\""),
+        "{advice:?}"
+    );
 }

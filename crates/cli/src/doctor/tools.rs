@@ -21,14 +21,16 @@ pub(super) fn look(read: Read<'_>) -> Vec<Tool> {
     };
     let strace = package("strace", "counting system calls needs it", read);
     let valgrind = package("valgrind", "it is not installed", read);
-    let llvm = pgo::tools_here().err().map(|what| Mend {
-        what: what.split(": rustup").next().unwrap_or_default().to_owned(),
-        command: "rustup component add llvm-tools".to_owned(),
-    });
+    let llvm =
+        pgo::tools_here().err().map(|what| Mend { what, command: pgo::INSTALL_READER.to_owned() });
     let tool =
         |name, good_for, mend: Option<Mend>| Tool { name, works: mend.is_none(), good_for, mend };
     vec![
-        tool("perf", "highwater profile: stacks; without it, where threads wait is sampled", perf),
+        tool(
+            "perf",
+            "highwater profile: stacks; without it, the places where threads wait are sampled",
+            perf,
+        ),
         tool("strace", "highwater profile: every system call; without it they are sampled", strace),
         tool("valgrind", "make instructions: what a request costs, without noise", valgrind),
         tool("llvm-profdata", "highwater pgo", llvm),

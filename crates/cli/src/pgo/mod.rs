@@ -14,6 +14,8 @@ mod profile;
 mod tests;
 mod tools;
 
+pub(crate) use tools::INSTALL_READER;
+
 use std::fs;
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -152,9 +154,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Whether this machine has what `pgo run` needs.
 ///
 /// # Errors
-/// What is missing, with the command that brings it.
+/// What is missing.
 pub(crate) fn tools_here() -> Result<(), String> {
-    tools::profile_reader(&tools::Compiler::ask()?).map(drop)
+    tools::find_reader(&tools::Compiler::ask()?).map(drop)
 }
 
 /// Progress and complaints.

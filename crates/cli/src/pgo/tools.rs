@@ -59,11 +59,20 @@ pub(super) fn major_of(said: &str) -> Option<u32> {
     said.lines().find_map(|line| major(line.split_once("LLVM version ")?.1))
 }
 
+/// The command that installs the compiler's own `llvm-profdata`.
+pub(crate) const INSTALL_READER: &str = "rustup component add llvm-tools";
+
 /// The compiler's own `llvm-profdata`, or one of the system with the same LLVM: others refuse its profiles.
 ///
 /// # Errors
 /// There is none; with the command that installs it.
 pub(super) fn profile_reader(compiler: &Compiler) -> Result<Reader, String> {
+    find_reader(compiler).map_err(|what| format!("{what}: {INSTALL_READER}"))
+}
+
+/// # Errors
+/// There is none; says which there are instead.
+pub(super) fn find_reader(compiler: &Compiler) -> Result<Reader, String> {
     let own = compiler.sysroot.join("lib/rustlib").join(&compiler.host).join("bin/llvm-profdata");
     let named = format!("llvm-profdata-{}", compiler.llvm);
     let mut others = Vec::new();
@@ -75,10 +84,13 @@ pub(super) fn profile_reader(compiler: &Compiler) -> Result<Reader, String> {
         if major_of(&said) == Some(compiler.llvm) {
             return Ok(Reader { program, version });
         }
-        others.push(format!("{} is of {version}", program.display()));
+        // A proxy of rustup without the component says nothing on standard output.
+        if let Some(major) = major_of(&said) {
+            others.push(format!("{} is of LLVM {major}", program.display()));
+        }
     }
-    others.insert(0, format!("no llvm-profdata of LLVM {}", compiler.llvm));
-    Err(format!("{}: rustup component add llvm-tools", others.join("; ")))
+    others.insert(0, format!("there is no llvm-profdata of LLVM {}", compiler.llvm));
+    Err(others.join("; "))
 }
 
 impl Reader {

@@ -8,6 +8,7 @@
 pub(crate) mod text;
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -67,7 +68,12 @@ pub(crate) fn fetch(agent: &Agent, url: &Uri) -> Result<(StatusCode, String), Fa
     let silent = |error: &dyn fmt::Display| Failure::Silent(format!("{shown}: {error}"));
     let accept = "text/plain;version=0.0.4, application/json;q=0.9";
     let request = agent.get(url).header("Accept", accept);
-    let mut response = request.call().map_err(|error| silent(&error))?;
+    let mut response = request.call().map_err(|error| match &error {
+        ureq::Error::Io(io) if io.kind() == ErrorKind::ConnectionRefused => {
+            silent(&"nothing listens there (connection refused)")
+        }
+        error => silent(error),
+    })?;
     let status = response.status();
     let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
     let body = body.map_err(|error| match error {

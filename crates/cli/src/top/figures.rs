@@ -98,7 +98,7 @@ impl Figures {
         Figures { refusals, is_restarted, sample, ..Figures::default() }
     }
 
-    /// The refusals that there were, the most frequent first: layer, reason, per second, in all.
+    /// The refusals that there were, the most frequent first: layer, reason, per second, total.
     pub(crate) fn refusals(&self) -> Vec<(&str, &str, Option<f64>, f64)> {
         let all = self.sample.refusals.iter().zip(&self.refusals);
         let mut some: Vec<_> = all
@@ -174,9 +174,11 @@ pub(crate) mod tests {
              http_goodput_total {good}\nhttp_connections_active 7\nhttp_connections_in_flight 3\n\
              http_requests_by_endpoint{{endpoint=\"/a\"}} {requests}\n\
              http_requests_by_endpoint{{endpoint=\"/b\"}} 0\n\
+             http_request_duration_seconds_bucket{{endpoint=\"/a\",le=\"0.0005\"}} 0\n\
              http_request_duration_seconds_bucket{{endpoint=\"/a\",le=\"0.001\"}} {good}\n\
              http_request_duration_seconds_bucket{{endpoint=\"/a\",le=\"0.01\"}} {requests}\n\
              http_request_duration_seconds_bucket{{endpoint=\"/a\",le=\"+Inf\"}} {requests}\n\
+             http_queue_delay_seconds_bucket{{le=\"0.0005\"}} 0\n\
              http_queue_delay_seconds_bucket{{le=\"0.001\"}} {requests}\n\
              http_queue_delay_seconds_bucket{{le=\"+Inf\"}} {requests}\n\
              http_rejections_total{{layer=\"kernel\",reason=\"reset\"}} {refused}\n\
@@ -212,7 +214,7 @@ pub(crate) mod tests {
         assert_eq!(figures.refusals(), [("kernel", "reset", Some(10.0), 25.0)]);
         let p99 = figures.latency.p99.expect("there were requests").seconds;
         assert!((p99 - 0.0091).abs() < 1e-9, "{p99}");
-        assert_eq!(figures.queue_delay.p50.map(|p50| p50.seconds), Some(0.0005));
+        assert_eq!(figures.queue_delay.p50.map(|p50| p50.seconds), Some(0.000_75));
         assert_eq!(figures.endpoints[0].rate, Some(100.0));
         assert_eq!(figures.endpoints[0].latency, figures.latency);
         assert_eq!(figures.endpoints[1].rate, Some(0.0));

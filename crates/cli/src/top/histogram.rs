@@ -2,7 +2,8 @@
 //!
 //! A [`Histogram`] holds cumulative counts by upper bound, as Prometheus' text format has them. The
 //! difference of two is what happened in between; quantiles are interpolated within their bucket,
-//! as Prometheus' `histogram_quantile` does.
+//! as Prometheus' `histogram_quantile` does, but for the first bucket: of that only the upper bound is
+//! known.
 
 use std::ops::Add;
 
@@ -20,8 +21,18 @@ struct Bucket {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Quantile {
     pub(crate) seconds: f64,
-    /// It is in the bucket without an upper bound: `seconds` is all that is known.
-    pub(crate) is_beyond: bool,
+    pub(crate) known: Known,
+}
+
+/// How much of a quantile its bucket says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It is in the first bucket: no more than this. Interpolating from zero would invent digits.
+    AtMost,
+    /// It is between two bounds, interpolated.
+    Between,
+    /// It is in the bucket without an upper bound: no less than this.
+    AtLeast,
 }
 
 /// What is shown of a distribution; none without a request.
@@ -72,16 +83,18 @@ impl Histogram {
             return None;
         }
         let at = self.0.iter().position(|bucket| bucket.count >= rank)?;
-        let (low, below) = match at.checked_sub(1) {
-            Some(before) => (self.0[before].bound, self.0[before].count),
-            None => (0.0, 0.0),
-        };
         let Bucket { bound, count } = self.0[at];
+        let Some(before) = at.checked_sub(1).map(|before| self.0[before]) else {
+            let seconds = if bound.is_infinite() { 0.0 } else { bound };
+            let known = if bound.is_infinite() { Known::AtLeast } else { Known::AtMost };
+            return Some(Quantile { seconds, known });
+        };
         if bound.is_infinite() {
-            return Some(Quantile { seconds: low, is_beyond: true });
+            return Some(Quantile { seconds: before.bound, known: Known::AtLeast });
         }
-        let seconds = low + (bound - low) * (rank - below) / (count - below);
-        Some(Quantile { seconds, is_beyond: false })
+        let share = (rank - before.count) / (count - before.count);
+        let seconds = before.bound + (bound - before.bound) * share;
+        Some(Quantile { seconds, known: Known::Between })
     }
 
     pub(crate) fn quantiles(&self) -> Quantiles {
@@ -120,22 +133,23 @@ mod tests {
     }
 
     /// Purpose: quantiles are those of the documentation of `histogram_quantile`: linear within the
-    /// bucket, from zero in the first, and in the last no more than its lower bound is known.
+    /// bucket. In the first only the upper bound is known, in the last only the lower one: a p50 of
+    /// 25 µs in a bucket up to 50 µs would be invented.
     #[test]
     fn quantiles_are_interpolated() {
         let buckets = [(f64::INFINITY, 100.0), (0.1, 50.0), (0.2, 90.0)];
         let histogram = histogram(&buckets);
-        for (q, seconds, is_beyond) in [
-            (0.25, 0.05, false),
-            (0.5, 0.1, false),
-            (0.7, 0.15, false),
-            (0.9, 0.2, false),
-            (0.91, 0.2, true),
-            (0.99, 0.2, true),
+        for (q, seconds, known) in [
+            (0.25, 0.1, Known::AtMost),
+            (0.5, 0.1, Known::AtMost),
+            (0.7, 0.15, Known::Between),
+            (0.9, 0.2, Known::Between),
+            (0.91, 0.2, Known::AtLeast),
+            (0.99, 0.2, Known::AtLeast),
         ] {
             let found = histogram.quantile(q).expect("there were requests");
             assert!((found.seconds - seconds).abs() < 1e-12, "{q}: {found:?}");
-            assert_eq!(found.is_beyond, is_beyond, "{q}");
+            assert_eq!(found.known, known, "{q}");
         }
     }
 

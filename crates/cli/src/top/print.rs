@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::figures::{Endpoint, Figures};
 use super::histogram::{Quantile, Quantiles};
+use super::sample::Need;
 use super::state::{Order, ordered};
 use super::units::{self, UNKNOWN};
 
@@ -29,7 +30,7 @@ pub(crate) fn text(url: &str, figures: &Figures) -> String {
     }
     let refusals = figures.refusals();
     if !refusals.is_empty() {
-        let _ = writeln!(text, "\n{:<32} {:>10} {:>12}", "refused", "per second", "in all");
+        let _ = writeln!(text, "\n{:<32} {:>10} {:>12}", "refused", "per second", "total");
         for (layer, reason, rate, total) in refusals {
             let what = format!("{layer}: {reason}");
             let (rate, total) = (units::rate(rate), units::count(total));
@@ -45,7 +46,7 @@ fn endpoints(text: &mut String, endpoints: &[&Endpoint]) {
         text.push_str("\nno request yet\n");
         return;
     }
-    let heads = ["per second", "p50", "p99", "in all"];
+    let heads = ["per second", "p50", "p99", "total"];
     let [rate, p50, p99, total] = heads;
     let _ = writeln!(text, "\n{:<32} {rate:>10} {p50:>9} {p99:>9} {total:>12}", "endpoint");
     for endpoint in endpoints.iter().take(ENDPOINTS_MAX) {
@@ -104,10 +105,14 @@ pub(crate) fn rows(figures: &Figures) -> Vec<(&'static str, String)> {
 /// Demand over capacity, and whether that calls for another instance.
 pub(crate) fn demand(figures: &Figures) -> String {
     let Some(ratio) = figures.sample.demand_ratio else { return UNKNOWN.to_owned() };
-    let needs = match figures.sample.needs_scaleout {
-        Some(true) => ", needs another instance",
-        Some(false) => ", needs no other instance",
-        None => "",
+    let needs = match figures.sample.need() {
+        Some(Need::Now) => ", needs another instance".to_owned(),
+        Some(Need::Past(None)) => ", needed another instance a moment ago".to_owned(),
+        Some(Need::Past(Some(seconds))) => {
+            format!(", needed another instance {} ago", passed(seconds))
+        }
+        Some(Need::None) => ", needs no other instance".to_owned(),
+        None => String::new(),
     };
     format!("{ratio:.2} of capacity{needs}")
 }
@@ -159,6 +164,7 @@ pub(crate) fn json(url: &str, figures: &Figures) -> Value {
         "demand_ratio": sample.demand_ratio,
         "saturation_ratio": sample.saturation_ratio,
         "needs_scaleout": sample.needs_scaleout,
+        "calm_s": sample.calm,
         "workers": workers.collect::<Vec<_>>(),
         "memory_bytes": sample.process.memory_bytes,
         "cpu_cores": figures.cpu,
@@ -171,7 +177,7 @@ pub(crate) fn json(url: &str, figures: &Figures) -> Value {
     })
 }
 
-/// Quantiles in microseconds; one beyond the last bucket is at least that bucket's bound.
+/// Quantiles in microseconds; of one in the first or the last bucket, the bound that is known.
 fn quantiles(quantiles: Quantiles) -> Value {
     let micros = |quantile: Option<Quantile>| quantile.map(|quantile| quantile.seconds * 1e6);
     json!({
@@ -199,8 +205,8 @@ Highwater 1.2.3 at u, up 12 s; rates over 2 s
 
 requests     15 k /s
 goodput      13.5 k /s
-latency      p50 556 µs   p90 1 ms   p99 9.1 ms
-queue delay  p50 500 µs   p90 900 µs   p99 990 µs
+latency      p50 778 µs   p90 1 ms   p99 9.1 ms
+queue delay  p50 750 µs   p90 950 µs   p99 995 µs
 connections  3 in flight, limit 12, 7 open
 refused      10 /s
 demand       1.50 of capacity, needs another instance
@@ -210,11 +216,11 @@ gate         ebpf: ebpf works here
 limiter      gradient
 transport    uring: io_uring works here
 
-refused                          per second       in all
+refused                          per second        total
 kernel: reset                            10           25
 
-endpoint                         per second       p50       p99       in all
-/a                                     15 k    556 µs    9.1 ms         31 k
+endpoint                         per second       p50       p99        total
+/a                                     15 k    778 µs    9.1 ms         31 k
 ";
         assert_eq!(text("u", &figures()), expected);
     }
@@ -238,7 +244,30 @@ endpoint                         per second       p50       p99       in all
         assert!(first["latency"]["p50_us"].is_null());
     }
 
-    /// Purpose: a server without a request is no table without rows.
+    /// Purpose: demand and what it calls for are of one moment: a server at a quarter of its capacity
+    /// does not need another instance, although its flag is still up.
+    #[test]
+    fn a_need_has_its_time() {
+        let mut figures = figures();
+        let mut say = |ratio, needs, calm| {
+            let sample = &mut figures.sample;
+            (sample.demand_ratio, sample.needs_scaleout, sample.calm) = (Some(ratio), needs, calm);
+            demand(&figures)
+        };
+        for (ratio, needs, calm, expected) in [
+            (1.5, Some(true), Some(0.0), "1.50 of capacity, needs another instance"),
+            (0.23, Some(true), Some(12.4), "0.23 of capacity, needed another instance 12 s ago"),
+            (0.23, Some(false), Some(99.0), "0.23 of capacity, needs no other instance"),
+            // An older server does not say since when.
+            (0.95, Some(true), None, "0.95 of capacity, needs another instance"),
+            (0.23, Some(true), None, "0.23 of capacity, needed another instance a moment ago"),
+            (0.23, None, None, "0.23 of capacity"),
+        ] {
+            assert_eq!(say(ratio, needs, calm), expected);
+        }
+    }
+
+    /// Purpose: a server without a request does not show a table without rows.
     #[test]
     fn nothing_yet() {
         let text = text("u", &Figures::between(None, sample(100.0, 1.0, 0.0, 0.0)));

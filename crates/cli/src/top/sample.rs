@@ -43,6 +43,8 @@ pub(crate) struct Sample {
     pub(crate) demand_ratio: Option<f64>,
     pub(crate) saturation_ratio: Option<f64>,
     pub(crate) needs_scaleout: Option<bool>,
+    /// Since the demand was last near the capacity, in seconds.
+    pub(crate) calm: Option<f64>,
     /// Busy share of each worker's time, by the worker's name.
     pub(crate) workers: Vec<(String, f64)>,
     pub(crate) process: Process,
@@ -85,6 +87,18 @@ pub(crate) struct Process {
     pub(crate) descriptors: Option<f64>,
     pub(crate) descriptors_max: Option<f64>,
 }
+
+/// Whether a server needs another instance beside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Need {
+    None,
+    Now,
+    /// It did, this many seconds ago; its flag stays up for a while.
+    Past(Option<f64>),
+}
+
+/// A demand from which on a raised flag is about the present. Servers compare with it as well.
+const PRESSING: f64 = 0.9;
 
 /// Something the server chose, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +149,19 @@ impl Sample {
         };
         let names = lacking[..lacking.len().min(NAMED_MAX)].join(", ");
         Err(Stranger::Lacks(format!("its page has {samples} samples, but no {names}{more}")))
+    }
+
+    /// Whether another instance is needed, as of this moment; `None` if the page does not say.
+    pub(crate) fn need(&self) -> Option<Need> {
+        let is_now = match self.calm {
+            Some(seconds) => seconds == 0.0,
+            None => self.demand_ratio.is_none_or(|ratio| ratio >= PRESSING),
+        };
+        Some(match self.needs_scaleout? {
+            false => Need::None,
+            true if is_now => Need::Now,
+            true => Need::Past(self.calm),
+        })
     }
 
     /// How long requests took, of all endpoints.
@@ -203,6 +230,7 @@ impl Reading {
                 sample.connections.limit = some.filter(|limit| *limit < f64::from(LIMIT_MAX));
             }
             "http_scaling_demand_ratio" => sample.demand_ratio = some,
+            "http_scaling_calm_seconds" => sample.calm = some,
             "http_scaling_saturation_ratio" => sample.saturation_ratio = some,
             "http_scaling_needs_scaleout" => {
                 sample.needs_scaleout = some.map(|value| value != 0.0);
@@ -275,6 +303,7 @@ pub(crate) mod tests {
         assert_eq!(sample.connections.in_flight, Some(0.0));
         assert_eq!(sample.needs_scaleout, Some(false));
         assert!(sample.demand_ratio.is_some() && sample.saturation_ratio.is_some());
+        assert!(sample.calm.is_some());
         assert!(sample.uptime.is_some() && sample.started.is_some());
         let Process { cpu_seconds, memory_bytes, descriptors, descriptors_max } = sample.process;
         assert!(cpu_seconds.is_some() && memory_bytes > Some(0.0));

@@ -288,7 +288,10 @@ pub(crate) mod tests {
             total,
             rate: Some(rate),
             latency: super::super::histogram::Quantiles {
-                p99: Some(super::super::histogram::Quantile { seconds: p99, is_beyond: false }),
+                p99: Some(super::super::histogram::Quantile {
+                    seconds: p99,
+                    known: super::super::histogram::Known::Between,
+                }),
                 ..Default::default()
             },
         };

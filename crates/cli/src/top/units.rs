@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::histogram::Quantile;
+use super::histogram::{Known, Quantile};
 
 /// What stands where nothing is known.
 pub(crate) const UNKNOWN: &str = "–";
@@ -49,12 +49,13 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// A quantile; `>10 s` if it is in the last bucket.
+/// A quantile; `< 5 µs` if it is in the first bucket, `> 10 s` if it is in the last.
 pub(crate) fn quantile(value: Option<Quantile>) -> String {
-    match value {
-        None => UNKNOWN.to_owned(),
-        Some(Quantile { seconds: value, is_beyond: true }) => format!(">{}", seconds(value)),
-        Some(Quantile { seconds: value, is_beyond: false }) => seconds(value),
+    let Some(Quantile { seconds: value, known }) = value else { return UNKNOWN.to_owned() };
+    match known {
+        Known::AtMost => format!("< {}", seconds(value)),
+        Known::Between => seconds(value),
+        Known::AtLeast => format!("> {}", seconds(value)),
     }
 }
 
@@ -128,7 +129,9 @@ mod tests {
         ] {
             assert_eq!(seconds(value), text);
         }
-        assert_eq!(quantile(Some(Quantile { seconds: 10.0, is_beyond: true })), ">10 s");
+        let quantile_of = |seconds, known| quantile(Some(Quantile { seconds, known }));
+        assert_eq!(quantile_of(10.0, Known::AtLeast), "> 10 s");
+        assert_eq!(quantile_of(5e-6, Known::AtMost), "< 5 µs");
         assert_eq!(quantile(None), UNKNOWN);
         assert_eq!(percent(0.631), "63 %");
     }

@@ -17,6 +17,8 @@ use crate::scrape::{self, Failure, Shown};
 /// What `top` calls itself to the server.
 const CALLED: &str = "highwater-top";
 
+const REMEDY: &str = "is the server running? Its log names its metrics port, and --metrics sets it";
+
 /// A page, or why there is none, and when that was known.
 pub(crate) struct Answer {
     pub(crate) at: Instant,
@@ -48,7 +50,8 @@ impl Server {
     fn page(&self) -> Result<Sample, String> {
         let (status, text) =
             scrape::fetch(&self.agent, &self.url).map_err(|failure| match failure {
-                Failure::Silent(why) | Failure::Wrong(why) => why,
+                Failure::Silent(why) => format!("{why}; {REMEDY}"),
+                Failure::Wrong(why) => why,
             })?;
         let shown = Shown(&self.url);
         match status {

@@ -120,7 +120,11 @@ fn what_is_no_server() {
         }
     });
     for (url, said, status) in [
-        (format!("http://{closed}"), "refused", 1),
+        (
+            format!("http://{closed}"),
+            "nothing listens there (connection refused); is the server running?",
+            1,
+        ),
         (format!("http://{strange}"), "its page has 1 samples, but no highwater_build_info", 1),
         (
             format!("http://{}", server.address),

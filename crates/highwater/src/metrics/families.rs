@@ -16,7 +16,7 @@ use super::tally::Tally;
 use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 41] = [
+pub(super) const NAMES: [&str; 42] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -39,6 +39,7 @@ pub(super) const NAMES: [&str; 41] = [
     "http_scaling_demand_ratio",
     "http_scaling_demand_ratio_min",
     "http_scaling_needs_scaleout",
+    "http_scaling_calm_seconds",
     "http_scaling_rejection_rate",
     "http_scaling_total_rejections",
     "http_shed_cpu_seconds_total",
@@ -109,7 +110,8 @@ fn requests(page: &mut Page, server: &Server, rates: &Rates) {
     let total: u64 = server.workers.iter().map(|worker| worker.requests()).sum();
     page.single("http_requests_total", "Requests answered.", Kind::Counter, total);
     let help = "Requests answered, by endpoint; not_found counts those that matched none or were \
-                refused before they could.";
+                refused before they could. Untyped, as its established name lacks _total; \
+                http_request_duration_seconds_count is a counter by endpoint.";
     let mut family = page.family("http_requests_by_endpoint", help, Kind::Untyped);
     for (name, indices) in &server.endpoints {
         let count = server.sum_endpoints(indices, |endpoint| &endpoint.requests);
@@ -228,6 +230,8 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     gauge("http_scaling_demand_ratio_min", help, signals.demand_ratio_min);
     let help = "1 from when demand exceeded capacity until it has been calm for a minute.";
     gauge("http_scaling_needs_scaleout", help, f64::from(u8::from(signals.needs_scaleout)));
+    let help = "Time since the demand ratio was last 0.9 or more; 0 while it is.";
+    gauge("http_scaling_calm_seconds", help, signals.calm_seconds);
     let help = "Connections and requests refused per second over the last second.";
     gauge("http_scaling_rejection_rate", help, signals.rejection_rate);
     let help = "Connections and requests refused because of load.";

@@ -287,7 +287,8 @@ impl Metrics {
                 thread::park_timeout(sampler::PERIOD);
             }
         };
-        let thread = thread::Builder::new().name("highwater-sampler".to_owned()).spawn(run)?;
+        // Linux keeps 15 bytes of a name.
+        let thread = thread::Builder::new().name("hw-sampler".to_owned()).spawn(run)?;
         Ok(Sampler { stop, thread: Some(thread) })
     }
 

@@ -17,6 +17,9 @@ pub struct Signals {
     pub demand_ratio_min: f64,
     /// Whether demand has exceeded this server's capacity, and it has not been calm since.
     pub needs_scaleout: bool,
+    /// How long `demand_ratio` has been below 0.9, where a server can stay, in seconds; 0 while it is not.
+    /// Counted anew when `needs_scaleout` rises.
+    pub calm_seconds: f64,
     /// How much of the scarcest resource is used, the workers' time or the places under the limit,
     /// 0 to 1.
     pub saturation_ratio: f64,
@@ -90,6 +93,7 @@ mod tests {
             demand_ratio: 2.5,
             demand_ratio_min: f64::NAN,
             needs_scaleout: true,
+            calm_seconds: 12.5,
             saturation_ratio: 1.0,
             headroom: 0,
             rejection_rate: 150.25,

@@ -38,7 +38,7 @@ pub use highwater_sys::signal::{Signal, Signals};
 pub(crate) use pool::Pool;
 #[cfg(feature = "tower")]
 pub(crate) use stop::{Stop, Stopper};
+#[cfg(feature = "testing")]
+pub(crate) use worker::context;
 #[cfg(feature = "sim")]
 pub(crate) use worker::{Inbox, Worker, WorkerConfig};
-#[cfg(feature = "testing")]
-pub(crate) use worker::{context, runtime};

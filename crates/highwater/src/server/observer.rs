@@ -35,7 +35,7 @@ impl Observer {
         own.begin(&endpoint_names(&app), 1);
         let mut workers = Workers::new(Arc::default(), Arc::clone(watch));
         workers.spawn(WorkerThread {
-            name: "highwater-metrics".into(),
+            name: "hw-metrics".into(),
             worker: WorkerInfo::new(0, 1),
             core: None,
             // Whatever the others use: this must work wherever they do not.

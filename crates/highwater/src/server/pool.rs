@@ -130,7 +130,7 @@ impl Pool {
         state.queue.push_back((now, job));
         if state.idle < state.queue.len() && state.threads < self.shared.threads_max {
             let shared = Arc::clone(&self.shared);
-            let name = format!("highwater-pool-{}", state.threads);
+            let name = format!("hw-pool-{}", state.threads);
             let started = thread::Builder::new().name(name).spawn(move || shared.run());
             if started.is_ok() {
                 state.threads += 1;

@@ -17,6 +17,7 @@ use self::layout::{Plan, Wanted};
 use super::figures::Figures;
 use super::histogram::Quantiles;
 use super::print::{demand, printable, rows};
+use super::sample::Need;
 use super::state::{Link, Seen, Series, State};
 use super::units::{self, UNKNOWN};
 
@@ -153,7 +154,7 @@ impl Screen<'_, '_> {
     }
 
     fn keys(&mut self, state: &State) {
-        let pause = if state.is_paused() { "p go on" } else { "p pause" };
+        let pause = if state.is_paused() { "p resume" } else { "p pause" };
         let text = format!("q quit  {pause}  Tab {}  ↑↓ scroll", state.order.name());
         self.text(self.plan.keys, &text, self.palette.label);
     }
@@ -248,11 +249,8 @@ impl Screen<'_, '_> {
             let numbers = numbers.into_iter().map(right);
             Row::new([Cell::from(printable(&endpoint.name))].into_iter().chain(numbers))
         };
-        let heads = if is_wide {
-            vec!["requests", "p50", "p99", "in all"]
-        } else {
-            vec!["requests", "p99"]
-        };
+        let heads =
+            if is_wide { vec!["requests", "p50", "p99", "total"] } else { vec!["requests", "p99"] };
         let numbers = heads.len();
         let heads = [Cell::from("")].into_iter().chain(heads.into_iter().map(right));
         let widths = [Constraint::Min(8)].into_iter().chain(vec![Constraint::Length(11); numbers]);
@@ -294,7 +292,7 @@ fn vitals<'a>(
         .map_or("no limit".to_owned(), |limit| format!("limit {}", units::count(limit)));
     let (in_flight, open) = (units::rate(connections.in_flight), units::count(connections.open));
     let per_second = |rate| format!("{} /s", units::rate(rate));
-    let needs = figures.sample.needs_scaleout == Some(true);
+    let needs = figures.sample.need() == Some(Need::Now);
     let demand = match (is_wide, figures.sample.demand_ratio) {
         (true, _) => demand(figures),
         (false, ratio) => {

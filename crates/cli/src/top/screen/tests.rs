@@ -36,8 +36,8 @@ fn an_ordinary_terminal() {
 Highwater 1.2.3  http://127.0.0.1:9090/metrics  up 3 s                      live
 Requests     15 k /s                                                          ▄█
 Goodput      13.5 k /s                                                        ▄█
-Latency      p50 556 µs   p90 1 ms     p99 9.1 ms                             ██
-Queue delay  p50 500 µs   p90 900 µs   p99 990 µs                             ██
+Latency      p50 778 µs   p90 1 ms     p99 9.1 ms                             ██
+Queue delay  p50 750 µs   p90 950 µs   p99 995 µs                             ██
 In flight    3, limit 12, 7 open                                             ███
 Refused      10 /s                                                            ██
 Demand       1.50 of capacity, needs another instance                        ███
@@ -45,8 +45,8 @@ Workers  busy share of the last second  Refused  by layer and reason
 worker 0  █████▌                  25 %  kernel: reset            10 /s        30
 worker 1  ██████████████████████ 100 %
 Endpoints  busiest first, latency of the last interval
-                                    requests         p50         p99      in all
-/a                                   15 k /s      556 µs      9.1 ms      23.5 k
+                                    requests         p50         p99       total
+/a                                   15 k /s      778 µs      9.1 ms      23.5 k
 
 
 
@@ -67,8 +67,8 @@ fn a_small_terminal() {
 Highwater 1.2.3  http://127.0.0.1:9 live
 Requests     15 k /s
 Goodput      13.5 k /s
-Latency      p50 556 µs p99 9.1 ms
-Queue delay  p50 500 µs p99 990 µs
+Latency      p50 778 µs p99 9.1 ms
+Queue delay  p50 750 µs p99 995 µs
 In flight    3, limit 12, 7 open
 Refused      10 /s
 Demand       1.50, scale out
@@ -118,7 +118,7 @@ fn a_server_that_is_gone() {
     assert_eq!(rows[1..3], [" GONE for 0 s: no Highwater server", "no figures yet"]);
 }
 
-/// Purpose: a paused screen says so and how to go on, and still tells of a server that is gone.
+/// Purpose: a paused screen says so and how to resume, and still shows that a server is gone.
 #[test]
 fn a_pause_is_seen() {
     let mut state = busy();
@@ -127,7 +127,7 @@ fn a_pause_is_seen() {
     let rows = shown(&state, 80, 24, 12);
     assert!(rows[0].ends_with(" paused"), "{}", rows[0]);
     assert_eq!(rows[1], " GONE for 2 s: refused");
-    assert!(rows[23].starts_with("q quit  p go on "), "{}", rows[23]);
+    assert!(rows[23].starts_with("q quit  p resume "), "{}", rows[23]);
 }
 
 /// Purpose: nothing that a server calls its endpoints reaches the terminal as a command.

@@ -105,6 +105,8 @@ pub struct Signal {
     sustained_pace: Debt,
     calm: Duration,
     needs_scaleout: bool,
+    /// Since the demand was last at [`SUSTAINED_PACE`] or above, or `needs_scaleout` rose.
+    below_pace: Duration,
     window: RateWindow,
 }
 
@@ -133,6 +135,7 @@ impl Signal {
             },
             calm: Duration::ZERO,
             needs_scaleout: false,
+            below_pace: Duration::ZERO,
             window: RateWindow::default(),
         }
     }
@@ -143,6 +146,7 @@ impl Signal {
         let occupied = self.occupied(sample, limit);
         let growth = f64::from(sample.in_flight) - f64::from(self.in_flight);
         self.in_flight = sample.in_flight;
+        let needed_scaleout = self.needs_scaleout;
         if span > 0.0 {
             let (completed, refused) = (sample.completed as f64, sample.refused as f64);
             let cost = self.cost.add(span, occupied * span, completed);
@@ -153,10 +157,16 @@ impl Signal {
         }
         self.window.push(sample.span, sample.refused);
         let demand_ratio = self.smoothed.demand(self.cost.per_request());
+        let has_risen = self.needs_scaleout && !needed_scaleout;
+        self.below_pace = match demand_ratio >= SUSTAINED_PACE || has_risen {
+            true => Duration::ZERO,
+            false => self.below_pace.saturating_add(sample.span),
+        };
         Signals {
             demand_ratio,
             demand_ratio_min: demand_ratio * self.smoothed.first_attempts(),
             needs_scaleout: self.needs_scaleout,
+            calm_seconds: self.below_pace.as_secs_f64(),
             saturation_ratio: self
                 .smoothed
                 .used()

@@ -231,6 +231,27 @@ fn it_takes_a_calm_to_clear() {
     assert!(!steady(&mut signal, 600, 10, brisk).needs_scaleout);
 }
 
+/// Purpose: whoever shows demand and flag together must be able to say since when they differ: the
+/// flag stays for a minute after the demand has gone, and "0.40 of capacity, needs another instance"
+/// would contradict itself.
+#[test]
+fn it_says_for_how_long_the_demand_has_been_low() {
+    let mut signal = signal();
+    let over = Sample { span: TICK, completed: 90, refused: 90, busy: 1.0, ..Sample::default() };
+    assert_eq!(steady(&mut signal, 10, 10, over).calm_seconds, 0.0);
+    let fine = Sample { span: TICK, completed: 36, busy: 0.4, ..Sample::default() };
+    let mut before = 0.0;
+    for _ in 0..300 {
+        let signals = signal.on_sample(&fine, 10);
+        assert!(signals.needs_scaleout);
+        let expected = if signals.demand_ratio >= 0.9 { 0.0 } else { before + 0.1 };
+        near(signals.calm_seconds, expected);
+        before = signals.calm_seconds;
+    }
+    assert!(before > 20.0, "the smoothed demand has been low for most of 30 s: {before}");
+    assert_eq!(steady(&mut signal, 5, 10, over).calm_seconds, 0.0);
+}
+
 /// A server with one core, a queue served in order, and a bound on how many are in it.
 struct Server {
     prng: Prng,

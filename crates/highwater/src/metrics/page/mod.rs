@@ -23,7 +23,7 @@ pub(crate) const PAGE: &str = concat!(
 /// What the page may do, as a content security policy: run its own script, have its own style, ask this port.
 pub(crate) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
      style-src 'sha256-q537Tu7I9G9GRI/LguMja3Xl8Vf8bU9CS23TRrsWVYQ='; \
-     script-src 'sha256-O2olkqM5DWUZHlvoekxy4ARmh6TIhCPkwPDIb6yyXYQ='; \
+     script-src 'sha256-G+6cjVhk10sU8rRfyz2FlKTRo/XXduNA/TSnetzFtD4='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 'use strict';
 // What this page shows it reads from /metrics, once a second while it can be seen. Rates and quantiles
-// are of the time between two readings. Whatever comes from the server is put in as text.
+// are of the time between two readings. Everything that comes from the server is inserted as text.
 
 const PERIOD = 1000, TIMEOUT = 3000, WINDOW = 120e3, ENDPOINTS = 20, UNLIMITED = 1048576;
 const LAYERS = ['kernel', 'accept', 'queue', 'request'];
@@ -60,12 +60,15 @@ function plus(a, b) {
   return a.map(([bound, count], at) => [bound, count + b[at][1]]);
 }
 
+// In the first bucket only its upper bound is known, in the last only its lower one; the mark says so.
 function quantile(buckets, q) {
   const total = buckets.length ? buckets[buckets.length - 1][1] : 0;
   if (!(total > 0)) return null;
   let low = 0, below = 0;
   for (const [bound, count] of buckets) {
-    if (count >= q * total) return bound === Infinity ? low : low + (bound - low) * (q * total - below) / (count - below);
+    if (count >= q * total) return bound === Infinity ? { seconds: low, mark: '> ' }
+      : low === 0 ? { seconds: bound, mark: '< ' }
+      : { seconds: low + (bound - low) * (q * total - below) / (count - below), mark: '' };
     [low, below] = [bound, count];
   }
   return null;
@@ -126,6 +129,11 @@ const count = value => {
 };
 const perSecond = value => value === null ? NONE : [count(value), '/s'];
 const time = value => value === 0 ? ['0', 'µs'] : scaled(value, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs']]);
+const quantileText = q => {
+  if (!q) return NONE;
+  const [number, unit] = time(q.seconds);
+  return [q.mark + number, unit];
+};
 const bytes = value => scaled(value, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
 const percent = value => [String(Math.round(value * 100)), '%'];
 const joined = ([number, unit]) => unit ? number + ' ' + unit : number;
@@ -136,6 +144,15 @@ function passed(seconds) {
   if (s < 3600) return Math.floor(s / 60) + ' min ' + s % 60 + ' s';
   if (s < 86400) return Math.floor(s / 3600) + ' h ' + Math.floor(s / 60) % 60 + ' min';
   return Math.floor(s / 86400) + ' d ' + Math.floor(s / 3600) % 24 + ' h';
+}
+
+// The flag to scale out stays up for a minute after the demand has gone: what was is not shown as what is.
+function need(one) {
+  const { http_scaling_needs_scaleout: flag, http_scaling_demand_ratio: ratio, http_scaling_calm_seconds: calm } = one;
+  if (!flag) return { text: 'needs no other instance', isNow: false };
+  if (calm === undefined ? !(ratio < 0.9) : calm === 0) return { text: 'needs another instance', isNow: true };
+  const ago = calm === undefined ? 'a moment ago' : passed(calm) + ' ago';
+  return { text: 'needed another instance ' + ago, isNow: false };
 }
 
 // The document.
@@ -159,24 +176,24 @@ function bar(share) {
 }
 
 const FIGURES = [
-  ['requests', 'Requests', f => perSecond(f.requests), f => count(f.now.one.http_requests_total) + ' in all'],
+  ['requests', 'Requests', f => perSecond(f.requests), f => count(f.now.one.http_requests_total) + ' total'],
   ['goodput', 'Goodput', f => perSecond(f.good), f => f.requests ? joined(percent(Math.min(1, f.good / f.requests))) + ' of requests' : 'answered in time'],
-  ['latency', 'Latency p99', f => time(f.p99), f => f.p50 === null ? 'no request' : 'p50 ' + joined(time(f.p50)) + ', p90 ' + joined(time(f.p90))],
-  ['wait', 'Queue delay p99', f => time(f.wait), () => 'before a request starts'],
+  ['latency', 'Latency p99', f => quantileText(f.p99), f => f.p50 === null ? 'no request' : 'p50 ' + joined(quantileText(f.p50)) + ', p90 ' + joined(quantileText(f.p90))],
+  ['wait', 'Queue delay p99', f => quantileText(f.wait), () => 'before a request starts'],
   ['busy', 'In flight', f => [count(f.busy), ''], f => (f.limit === null ? 'no limit' : 'limit ' + count(f.limit)) + ', ' + count(f.open) + ' open'],
-  ['refusals', 'Refused', f => perSecond(f.refused), f => count(f.refusals.reduce((sum, refusal) => sum + refusal.total, 0)) + ' in all'],
+  ['refusals', 'Refused', f => perSecond(f.refused), f => count(f.refusals.reduce((sum, refusal) => sum + refusal.total, 0)) + ' total'],
   ['demand', 'Demand', f => f.now.one.http_scaling_demand_ratio === undefined ? NONE : [f.now.one.http_scaling_demand_ratio.toFixed(2), 'of capacity'],
-    f => f.now.one.http_scaling_needs_scaleout ? 'needs another instance' : 'needs no other instance'],
+    f => need(f.now.one).text],
   ['memory', 'Memory', f => bytes(f.now.one.process_resident_memory_bytes), f => f.cpu === null ? '' : f.cpu.toFixed(2) + ' CPU cores'],
 ];
 const CHARTS = [
   { title: 'Requests and goodput', unit: 'per second', text: perSecond, fill: true,
     series: [['requests', 'one', p => p.requests], ['goodput', 'two dashed', p => p.good]] },
-  { title: 'Latency', unit: 'logarithmic', text: time, log: true,
-    series: [['p50', 'low', p => p.p50], ['p90', 'middle', p => p.p90], ['p99', 'high', p => p.p99]] },
+  { title: 'Latency', unit: 'logarithmic', text: time, log: true, say: (point, name) => quantileText(point[name]),
+    series: ['p50', 'p90', 'p99'].map((name, at) => [name, ['low', 'middle', 'high'][at], p => p[name] && p[name].seconds]) },
   { title: 'Connections with work', unit: 'against the limit', text: value => [count(value), ''],
     series: [['in flight', 'one', p => p.busy], ['limit', 'request dashed', p => p.limit, 'no limit']] },
-  { title: 'Refused', unit: 'per second, by layer', text: perSecond, stack: true,
+  { title: 'Refusals', unit: 'per second, by layer', text: perSecond, stack: true,
     series: LAYERS.map((layer, at) => [layer, layer, p => p.layers[at]]) },
 ];
 const LEFT = 52, RIGHT = 8, TOP = 6, HEIGHT = 132, FLOOR = HEIGHT - 18;
@@ -202,7 +219,7 @@ function put(id, [number, unit]) {
   byId(id).replaceChildren(number, ...(unit ? [element('span', { class: 'unit' }, ' ' + unit)] : []));
 }
 
-// Charts. `points` are figures, oldest first; without figures, the server did not answer.
+// Charts. `points` are figures, oldest first; a point without figures is a time without an answer.
 
 let points = [], cursor = null, edge = Date.now();
 
@@ -250,7 +267,7 @@ function scale(chart, shown) {
   return { ticks: [0, top / 2, top], y: value => FLOOR - (FLOOR - TOP) * value / top };
 }
 
-// A line, interrupted where nothing is known; a single point is a short dash.
+// A line with gaps where nothing is known; a single point is a short dash.
 function line(shown, x, of) {
   let path = '', isOpen = false;
   shown.forEach((point, at) => {
@@ -264,7 +281,7 @@ function line(shown, x, of) {
   return path;
 }
 
-// The area between two heights, a piece for each stretch of what is known.
+// The area between two heights, in one piece for each stretch without gaps.
 function area(shown, x, low, high) {
   let path = '', stretch = [];
   const end = () => {
@@ -316,7 +333,7 @@ function drawChart(chart) {
   const point = cursor || shown.filter(point => point.now).pop();
   const said = chart.series.map(([name, , of, none], at) => {
     const value = point ? of(point) : null;
-    const text = value === null && none && point ? none : joined(chart.text(value));
+    const text = value === null && none && point ? none : joined(chart.say && point ? chart.say(point, name) : chart.text(value));
     chart.values[at].textContent = text;
     return name + ' ' + text;
   });
@@ -329,7 +346,7 @@ function draw() {
   if (!byId('main').hidden) CHARTS.forEach(drawChart);
 }
 
-// What stands still, and tables.
+// Figures and tables.
 
 function rows(table, all) {
   table.hidden = !all.length;
@@ -343,7 +360,7 @@ function show(f) {
     put(id, value(f));
     byId(id + '-more').textContent = more(f);
   }
-  byId('demand').parentElement.classList.toggle('alarm', !!one.http_scaling_needs_scaleout);
+  byId('demand').parentElement.classList.toggle('alarm', need(one).isNow);
   byId('about').textContent = info.highwater_build_info.version + ' at ' + location.host + ', up ' + passed(one.http_uptime_seconds || 0);
   byId('workers').replaceChildren(...f.now.workers.map(([name, busy]) =>
     element('li', {}, element('span', {}, 'worker ' + name), bar(busy), element('span', {}, joined(percent(busy))))));
@@ -355,7 +372,7 @@ function show(f) {
   rows(byId('endpoints'), used.slice(0, ENDPOINTS).map(({ name, total, rate, p50, p99 }) => [
     element('td', {}, element('code', {}, name)), cell(joined(perSecond(rate))),
     cell(bar(f.requests ? rate / f.requests : 0), 'less'),
-    cell(joined(time(p50)), 'less'), cell(joined(time(p99))), cell(count(total), 'less')]));
+    cell(joined(quantileText(p50)), 'less'), cell(joined(quantileText(p99))), cell(count(total), 'less')]));
   const more = used.length - ENDPOINTS;
   byId('more-endpoints').hidden = more <= 0;
   byId('more-endpoints').textContent = 'and ' + more + ' more';
@@ -371,7 +388,7 @@ function show(f) {
   byId('facts').replaceChildren(...facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
   const note = byId('note');
   note.hidden = one.http_requests_total > 0;
-  note.textContent = 'No request yet. Send one, and it shows here within a second.';
+  note.textContent = 'No request yet. Send one, and it appears here within a second.';
   byId('main').hidden = false;
 }
 
@@ -429,7 +446,7 @@ async function turn() {
 
 function pause() {
   isPaused = !isPaused;
-  byId('pause').textContent = isPaused ? 'Go on' : 'Pause';
+  byId('pause').textContent = isPaused ? 'Resume' : 'Pause';
   byId('pause').setAttribute('aria-pressed', String(isPaused));
   clearTimeout(timer);
   state();

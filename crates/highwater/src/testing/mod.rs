@@ -1,0 +1,293 @@
+//! How do I test my application? In process, without a port, and with time under the test's control.
+//!
+//! A [`Client`] serves a [`Router`] with the very worker that serves it in production, over a
+//! simulated network: requests are parsed, routed and answered exactly as they would be, keep-alive,
+//! limits, timeouts and all; only the kernel is left out. Everything happens during the client's calls,
+//! on the calling thread, in the same order each time.
+//!
+//! ```
+//! use highwater::testing::Client;
+//! use highwater::{Path, Router};
+//!
+//! let client = Client::new(Router::new().get("/hello/{name}", |Path(name): Path<String>| {
+//!     format!("Hello, {name}!")
+//! }));
+//! let response = client.get("/hello/world");
+//! assert_eq!(response.status, 200);
+//! assert_eq!(response.text(), "Hello, world!");
+//! ```
+//!
+//! It needs the feature `testing`, which no release build should carry:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! highwater = { version = "0.1", features = ["testing"] }
+//! ```
+//!
+//! # Time
+//!
+//! Time stands still until nothing else can happen, then jumps to whatever is due next: a deadline of
+//! the server, or a timer of Tokio. Both clocks move together, so `tokio::time::sleep`, `timeout` and
+//! `interval` in handlers and in the tasks they spawn take no real time, and [`Client::advance`] moves
+//! all of them:
+//!
+//! ```
+//! use std::time::Duration;
+//! use highwater::Router;
+//! use highwater::testing::Client;
+//!
+//! async fn slow() -> &'static str {
+//!     tokio::time::sleep(Duration::from_secs(3600)).await;
+//!     "done"
+//! }
+//! let client = Client::new(Router::new().get("/slow", slow));
+//! assert_eq!(client.get("/slow").text(), "done"); // at once
+//!
+//! let mut connection = client.connect();
+//! connection.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+//! client.advance(Duration::from_secs(3599));
+//! assert!(connection.heard().is_empty());
+//! client.advance(Duration::from_secs(1));
+//! assert!(connection.heard().ends_with(b"done"));
+//! ```
+//!
+//! Timers of Tokio have a resolution of a millisecond, deadlines of the server one of 8.4 ms: they are
+//! never early. `std::time::Instant` and `SystemTime` are the
+//! machine's and do not follow. Work under `tokio::task::spawn_blocking` is waited for, and takes no
+//! simulated time.
+//!
+//! What happens **outside of the test** is not waited for: a database, another server, a thread of your
+//! own. Time would jump to the next timeout before the database has answered. Start such a client with
+//! [`Setup::real_time`].
+//!
+//! # Runtimes
+//!
+//! An application with `async` handlers gets a Tokio runtime from the client, as it does when served.
+//! Such a client cannot be used inside another runtime: write `#[test]`, not `#[tokio::test]`.
+//!
+//! # Bytes
+//!
+//! Bytes can be sent one by one ([`Client::connect`]), or cut at random places by [`Setup::seed`], to
+//! see that it makes no difference.
+
+mod connection;
+mod request;
+mod response;
+mod server;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use crate::app::Router;
+use crate::server::ServerConfig;
+
+pub use connection::Connection;
+pub use request::RequestBuilder;
+pub use response::Response;
+
+use server::Server;
+
+/// A client's receive buffer, unless it asks for another size.
+const WINDOW: usize = 64 * 1024;
+
+/// The settings of a client, before it starts.
+#[must_use = "nothing happens before `start`"]
+pub struct Setup {
+    router: Router,
+    config: ServerConfig,
+    headers: HeaderMap,
+    seed: Option<u64>,
+    real_time: bool,
+}
+
+impl Setup {
+    /// For `router`, with a server's default settings.
+    pub fn new(router: Router) -> Self {
+        let (config, headers) = (ServerConfig::default(), HeaderMap::new());
+        Setup { router, config, headers, seed: None, real_time: false }
+    }
+
+    /// Replaces the settings. Only the limits and the maximum number of connections apply here.
+    pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
+        self.config = config.into();
+        self
+    }
+
+    /// Sends this header field with every request that does not set a field of this name itself.
+    ///
+    /// # Panics
+    /// If `name` or `value` is not valid in a header.
+    #[track_caller]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        let (name, value) = field(name, value);
+        self.headers.append(name, value);
+        self
+    }
+
+    /// Cuts everything that is sent into pieces, at places that `seed` decides.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Lets Tokio's clock run as the machine's does. For handlers that wait for something outside of
+    /// the test, such as a database: an answer takes the time it takes, at most 30 seconds. The
+    /// server's own deadlines follow while an answer is waited for. [`Client::advance`] moves only
+    /// those.
+    pub fn real_time(mut self) -> Self {
+        self.real_time = true;
+        self
+    }
+
+    /// Starts serving.
+    ///
+    /// # Panics
+    /// If the router cannot be built, with everything that is wrong with it. If it needs a runtime and
+    /// the client is made inside another one, or the system has no descriptors for it.
+    #[track_caller]
+    pub fn start(self) -> Client {
+        let Setup { router, config, headers, seed, real_time } = self;
+        let server = Server::start(router, &config, seed, real_time);
+        Client { server: RefCell::new(server), headers: RefCell::new(headers) }
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("router", &self.router).finish_non_exhaustive()
+    }
+}
+
+/// A client of an application, and the application.
+pub struct Client {
+    server: RefCell<Server>,
+    headers: RefCell<HeaderMap>,
+}
+
+macro_rules! requests {
+    ($($name:ident $method:ident)*) => {$(
+        #[doc = concat!("The response to `", stringify!($method), "` of `target`.")]
+        ///
+        /// # Panics
+        /// As [`RequestBuilder::send`].
+        #[track_caller]
+        pub fn $name(&self, target: &str) -> Response {
+            self.request(Method::$method, target).send()
+        }
+    )*};
+}
+
+macro_rules! requests_with_body {
+    ($($name:ident $json:ident $method:ident)*) => {$(
+        #[doc = concat!("The response to `", stringify!($method), "` of `body` to `target`.")]
+        ///
+        #[doc = concat!("No `Content-Type` is sent, so a route that takes `Json` answers 415: use `",
+            stringify!($json), "` there.")]
+        ///
+        /// # Panics
+        /// As [`RequestBuilder::send`].
+        #[track_caller]
+        pub fn $name(&self, target: &str, body: impl Into<Bytes>) -> Response {
+            self.request(Method::$method, target).body(body).send()
+        }
+
+        #[doc = concat!("The response to `", stringify!($method), "` of `value` as JSON to `target`.")]
+        ///
+        /// # Panics
+        /// As [`RequestBuilder::json`] and [`RequestBuilder::send`].
+        #[cfg(feature = "json")]
+        #[track_caller]
+        pub fn $json(&self, target: &str, value: &impl serde::Serialize) -> Response {
+            self.request(Method::$method, target).json(value).send()
+        }
+    )*};
+}
+
+impl Client {
+    /// A client of `router`, served with default settings.
+    ///
+    /// # Panics
+    /// As [`Setup::start`].
+    #[track_caller]
+    pub fn new(router: Router) -> Self {
+        Setup::new(router).start()
+    }
+
+    /// From now on, sends this header field with every request that does not set a field of this name
+    /// itself; it replaces an earlier one of this name. For example, after a login:
+    /// `client.set_header("authorization", &format!("Bearer {token}"))`.
+    ///
+    /// # Panics
+    /// If `name` or `value` is not valid in a header.
+    #[track_caller]
+    pub fn set_header(&self, name: &str, value: &str) {
+        let (name, value) = field(name, value);
+        self.headers.borrow_mut().insert(name, value);
+    }
+
+    requests! { get GET head HEAD delete DELETE options OPTIONS }
+
+    requests_with_body! { post post_json POST put put_json PUT patch patch_json PATCH }
+
+    /// A request with more to set than a target and a body.
+    pub fn request(&self, method: Method, target: &str) -> RequestBuilder<'_> {
+        RequestBuilder::new(self, method, target)
+    }
+
+    /// A connection on which the test sends bytes of its own.
+    pub fn connect(&self) -> Connection<'_> {
+        Connection::open(self, WINDOW, true)
+    }
+
+    /// A connection whose client buffers `window` bytes, and reads only when it is told to
+    /// ([`Connection::read`]).
+    pub fn connect_slow(&self, window: usize) -> Connection<'_> {
+        Connection::open(self, window, false)
+    }
+
+    /// Lets time pass, and everything happen that is due meanwhile.
+    ///
+    /// # Panics
+    /// Inside a runtime, if the application has one of its own.
+    #[track_caller]
+    pub fn advance(&self, by: Duration) {
+        self.server.borrow_mut().advance(by);
+    }
+
+    /// Stops accepting, and lets every connection end with the answer it owes, as a server does that
+    /// is told to stop.
+    pub fn drain(&self) {
+        self.server.borrow_mut().drain();
+    }
+
+    /// Holds back the pool for `blocking` handlers, as if it were busy, until this is called with
+    /// `false`.
+    pub fn hold_pool(&self, held: bool) {
+        self.server.borrow_mut().hold_pool(held);
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        self.server.borrow().connections()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// A header field of these texts.
+#[track_caller]
+fn field(name: &str, value: &str) -> (HeaderName, HeaderValue) {
+    let checked_name = HeaderName::try_from(name)
+        .unwrap_or_else(|_| panic!("{name:?} is not the name of a header field"));
+    let checked_value = HeaderValue::try_from(value)
+        .unwrap_or_else(|_| panic!("{value:?} is not the value of a header field"));
+    (checked_name, checked_value)
+}

@@ -1,0 +1,57 @@
+//! What was answered?
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::sim::Heard;
+
+/// A response.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its header fields.
+    pub headers: HeaderMap,
+    /// Its content, whatever its framing was.
+    pub body: Bytes,
+}
+
+impl Response {
+    #[track_caller]
+    pub(super) fn of(heard: &Heard) -> Self {
+        let fields = heard.fields.iter().map(|(name, value)| {
+            let name = HeaderName::try_from(name).expect("the server sends valid names");
+            (name, HeaderValue::try_from(value).expect("the server sends valid values"))
+        });
+        Response {
+            status: StatusCode::from_u16(heard.status).expect("the server sends valid statuses"),
+            headers: fields.collect(),
+            body: Bytes::copy_from_slice(&heard.body),
+        }
+    }
+
+    /// The value of a header field; the first, if there are several.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The content as text.
+    ///
+    /// # Panics
+    /// If it is not UTF-8.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap_or_else(|_| panic!("the content is not UTF-8"))
+    }
+
+    /// The content, read as JSON.
+    ///
+    /// # Panics
+    /// If it does not have that form, with the content.
+    #[cfg(feature = "json")]
+    #[track_caller]
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {}", self.body.escape_ascii()))
+    }
+}
