@@ -102,12 +102,21 @@ pub use server::{Limits, Running, Server, ServerConfig, ServerError};
 #[cfg(feature = "tower")]
 pub use tower::serve;
 
-/// The README's example is compiled with the documentation's.
+/// The programs in README.md and docs are compiled, and most of them run, as documentation.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// The book's guide is compiled and run likewise.
-#[cfg(doctest)]
-#[doc = include_str!("../../../book/guide.md")]
-struct Guide;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+    #[doc = include_str!("../../../docs/configuration.md")]
+    struct Configuration;
+    #[doc = include_str!("../../../docs/errors.md")]
+    struct Errors;
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/streaming.md")]
+    struct Streaming;
+    #[doc = include_str!("../../../docs/behind-a-proxy.md")]
+    struct BehindAProxy;
+}
