@@ -154,8 +154,12 @@ records:
 	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
 
 .PHONY: readme
-readme: records ## Write the figures and tables of README.md and docs anew, from the records of bench/evidence
-	target/fast/highwater book fill README.md docs --db target/records.sqlite
+readme: records ## Write the figures, tables and charts of README.md, docs and book anew, from the records of bench/evidence
+	target/fast/highwater book fill README.md docs book --db target/records.sqlite
+
+.PHONY: site
+site: ## Build README, docs and the book as one static site with search, into target/site/html
+	@scripts/site.sh
 
 .PHONY: book
 book: records ## Build the book of book/ from the records of bench/evidence into target/book
