@@ -49,7 +49,7 @@ todos: ## Build the Todo service, start it with everything embedded, print URLs 
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
-# What a request costs in instructions, under Valgrind: no noise, so two percent are a regression.
+# Instructions per request, counted under Valgrind: without noise, so two per cent are a regression.
 instructions = cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions --
 
 .PHONY: instructions
@@ -57,11 +57,11 @@ instructions: ## Count the instructions of a request, and compare them with the 
 	@$(instructions) check
 
 .PHONY: instructions-accept
-instructions-accept: ## Make today's counts of instructions the baseline; commit it with what moved it
+instructions-accept: ## Make today's counts of instructions the baseline; commit it with the change that moved it
 	@$(instructions) accept
 
 .PHONY: torture
-torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and look for what was acknowledged
+torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and check that all acknowledged records are there
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
 
@@ -80,7 +80,7 @@ todos-visible: ## How soon every instance shows a write, under load, while Redis
 fmt: ## Format the code
 	cargo fmt --all
 
-# Runs a plan; the record goes to bench/results, and is gone on with if it is there. A shorter form has a record of its own.
+# Runs a plan; the record goes to bench/results, and an existing one is continued. A shorter form has a record of its own.
 bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume \
   --out bench/results/$$(date +%F)-$(1)$(if $(findstring --quick,$(2)),-quick).json $(or $(2),$(BENCH))
 
@@ -134,13 +134,13 @@ bench-todos-full: bench-build ## Read the Todo service's full form through nginx
 	$(call bench_run,todos-full)
 
 .PHONY: bench-load
-bench-load: bench-build ## Measure highwater load beside wrk and wrk2, on one core each, seven minutes; LOAD='--rounds 2' for less
+bench-load: bench-build ## Measure highwater load beside wrk and wrk2, one core each, seven minutes; LOAD='--rounds 2' for less
 	bench/build.sh floor wrk wrk2
 	cargo build --release --locked -p highwater-arena
 	$(call bench_run,load,$(LOAD))
 
 .PHONY: bench-all
-bench-all: bench-build ## Run every plan of bench/plans but recut, which needs an old build, within an hour or so: those that have a shorter form in that, unless they were measured today
+bench-all: bench-build ## Run every plan but recut, which needs an old build, in about an hour; plans with a [quick] form run that first, later runs on the same day resume
 	bench/build.sh
 	bench/build.sh gin-todos wrk2 autocannon batcher
 	cargo build --release --locked -p highwater-ingest -p highwater-todos -p highwater-arena
@@ -154,7 +154,7 @@ bench-all: bench-build ## Run every plan of bench/plans but recut, which needs a
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: bench-selftest
-bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
+bench-selftest: ## Check that the harness finds a real difference of 300 ns, and none where there is none; two minutes, quiet machine
 	cargo build --release --locked -p highwater-cli --examples
 	cargo test --release --locked -p highwater-cli --test bench -- --ignored --nocapture --exact a_slowed_handler_is_found
 
@@ -165,8 +165,12 @@ records:
 	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
 
 .PHONY: readme
-readme: records ## Write the figures and tables of README.md and docs anew, from the records of bench/evidence
-	target/fast/highwater book fill README.md docs --db target/records.sqlite
+readme: records ## Write the figures, tables and charts of README.md, docs and book anew, from the records of bench/evidence
+	target/fast/highwater book fill README.md docs book --db target/records.sqlite
+
+.PHONY: site
+site: ## Build README, docs and the book as one static site with search, into target/site/html
+	@scripts/site.sh
 
 .PHONY: book
 book: records ## Build the book of book/ from the records of bench/evidence into target/book
@@ -189,7 +193,7 @@ stress: overload-build ## Goodput at up to ten times capacity, for each way to r
 	$(as_root) $(call bench_run,stress,$(OVERLOAD))
 
 .PHONY: overhead
-overhead: overload-build ## What a way to refuse costs where nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
+overhead: overload-build ## What each way to refuse costs while nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
 	$(as_root) $(call bench_run,overhead,$(OVERLOAD))
 
 .PHONY: adaptive-bench
@@ -205,7 +209,7 @@ patience: overload-build ## Bursts and waiting, which must not be refused: two a
 	$(call bench_run,patience,$(OVERLOAD))
 
 .PHONY: sim-mutations
-sim-mutations: ## Revert one fix after the other, and say which seed of the simulator finds it
+sim-mutations: ## Revert one fix after another, and say which seed of the simulator finds it
 	@scripts/sim-mutations.sh $(SIM_SEEDS)
 
 .PHONY: sim
@@ -220,6 +224,13 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (60); installs a nightly compiler and
 miri: ## Run the core's tests under Miri, which finds undefined behaviour; installs it
 	rustup toolchain install $(NIGHTLY) --profile minimal --component miri
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 cargo +$(NIGHTLY) miri test --locked -p highwater-core
+
+# In the order in which they are published.
+published = highwater-core highwater-sys highwater-journal highwater-batcher highwater highwater-cli
+
+.PHONY: package
+package: ## Package each crate that is published, and build it from its package
+	cargo package --locked $(addprefix --package ,$(published))
 
 .PHONY: deny
 deny: ## Check dependencies: licences, advisories, sources; installs cargo-deny

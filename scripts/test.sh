@@ -53,6 +53,7 @@ what_works() {
   ! { command -v java && command -v mvn; } >/dev/null || echo kafka
   ! scripts/services/chromium.sh path >/dev/null 2>&1 || echo chromium
   [ ! -e .git ] || echo git
+  [ ! -x "${CARGO_TARGET_DIR:-target}/tools/bin/mdbook" ] || echo mdbook
   [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.
   python3 -c 'import ctypes, sys

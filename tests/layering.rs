@@ -30,6 +30,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-ingest", Some(&["highwater"])),
     ("highwater-todos", Some(&["highwater"])),
     ("highwater-example-axum", Some(&["highwater"])),
+    ("highwater-example-postgres", Some(&["highwater"])),
     ("highwater-tests", None),
     ("highwater-skip", Some(&[])),
     ("highwater-testkit", Some(&["highwater-core"])),

@@ -1,10 +1,11 @@
-//! Does the page on the metrics port work in a real browser?
+//! Do the page on the metrics port and the documentation's site work in a real browser?
 //!
 //! A server in a process of its own, that is asked, killed and started again, and a browser that
-//! looks at it meanwhile.
+//! looks at it meanwhile; `site.rs` has what is about the site.
 #![forbid(unsafe_code)]
 
 mod browser;
+mod site;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

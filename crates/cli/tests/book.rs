@@ -351,7 +351,12 @@ fn filled_pages_are_built() {
         ("a <!-- @end -->", "page.md:1: @end has no directive before it"),
         (
             "<!-- @chart: query=\"SELECT 1, 2\" -->\n<!-- @end -->",
-            "page.md:1: @chart makes nothing that Markdown has",
+            "page.md:1: @chart needs file; write file=",
+        ),
+        ("<!-- @footer -->\n<!-- @end -->", "page.md:1: @footer makes nothing that Markdown has"),
+        (
+            "<!-- @chart: query=\"SELECT 1, 2\" file=\"/x.svg\" -->\n<!-- @end -->",
+            "page.md:1: @chart: file \"/x.svg\" is not a path to an .svg",
         ),
         ("\n<!-- @metrik: --><!-- @end -->", "page.md:2: @metrik is no directive"),
     ] {
@@ -359,6 +364,45 @@ fn filled_pages_are_built() {
         let output = scene.fill(&[]);
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(said(&output).contains(expected), "{text}: {}", said(&output));
+    }
+}
+
+/// Purpose: a chart of a page that is read as Markdown is a picture beside it, which loads nothing and is right in light
+/// and dark; a query may stand in a file; and a picture or a query that has changed makes the page stale.
+#[test]
+fn charts_are_pictures_and_queries_are_files() {
+    let scene = Scene::new("pictures");
+    std::fs::create_dir(scene.0.join("src/sql")).expect("the folder is ours");
+    scene.write("sql/words.sql", "SELECT word, rps FROM limits\n");
+    let directive =
+        "<!-- @chart: sql/words.sql type=\"bar\" title=\"Words\" file=\"charts/words.svg\" -->";
+    scene.write("page.md", &format!("# T\n\n{directive}\n<!-- @end -->\n"));
+    assert_eq!(scene.fill(&["--check"]).status.code(), Some(1));
+    assert!(!scene.0.join("src/charts").exists(), "--check writes nothing");
+    let filled = scene.fill(&[]);
+    assert_eq!((filled.status.code(), said(&filled)), (Some(0), String::new()));
+    let page = format!("# T\n\n{directive}\n\n![Words](charts/words.svg)\n\n<!-- @end -->\n");
+    assert_eq!(scene.read("page.md"), page);
+    let picture = scene.read("charts/words.svg");
+    assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    assert!(picture.contains("prefers-color-scheme: dark") && !picture.contains("href"));
+    assert!(picture.contains("&lt;img src=x onerror=a&gt;"), "what the database says is text");
+    assert_eq!(scene.fill(&["--check"]).status.code(), Some(0));
+    assert_eq!(scene.book("check").status.code(), Some(0));
+    // The picture is another, or gone; the query is another, gone, or said twice.
+    for (file, content, expected) in [
+        ("charts/words.svg", "<svg/>", "page.md:3: what stands here is not what the records say"),
+        ("sql/words.sql", "SELECT word, 2 * rps FROM limits", "page.md:3: what stands here is not"),
+        ("page.md", "<!-- @table: gone.sql -->", "page.md:1: @table: gone.sql: No such file"),
+        ("page.md", "<!-- @table: a.sql query=b -->", "page.md:1: @table: both query and a.sql"),
+    ] {
+        scene.write(file, content);
+        for output in [scene.fill(&["--check"]), scene.book("check")] {
+            assert_eq!(output.status.code(), Some(1), "{file}");
+            assert!(said(&output).contains(expected), "{file}: {}", said(&output));
+        }
+        scene.write("page.md", &page);
+        assert_eq!(scene.fill(&[]).status.code(), Some(0));
     }
 }
 

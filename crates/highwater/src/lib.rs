@@ -71,7 +71,30 @@
 //!
 //! Everything that goes wrong with a request, in a handler, an extractor, the routing or the protocol,
 //! is an [`Error`], and [`Router::errors`] is the one place that gives it a shape.
+//!
+//! # Where to go from here
+//!
+//! * [The guide](https://github.com/highwater-rs/highwater/blob/main/docs/guide.md) goes from the first route to production.
+//! * [`Server`] serves a router, with the settings of [`ServerConfig`], of the environment, or of [`ServerArgs`].
+//! * [`FromRequest`] lists what handlers may take, [`IntoResponse`] what they may return.
+//! * [`layer`] and [`layers`] cover routes: authentication, access logs, CORS, security headers.
+//! * [`testing`] serves a router in tests, without a port.
+//! * [`serve`] runs an axum application.
+//!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `json` | yes | [`Json`], [`Form`], [`Query`] and [`Path`] with serde |
+//! | `cli` | yes | [`ServerArgs`]: settings from flags, the environment and a TOML file |
+//! | `tower` | | [`serve`], [`Router::nest_service`], layers and services of the tower ecosystem |
+//! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
+//! | `journal` | | [`journal`]: a durable record log |
+//! | `batcher` | | [`batcher`]: records into batches, batches into sinks |
+//! | `kafka` | | the Kafka sink of [`batcher`]; builds librdkafka, which needs a C compiler |
+//! | `sim` | | [`sim`]: the production worker in a simulated world, for Highwater's own tests |
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admission;
 pub mod app;
@@ -102,12 +125,21 @@ pub use server::{Limits, Running, Server, ServerConfig, ServerError};
 #[cfg(feature = "tower")]
 pub use tower::serve;
 
-/// The README's example is compiled with the documentation's.
+/// The programs in README.md and docs are compiled, and most of them run, as documentation.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// The book's guide is compiled and run likewise.
-#[cfg(doctest)]
-#[doc = include_str!("../../../book/guide.md")]
-struct Guide;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+    #[doc = include_str!("../../../docs/configuration.md")]
+    struct Configuration;
+    #[doc = include_str!("../../../docs/errors.md")]
+    struct Errors;
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/streaming.md")]
+    struct Streaming;
+    #[doc = include_str!("../../../docs/behind-a-proxy.md")]
+    struct BehindAProxy;
+}

@@ -1,8 +1,8 @@
 //! Which directives does a page have, and what is the page without them? Pure.
 //!
 //! `<!-- @name: key="value" key2='value' key3=value -->` outside of code. A value in quotes may hold anything,
-//! `-->` and line ends too; a backslash keeps the next character. Words without `=` mean nothing. Each directive
-//! is replaced by a mark, which passes through Markdown as a letter would, and what it makes takes the mark's place
+//! `-->` and line ends too; a backslash keeps the next character. A word that ends in `.sql` names a file with the
+//! query; other words without `=` mean nothing. Each directive is replaced by a mark, which passes through Markdown as a letter would, and what it makes takes the mark's place
 //! afterwards. What stands between a directive and `<!-- @end -->` is what it made when the page was last filled
 //! (`fill`): readers of the Markdown see it, and a built page has the directive's own in its place.
 
@@ -15,6 +15,10 @@ use super::text::{MARK, options};
 
 /// What ends the text that a directive made.
 const END: &str = "end";
+/// The parameter that names a file with the query.
+const SQL: &str = "sql";
+/// Bytes of such a file, at most.
+const SQL_SIZE_MAX: usize = 64 * 1024;
 
 /// One directive, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +117,33 @@ pub(super) fn extract(text: &str) -> Result<Marked, Problem> {
     Ok(out)
 }
 
+/// Puts queries in place of the files that have them; `read` reads a file that is named relative to the page.
+///
+/// # Errors
+/// A file cannot be read, is too long, or stands beside a query.
+pub(super) fn load_queries(
+    directives: &mut [Directive],
+    read: impl Fn(&str) -> Result<String, String>,
+) -> Result<(), Problem> {
+    for directive in directives {
+        let Some(file) = directive.parameters.get(SQL) else { continue };
+        let wrong =
+            |what: String| Problem::new(directive.line, format!("@{}: {what}", directive.name));
+        if directive.parameters.contains_key("query") {
+            return Err(wrong(format!("both query and {file}; write one of them")));
+        }
+        let query = read(file).map_err(|error| wrong(format!("{file}: {error}")))?;
+        if query.len() > SQL_SIZE_MAX {
+            return Err(wrong(format!(
+                "{file} has {} bytes; write {SQL_SIZE_MAX} at most",
+                query.len()
+            )));
+        }
+        directive.parameters.insert("query".to_owned(), query);
+    }
+    Ok(())
+}
+
 /// Puts the mark of directive `index`: in a paragraph of its own, if it stands alone on its lines.
 fn place(out: &mut String, index: usize, directive: &Directive, rest: &str) {
     let before = out.rsplit('\n').next().unwrap_or_default().to_owned();
@@ -181,6 +212,9 @@ fn read(text: &str, comment: usize, at: usize) -> Result<(Directive, usize), Pro
         let key = &rest[..end];
         at += end;
         if !text[at..].starts_with('=') {
+            if key.ends_with(".sql") {
+                directive.parameters.insert(SQL.to_owned(), key.to_owned());
+            }
             continue;
         }
         let (value, size) = value(&text[at + 1..]).ok_or_else(open)?;

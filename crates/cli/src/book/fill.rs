@@ -1,8 +1,8 @@
 //! Pages that are read as Markdown, on a forge: what a directive makes stands in the page itself, between it and
-//! `<!-- @end -->`, and is made anew from the records. Pure, but for the database.
+//! `<!-- @end -->`, and is made anew from the records. Charts are files beside the page. Pure, but for the database.
 
 use super::database::Database;
-use super::directive::{self, Problem};
+use super::directive::{Marked, Problem};
 use super::make;
 
 /// A page as it should be.
@@ -11,30 +11,37 @@ pub(super) struct Filled {
     pub(super) text: String,
     /// Lines of directives whose text was another.
     pub(super) changed: Vec<usize>,
+    /// Files that it shows: the directive's line, the path from the page, and what is in it.
+    pub(super) files: Vec<(usize, String, String)>,
 }
 
-/// Fills what has an `@end`; everything else stays as it is.
+/// Fills what has an `@end`; everything else stays as it is. `marked` is what `text` has.
 ///
 /// # Errors
 /// Everything that is wrong with those directives.
-pub(super) fn fill(text: &str, database: &Database) -> Result<Filled, Vec<Problem>> {
-    let marked = directive::extract(text).map_err(|problem| vec![problem])?;
+pub(super) fn fill(
+    text: &str,
+    marked: &Marked,
+    database: &Database,
+) -> Result<Filled, Vec<Problem>> {
     let (mut out, mut changed, mut problems, mut at) =
         (String::with_capacity(text.len()), Vec::new(), Vec::new(), 0);
+    let mut files = Vec::new();
     for directive in &marked.directives {
         let Some(range) = directive.filled.clone() else { continue };
         match make::markdown(directive, database) {
             Err(what) => problems.push(Problem::new(directive.line, what)),
             Ok(made) => {
-                if made != text[range.clone()] {
+                if made.text != text[range.clone()] {
                     changed.push(directive.line);
                 }
                 out.push_str(&text[at..range.start]);
-                out.push_str(&made);
+                out.push_str(&made.text);
                 at = range.end;
+                files.extend(made.file.map(|(path, file)| (directive.line, path, file)));
             }
         }
     }
     out.push_str(&text[at..]);
-    if problems.is_empty() { Ok(Filled { text: out, changed }) } else { Err(problems) }
+    if problems.is_empty() { Ok(Filled { text: out, changed, files }) } else { Err(problems) }
 }

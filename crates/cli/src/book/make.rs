@@ -3,6 +3,7 @@
 use super::chart;
 use super::database::{Database, Table, Value};
 use super::directive::Directive;
+use super::picture;
 use super::text::escape;
 
 /// What stands where a directive stood.
@@ -71,17 +72,44 @@ pub(super) fn make(
     }
 }
 
+/// What a directive makes of a page that is read as Markdown.
+pub(super) struct Written {
+    pub(super) text: String,
+    /// A file that the text shows, by its path from the page, and what is in it.
+    pub(super) file: Option<(String, String)>,
+}
+
 /// What `directive` makes as Markdown, for a page that is read as it is.
 ///
 /// # Errors
 /// As [`make`]; or it makes nothing that Markdown has.
-pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<String, String> {
+pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<Written, String> {
     let given = Given(directive);
+    let text = |text| Ok(Written { text, file: None });
     match directive.name.as_str() {
-        "metric" => Ok(markdown_text(metric(&given, database)?.trim())),
-        "table" => Ok(format!("\n\n{}\n", markdown_table(&given.rows(database)?))),
+        "metric" => text(markdown_text(metric(&given, database)?.trim())),
+        "table" => {
+            let title = given.get("title").map(|title| format!("**{}**\n\n", markdown_text(title)));
+            let rows = markdown_table(&given.rows(database)?);
+            text(format!("\n\n{}{rows}\n", title.unwrap_or_default()))
+        }
+        "chart" => {
+            let path = given.need("file")?;
+            if !path.ends_with(".svg") || path.starts_with('/') {
+                return Err(format!(
+                    "@chart: file {path:?} is not a path to an .svg; write file=\"charts/name.svg\""
+                ));
+            }
+            let Made::Block(figure) = make(directive, database, 0)? else {
+                return Err("@chart draws nothing".to_owned());
+            };
+            let picture = picture::file(&figure).ok_or("@chart draws no picture")?;
+            let title = markdown_text(given.get("title").unwrap_or("Chart"));
+            let text = format!("\n\n![{title}]({path})\n\n");
+            Ok(Written { text, file: Some((path.to_owned(), picture)) })
+        }
         name if NAMES.contains(&name) => Err(format!(
-            "@{name} makes nothing that Markdown has; remove its @end, or write @table or @metric"
+            "@{name} makes nothing that Markdown has; remove its @end, or write @table, @chart or @metric"
         )),
         other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
     }

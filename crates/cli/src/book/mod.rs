@@ -14,6 +14,7 @@ mod directive;
 mod fill;
 mod make;
 mod page;
+mod picture;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use database::Database;
-use directive::Problem;
+use directive::{Marked, Problem};
 use make::Made;
 use page::{Page, Place};
 
@@ -89,7 +90,8 @@ Exit status:
 Example:
   highwater book fill README.md docs --db records.sqlite
 
-What stands between <!-- @table: … --> or <!-- @metric: … --> and <!-- @end --> is made anew; nothing else changes.
+What stands between <!-- @table: … -->, <!-- @chart: … file=\"x.svg\" --> or <!-- @metric: … --> and <!-- @end --> is
+made anew, and so are the files of charts; nothing else changes.
 
 Exit status:
   0  every such place has what its records say
@@ -153,7 +155,8 @@ fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
     for (path, name) in &files {
         match read(path)? {
             Err(line) => problems.push(line),
-            Ok(text) => match page(&text, &database).and_then(|page| {
+            Ok(text) => match extract(&text.replace("\r\n", "\n"), path).and_then(|marked| {
+                let page = page(&marked, &database)?;
                 is_filled(&text, &database, path, &source.db)?;
                 Ok(page)
             }) {
@@ -184,19 +187,31 @@ fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, Stri
                     continue;
                 }
             };
-            match fill::fill(&text, &database) {
+            let filled =
+                extract(&text, &path).and_then(|marked| fill::fill(&text, &marked, &database));
+            match filled {
                 Err(found) => problems.extend(found.iter().map(|problem| place(&path, problem))),
                 Ok(filled) if check => {
                     let stale = |line: &usize| place(&path, &stale(*line, &path, db));
-                    problems.extend(filled.changed.iter().map(stale));
+                    problems.extend(changed_lines(&filled, &path).iter().map(stale));
                 }
-                Ok(filled) if !filled.changed.is_empty() => changed.push((path, filled.text)),
-                Ok(_) => {}
+                Ok(filled) => {
+                    for (_, name, file) in filled.files {
+                        changed.push((beside(&path, &name), file));
+                    }
+                    if !filled.changed.is_empty() {
+                        changed.push((path, filled.text));
+                    }
+                }
             }
         }
     }
     if problems.is_empty() {
         for (path, text) in &changed {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)
+                    .map_err(|error| format!("{}: {error}", folder.display()))?;
+            }
             fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         }
     }
@@ -206,9 +221,37 @@ fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, Stri
 /// # Errors
 /// Places that were filled and are not what the records say.
 fn is_filled(text: &str, database: &Database, path: &Path, db: &Path) -> Result<(), Vec<Problem>> {
-    let filled = fill::fill(text, database)?;
-    let problems: Vec<Problem> = filled.changed.iter().map(|line| stale(*line, path, db)).collect();
+    let filled = extract(text, path).and_then(|marked| fill::fill(text, &marked, database))?;
+    let lines = changed_lines(&filled, path);
+    let problems: Vec<Problem> = lines.iter().map(|line| stale(*line, path, db)).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Lines of directives whose text, or whose file beside the page at `path`, is not what the records say.
+fn changed_lines(filled: &fill::Filled, path: &Path) -> Vec<usize> {
+    let mut lines = filled.changed.clone();
+    let is_stale = |name: &str, file: &str| {
+        fs::read_to_string(beside(path, name)).map_or(true, |found| found != *file)
+    };
+    let stale = filled.files.iter().filter(|(_, name, file)| is_stale(name, file));
+    lines.extend(stale.map(|(line, ..)| *line));
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+/// The file that the page at `path` calls `name`.
+fn beside(path: &Path, name: &str) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).join(name)
+}
+
+/// The directives of the page at `path`, with the queries that stand in files.
+fn extract(text: &str, path: &Path) -> Result<Marked, Vec<Problem>> {
+    let read =
+        |name: &str| fs::read_to_string(beside(path, name)).map_err(|error| error.to_string());
+    let mut marked = directive::extract(text).map_err(|problem| vec![problem])?;
+    directive::load_queries(&mut marked.directives, read).map_err(|problem| vec![problem])?;
+    Ok(marked)
 }
 
 fn stale(line: usize, path: &Path, db: &Path) -> Problem {
@@ -243,9 +286,7 @@ fn read(path: &Path) -> Result<Result<String, String>, String> {
 }
 
 /// One page, with everything that is wrong with it.
-fn page(text: &str, database: &Database) -> Result<Page, Vec<Problem>> {
-    let text = text.replace("\r\n", "\n");
-    let marked = directive::extract(&text).map_err(|problem| vec![problem])?;
+fn page(marked: &Marked, database: &Database) -> Result<Page, Vec<Problem>> {
     let (mut made, mut problems) = (Vec::new(), Vec::new());
     for (number, directive) in marked.directives.iter().enumerate() {
         match make::make(directive, database, number) {
@@ -257,7 +298,7 @@ fn page(text: &str, database: &Database) -> Result<Page, Vec<Problem>> {
             }
         }
     }
-    match page::render(&marked, &made) {
+    match page::render(marked, &made) {
         Ok(page) if problems.is_empty() => Ok(page),
         Ok(_) => Err(problems),
         Err(found) => {
