@@ -14,7 +14,8 @@
 //! pages as clean: a second sync would succeed without having written them. So what was not synced is
 //! written again, from memory, into a file that has no such past.
 //!
-//! A full disk poisons nothing. The receipts say [`ErrorKind::Full`], and the next group tries again.
+//! A full disk poisons nothing. What every consumer has read makes room first, the newest segment included
+//! (`space.rs`); if that is not enough, the receipts say [`ErrorKind::Full`], and the next group tries again.
 //!
 //! Invariants: a receipt is resolved with success only after a sync that followed the write, in a file
 //! whose name is durable. An offset is given once; those of a failed group are skipped. Never here: a
@@ -35,17 +36,21 @@ use crate::storage::{File, Storage};
 /// The committing half of a journal.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    storage: Arc<dyn Storage>,
+    pub(crate) storage: Arc<dyn Storage>,
     options: Options,
-    log: Arc<Log>,
+    pub(crate) log: Arc<Log>,
     door: Arc<Door>,
     intake: Intake,
-    retention: crate::retention::Keeper,
-    active: Option<Active>,
+    pub(crate) retention: crate::retention::Keeper,
+    pub(crate) active: Option<Active>,
     next_offset: u64,
     next_sequence: u64,
-    previous: Option<Previous>,
+    pub(crate) previous: Option<Previous>,
     is_poisoned: bool,
+    /// The last group found no room.
+    is_full: bool,
+    /// The newest segment, whose records are forgotten and whose file is still to be emptied.
+    pub(crate) emptying: Option<Segment>,
     /// What is written next, in one piece. Kept for its memory.
     bytes: Vec<u8>,
     group: Vec<Entry>,
@@ -53,8 +58,8 @@ pub(crate) struct Committer {
 
 /// The segment that is written to.
 #[derive(Debug)]
-struct Active {
-    file: Box<dyn File>,
+pub(crate) struct Active {
+    pub(crate) file: Box<dyn File>,
     segment: Segment,
 }
 
@@ -96,6 +101,8 @@ impl Committer {
             previous: found.previous,
             log,
             is_poisoned: false,
+            is_full: false,
+            emptying: None,
             bytes: Vec::new(),
             group: Vec::new(),
         }
@@ -113,6 +120,9 @@ impl Committer {
         self.group = group;
         if turn == Turn::Idle {
             self.retain();
+            if self.is_full && self.free_space() {
+                self.set_serving();
+            }
         }
         turn
     }
@@ -145,21 +155,29 @@ impl Committer {
         }
         let mut attempt = 0;
         loop {
-            attempt += 1;
             let error = match self.write(group, first_offset) {
                 Ok(()) => {
                     self.publish(group, first_offset);
                     return Ok(first_offset);
                 }
-                Err(Failure::Refused(error)) => return Err(self.unhealthy(error)),
-                Err(Failure::Segment(error)) => error,
+                Err(Failure::Refused(error)) => error,
+                Err(Failure::Segment(error)) => {
+                    self.abandon();
+                    if error.kind() != ErrorKind::Full {
+                        attempt += 1;
+                    }
+                    error
+                }
             };
-            self.abandon();
-            if error.kind() == ErrorKind::Full {
+            if error.kind() == ErrorKind::Full && self.free_space() {
+                continue;
+            }
+            if attempt == 0 || error.kind() == ErrorKind::Full {
                 return Err(self.unhealthy(error));
             }
             if attempt == ATTEMPTS_MAX {
                 self.is_poisoned = true;
+                self.is_full = false;
                 self.door.poison();
                 self.log.set_health(Health::Poisoned(error.clone()));
                 return Err(error);
@@ -167,11 +185,17 @@ impl Committer {
         }
     }
 
-    fn unhealthy(&self, error: Error) -> Error {
+    fn unhealthy(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Full {
+            self.is_full = true;
             self.log.set_health(Health::Full(error.clone()));
         }
         error
+    }
+
+    fn set_serving(&mut self) {
+        self.is_full = false;
+        self.log.set_health(Health::Serving);
     }
 
     /// Writes the group behind what is durable, and syncs.
@@ -282,6 +306,7 @@ impl Committer {
         self.previous = Some(Previous { sequence, end: segment.end });
         self.log.begin(segment.clone());
         self.active = Some(Active { file, segment });
+        self.emptying = None;
         Ok(())
     }
 
@@ -325,7 +350,7 @@ impl Committer {
         debug_assert_eq!(at, end);
         self.previous = Some(Previous { sequence, end });
         self.log.publish(&active.segment, offset);
-        self.log.set_health(Health::Serving);
+        self.set_serving();
     }
 
     fn resolve(&self, group: &mut Vec<Entry>, outcome: Result<u64, Error>) {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use highwater_core::frame::crc32c;
@@ -86,6 +87,8 @@ pub(crate) struct Consumers {
     storage: Arc<dyn Storage>,
     all: Mutex<BTreeMap<String, Slots>>,
     max: usize,
+    /// Retention does not look at them any more.
+    ignored: AtomicBool,
 }
 
 /// A consumer's file.
@@ -126,11 +129,20 @@ impl Consumers {
             }
             all.insert(name.to_owned(), slots);
         }
-        Ok(Consumers { storage, all: Mutex::new(all), max })
+        Ok(Consumers { storage, all: Mutex::new(all), max, ignored: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Slots>> {
         self.all.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// From now on retention removes what they have not read, as if they were not there.
+    pub(crate) fn ignore(&self) {
+        self.ignored.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn are_ignored(&self) -> bool {
+        self.ignored.load(Ordering::Relaxed)
     }
 
     /// The lowest position of all, if there is a consumer.
@@ -181,6 +193,8 @@ impl Consumers {
     fn create(&self, file: &str, position: u64) -> io::Result<Slots> {
         let mut slots =
             Slots { file: self.storage.create(file)?, position: 0, sequence: 0, failed: 0 };
+        // Both slots take their room now: on a full disk a commit is what makes room.
+        slots.file.write_at(SLOT_AT[0], &[0; SLOT_BYTES])?;
         slots.write(position)?;
         self.storage.sync_dir()?;
         Ok(slots)

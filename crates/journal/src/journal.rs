@@ -143,6 +143,24 @@ impl Journal {
         self.consumers.consumer(name, self.log.begins_at(), &self.log, &self.door)
     }
 
+    /// The consumer `name`. One that is new begins behind the last record that is there. It touches the disk, and so
+    /// blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`consumer`](Journal::consumer).
+    pub fn consumer_from_end(&self, name: &str) -> Result<Consumer, Error> {
+        self.consumers.consumer(name, self.log.next_offset(), &self.log, &self.door)
+    }
+
+    /// From now on, retention removes records whether or not consumers have read them, as without
+    /// [`Retention::keep_unread`](crate::Retention::keep_unread): for a journal that was opened with it until it was known
+    /// whether anybody waits for the records.
+    pub fn release_unread(&self) {
+        self.consumers.ignore();
+        self.door.ring();
+    }
+
     /// Forgets the consumer `name`: its position goes, and nothing is kept for it any more.
     ///
     /// # Errors
@@ -231,6 +249,10 @@ fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
         let failed = |error| Error::disk(format!("removing {}/{name}", storage.place()), &error);
         storage.remove(name).map_err(failed)?;
     }
+    for segment in found.segments.iter().filter(|segment| segment.is_unnamed) {
+        let failed = |error| Error::disk(format!("{}/{}", storage.place(), segment.name), &error);
+        prove(storage, segment).map_err(failed)?;
+    }
     if let Some(segment) = found.segments.last_mut() {
         let place = format!("{}/{}", storage.place(), segment.name);
         if let (Some(tail), Some((at, kind))) = (&found.report.tail, found.unreadable) {
@@ -242,10 +264,7 @@ fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
             return Err(Error::new(ErrorKind::Disk, text));
         }
         let failed = |error| Error::disk(format!("mending {place}"), &error);
-        let mut file = storage.open(&segment.name).map_err(failed)?;
-        // Without a mark behind the header, even that may be in memory only.
-        let from = if segment.mark > FRAMES_AT as u64 { segment.mark } else { 0 };
-        write_again(&mut *file, from, segment.end).map_err(failed)?;
+        let mut file = prove(storage, segment).map_err(failed)?;
         if found.report.tail.is_some() {
             cut_tail(&mut *file, segment, found.report.next_offset).map_err(failed)?;
             found.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
@@ -253,6 +272,16 @@ fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
         file.sync().map_err(failed)?;
     }
     storage.sync_dir().map_err(|error| Error::disk(storage.place(), &error))
+}
+
+/// Writes again what may never have been synced of a segment, and syncs it.
+fn prove(storage: &dyn Storage, segment: &Segment) -> io::Result<Box<dyn File>> {
+    let mut file = storage.open(&segment.name)?;
+    // Without a mark behind the header, even that may be in memory only.
+    let from = if segment.mark > FRAMES_AT as u64 { segment.mark } else { 0 };
+    write_again(&mut *file, from, segment.end)?;
+    file.sync()?;
+    Ok(file)
 }
 
 /// Puts a seal where the tail begins, and cuts off the rest.

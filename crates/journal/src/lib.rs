@@ -59,6 +59,7 @@ mod retention;
 mod segment;
 #[cfg(test)]
 mod simulation;
+mod space;
 pub mod storage;
 mod view;
 

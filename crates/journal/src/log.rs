@@ -74,6 +74,16 @@ pub(crate) enum Goal {
     End,
 }
 
+impl State {
+    fn take_oldest(&mut self) -> Option<String> {
+        let oldest = self.segments.pop_front()?;
+        self.removed_below = self.segments.front()?.base_offset.max(self.removed_below);
+        let below = self.removed_below;
+        self.lost.retain(|damage| damage.next_offset > below);
+        Some(oldest.name)
+    }
+}
+
 impl Log {
     pub(crate) fn new(segments: Vec<Segment>, report: &Report) -> Arc<Log> {
         let whole =
@@ -154,11 +164,34 @@ impl Log {
         if !others_have_records || !is_due(&state.segments[0], bytes) {
             return None;
         }
-        let oldest = state.segments.pop_front()?;
-        state.removed_below = state.segments[0].base_offset;
-        let below = state.removed_below;
+        state.take_oldest()
+    }
+
+    /// Takes the oldest segment away, if all its records are below `spent_below` and there is a later one, which may be
+    /// empty: its header and the position of the consumer that has read so far say which offset is next.
+    pub(crate) fn oldest_spent(&self, spent_below: u64) -> Option<String> {
+        let mut state = self.lock();
+        let is_spent = state.segments.len() > 1 && state.segments[0].next_offset <= spent_below;
+        if is_spent { state.take_oldest() } else { None }
+    }
+
+    /// Forgets the records of the newest segment, if it has any and all are below `read_below`. What it was.
+    pub(crate) fn forget_newest(&self, read_below: u64) -> Option<Segment> {
+        let mut state = self.lock();
+        // What is older goes first, so that what is missing is always at the beginning.
+        if state.segments.iter().rev().skip(1).any(|older| older.records > 0) {
+            return None;
+        }
+        let newest = state.segments.back_mut()?;
+        if newest.records == 0 || newest.next_offset > read_below {
+            return None;
+        }
+        let before = newest.clone();
+        newest.forget_records();
+        let below = before.next_offset;
+        state.removed_below = state.removed_below.max(below);
         state.lost.retain(|damage| damage.next_offset > below);
-        Some(oldest.name)
+        Some(before)
     }
 
     /// Where to read on from the record `offset`, having read the segment `after` to its end.

@@ -243,6 +243,7 @@ impl Look<'_> {
         let believed = believed.filter(|previous| previous.sequence == header.sequence);
         let limit = believed.map_or(this.bytes, |previous| previous.end.min(this.bytes));
         let mut segment = Segment::new(this.name.clone(), &header, limit);
+        segment.is_unnamed = believed.is_none() && next.is_some();
         if let Some(at) = this.first_damage {
             let damage = segment.damage(DamageKind::Header, at as u64, 1);
             self.found.report.push(damage);

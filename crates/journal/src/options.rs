@@ -53,14 +53,16 @@ pub struct Options {
 }
 
 /// What is removed, and when. A whole segment is removed at a time, the oldest first, never the newest
-/// that has records.
+/// that has records (but see `keep_unread`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
     /// While all segments together are larger than this, the oldest is removed. `None`: never for size.
     pub bytes: Option<u64>,
     /// A segment whose newest record is older than this is removed. `None`: never for age.
     pub age: Option<Duration>,
-    /// Keep what a named consumer has not read, whatever its size and age.
+    /// Keep what a named consumer has not read, whatever its size and age. Without a consumer nothing has been read, and
+    /// everything is kept. With `bytes` as well, and only when there is no room for more, records that every consumer
+    /// has read go although they are in the newest segment.
     pub keep_unread: bool,
 }
 

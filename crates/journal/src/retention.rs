@@ -1,8 +1,8 @@
 //! What need not be kept any more?
 //!
-//! Whole segments, the oldest first, for size or for age; never the newest that has records, and never one with a record
-//! that a named consumer has not read, if that was asked for. The directory is synced after each: names
-//! that vanish in another order after a crash would look like a segment that is missing.
+//! Whole segments, the oldest first, for size or for age; never the newest that has records, and, with `keep_unread`,
+//! never one with a record that a named consumer has not read. Where there is no consumer yet, nothing has been read.
+//! The directory is synced after each: names that vanish in another order after a crash would look like a missing segment.
 
 use std::io;
 use std::sync::Arc;
@@ -32,6 +32,14 @@ impl Keeper {
         self.retention.age.is_some()
     }
 
+    /// Below which offset every record may go when there is no room, the newest segment's among them: all consumers
+    /// have read it. `None`: it may not.
+    pub(crate) fn spent_below(&self) -> Option<u64> {
+        let Retention { bytes, keep_unread, .. } = self.retention;
+        let is_spool = bytes.is_some() && keep_unread && !self.consumers.are_ignored();
+        if is_spool { self.consumers.lowest() } else { None }
+    }
+
     /// Removes the file `name`, which was begun and is no part of the journal, now or later.
     pub(crate) fn discard(&mut self, storage: &dyn Storage, name: String) {
         self.going.push(name);
@@ -53,11 +61,29 @@ impl Keeper {
     /// time; it is not read any more.
     pub(crate) fn retain(&mut self, storage: &dyn Storage, log: &Log, now_us: u64) {
         self.sweep(storage);
+        self.remove(storage, log, now_us);
+    }
+
+    /// Removes what every consumer has read but for the newest segment, as there is no room for more. Whether nothing
+    /// waits to be removed any more.
+    pub(crate) fn spend(&mut self, storage: &dyn Storage, log: &Log) -> bool {
+        let Some(spent_below) = self.spent_below() else { return false };
+        while self.going.is_empty()
+            && let Some(name) = log.oldest_spent(spent_below)
+        {
+            self.going.push(name);
+            self.sweep(storage);
+        }
+        self.going.is_empty()
+    }
+
+    fn remove(&mut self, storage: &dyn Storage, log: &Log, now_us: u64) {
         let Retention { bytes, age, keep_unread } = self.retention;
         if bytes.is_none() && age.is_none() {
             return;
         }
-        let unread = if keep_unread { self.consumers.lowest() } else { None };
+        let keeps_unread = keep_unread && !self.consumers.are_ignored();
+        let unread = keeps_unread.then(|| self.consumers.lowest().unwrap_or(0));
         let oldest_us = age
             .map(|age| now_us.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)));
         let is_due = |segment: &Segment, all_bytes: u64| {

@@ -48,6 +48,8 @@ pub(crate) struct Segment {
     pub(crate) mark: u64,
     /// What is before this place was durable for certain.
     pub(crate) proven: u64,
+    /// No later header says how much of it is durable, though there are later segments: one between them is gone.
+    pub(crate) is_unnamed: bool,
     /// Offsets and where their frames begin, some of them.
     index: Vec<(u64, u64)>,
 }
@@ -68,6 +70,7 @@ impl Segment {
             sealed: false,
             mark: FRAMES_AT as u64,
             proven: u64::MAX,
+            is_unnamed: false,
             index: Vec::new(),
         }
     }
@@ -83,6 +86,14 @@ impl Segment {
         if at >= due && self.index.len() < INDEX_ENTRIES_MAX {
             self.index.push((offset, at));
         }
+    }
+
+    /// It has no records any more; its offsets stay given.
+    pub(crate) fn forget_records(&mut self) {
+        self.records = 0;
+        (self.first_offset, self.last_offset) = (None, None);
+        self.end = FRAMES_AT as u64;
+        self.index.clear();
     }
 
     pub(crate) fn take_seal(&mut self, seal: &Seal) {

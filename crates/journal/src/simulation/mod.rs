@@ -72,6 +72,10 @@ pub(crate) struct Seen {
     rot: u64,
     positions: u64,
     opened_badly: u64,
+    weeks: u64,
+    other_sinks: u64,
+    released: u64,
+    moved_on: u64,
 }
 
 impl Seen {
@@ -81,7 +85,7 @@ impl Seen {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 17] {
+    fn fields(&mut self) -> [&mut u64; 21] {
         [
             &mut self.acknowledged,
             &mut self.failed,
@@ -100,6 +104,10 @@ impl Seen {
             &mut self.rot,
             &mut self.positions,
             &mut self.opened_badly,
+            &mut self.weeks,
+            &mut self.other_sinks,
+            &mut self.released,
+            &mut self.moved_on,
         ]
     }
 }

@@ -39,6 +39,11 @@ impl Model {
         self.refused.extend(ids);
     }
 
+    /// No record that was promised has this offset or a higher one.
+    pub(crate) fn end(&self) -> u64 {
+        self.given.keys().next_back().map_or(0, |last| last + 1)
+    }
+
     /// A receipt said so.
     pub(crate) fn acknowledge(&mut self, first_offset: u64, ids: &[u128]) {
         for (offset, id) in (first_offset..).zip(ids) {

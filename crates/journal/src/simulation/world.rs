@@ -30,6 +30,10 @@ pub(crate) struct World {
     rot: Vec<(String, usize)>,
     /// A consumer's position that is durable, and the highest that may be.
     position: (u64, u64),
+    /// The clock, which days move on and administrators move back.
+    clock: Arc<AtomicU64>,
+    /// In this life records may go though nobody has read them.
+    released: bool,
 }
 
 /// A journal that is open.
@@ -45,7 +49,8 @@ impl World {
     pub(crate) fn new(seed: u64) -> World {
         let mut prng = Prng::from_seed(seed);
         let disk = Disk::new(prng.next_u64());
-        let options = options(&mut prng);
+        let clock = Arc::new(AtomicU64::new(8 * WEEK_US));
+        let options = options(&mut prng, &clock);
         World {
             prng,
             disk,
@@ -55,6 +60,8 @@ impl World {
             seen: Seen::default(),
             rot: Vec::new(),
             position: (0, 0),
+            clock,
+            released: false,
         }
     }
 
@@ -81,6 +88,7 @@ impl World {
         if self.chance(25) {
             self.open_badly();
         }
+        self.another_day();
         let contents = self.disk.contents();
         let parsed = parse(&contents);
         let deep = verify(&self.disk).expect("the disk gives no errors now");
@@ -98,6 +106,22 @@ impl World {
         check_report(&deep, &parsed, &self.rot);
         self.forget_rot_of_tail(&deep);
         self.opened(journal, committer, &parsed, &deep)
+    }
+
+    /// Weeks may have passed, or the clock was set back; the service may have another sink, and so another retention.
+    fn another_day(&mut self) {
+        if self.chance(20) {
+            let weeks = 1 + self.prng.below(4);
+            let now = self.clock.load(Ordering::Relaxed);
+            let then = if self.chance(70) { now + weeks * WEEK_US } else { now - weeks * WEEK_US };
+            self.clock.store(then.max(4 * WEEK_US), Ordering::Relaxed);
+            self.seen.weeks += 1;
+        }
+        if self.chance(20) {
+            self.options.retention = retention(&mut self.prng);
+            self.seen.other_sinks += 1;
+        }
+        self.released = false;
     }
 
     /// Opening writes a seal over the beginning of a tail.
@@ -186,6 +210,9 @@ impl World {
         if self.chance(50) {
             self.still_serves(&mut life);
         }
+        if self.chance(30) {
+            self.fills_up(&mut life);
+        }
         if self.chance(40) {
             self.close(life);
         }
@@ -211,6 +238,11 @@ impl World {
             8..14 => drop(life.committer.turn()),
             14..16 => self.read(life),
             16 => self.commit_position(life),
+            17 if self.chance(5) => {
+                life.journal.release_unread();
+                self.released = true;
+                self.seen.released += 1;
+            }
             17 if self.chance(30) => {
                 let faults = self.faults();
                 self.disk.set_faults(faults);
@@ -327,6 +359,44 @@ impl World {
         );
     }
 
+    /// The disk has no room left, for good; what was written is read and committed. A spool must go on then.
+    fn fills_up(&mut self, life: &mut Life) {
+        while life.committer.turn() == Turn::Worked {}
+        self.collect(life);
+        let Retention { bytes, keep_unread, .. } = self.options.retention;
+        let is_spool = bytes.is_some() && keep_unread && !self.released;
+        let is_open = !matches!(life.journal.health(), Health::Poisoned(_));
+        if !is_spool || !is_open || self.disk.is_down() || life.journal.consumer("c").is_err() {
+            return;
+        }
+        let used: usize = self.disk.contents().values().map(Vec::len).sum();
+        self.disk.set_faults(Faults { room: Some(used as u64), ..Faults::default() });
+        for _ in 0..3 {
+            self.append(life);
+            while life.committer.turn() == Turn::Worked {}
+            self.collect(life);
+        }
+        life.reader = life.journal.reader(life.journal.stat().next_offset);
+        self.commit_position(life);
+        // The largest batch, a header, and the headers of segments that were begun in vain.
+        let is_worth_it = life.journal.stat().bytes > 8 * 8192 + (12 << 10);
+        let acknowledged = self.seen.acknowledged;
+        self.append(life);
+        let is_taken = !life.waiting.is_empty();
+        while life.committer.turn() == Turn::Worked {}
+        self.collect(life);
+        assert!(
+            !is_worth_it
+                || !is_taken
+                || self.seen.acknowledged > acknowledged
+                || self.disk.is_down(),
+            "everything is read, and the disk is full of it: {:?}",
+            life.journal.health()
+        );
+        self.seen.moved_on += u64::from(is_worth_it && is_taken);
+        self.disk.set_faults(Faults::default());
+    }
+
     fn close(&mut self, mut life: Life) {
         while life.committer.turn() == Turn::Worked {}
         self.collect(&mut life);
@@ -358,12 +428,13 @@ impl World {
         }
     }
 
-    /// Below which offset retention may have removed records.
+    /// Below which offset retention may have removed records, as the options' documentation says it.
     fn retained(&self) -> Option<u64> {
         let Retention { bytes, age, keep_unread } = &self.options.retention;
         (bytes.is_some() || age.is_some()).then_some(())?;
-        // Without a consumer nothing is unread.
-        if *keep_unread && self.position.1 > 0 { Some(self.position.1) } else { Some(u64::MAX) }
+        // A consumer that comes later has read nothing yet.
+        let is_kept = *keep_unread && !self.released;
+        Some(if is_kept { self.position.1 } else { self.model.end() })
     }
 
     fn rot(&mut self, before: &Parsed) {
@@ -415,12 +486,28 @@ fn read_all(journal: &Journal) -> (Vec<Found>, usize) {
     }
 }
 
-fn options(prng: &mut Prng) -> Options {
-    let clock = AtomicU64::new(1_000_000);
+/// A week of the clock.
+const WEEK_US: u64 = 7 * 86_400 * 1_000_000;
+
+/// Retention by size, by age, by both or not at all, for a journal or for a spool.
+fn retention(prng: &mut Prng) -> Retention {
+    let bytes = match prng.below(4) {
+        0 => Some(0),
+        1 => Some(30_000 + prng.below(60_000)),
+        _ => None,
+    };
+    let age = match prng.below(6) {
+        0 => Some(Duration::from_micros(50 + prng.below(200))),
+        1 => Some(Duration::from_secs(14 * 86_400)),
+        _ => None,
+    };
+    Retention { bytes, age, keep_unread: prng.below(2) == 0 }
+}
+
+fn options(prng: &mut Prng, clock: &Arc<AtomicU64>) -> Options {
+    let clock = Arc::clone(clock);
     let salts = prng.next_u64();
     let salt = AtomicU64::new(salts);
-    let bytes = (prng.below(3) == 0).then(|| 30_000 + prng.below(60_000));
-    let age = (prng.below(4) == 0).then(|| Duration::from_micros(50 + prng.below(200)));
     Options {
         segment_bytes: (16 << 10) + prng.below(24 << 10),
         batch_bytes_max: 12 << 10,
@@ -429,7 +516,7 @@ fn options(prng: &mut Prng) -> Options {
         queue_bytes_max: 16 << 10,
         bytes_max: (prng.below(6) == 0).then(|| 100_000 + prng.below(50_000)),
         scan_bytes_max: if prng.below(3) == 0 { prng.below(100_000) } else { u64::MAX },
-        retention: Retention { bytes, age, keep_unread: prng.below(2) == 0 },
+        retention: retention(prng),
         clock: Arc::new(move || clock.fetch_add(1, Ordering::Relaxed)),
         salt: Arc::new(move || Prng::from_seed(salt.fetch_add(1, Ordering::Relaxed)).next_u64()),
         ..Options::default()

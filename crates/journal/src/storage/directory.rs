@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{File, Storage};
+use super::{File, Storage, create_directory};
 use crate::error::{Error, ErrorKind, is_full};
 
 const LOCK: &str = "LOCK";
@@ -32,7 +32,7 @@ impl Directory {
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, Error> {
         let path = path.as_ref();
         let failed = |error| Error::disk(format!("data directory {}", path.display()), &error);
-        make_durable(path).map_err(failed)?;
+        create_directory(path).map_err(failed)?;
         let mut lock = fs::File::options()
             .read(true)
             .write(true)
@@ -68,18 +68,6 @@ impl Directory {
     fn may_change(&self) -> io::Result<()> {
         let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "opened to look at only");
         self.lock.is_some().then_some(()).ok_or_else(refused)
-    }
-}
-
-/// Makes the directory `path`, and its name durable if it was not there.
-fn make_durable(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(path)?;
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => fs::File::open(parent)?.sync_all(),
-        _ => fs::File::open(".")?.sync_all(),
     }
 }
 

@@ -10,6 +10,7 @@
 //! The implementation is a [`Directory`]; with the feature `sim`, `sim::Disk` breaks everything that
 //! is not promised here.
 
+mod directories;
 mod directory;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -17,6 +18,7 @@ pub mod sim;
 use std::fmt::Debug;
 use std::io;
 
+pub use directories::create_directory;
 pub use directory::Directory;
 
 /// A directory of files.

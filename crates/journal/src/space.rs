@@ -1,0 +1,70 @@
+//! Where does room come from when there is none?
+//!
+//! Retention removes whole segments, and never the newest that has records. On a disk that one segment fills, that
+//! would be a standstill for ever: nothing could be written, so no new segment could be begun, so the old one could
+//! not go. So if every consumer has read all of the newest segment, its file is emptied where it stands:
+//!
+//! ```text
+//!   header │ record │ record │ …        cut off behind the place of a seal, and synced
+//!   header │ part of a record │         the seal over it: no room is needed for that; and synced
+//!   header │ seal │                     the next segment has the rest of the disk
+//! ```
+//!
+//! The seal says which offset is next, as any seal does; until it is there, the consumers' positions do. A crash in
+//! between leaves a tail of one seal's length, which the next opening cuts off.
+//!
+//! Invariant: a record that a consumer has not read is never removed here.
+
+use std::io;
+
+use highwater_core::frame::{FRAMES_AT, Previous, SEAL_BYTES};
+
+use crate::committer::Committer;
+use crate::segment::Segment;
+use crate::storage::File;
+
+impl Committer {
+    /// Frees room that nobody needs any more. Whether there was any.
+    pub(crate) fn free_space(&mut self) -> bool {
+        let before = self.log.stat().bytes;
+        self.retain();
+        let is_newest_left = self.retention.spend(&*self.storage, &self.log);
+        self.log.stat().bytes < before || (is_newest_left && self.empty_newest())
+    }
+
+    /// Empties the newest segment, if every consumer has read all of it.
+    fn empty_newest(&mut self) -> bool {
+        if self.emptying.is_none() {
+            let spent_below = self.retention.spent_below();
+            self.emptying = spent_below.and_then(|below| self.log.forget_newest(below));
+        }
+        let Some(mut segment) = self.emptying.take() else { return false };
+        segment.forget_records();
+        // What the next header says, should the file not get its seal.
+        self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
+        let file = match self.active.take() {
+            Some(active) => Ok(active.file),
+            None => self.storage.open(&segment.name),
+        };
+        if file.and_then(|file| empty(file, &segment)).is_err() {
+            // Tried again when room is needed the next time.
+            self.emptying = Some(segment);
+            return false;
+        }
+        segment.end += SEAL_BYTES as u64;
+        segment.sealed = true;
+        self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
+        self.log.publish(&segment, 0);
+        true
+    }
+}
+
+/// Leaves a seal of what `segment` holds now, and nothing behind it.
+fn empty(mut file: Box<dyn File>, segment: &Segment) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(SEAL_BYTES);
+    segment.seal().push(&mut bytes, segment.salt, FRAMES_AT as u64);
+    file.cut((FRAMES_AT + SEAL_BYTES) as u64)?;
+    file.sync()?;
+    file.write_at(FRAMES_AT as u64, &bytes)?;
+    file.sync()
+}
