@@ -63,7 +63,7 @@ pub(super) fn store(args: &EngineArgs) -> Result<Held, Failure> {
 pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure> {
     let mut store = Sqlite::open(&args.data)?;
     let applied = store.positions(NAME)?.first().map_or(0, |(_, next)| *next);
-    let queue = JournalQueue::open(&args.data, args.queue_bytes_max, applied)?;
+    let queue = JournalQueue::open(&args.data, args.queue_bytes_max, Some(applied))?;
     Ok((store, queue))
 }
 

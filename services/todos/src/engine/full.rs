@@ -151,7 +151,7 @@ fn with_postgres(
         kafka::queue(args)?
     } else {
         // Positions in Postgres are not this journal's alone: other instances have journals too.
-        let queue = JournalQueue::open(&args.data, args.queue_bytes_max, 0)?;
+        let queue = JournalQueue::open(&args.data, args.queue_bytes_max, None)?;
         start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
         catch_up(&queue);
         Arc::new(queue)
