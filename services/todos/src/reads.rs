@@ -45,8 +45,13 @@ pub trait Reads: Send + Sync + 'static {
     /// then. Called before the command is sent; dropping it ends the waiting. `None`: nobody is going to say.
     fn wait_for(&self, command: Uuid) -> Waiting;
 
-    /// How many todos there are, where that is known without asking anybody.
-    fn count(&self) -> Option<usize>;
+    /// Counts a creation that is about to be queued, from now until its outcome is known. False: with it there would
+    /// be more than `max` todos; it must not be queued then. Creations that other instances have queued are not known
+    /// here before they are applied.
+    fn reserve(&self, command: Uuid, max: usize) -> bool;
+
+    /// A creation that was counted was not queued.
+    fn release(&self, command: Uuid);
 
     /// Whether answers are always [`Read::Ready`]. Then the worker answers at once, without a task.
     fn is_in_memory(&self) -> bool;

@@ -199,6 +199,46 @@ fn a_lost_queue() {
     assert_eq!(titles(&service), ["after", "2", "1", "0"]);
 }
 
+/// Purpose: `--todos-max` counts what is queued: creations that arrive together cannot pass it together, and one that
+/// is deleted makes room. A service that starts with more than that serves, and refuses creations only.
+#[test]
+fn the_bound_of_todos() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &["--todos-max=5"]);
+    let mine = as_user("me");
+    let mut client = service.connect();
+    let mut create = |title: &str, target: &str| {
+        client.call("POST", target, &mine, &format!(r#"{{"title":"{title}"}}"#))
+    };
+    // Nothing is applied meanwhile: all of them are queued.
+    let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("it can be had");
+    let answers: Vec<_> = (0..8).map(|number| create(&number.to_string(), "/todos")).collect();
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [202, 202, 202, 202, 202, 503, 503, 503]);
+    assert!(answers[5].text().contains("--todos-max"), "{}", answers[5].text());
+    blocker.execute_batch("COMMIT").expect("nothing was written");
+    eventually("all are applied", || titles(&service).len() == 5);
+    assert_eq!(create("6", "/todos").status, 503);
+    service.stop();
+
+    let service = todos(directory.path(), &["--todos-max=4"]);
+    assert!(service.said().contains("--todos-max"), "{}", service.said());
+    let mut client = service.connect();
+    let mut delete_one = || {
+        let list = service.get("/todos?limit=1").json();
+        let target = format!("/todos/{}?wait=applied", list[0]["id"].as_str().expect("an id"));
+        assert_eq!(service.connect().call("DELETE", &target, &mine, "").status, 200);
+    };
+    let body = r#"{"title":"again"}"#;
+    let mut create = || client.call("POST", "/todos?wait=applied", &mine, body).status;
+    assert_eq!(create(), 503);
+    delete_one();
+    assert_eq!(create(), 503);
+    delete_one();
+    assert_eq!([create(), create()], [201, 503]);
+}
+
 /// Purpose: everything is there after a restart, byte for byte, and the queue is at rest.
 #[test]
 fn a_restart_loads_everything() {

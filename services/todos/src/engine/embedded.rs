@@ -14,8 +14,8 @@ use crate::model::Model;
 use crate::queue::Queue;
 use crate::queue::journal::{JournalQueue, NAME};
 use crate::serve::Failure;
+use crate::store::Store;
 use crate::store::sqlite::Sqlite;
-use crate::store::{Loaded, Store};
 
 /// How often it is said that the service is still catching up.
 const SAY_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     let (mut store, queue) = open(args)?;
     let loaded = store.load()?;
-    check_count(&loaded, args.todos_max as usize)?;
+    check_count(loaded.todos.len(), args.todos_max as usize);
     let model = Arc::new(Model::new(loaded));
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
     let shown = Arc::clone(&model);
@@ -63,18 +63,19 @@ pub(super) fn store(args: &EngineArgs) -> Result<Held, Failure> {
 pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure> {
     let mut store = Sqlite::open(&args.data)?;
     let applied = store.positions(NAME)?.first().map_or(0, |(_, next)| *next);
-    let queue = JournalQueue::open(&args.data, args.queue_bytes_max, applied)?;
+    let queue = JournalQueue::open(&args.data, args.queue_bytes_max, Some(applied))?;
     Ok((store, queue))
 }
 
-pub(super) fn check_count(loaded: &Loaded, max: usize) -> Result<(), Failure> {
-    let count = loaded.todos.len();
-    if count <= max {
-        return Ok(());
+/// Warns if there are more todos than may be created: that bounds writers, and must not keep readers from theirs.
+pub(super) fn check_count(count: usize, max: usize) {
+    if count > max {
+        tracing::warn!(
+            todos = count,
+            todos_max = max,
+            "there are more todos than --todos-max: creations are refused until some are deleted; give a higher --todos-max"
+        );
     }
-    Err(Failure::new(format!(
-        "there are {count} todos and --todos-max is {max}; allow at least as many"
-    )))
 }
 
 pub(super) fn catch_up(queue: &JournalQueue) {

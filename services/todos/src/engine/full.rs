@@ -151,7 +151,7 @@ fn with_postgres(
         kafka::queue(args)?
     } else {
         // Positions in Postgres are not this journal's alone: other instances have journals too.
-        let queue = JournalQueue::open(&args.data, args.queue_bytes_max, 0)?;
+        let queue = JournalQueue::open(&args.data, args.queue_bytes_max, None)?;
         start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
         catch_up(&queue);
         Arc::new(queue)
@@ -164,7 +164,7 @@ fn with_postgres(
 fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Failure> {
     let (mut store, journal) = embedded::open(args)?;
     let loaded = store.load()?;
-    check_count(&loaded, args.todos_max as usize)?;
+    check_count(loaded.todos.len(), args.todos_max as usize);
     if let Some(link) = link {
         link.advance(loaded.version);
     }
@@ -209,7 +209,7 @@ fn followed<F: Feed + 'static>(
     args: &EngineArgs,
 ) -> Result<(Arc<Model>, crate::feed::Follower, Part), Failure> {
     let loaded = load(&mut feed)?;
-    check_count(&loaded, args.todos_max as usize)?;
+    check_count(loaded.todos.len(), args.todos_max as usize);
     let part = feed.part();
     let model = Arc::new(Model::new(loaded));
     let follower = follow(feed, Arc::clone(&model))?;

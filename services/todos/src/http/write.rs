@@ -97,13 +97,15 @@ pub(super) async fn create(
     Waits(waits): Waits,
     Body(new): Body<NewTodo>,
 ) -> Result<Response, Error> {
-    let max = worker.service.bounds.todos_max;
-    if worker.service.reads.count().is_some_and(|count| count >= max) {
-        return Err(unavailable(format!("there are {max} todos, and there may be no more")));
-    }
     let NewTodo { title, description } = new;
     let todo = worker.id(caller.now_us);
     let command = worker.command(todo, &caller, Action::Create { title, description });
+    let max = worker.service.bounds.todos_max;
+    if !worker.service.reads.reserve(command.id, max) {
+        return Err(unavailable(format!(
+            "there are {max} todos, those that are queued included, and there may be no more (--todos-max)"
+        )));
+    }
     match submit(&worker, &command, waits).await? {
         Some(shown) => Ok(json(shown).with_status(StatusCode::CREATED)),
         None => Ok(queued(todo, "Todo creation queued")),
@@ -160,6 +162,9 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
         Err(refusal) => Err(refusal),
     };
     if let Err(refusal) = sent {
+        if matches!(command.action, Action::Create { .. }) {
+            reads.release(command.id);
+        }
         counts.refused.fetch_add(1, Ordering::Relaxed);
         return Err(queue_refused(refusal.to_string()));
     }

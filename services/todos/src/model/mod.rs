@@ -12,6 +12,7 @@
 
 mod chunk;
 mod index;
+mod reserved;
 mod snapshot;
 mod waiters;
 
@@ -24,6 +25,7 @@ use highwater::cache::{Cache, CacheLimits, CacheStats};
 use uuid::Uuid;
 
 use self::index::Index;
+pub use self::reserved::Reserved;
 pub use self::snapshot::Snapshot;
 pub use self::waiters::Waiters;
 use crate::reads::{Limit, Read, Reads, Shown, Waiting};
@@ -41,6 +43,7 @@ pub struct Model {
     index: Index,
     writer: Mutex<()>,
     waiters: Arc<Waiters>,
+    reserved: Reserved,
 }
 
 impl Model {
@@ -52,6 +55,7 @@ impl Model {
             index: Index::default(),
             writer: Mutex::default(),
             waiters: Arc::default(),
+            reserved: Reserved::default(),
         };
         model.replace(loaded);
         model
@@ -65,6 +69,7 @@ impl Model {
             self.publish(version, todos);
         }
         drop(writer);
+        self.reserved.settle(&commands);
         self.waiters.tell(commands);
     }
 
@@ -78,6 +83,7 @@ impl Model {
             before.keys().map(|key| key.id).filter(|id| !stays.contains(id)).map(Change::Gone);
         let changes = gone.chain(todos.into_iter().map(Change::Is)).collect();
         self.publish(version, changes);
+        self.reserved.forget();
     }
 
     /// Makes the next snapshot and shows it. A key is in the index before it is shown, and until it is not
@@ -141,8 +147,12 @@ impl Reads for Model {
         self.waiters.wait_for(command)
     }
 
-    fn count(&self) -> Option<usize> {
-        Some(self.shown.load().len())
+    fn reserve(&self, command: Uuid, max: usize) -> bool {
+        self.reserved.reserve(command, || self.shown.load().len(), max)
+    }
+
+    fn release(&self, command: Uuid) {
+        self.reserved.release(command);
     }
 
     fn is_in_memory(&self) -> bool {

@@ -134,8 +134,12 @@ impl Reads for Near {
         self.0.model.wait_for(command)
     }
 
-    fn count(&self) -> Option<usize> {
-        self.0.model.count()
+    fn reserve(&self, command: Uuid, max: usize) -> bool {
+        self.0.model.reserve(command, max)
+    }
+
+    fn release(&self, command: Uuid) {
+        self.0.model.release(command);
     }
 
     fn is_in_memory(&self) -> bool {

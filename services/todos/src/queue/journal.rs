@@ -68,12 +68,17 @@ struct Probe {
 
 impl JournalQueue {
     /// Opens the queue in `data`; it is made if it is not there. `applied` is the store's position: no
-    /// command is given an offset below it.
+    /// command is given an offset below it. `None`: the store does not know this queue's position, because
+    /// other instances have queues too; then what was committed here counts as applied.
     ///
     /// # Errors
     ///
     /// If the directory is another process's, cannot be written, or the disk fails.
-    pub fn open(data: &Path, bytes_max: u64, applied: u64) -> Result<JournalQueue, QueueError> {
+    pub fn open(
+        data: &Path,
+        bytes_max: u64,
+        applied: Option<u64>,
+    ) -> Result<JournalQueue, QueueError> {
         let path = data.join(DIRECTORY);
         let open = || {
             let mut options = Options::default();
@@ -89,7 +94,8 @@ impl JournalQueue {
         if !journal.recovery().to_string().is_empty() {
             tracing::warn!(found = %journal.recovery(), "the queue was put in order");
         }
-        journal.consumer(CONSUMER).map_err(failed)?;
+        let committed = journal.consumer(CONSUMER).map_err(failed)?.position();
+        let applied = applied.unwrap_or(committed);
         if journal.stat().next_offset < applied {
             // The queue's files are older than the store, or gone. An offset that is given again would look like
             // one that is applied: so the queue goes on behind it.
@@ -108,7 +114,7 @@ impl JournalQueue {
         Ok(JournalQueue { inner: Arc::new(Inner { journal, part, applied, probe }) })
     }
 
-    /// Delivers from the store's position on.
+    /// Delivers from behind the last command applied on.
     ///
     /// # Errors
     ///

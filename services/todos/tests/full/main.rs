@@ -6,6 +6,7 @@
 //! | `store.rs` | the Postgres store and its feed |
 //! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `near.rs` | lists through Redis |
+//! | `restarts.rs` | instances with Postgres and without Kafka that start again |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
 //! | `stage.rs` | the service's processes, and a client |
@@ -13,6 +14,7 @@
 
 mod deployed;
 mod near;
+mod restarts;
 mod servers;
 mod stage;
 mod store;

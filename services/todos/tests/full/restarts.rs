@@ -1,0 +1,93 @@
+//! Postgres without Kafka: each instance has its own queue in files, and starts again with it.
+
+use highwater_testkit::{Process, eventually, program, request};
+
+use crate::servers::{schema, sql};
+
+/// An instance on this store, with its queue in `data`.
+fn instance(url: &str, data: &std::path::Path) -> Process {
+    let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
+    command.env("DATABASE_URL", url).env("JWT_SECRET", SECRET).args([
+        "--listen=127.0.0.1:0",
+        "--metrics=127.0.0.1:0",
+        "--workers=1",
+        "--wait-max=40s",
+    ]);
+    for name in ["REDIS_URL", "KAFKA_BROKERS", "KAFKA_TODO_TOPIC"] {
+        command.env_remove(name);
+    }
+    command.arg("--data").arg(data);
+    Process::start(&mut command)
+}
+
+const SECRET: &str = "a secret of thirty-two characters";
+
+fn ask(instance: &Process, method: &str, target: &str, body: &str) -> highwater_testkit::Answer {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = since.expect("after 1970").as_secs_f64();
+    let token = highwater_todos::auth::issue(SECRET, "me", now, 3600.0);
+    let authorization = format!("Authorization: Bearer {token}\r\n");
+    instance.connect().ask(&request(method, target, &authorization, body))
+}
+
+fn count(url: &str, what: &str) -> i64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+        let (client, connection) = connected.expect("connected");
+        tokio::spawn(connection);
+        let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await;
+        row.expect("a table").get(0)
+    })
+}
+
+/// Purpose: a restart applies nothing again, even if the ids of applied commands have been removed meanwhile: deleted
+/// todos stay deleted, and changed ones keep their last title.
+#[test]
+fn a_restart_after_the_ids_are_gone() {
+    let url = schema("full_restart");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let first = instance(&url, data.path());
+    let create = |title: &str| {
+        let answer =
+            ask(&first, "POST", "/todos?wait=applied", &format!(r#"{{"title":"{title}"}}"#));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        format!("/todos/{}?wait=applied", answer.member("id"))
+    };
+    let (deleted, renamed) = (create("to be deleted"), create("old title"));
+    assert_eq!(ask(&first, "DELETE", &deleted, "").status, 200);
+    assert_eq!(ask(&first, "PUT", &renamed, r#"{"title":"new title"}"#).status, 200);
+    let before = first.get("/todos").text().to_owned();
+    first.stop();
+    // As if 14 days had passed, and the service had removed what is older.
+    sql(&url, "DELETE FROM applied_commands");
+    let second = instance(&url, data.path());
+    assert_eq!(second.get("/todos").text(), before);
+    assert_eq!(second.metric(r#"todos_commands_total{outcome="applied"}"#), 0.0);
+    assert_eq!(second.metric(r#"todos_commands_total{outcome="repeated"}"#), 0.0);
+}
+
+/// Purpose: once the queue has removed its oldest applied commands, a restart finds nothing missing and makes no dead
+/// letter.
+#[test]
+fn a_restart_after_retention() {
+    let url = schema("full_retention");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let first = instance(&url, data.path());
+    let description = "\u{1F3B5}".repeat(10_000);
+    let body = format!(r#"{{"title":"long","description":"{description}"}}"#);
+    for _ in 0..1000 {
+        assert_eq!(ask(&first, "POST", "/todos", &body).status, 202);
+    }
+    let removed = || {
+        let queue = std::fs::read_dir(data.path().join("queue")).expect("the queue");
+        let bytes = queue.flatten().map(|file| file.metadata().map_or(0, |file| file.len()));
+        bytes.sum::<u64>() < 30 << 20
+    };
+    eventually("the queue's first segments are removed", removed);
+    first.stop();
+    let second = instance(&url, data.path());
+    assert_eq!(second.metric("todos_dead_letters_total"), 0.0, "{}", second.said());
+    assert_eq!(second.metric("http_store_size"), 1000.0);
+    assert_eq!(count(&url, "dead_letters"), 0);
+}
