@@ -137,9 +137,10 @@ impl Words {
         self.page().taken.0.fetch_add(delta, Relaxed);
     }
 
-    /// Replaces the count of work in progress, when it is known from another source.
-    pub fn set_taken(&self, taken: u32) {
-        self.page().taken.0.store(i64::from(taken), Relaxed);
+    /// Replaces the count of work in progress, when it is known from another source. Below 0, it
+    /// leaves room beyond the limit.
+    pub fn set_taken(&self, taken: i64) {
+        self.page().taken.0.store(taken, Relaxed);
     }
 
     /// How much work is in progress, as the gate sees it. A connection that is being refused counts

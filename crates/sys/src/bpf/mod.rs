@@ -24,6 +24,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use highwater_core::time::Instant;
 
@@ -137,12 +138,27 @@ impl Drop for SocketGate {
     }
 }
 
+/// How long a handshake with another server keeps its place. Clients farther away than this wait for
+/// the network, not for the server; they count again once they are connected.
+const HANDSHAKE: Duration = Duration::from_millis(100);
+
 /// A gate before a port on which another process listens.
+///
+/// # How exact is the limit?
+/// With a control group, a place is taken by a SYN that begins a handshake, and freed when the
+/// connection ends. Packets of connections that do not exist take no place. Of handshakes that do not
+/// complete, [`reconcile`](PortGate::reconcile) frees the places, a tenth of a second later. The limit
+/// is exceeded by at most one connection per core, if SYNs come at the same moment, plus the
+/// handshakes that take longer than that.
+///
+/// Without a control group, every packet that belongs to no connection takes a place, until the owner
+/// corrects [`Words::taken`] by the kernel's list of connections.
 #[derive(Debug)]
 pub struct PortGate {
     words: Words,
+    reconciler: Reconciler,
     _lookup: OwnedFd,
-    _events: Option<OwnedFd>,
+    events: Option<OwnedFd>,
 }
 
 impl PortGate {
@@ -152,9 +168,9 @@ impl PortGate {
     /// not tell which wildcard it came by.
     ///
     /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
-    /// [`cgroup_root`]) or below: then the gate learns when connections end. Without a cgroup, the
-    /// caller must report that with [`Words::set_taken`]. A SYN without a handshake keeps its place
-    /// until the caller corrects the count.
+    /// [`cgroup_root`]) or below: then the gate learns when connections begin and end. If they are not,
+    /// it learns nothing and refuses nothing: [`Words::lives`] stays at 0. Without a cgroup, the caller
+    /// must correct the count with [`Words::set_taken`].
     ///
     /// # Errors
     /// The refused operation, and what to change. Nothing is left behind.
@@ -165,13 +181,30 @@ impl PortGate {
         }
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
         let map = words.map().as_raw_fd();
-        let events = match cgroup {
-            Some(cgroup) => Some(attach_events(map, address, cgroup)?),
-            None => None,
+        let (events, lookup) = match cgroup {
+            Some(cgroup) => {
+                let events = attach_events(map, address, cgroup)?;
+                (Some(events), program::port_lookup(map, address))
+            }
+            None => (None, program::counting_lookup(map, address)),
         };
-        let lookup = attach_lookup(&program::counting_lookup(map, address))?;
+        let lookup = attach_lookup(&lookup)?;
         words.set_mode(Mode::Reset);
-        Ok(PortGate { words, _lookup: lookup, _events: events })
+        let reconciler = Reconciler::with_patience(HANDSHAKE);
+        Ok(PortGate { words, reconciler, _lookup: lookup, events })
+    }
+
+    /// Frees the places of handshakes that will not complete, if there is a control group. Call it ten
+    /// times a second or more often.
+    pub fn reconcile(&mut self, now: Instant) {
+        if self.events.is_none() {
+            return;
+        }
+        // Arrivals first, as for a gate of our own.
+        let (arrived, _) = self.words.lives();
+        let Counts { admitted, reset: refused, .. } = self.words.counts();
+        let correction = self.reconciler.reconcile(now, Totals { admitted, refused, arrived });
+        self.words.add_taken(correction);
     }
 
     /// The page shared with the programs.

@@ -1,6 +1,6 @@
 //! The programs of a gate.
 //!
-//! Four short ones, each with its listing in the tests.
+//! Five short ones, each with its listing in the tests.
 //!
 //! * [`socket_lookup`] runs when a packet arrives for which there is no connection. While the limit
 //!   is reached, it reports that no socket listens, and the kernel answers with a reset. Packets of
@@ -9,10 +9,13 @@
 //!   counting: it sees TCP's flags, so that only a SYN counts as a connection. It admits in one
 //!   atomic step, so that two SYNs at once on two cores can never both get the last place. A SYN
 //!   that it refuses gets no answer.
-//! * [`counting_lookup`] does both for listeners of another process. It cannot see flags: a stray
-//!   packet counts until the gate's owner has compared the count with the kernel's list of
-//!   connections. It also cannot recognize SYN cookies that come back: each takes a second place.
-//! * [`connection_events`] reports when such a connection is established and when it has ended.
+//! * [`port_lookup`] is the first of these for a listener of another process, whose connections
+//!   [`connection_events`] counts: it takes a place for each handshake that begins, frees it at the
+//!   end of the connection, and reports how many were established and have ended. A lookup cannot see
+//!   flags, but a handshake begins only with a SYN, so stray packets take no place.
+//! * [`counting_lookup`] does both where there are no such events. So each packet without a
+//!   connection takes a place, stray ones and returning SYN cookies included, until the gate's owner
+//!   compares the count with the kernel's list of connections.
 //!
 //! The context structures are those of `linux/bpf.h`, whose layout is part of the kernel's ABI.
 
@@ -57,6 +60,11 @@ mod event {
     pub(super) const LOCAL_IP4: i16 = 28;
     pub(super) const LOCAL_IP6: i16 = 48;
     pub(super) const LOCAL_PORT: i16 = 68;
+    /// 0 while a SYN has been received and the handshake is not complete.
+    pub(super) const IS_FULL_SOCKET: i16 = 72;
+    /// The initial window is asked for: when a SYN begins a handshake, whether or not the kernel
+    /// answers it with a cookie, and when a client of this machine connects.
+    pub(super) const WINDOW: i32 = 2;
     /// A connection to a listener was established.
     pub(super) const ACCEPTED: i32 = 5;
     pub(super) const STATE_CHANGED: i32 = 10;
@@ -75,11 +83,23 @@ const TCP_LISTEN: i32 = 10;
 
 /// While the limit is reached, in [`Mode::Reset`], refuses packets for `address` with a reset.
 pub(super) fn socket_lookup(map: i32, address: SocketAddr) -> Program {
+    refusing_lookup(map, address, If::NotEqual, Mode::Reset)
+}
+
+/// While the limit is reached, refuses packets for `address` with a reset, unless in [`Mode::Off`].
+pub(super) fn port_lookup(map: i32, address: SocketAddr) -> Program {
+    refusing_lookup(map, address, If::Equal, Mode::Off)
+}
+
+/// While the limit is reached, refuses packets for `address` with a reset, unless the mode compares
+/// so with `mode`.
+fn refusing_lookup(map: i32, address: SocketAddr, unless: If, mode: Mode) -> Program {
     let mut a = Assembler::new();
     let (go_on, refuse) = (a.label(), a.label());
     match_address(&mut a, address, go_on);
     a.map_value(R1, map);
-    unless_mode(&mut a, Mode::Reset, go_on);
+    a.load(Width::U64, R2, R1, offset::MODE);
+    a.jump_if(R2, unless, mode as i32, go_on);
     a.load(Width::U64, R2, R1, offset::TAKEN);
     a.load(Width::U64, R3, R1, offset::LIMIT);
     a.jump_if_at_least(R2, R3, refuse);
@@ -135,11 +155,11 @@ pub(super) fn counting_lookup(map: i32, address: SocketAddr) -> Program {
     a.finish()
 }
 
-/// Counts the beginnings and ends of connections to `address` in the network namespace with this
-/// cookie; an end frees its place.
+/// Counts the connections to `address` in the network namespace with this cookie: the beginning of a
+/// handshake takes a place, and the end of the connection frees it.
 pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -> Program {
     let mut a = Assembler::new();
-    let (begin, changed, done) = (a.label(), a.label(), a.label());
+    let (opening, begin, changed, done) = (a.label(), a.label(), a.label(), a.label());
     a.copy(R6, R1);
     a.load(Width::U32, R2, R6, event::LOCAL_PORT);
     a.jump_if(R2, If::NotEqual, i32::from(address.port()), done);
@@ -150,8 +170,17 @@ pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -
     a.set_wide(R2, namespace);
     a.jump_if_differs(R0, R2, done);
     a.load(Width::U32, R2, R6, event::WHAT);
+    a.jump_if(R2, If::Equal, event::WINDOW, opening);
     a.jump_if(R2, If::Equal, event::ACCEPTED, begin);
     a.jump_if(R2, If::Equal, event::STATE_CHANGED, changed);
+    a.jump(done);
+    a.place(opening);
+    // A client that connects from this port is no connection to it.
+    a.load(Width::U32, R2, R6, event::IS_FULL_SOCKET);
+    a.jump_if(R2, If::NotEqual, 0, done);
+    a.map_value(R1, map);
+    count(&mut a, offset::TAKEN);
+    count(&mut a, offset::ADMITTED);
     a.jump(done);
     a.place(begin);
     a.copy(R1, R6);
@@ -248,12 +277,6 @@ fn count(a: &mut Assembler, word: i16) {
     a.atomic_add(R1, word, R2);
 }
 
-/// Jumps to `other` unless the page in R1 has `mode`.
-fn unless_mode(a: &mut Assembler, mode: Mode, other: Label) {
-    a.load(Width::U64, R2, R1, offset::MODE);
-    a.jump_if(R2, If::NotEqual, mode as i32, other);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +313,17 @@ mod tests {
 "
             )
         );
+    }
+
+    /// Purpose: the lookup before a listener of another process differs in the one comparison that says
+    /// when it refuses nothing.
+    #[test]
+    fn the_port_lookup_reads_so() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        let (ours, others) = (socket_lookup(7, address), port_lookup(7, address));
+        let expected = ours.to_string().replace("11: if w2 != 0x1 goto", "11: if w2 == 0x0 goto");
+        assert_eq!(others.to_string(), expected);
+        assert_ne!(others.to_string(), ours.to_string());
     }
 
     /// Purpose: an address that needs fewer conditions makes a shorter program; IPv6 needs all four
@@ -400,31 +434,40 @@ mod tests {
             connection_events(7, "[::]:8080".parse().unwrap(), 0x1_0000_0002).to_string(),
             "  0: r6 = r1
   1: r2 = *(u32 *)(r6 +68)
-  2: if w2 != 0x1f90 goto 28
+  2: if w2 != 0x1f90 goto 38
   3: call 122
   4: r2 = 0x100000002
-  6: if r0 != r2 goto 28
+  6: if r0 != r2 goto 38
   7: r2 = *(u32 *)(r6 +0)
-  8: if w2 == 0x5 goto 11
-  9: if w2 == 0xa goto 20
- 10: goto 28
- 11: r1 = r6
- 12: r2 = 4
- 13: call 59
- 14: if w0 != 0x0 goto 28
- 15: r1 = map_value(fd 7)
- 17: r2 = 1
- 18: lock *(u64 *)(r1 +640) += r2
- 19: goto 28
- 20: r2 = *(u32 *)(r6 +8)
- 21: if w2 != 0x7 goto 28
- 22: r1 = map_value(fd 7)
- 24: r2 = -1
- 25: lock *(u64 *)(r1 +128) += r2
- 26: r2 = 1
- 27: lock *(u64 *)(r1 +768) += r2
- 28: r0 = 1
- 29: exit
+  8: if w2 == 0x2 goto 12
+  9: if w2 == 0x5 goto 21
+ 10: if w2 == 0xa goto 30
+ 11: goto 38
+ 12: r2 = *(u32 *)(r6 +72)
+ 13: if w2 != 0x0 goto 38
+ 14: r1 = map_value(fd 7)
+ 16: r2 = 1
+ 17: lock *(u64 *)(r1 +128) += r2
+ 18: r2 = 1
+ 19: lock *(u64 *)(r1 +256) += r2
+ 20: goto 38
+ 21: r1 = r6
+ 22: r2 = 4
+ 23: call 59
+ 24: if w0 != 0x0 goto 38
+ 25: r1 = map_value(fd 7)
+ 27: r2 = 1
+ 28: lock *(u64 *)(r1 +640) += r2
+ 29: goto 38
+ 30: r2 = *(u32 *)(r6 +8)
+ 31: if w2 != 0x7 goto 38
+ 32: r1 = map_value(fd 7)
+ 34: r2 = -1
+ 35: lock *(u64 *)(r1 +128) += r2
+ 36: r2 = 1
+ 37: lock *(u64 *)(r1 +768) += r2
+ 38: r0 = 1
+ 39: exit
 "
         );
     }

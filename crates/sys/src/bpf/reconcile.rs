@@ -6,23 +6,23 @@
 //!
 //! ```text
 //!  missing     = admitted − arrived: handshakes in progress, and those that will never complete
-//!  lost        = the smallest `missing` of the last second
+//!  lost        = the smallest `missing` of the last `patience`
 //!  share       = lost ÷ admitted, lately
-//!  written off = lost + share × admitted in the last second + share × arrivals until the next look
+//!  written off = lost + share × admitted in that time + share × arrivals until the next look
 //! ```
 //!
 //! Handshakes begin and end, so `missing` falls to `lost` every now and then, without a pause in
 //! the traffic. If so many handshakes are always in progress (distant clients) that it does not
 //! fall, then as many of them take no place: they wait for the network, not for this server.
 //!
-//! Of the SYNs of the last second, and of those until the next look, the recent share is expected
+//! Of the SYNs of that time, and of those until the next look, the recent share is expected
 //! to be lost as well, if that many are missing. Otherwise a flood of SYNs with forged addresses
 //! would exclude all clients as soon as it sends more SYNs a second than the limit has places,
 //! which may be ten. While nothing is lost, `share` is 0 and the count is exact.
 //!
-//! Invariants: no SYN counts as lost before it has been missing for [`PATIENCE`], and none is
+//! Invariants: no SYN counts as lost before it has been missing for the `patience`, and none is
 //! expected to be lost unless others were lost before. A connection that arrives late counts again
-//! from the next look on. A gate whose places are all lost opens again after one `PATIENCE`.
+//! from the next look on. A gate whose places are all lost opens again after one `patience`.
 //!
 //! Pure: totals and time come in, a correction comes out.
 
@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-/// How long a handshake may take before its place is written off. The first repetition of a lost
-/// SYN-ACK comes after a second (RFC 6298 §2).
+/// How long a handshake may take before its place is written off, unless the gate says otherwise. The
+/// first repetition of a lost SYN-ACK comes after a second (RFC 6298 §2).
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The resolution of time: a look that comes sooner after the previous one is merged into it.
@@ -64,10 +64,11 @@ struct Look {
     missing: u64,
 }
 
-/// The admissions of the last second.
-#[derive(Debug, Default)]
+/// The admissions of the last `patience`.
+#[derive(Debug)]
 pub(super) struct Reconciler {
-    /// Oldest first; at most `PATIENCE / STEP`, and one more that is older than that.
+    patience: Duration,
+    /// Oldest first; at most `patience / STEP`, and one more that is older than that.
     looks: VecDeque<Look>,
     /// SYNs at the last look, admitted or refused.
     attempts: u64,
@@ -76,12 +77,24 @@ pub(super) struct Reconciler {
     written_off: u64,
 }
 
+impl Default for Reconciler {
+    fn default() -> Self {
+        Reconciler::with_patience(PATIENCE)
+    }
+}
+
 impl Reconciler {
+    /// Writes off places whose handshakes take longer than `patience`.
+    pub(super) fn with_patience(patience: Duration) -> Self {
+        let (looks, share) = (VecDeque::new(), Share::default());
+        Reconciler { patience, looks, attempts: 0, share, written_off: 0 }
+    }
+
     /// Takes in the totals, and returns the correction of the count of work.
     ///
     /// The totals need not be of one moment if the arrivals are read first: a connection that comes between
     /// the readings is then missing in this call and not in the next. In the other order it would count as
-    /// arrived and never admitted, and hide a lost place for a [`PATIENCE`].
+    /// arrived and never admitted, and hide a lost place for a whole `patience`.
     pub(super) fn reconcile(&mut self, now: Instant, totals: Totals) -> i64 {
         let Totals { admitted, refused, arrived } = totals;
         let missing = admitted.saturating_sub(arrived);
@@ -101,20 +114,20 @@ impl Reconciler {
         correction
     }
 
-    /// The smallest `missing` of the last second; `None` in the first second.
+    /// The smallest `missing` of the last `patience`; `None` in the first one.
     fn least_missing(&self, now: Instant) -> Option<u64> {
         let begin = self.before(now)?;
         self.looks.iter().skip(begin).map(|look| look.missing).min()
     }
 
-    /// How many SYNs had been admitted a `PATIENCE` ago.
+    /// How many SYNs had been admitted a `patience` ago.
     fn admitted_before(&self, now: Instant) -> u64 {
         self.before(now).map_or(0, |position| self.looks[position].admitted)
     }
 
-    /// The last look that is at least a `PATIENCE` old.
+    /// The last look that is at least a `patience` old.
     fn before(&self, now: Instant) -> Option<usize> {
-        self.looks.iter().rposition(|look| now - look.at >= PATIENCE)
+        self.looks.iter().rposition(|look| now - look.at >= self.patience)
     }
 
     fn remember(&mut self, look: Look) {
@@ -124,7 +137,8 @@ impl Reconciler {
             }
             _ => self.looks.push_back(look),
         }
-        while self.looks.get(1).is_some_and(|second| look.at - second.at >= PATIENCE) {
+        let patience = self.patience;
+        while self.looks.get(1).is_some_and(|second| look.at - second.at >= patience) {
             self.looks.pop_front();
         }
     }
@@ -185,6 +199,14 @@ mod tests {
         assert_eq!(reconciler.look(at(1000), 3, 1), -2);
         assert_eq!(reconciler.look(at(1100), 3, 1), 0);
         assert_eq!(reconciler.look(at(5000), 3, 1), 0);
+    }
+
+    /// Purpose: a gate that is less patient frees a lost place after its own patience.
+    #[test]
+    fn patience_is_the_gates_own() {
+        let mut reconciler = Reconciler::with_patience(Duration::from_millis(100));
+        let corrections = [0, 25, 50, 75, 100, 125].map(|ms| reconciler.look(at(ms), 3, 1));
+        assert_eq!(corrections, [0, 0, 0, 0, -2, 0]);
     }
 
     /// Purpose: a connection that was written off and arrives after all counts again, and its end

@@ -3,17 +3,18 @@
 //! no more get in than the documented bound, and that nothing remains in the count.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use highwater_core::time::Instant as Moment;
+use highwater_sys::bpf::{Counts, PortGate};
 
 use super::{
-    HANG, accept_all, accept_next, assert_refused, assert_silent, connect, eventually, gated,
-    gated_behind, in_namespace,
+    HANG, accept_all, accept_next, assert_refused, assert_silent, connect, eventually, every, gated,
+    gated_behind, in_namespace, in_namespace_with_cgroup,
 };
 
 /// Purpose: places of clients that never complete their handshake are free after a second, whether
@@ -205,6 +206,51 @@ fn a_late_handshake_has_one_place() {
     });
 }
 
+/// Purpose: before a server that is not ours, packets that belong to no connection take no place,
+/// whatever their flags; handshakes that nobody completes take one for a tenth of a second, and a flood
+/// of them excludes clients for no longer than that. Each such packet once took a place for a second or
+/// more, so that 20 a second refused most clients.
+#[test]
+fn strays_take_no_place_before_others() {
+    in_namespace_with_cgroup(|cgroup| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let forger = Forger::new(address);
+        let mut gate = PortGate::attach(every(address.port()), Some(&cgroup), 8).unwrap();
+        for (flags, from) in [(ACK, 2000), (ACK | FIN, 3000), (RST, 4000), (ACK | PSH, 5000)] {
+            for stray in 0..100 {
+                forger.send(flags, NOBODY, from + stray);
+            }
+        }
+        // The clients' packets come after them, through the same queue of the loopback device.
+        for _ in 0..20 {
+            drop((connect(address).expect("strays take no place"), server.accept()));
+            eventually("its place is free", || gate.words().taken() == 0);
+        }
+        assert_eq!(gate.words().counts(), Counts { admitted: 20, reset: 0, dropped: 0 });
+
+        let mut now = Moment::ZERO;
+        for wave in 0..20_u16 {
+            for syn in 0..100 {
+                forger.send(SYN, NOBODY, 10_000 + wave * 100 + syn);
+            }
+            // Two looks at least that are HANDSHAKE apart, before any client.
+            for _ in 0..4 {
+                gate.reconcile(now);
+                now += Duration::from_millis(25);
+            }
+            if wave >= 4 {
+                drop((connect(address).expect("there is a place"), server.accept()));
+            }
+        }
+        for _ in 0..8 {
+            gate.reconcile(now);
+            now += Duration::from_millis(25);
+        }
+        eventually("nothing is left in the count", || gate.words().taken() == 0);
+    });
+}
+
 /// When the kernel of this namespace answers with cookies: "1" if it must, "2" always.
 fn set_cookies(when: &str) {
     // The path is that of the thread that opens it.
@@ -226,7 +272,14 @@ const SURPRISED: [u8; 4] = [127, 9, 9, 9];
 /// An address that no machine has (RFC 5737).
 const NOBODY: [u8; 4] = [192, 0, 2, 1];
 
-/// Sends SYNs in the names of others.
+/// Flags of TCP (RFC 9293 §3.1).
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+
+/// Sends segments in the names of others.
 struct Forger {
     socket: OwnedFd,
     port: u16,
@@ -247,7 +300,11 @@ impl Forger {
     }
 
     fn send_syn(&self, source: [u8; 4], from: u16) {
-        let packet = syn(source, from, self.port);
+        self.send(SYN, source, from);
+    }
+
+    fn send(&self, flags: u8, source: [u8; 4], from: u16) {
+        let packet = segment(flags, source, from, self.port);
         let to = libc::sockaddr_in {
             sin_family: libc::AF_INET as libc::sa_family_t,
             sin_port: 0,
@@ -262,15 +319,15 @@ impl Forger {
     }
 }
 
-/// An IPv4 packet (RFC 791) with a SYN (RFC 9293 §3.1) from `source` to 127.0.0.1.
-fn syn(source: [u8; 4], from: u16, port: u16) -> [u8; 40] {
+/// An IPv4 packet (RFC 791) with an empty segment (RFC 9293 §3.1) from `source` to 127.0.0.1.
+fn segment(flags: u8, source: [u8; 4], from: u16, port: u16) -> [u8; 40] {
     let mut packet = [0_u8; 40];
     (packet[0], packet[3], packet[8], packet[9]) = (0x45, 40, 64, libc::IPPROTO_TCP as u8);
     packet[12..16].copy_from_slice(&source);
     packet[16..20].copy_from_slice(&[127, 0, 0, 1]);
     packet[20..22].copy_from_slice(&from.to_be_bytes());
     packet[22..24].copy_from_slice(&port.to_be_bytes());
-    (packet[27], packet[32], packet[33], packet[34]) = (1, 0x50, 0x02, 0xff);
+    (packet[27], packet[32], packet[33], packet[34]) = (1, 0x50, flags, 0xff);
     // The pseudo-header is the addresses, the protocol and TCP's length.
     let words =
         packet[12..].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
