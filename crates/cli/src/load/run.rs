@@ -148,7 +148,7 @@ pub(crate) type OnMark = Box<dyn Fn(Mark) + Send + Sync>;
 /// The machinery failed: no descriptors, no memory, no io_uring where it was asked for.
 pub(crate) fn run(args: &Args, target: Target, on_mark: OnMark) -> Result<Outcome, String> {
     let (address, requests) = (target.address, Arc::new(target.requests));
-    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
     let start = monotonic() + HEAD_START;
