@@ -42,7 +42,15 @@ impl Process {
     /// As [`Process::start`].
     pub fn start_until(command: &mut Command, begun: &str) -> Process {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Process::of(child, begun)
+    }
+
+    /// The same for a program that runs already; its standard error is piped.
+    ///
+    /// # Panics
+    /// As [`Process::start`].
+    pub fn of(mut child: Child, begun: &str) -> Process {
         let log = Log::of(child.stderr.take().expect("it is piped"));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         // From here on it is killed if anything fails.

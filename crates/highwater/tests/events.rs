@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use highwater::logging::{self, BURST, LogFormat, PERIOD};
 use highwater::server::Shed;
-use highwater::{Router, Running, Server, ServerConfig, StatusCode};
+use highwater::{
+    Error, Handler, Response, Router, Running, Server, ServerConfig, StatusCode, blocking,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -110,9 +112,15 @@ fn serve(router: Router) -> Running {
 
 /// The status of `path`, asked for on a connection of its own.
 fn ask(address: SocketAddr, path: &str) -> String {
+    ask_as(address, path, "")
+}
+
+/// The same with these lines of fields.
+fn ask_as(address: SocketAddr, path: &str, fields: &str) -> String {
     let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
     stream.set_read_timeout(Some(HANG)).expect("it is open");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("open");
+    let line = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+    write!(stream, "{line}{fields}\r\n").expect("open");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered");
     answer.split(' ').nth(1).unwrap_or_default().to_owned()
@@ -172,7 +180,79 @@ fn requests_are_no_events() {
         assert_eq!(ask(running.address(), "/"), "200");
         assert_eq!(ask(running.address(), "/nowhere"), "404");
     }
-    running.stop().expect("nothing failed");
     let told = lock(&EMITTED)[before..].to_vec();
     assert!(told.is_empty(), "{told:#?}");
+    running.stop().expect("nothing failed");
+    let stopped = emitted("stopped");
+    assert_eq!(stopped.len(), 1, "it is told once");
+    assert_eq!(stopped[0].field("connections_cut"), Some("0"));
+}
+
+/// What went wrong below what went wrong.
+#[derive(Debug)]
+struct Outage(std::io::Error);
+
+impl std::fmt::Display for Outage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the store is down")
+    }
+}
+
+impl std::error::Error for Outage {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+fn outage() -> Result<&'static str, Error> {
+    Err(Error::internal(Outage(std::io::Error::other("no route to host"))))
+}
+
+async fn outage_later() -> Result<&'static str, Error> {
+    tokio::task::yield_now().await;
+    outage()
+}
+
+/// Purpose: a 500 leaves a trace from which its cause can be found, however its handler runs; a health check that says
+/// 503, and a method that nobody knows, are no failures.
+#[test]
+fn failures_are_logged_with_their_cause() {
+    let _alone = collect();
+    let router = Router::new()
+        .get("/inline/{id}", outage)
+        .get("/async", outage_later)
+        .get("/blocking", blocking(outage))
+        .get("/status", || StatusCode::BAD_GATEWAY)
+        .get("/plain", || Response::from("sorry").with_status(StatusCode::INTERNAL_SERVER_ERROR))
+        .get("/health", (|| StatusCode::SERVICE_UNAVAILABLE).never_shed());
+    let mut running = serve(router);
+    let id = "X-Request-Id: r-7\r\n";
+    let ask = |path: &str, fields: &str| ask_as(running.address(), path, fields);
+    assert_eq!(ask("/health", ""), "503");
+    assert_eq!(ask("/inline/1", id), "500");
+    assert_eq!(ask("/async", id), "500");
+    assert_eq!(ask("/blocking", ""), "500");
+    assert_eq!(ask("/status", ""), "502");
+    assert_eq!(ask("/plain", ""), "500");
+    running.stop().expect("a failed request ends nothing else");
+    let told = emitted("a request failed");
+    let told: Vec<_> = told
+        .iter()
+        .map(|event| {
+            assert_eq!((event.level, event.field("method")), (Level::ERROR, Some("GET")));
+            let field = |name| event.field(name).unwrap_or("-");
+            (field("route"), field("status"), field("cause"), field("request_id"))
+        })
+        .collect();
+    let cause = "the store is down: no route to host";
+    assert_eq!(
+        told,
+        [
+            ("/inline/{id}", "500", cause, "r-7"),
+            ("/async", "500", cause, "r-7"),
+            ("/blocking", "500", cause, "-"),
+            ("/status", "502", "Bad Gateway", "-"),
+            ("/plain", "500", "-", "-"),
+        ]
+    );
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use highwater::metrics::Metrics;
-use highwater::server::{Shed, TransportChoice};
+use highwater::server::{LogFormat, Shed, TransportChoice};
 use highwater::{Router, Running, Server, ServerConfig, ServerError};
 use transports::transports;
 
@@ -31,6 +31,8 @@ fn config(transport: TransportChoice) -> ServerConfig {
         workers: NonZero::new(2),
         transport,
         shed: Some(Shed::Accept),
+        // The thread that writes lines outlives all servers.
+        log: LogFormat::Off,
         ..ServerConfig::default()
     }
 }
@@ -120,4 +122,32 @@ fn nothing_outlives_a_server() {
         drop(second);
         assert!(eventually(|| threads().is_empty()), "{:?}", threads());
     }
+}
+
+/// Purpose: a second service on one machine starts although the first has the default metrics port, with its metrics
+/// elsewhere; a port that was asked for by name is not replaced.
+#[test]
+fn a_default_metrics_port_that_is_taken_is_replaced() {
+    let _alone = alone();
+    // This test may hold it, or another process.
+    let _taken = TcpListener::bind("127.0.0.1:9090");
+    let default = ServerConfig { log: LogFormat::Off, ..ServerConfig::default() };
+    let settings = || ServerConfig { metrics: default.metrics, ..config(TransportChoice::Auto) };
+    let running = start(settings()).expect("it starts");
+    let metrics = running.metrics_address().expect("there are metrics");
+    assert!(metrics.ip().is_loopback() && metrics.port() != 9090, "{metrics}");
+    let mut stream = TcpStream::connect_timeout(&metrics, HANG).expect("it listens");
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.ends_with("ok"), "{answer}");
+    drop(running);
+
+    let error = start(ServerConfig { metrics_is_fixed: true, ..settings() });
+    let error = error.expect_err("it is taken").to_string();
+    assert!(error.starts_with("cannot listen on 127.0.0.1:9090: "), "{error}");
+    assert!(
+        error.contains("another process listens there: stop it, or choose another port"),
+        "{error}"
+    );
 }

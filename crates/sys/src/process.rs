@@ -136,7 +136,14 @@ mod tests {
     fn a_tied_child_ends_with_its_thread() {
         let core = *cpu::allowed().unwrap().last().expect("a running thread has a core");
         let mut child = std::thread::spawn(move || {
-            let _blocked = crate::signal::Signals::block().unwrap();
+            // SAFETY: all zero bits are the empty set.
+            let mut blocked: libc::sigset_t = unsafe { std::mem::zeroed() };
+            // SAFETY: the set is initialised, and the number is a signal.
+            unsafe { libc::sigaddset(&mut blocked, libc::SIGTERM) };
+            // SAFETY: the set is initialised, and null for the old mask is allowed.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, std::ptr::null_mut());
+            }
             let mut command = Command::new("/bin/sh");
             // SIGTERM is not blocked, or the loop would not end; the trap is how one sees it.
             command.args([

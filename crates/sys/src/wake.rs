@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -112,12 +113,26 @@ pub(crate) fn wait_readable<const N: usize>(
     descriptors: [RawFd; N],
     timeout: Option<Duration>,
 ) -> io::Result<()> {
-    let mut polled = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let timeout = timeout.map_or(-1, |timeout| {
-        i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+    wait_readable_with(&descriptors, timeout, None)
+}
+
+/// As [`wait_readable`], under another signal mask for as long as it waits.
+pub(crate) fn wait_readable_with(
+    descriptors: &[RawFd],
+    timeout: Option<Duration>,
+    mask: Option<&libc::sigset_t>,
+) -> io::Result<()> {
+    let entry = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = descriptors.iter().map(entry).collect();
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
     });
-    // SAFETY: the entries are valid for reads and writes until the call returns.
-    match check(unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout) }) {
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let mask = mask.map_or(ptr::null(), ptr::from_ref);
+    let (entries, len) = (polled.as_mut_ptr(), polled.len() as libc::nfds_t);
+    // SAFETY: the entries are valid for reads and writes until the call returns; timeout and mask are null or valid.
+    match check(unsafe { libc::ppoll(entries, len, timeout, mask) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
         other => other.map(drop),
     }
@@ -125,18 +140,28 @@ pub(crate) fn wait_readable<const N: usize>(
 
 /// Sets the count of an eventfd back to zero.
 pub(crate) fn reset(fd: &OwnedFd) {
+    reset_raw(fd.as_raw_fd());
+}
+
+/// As [`reset`], for a descriptor that is never closed.
+pub(crate) fn reset_raw(fd: RawFd) {
     let mut count = 0_u64;
     // SAFETY: `count` is valid for writes of its eight bytes. A failure means it was zero already.
-    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+    unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
 }
 
 fn ring(bell: &OwnedFd) {
-    // An eventfd adds these up. For a socket it is eight bytes, and the flag keeps their number
+    ring_raw(bell.as_raw_fd());
+}
+
+/// Makes the other end readable. Async-signal-safe.
+pub(crate) fn ring_raw(bell: RawFd) {
+    // An eventfd adds these up. For a socket it is eight bytes, and the waker's flag keeps their number
     // low.
     let one = 1_u64;
     // SAFETY: `one` is valid for reads of its eight bytes. If the write fails, the bell is full,
-    // and then the driver sees the wake anyway.
-    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+    // and then its owner sees the wake anyway.
+    unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ impl IngestArgs {
         }
         if server.body_max > RECORD_BYTES_MAX {
             return Err(format!(
-                "--body-max is {}; a record has 32MiB at most here; give less",
+                "--body-max is {} bytes, and a record has at most {RECORD_BYTES_MAX} here; use --body-max 32MiB or less",
                 server.body_max
             ));
         }

@@ -34,7 +34,7 @@ const KAFKA_IN_FLIGHT_MAX: usize = 5;
 /// What failed, and what to do about it.
 pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     logging::install(server.log);
-    let signals = Signals::block()?;
+    let signals = Signals::catch()?;
     let (plan, partitions) = &topic::settle(plan)?;
     let backend = Backend::open(plan)?;
     topic::remember(plan);

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits, CacheStats};
-use highwater::logging::rate_limited;
 use highwater::{Body, Error, FromRequest, Handler, Request, Response, Router, StatusCode, fixed};
 
 use crate::catalog::Catalog;
@@ -80,9 +79,6 @@ impl FromRequest for Asked {
 /// Every error in the contract's shape: of the service, the router, and the protocol engine.
 fn error(error: &Error) -> Response {
     let code = ErrorCode::of(error);
-    if code == ErrorCode::Internal {
-        rate_limited!(ERROR, error = %error, "a request could not be answered");
-    }
     json(code.body(error.message())).with_status(error.status())
 }
 

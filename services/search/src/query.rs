@@ -3,8 +3,8 @@
 //! Both parameters are optional and bound the answer inclusively: an event must start at or after
 //! `starts_at` and end at or before `ends_at`. Their forms, and how an offset compares with an
 //! event's local time, are [`crate::civil::parse_bound`]'s. The decoding is that of HTML forms:
-//! `%XX` escapes, and `+` for a space. Parameters with other names are ignored; a known one that is
-//! empty, repeated or unreadable is an error, because an answer to another question is worse than
+//! `%XX` escapes, and `+` for a space. A parameter with another name is an error (it may be a misspelt one), and so is
+//! one that is empty, repeated or unreadable, because an answer to another question is worse than
 //! none. A range that ends before it starts is valid, and its answer is empty.
 
 use std::borrow::Cow;
@@ -38,9 +38,16 @@ impl Range {
             let (parameter, edge, bound) = match decode(name).as_deref() {
                 Some("starts_at") => ("starts_at", Edge::First, &mut range.from),
                 Some("ends_at") => ("ends_at", Edge::Last, &mut range.to),
-                _ => continue,
+                Some("") if value.is_empty() => continue,
+                _ => {
+                    let (parameter, value) = (Cow::Owned(shown(name)), shown(value));
+                    return Err(InvalidParameter { parameter, value, fault: Fault::Unknown });
+                }
             };
-            let refuse = |fault| InvalidParameter { parameter, value: shown(value), fault };
+            let refuse = |fault| {
+                let (parameter, value) = (Cow::Borrowed(parameter), shown(value));
+                InvalidParameter { parameter, value, fault }
+            };
             if bound.is_some() {
                 return Err(refuse(Fault::Repeated));
             }
@@ -57,8 +64,8 @@ impl Range {
 /// Why a query is refused. Its display form is the message for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidParameter {
-    /// `starts_at` or `ends_at`.
-    pub parameter: &'static str,
+    /// Its name: `starts_at`, `ends_at`, or one that is not known, as it was sent.
+    pub parameter: Cow<'static, str>,
     /// The value as it was sent, at most [`VALUE_SHOWN_MAX`] characters of it.
     pub value: String,
     fault: Fault,
@@ -70,13 +77,20 @@ enum Fault {
     Repeated,
     Encoding,
     NotADate,
+    Unknown,
 }
 
 impl fmt::Display for InvalidParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let InvalidParameter { parameter, value, fault } = self;
-        let example = if *parameter == "starts_at" { "2024-06-01" } else { "2024-06-30" };
+        let example = if parameter == "starts_at" { "2024-06-01" } else { "2024-06-30" };
         match fault {
+            Fault::Unknown => {
+                return write!(
+                    f,
+                    "{parameter} is not a parameter of a search; use starts_at or ends_at"
+                );
+            }
             Fault::Empty => write!(f, "{parameter} is empty: give it a date or leave it out")?,
             Fault::Repeated => write!(f, "{parameter} is given more than once: give it once")?,
             Fault::Encoding => write!(f, "{parameter}={value} is not percent-encoded UTF-8")?,
@@ -129,11 +143,31 @@ mod tests {
         Range::parse(query).expect_err(query).to_string()
     }
 
-    /// Purpose: nothing asked, or nothing that concerns us, means every event.
+    /// Purpose: nothing asked means every event.
     #[test]
     fn absent_means_all() {
-        for query in ["", "&", "&&", "=", "page=2", "Starts_at=x", "starts_at2=x", "x=%zz&%zz=1"] {
+        for query in ["", "&", "&&", "="] {
             assert_eq!(Range::parse(query), Ok(Range::ALL), "{query:?}");
+        }
+    }
+
+    /// Purpose: a misspelt parameter is not taken for a search without bounds.
+    #[test]
+    fn unknown_parameters_are_refused() {
+        assert_eq!(
+            message("start_at=2024-06-01"),
+            "start_at is not a parameter of a search; use starts_at or ends_at"
+        );
+        for query in [
+            "page=2",
+            "Starts_at=x",
+            "starts_at2=x",
+            "x=%zz",
+            "%zz=1",
+            "=1",
+            "starts_at=2024-06-01&x",
+        ] {
+            assert!(message(query).ends_with("use starts_at or ends_at"), "{query}");
         }
     }
 
@@ -146,7 +180,7 @@ mod tests {
         };
         for query in [
             "starts_at=2024-06-01T19:00:00Z&ends_at=2024-06-30",
-            "ends_at=2024-06-30&x=y&starts_at=2024-06-01T19:00:00",
+            "ends_at=2024-06-30&&starts_at=2024-06-01T19:00:00",
             "starts_at=2024-06-01T21%3A00%3A00%2B02:00&ends_at=2024%2d06%2D30",
             "starts_at=2024-06-01T21:00:00+02:00&ends_at=2024-06-30",
             "%73tarts_at=2024-06-01+19:00:00&ends%5Fat=2024-06-30&",
@@ -199,12 +233,12 @@ mod tests {
     }
 
     proptest! {
-        /// Purpose: no query makes the reader panic, and every error names one of the two parameters.
+        /// Purpose: no query makes the reader panic, and every error names its parameter.
         #[test]
         fn total(noise in "\\PC{0,60}", value in "[0-9T:%+Zx&=-]{0,30}") {
             for query in [noise, format!("starts_at={value}"), format!("ends_at={value}&starts_at={value}")] {
                 if let Err(error) = Range::parse(&query) {
-                    prop_assert!(error.to_string().starts_with(error.parameter));
+                    prop_assert!(error.to_string().starts_with(&*error.parameter));
                 }
             }
         }

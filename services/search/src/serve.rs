@@ -1,7 +1,7 @@
 //! Starts and stops the search service, and the provider to test it with.
 //!
-//! The order matters. Signals are blocked before the first thread starts, so that they cannot kill
-//! the process through a thread. The store is loaded before the port opens, so that a service that
+//! The order matters. Signals are caught first, so that one that comes while the rest starts is heard.
+//! The store is loaded before the port opens, so that a service that
 //! can be reached is ready; this does not depend on the provider. At the end the clients get their
 //! answers first; then the poller is stopped, even if it is waiting.
 
@@ -37,9 +37,10 @@ const DEMO_PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// What failed, and what to do about it.
 pub fn search(args: &SearchArgs, server: &ServerArgs) -> Result<(), Failure> {
-    logging::install(server.log);
-    let signals = Signals::block()?;
+    let signals = Signals::catch()?;
+    // The demonstration's feed is not the service: what its server says of its start would be taken for that.
     let feed = args.demo.then(start_demo_feed).transpose()?;
+    logging::install(server.log);
     let url = match (&feed, &args.provider_url) {
         (Some(feed), _) => format!("http://{}/", feed.address()),
         (None, Some(url)) => url.clone(),
@@ -88,7 +89,7 @@ pub fn provider(args: &ProviderArgs) -> Result<(), Failure> {
         None => generate(args.events as usize, args.seed).into(),
     };
     logging::install(LogFormat::Text);
-    let signals = Signals::block()?;
+    let signals = Signals::catch()?;
     let provider = Provider::new(feed, args.behaviour());
     let running = start_provider(provider, args.seed, args.listen)?;
     Ok(running.until_signal(&signals)?)
@@ -105,8 +106,13 @@ fn start_provider(
     seed: u64,
     listen: SocketAddr,
 ) -> Result<Running, ServerError> {
-    let config =
-        ServerConfig { listen, metrics: None, workers: NonZeroUsize::new(1), ..Default::default() };
+    let config = ServerConfig {
+        listen,
+        metrics: None,
+        workers: NonZeroUsize::new(1),
+        log: LogFormat::Off,
+        ..Default::default()
+    };
     Server::new(provider::router(provider, fastrand::Rng::with_seed(seed))).config(config).start()
 }
 

@@ -1,7 +1,6 @@
 //! Starts and stops the service.
 //!
-//! The order matters. Signals are blocked before the first thread starts, so that they cannot kill the process
-//! through a thread. The port opens once everything that was acknowledged before is visible. At the end the
+//! The order matters. Signals are caught first, so that one that comes while the rest starts is heard. The port opens once everything that was acknowledged before is visible. At the end the
 //! clients get their answers first; then what is queued is applied.
 
 use std::fmt;
@@ -41,8 +40,7 @@ pub fn todos(
     demo: bool,
 ) -> Result<(), Failure> {
     logging::install(server.log);
-    // The first event starts a thread.
-    let signals = Signals::block()?;
+    let signals = Signals::catch()?;
     if secret.len() < SECRET_BYTES_GOOD {
         tracing::warn!(bytes = secret.len(), "JWT_SECRET is short; use one of at least 32 bytes");
     }

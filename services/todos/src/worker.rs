@@ -23,7 +23,7 @@ const END_MAX: Duration = Duration::ZERO;
 /// What failed, and what to do about it.
 pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
     logging::install(args.log);
-    let signals = Signals::block()?;
+    let signals = Signals::catch()?;
     let worker = engine::worker(&args.engine)?;
     let counted = Metrics::new();
     metrics::of_applier(&counted, &worker.stats)?;

@@ -166,7 +166,7 @@ fn begin(command: &[String], cpus: &[usize], stdout: Stdio) -> Result<Child, Str
 
 fn keep(args: &Args) -> Result<u8, String> {
     let cpus = plan::parse_cpus(&args.cpus)?;
-    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
     let stdout = if args.report { Stdio::inherit() } else { Stdio::null() };
     let began = Instant::now();
@@ -236,7 +236,7 @@ fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
     let stop: Vec<String> =
         serde_json::from_str(stop).map_err(|error| format!("--stop: {error}"))?;
     let within = Duration::from_millis(args.within);
-    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     process::adopt_orphans().map_err(|error| format!("adopting orphans: {error}"))?;
     let is_told = || matches!(signals.wait_timeout(TICK), Ok(Some(_)));
     let mut starting = begin(&args.command, &cpus, Stdio::inherit())?;

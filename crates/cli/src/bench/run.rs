@@ -58,7 +58,7 @@ pub(super) fn run(
     out: &Path,
     only: &[String],
 ) -> Result<Ended, String> {
-    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     // The client's threads, which this one starts, and everything else but the server stay on its CPUs.
     cpu::pin_thread_to(&cpus.client).map_err(|error| format!("client_cpus: {error}"))?;
     record.save(out)?;

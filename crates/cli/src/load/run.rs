@@ -103,7 +103,7 @@ pub(crate) fn run(
     on_mark: OnMark,
 ) -> Result<Outcome, String> {
     let (address, requests) = (target.address, Arc::new(target.requests));
-    let signals = Signals::block().map_err(|error| format!("blocking signals: {error}"))?;
+    let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
     let start = monotonic() + HEAD_START;

@@ -30,8 +30,8 @@ const BY_SIGNAL: u8 = 128;
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]
 pub(crate) fn run(server: Server, interval: Duration) -> ExitCode {
     let url = server.shown();
-    // Before any thread starts, so that all threads inherit the mask.
-    let begun = Signals::block().and_then(|signals| Ok((signals, server.watch(interval)?)));
+    // Before anything is started that has to be stopped in good order.
+    let begun = Signals::catch().and_then(|signals| Ok((signals, server.watch(interval)?)));
     let ended = begun.and_then(|(signals, told)| {
         // From here on a panic of any thread restores the terminal first.
         let mut terminal = ratatui::try_init()?;

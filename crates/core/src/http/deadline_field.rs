@@ -82,6 +82,7 @@ mod tests {
             path_len: 1,
             version: Version::Http11,
             names_deadline: false,
+            names_request_id: false,
             asks_upgrade: false,
             fields: Fields { bytes: &[], spans: &[] },
         });

@@ -6,6 +6,9 @@ use super::fields::{Fields, text};
 use super::method::Method;
 use super::version::Version;
 
+/// The name, in lower case, of the field with a request's id.
+pub(crate) const REQUEST_ID: &[u8] = b"x-request-id";
+
 /// A request's head: method, target and fields. The decoder of a protocol makes it; method, target and the
 /// fields' names are ASCII.
 #[derive(Clone, Copy)]
@@ -20,6 +23,8 @@ pub struct Head<'a> {
     pub(crate) version: Version,
     /// There is a field that may carry the client's deadline.
     pub(crate) names_deadline: bool,
+    /// There is a field with the request's id.
+    pub(crate) names_request_id: bool,
     pub(crate) asks_upgrade: bool,
     pub(crate) fields: Fields<'a>,
 }
@@ -78,6 +83,16 @@ impl<'a> Head<'a> {
     #[inline]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The request's id, which a proxy or the client has given it (`X-Request-Id`, a convention). Whether there is one
+    /// is known from parsing, so the call costs nothing if there is none.
+    #[inline]
+    pub fn request_id(&self) -> Option<&'a [u8]> {
+        if !self.names_request_id {
+            return None;
+        }
+        self.fields.get("x-request-id")
     }
 
     /// The header fields. Where the target is in absolute-form, the value of `Host` is the target's

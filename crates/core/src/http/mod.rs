@@ -36,3 +36,4 @@ pub use version::Version;
 
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 pub(crate) use fields::Span;
+pub(crate) use head::REQUEST_ID;

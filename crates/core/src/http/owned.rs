@@ -57,6 +57,8 @@ impl OwnedHead {
             path_len: self.path_len,
             version: self.version,
             names_deadline: self.names_deadline,
+            // Fields may have been changed; looking costs little here.
+            names_request_id: true,
             asks_upgrade: self.asks_upgrade,
             fields: self.fields.fields(),
         }
@@ -97,6 +99,7 @@ mod tests {
             path_len: 6,
             version: Version::Http11,
             names_deadline: false,
+            names_request_id: false,
             asks_upgrade: true,
             fields: Fields { bytes: &[], spans: &[] },
         });

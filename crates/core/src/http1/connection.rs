@@ -129,7 +129,10 @@ impl Connection {
         let body_plan = plan(&parsed.head(head_bytes, &scratch.spans));
         let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = body_plan;
         match (body_plan, parsed.framing) {
-            (_, Framing::Length(length)) if length > max => self.refuse(Reject::BodyTooLarge),
+            (_, Framing::Length(length)) if length > max => {
+                self.body_max = max;
+                self.refuse(Reject::BodyTooLarge)
+            }
             (_, Framing::Length(length)) if length <= rest.len() as u64 => {
                 let (body, rest) = rest.split_at(length as usize);
                 *input = rest;

@@ -4,7 +4,7 @@
 //! of numbers.
 
 use super::syntax::is_host;
-use crate::http::{REQUEST_DEADLINE, REQUEST_TIMEOUT, Reject, Span, Version};
+use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Span, Version};
 
 /// The facts so far that framing and persistence depend on.
 pub(super) struct Facts {
@@ -17,6 +17,7 @@ pub(super) struct Facts {
     pub(super) expect_continue: bool,
     pub(super) expect_other: bool,
     pub(super) names_deadline: bool,
+    pub(super) names_request_id: bool,
     /// `Upgrade` is present, and `Connection` names it.
     pub(super) upgrade: bool,
     pub(super) upgrade_option: bool,
@@ -34,6 +35,7 @@ impl Default for Facts {
             expect_continue: false,
             expect_other: false,
             names_deadline: false,
+            names_request_id: false,
             upgrade: false,
             upgrade_option: false,
         }
@@ -68,6 +70,10 @@ impl Facts {
             }
             18 if name.eq_ignore_ascii_case(REQUEST_DEADLINE) => {
                 self.names_deadline = true;
+                Ok(())
+            }
+            12 if name.eq_ignore_ascii_case(REQUEST_ID) => {
+                self.names_request_id = true;
                 Ok(())
             }
             _ => Ok(()),

@@ -52,6 +52,11 @@ impl Connection {
         self.partial = None;
     }
 
+    /// How large the body could have been that was refused as too large.
+    pub fn body_max(&self) -> u64 {
+        self.body_max
+    }
+
     /// There is no memory for the body being collected: a last reply with an error is owed.
     pub fn refuse_body(&mut self) {
         debug_assert!(self.is_collecting(), "only a body that is collected is held");

@@ -28,7 +28,9 @@ use crate::admission::route_limit::{Concurrency, RouteLimit};
 const COUNT_MAX: usize = u16::MAX as usize;
 
 /// What is wrong with an application: all of it, one line each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `Debug` shows the same lines as `Display`: it is what a `main` that returns this prints.
+#[derive(Clone, PartialEq, Eq)]
 pub struct BuildError {
     problems: Vec<String>,
 }
@@ -44,6 +46,12 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the application cannot be built")?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -166,6 +174,29 @@ impl Build {
                     self.problems.push(format!(
                         "{} {}: its handler takes a value per worker of type `{name}`, and there is none; \
                          add `.per_worker(…)` with one to a router",
+                        route.methods_text(),
+                        route.path
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Checks that routes have the parameters that their handlers take.
+    #[cfg(feature = "json")]
+    fn check_paths(
+        &mut self,
+        paths: &route::Router<Methods>,
+        route_of: &HashMap<String, route::RouteId>,
+    ) {
+        for (route, _) in &self.endpoints {
+            // A pattern that could not be added has been complained about.
+            let Some(id) = route_of.get(&route.path) else { continue };
+            let names = paths.param_names(*id);
+            for check in &route.description.requirements.paths {
+                if let Some(problem) = check.problem(&route.path, names) {
+                    self.problems.push(format!(
+                        "{} {}: {problem}",
                         route.methods_text(),
                         route.path
                     ));
@@ -348,6 +379,8 @@ impl Build {
             }
         }
         self.check_worker_locals();
+        #[cfg(feature = "json")]
+        self.check_paths(&paths, &route_of);
         let covered = self.cover_fixed();
         let refusals = self.make_refusals();
         if !self.problems.is_empty() {

@@ -14,7 +14,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use highwater_core::http::{Head, Method, Reject};
+use highwater_core::http::{Head, Method};
 use highwater_core::route::Params;
 
 use super::dispatch::{App, Outcome, Shared, Target};
@@ -167,11 +167,6 @@ impl App {
         known.kept.with(&self.shared, known.target, 0, |request| {
             scope.respond(layers, HANDLER, request, response)
         })
-    }
-
-    /// A refusal by the protocol engine of a request whose head was valid.
-    pub(crate) fn reject_known(&self, known: &Known, reject: Reject) -> Response {
-        self.fail_known(known, Error::of_reject(reject))
     }
 
     /// The parts of a request to keep after its bytes are dropped; `None` if no layer needs them.

@@ -21,12 +21,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use highwater_core::http::{BodyPlan, Limits, Reject};
+use highwater_core::http::{BodyPlan, Head, Limits};
 use highwater_core::route;
 use http::HeaderValue;
 
 use super::endpoint::EndpointInfo;
-use super::error::Error;
 use super::extract::{BodyUse, Drain};
 use super::find::{Allowed, Methods};
 use super::fixed::{Covered, FixedResponse};
@@ -191,31 +190,28 @@ impl App {
         }
     }
 
-    /// Gives an error that [`App::call`] has returned the shape of the application's errors. What layers cover
-    /// has it already.
+    /// Gives an error that [`App::call`] has returned the shape of the application's errors (what layers cover
+    /// has it already), and logs a failure.
     #[inline]
-    pub(crate) fn render(&self, target: Target, outcome: &mut Outcome<'_>) {
+    pub(crate) fn render(&self, target: Target, head: &Head<'_>, outcome: &mut Outcome<'_>) {
         if let Outcome::Ready(response) = outcome
-            && response.is_error()
+            && response.is_special()
         {
-            self.render_error(target, response);
+            self.render_special(target, head, response);
         }
     }
 
     #[cold]
-    fn render_error(&self, target: Target, response: &mut Response) {
+    fn render_special(&self, target: Target, head: &Head<'_>, response: &mut Response) {
         let scope = self.shared.scope(target);
-        if scope.stack.is_empty() {
+        if scope.stack.is_empty() && response.is_error() {
             let empty = Response::new(response.status());
             *response = scope.render(std::mem::replace(response, empty));
             self.shared.report_panics(Some(target));
         }
-    }
-
-    /// A refusal by the protocol engine of an invalid request, in the shape of the outermost router's errors.
-    /// If the head was valid, [`App::reject_known`] is used.
-    pub(crate) fn reject(&self, reject: Reject) -> Response {
-        self.fail(None, Error::of_reject(reject))
+        if response.status().is_server_error() {
+            self.report_failure(target, head.method_token(), head.request_id(), response);
+        }
     }
 
     /// Whether it asks for a runtime, or any part of it is async and needs one.

@@ -221,6 +221,12 @@ impl Error {
         Error::new(status, code, status.canonical_reason().unwrap_or("unknown error"))
     }
 
+    /// The same error with another message.
+    pub(crate) fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.0.message = message.into();
+        self
+    }
+
     /// A refusal by the protocol engine.
     pub(crate) fn of_reject(reject: Reject) -> Self {
         let status = StatusCode::from_u16(reject.status()).expect("refusals have valid statuses");
@@ -229,6 +235,8 @@ impl Error {
 }
 
 /// A type that `?` converts into an [`Error`]: it defines the message for the peer.
+///
+/// It is all that an application's own error type needs: handlers may return `Result<_, OrderError>` as well.
 ///
 /// ```
 /// use highwater::{Error, IntoError};
@@ -251,6 +259,10 @@ impl Error {
 ///     Err(OrderError::Unknown(id))
 /// }
 ///
+/// fn get(/* Path(id): Path<u64> */) -> Result<String, OrderError> {
+///     find(7)
+/// }
+///
 /// fn show() -> Result<String, Error> {
 ///     let order = find(7)?;
 ///     let rate = std::fs::read_to_string("rate").map_err(Error::internal)?;
@@ -263,8 +275,7 @@ impl Error {
     label = "write `.map_err(Error::internal)?` if it is our fault, or implement `IntoError`",
     note = "write `.map_err(Error::internal)?` if it is our fault: a 500 that keeps its cause for the \
             operator; or `.map_err(|error| Error::bad_request(error.to_string()))?` if it is the peer's",
-    note = "implement `IntoError` for an error type of your own, or return `Result<_, YourError>` with \
-            `impl IntoResponse for YourError`"
+    note = "implement `IntoError` for an error type of your own; a handler may then return it, too"
 )]
 pub trait IntoError {
     /// The message for the peer.

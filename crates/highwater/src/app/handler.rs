@@ -247,7 +247,8 @@ pub trait Callable<Args>: Send + Sync + 'static {
             (`Bytes`, `Vec<u8>`), `Json(value)`, `Html(text)`, a `StatusCode`, \
             `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
     note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` for \
-            what can fail, or implement `IntoResponse` for your own type"
+            what can fail; implement `IntoError` for an error type of your own, or `IntoResponse` for any \
+            other type"
 )]
 pub trait Answer<Way>: Sized {
     /// How it is run.

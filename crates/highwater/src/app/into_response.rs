@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::body::Body;
-use super::error::{BoxError, Error};
+use super::error::{BoxError, Error, IntoError};
 use super::response::Response;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -24,7 +24,7 @@ const BINARY: &str = "application/octet-stream";
 /// | `()` | 200 without content |
 /// | [`StatusCode`] | that, without content; from 400 on, an [`Error`] with that status |
 /// | `Option<R>` | `R`, or the [`Error`] 404 |
-/// | `Result<R, E>` | `R` or `E` |
+/// | `Result<R, E>` | `R` or `E`, which is an [`Error`], implements [`IntoError`], or is a response |
 /// | [`Error`] | as [`Router::errors`](super::Router::errors) renders it |
 /// | `(StatusCode, R)` | `R` with that status, unless `R` is an error |
 /// | `([(name, value); N], R)`, `(HeaderMap, R)` | `R` with these header fields |
@@ -49,7 +49,8 @@ const BINARY: &str = "application/octet-stream";
     note = "a handler returns text (`&'static str`, `String`), bytes (`Bytes`, `Vec<u8>`), `Json(value)`, \
             `Html(text)`, a `StatusCode`, `(StatusCode, response)`, `Result<response, Error>` or a `Response`",
     note = "write `Json(value)` for a value that implements `serde::Serialize`, `Result<_, Error>` for \
-            what can fail, or implement `IntoResponse` for your own type"
+            what can fail; implement `IntoError` for an error type of your own, or `IntoResponse` for any \
+            other type"
 )]
 pub trait IntoResponse {
     /// Converts it into a response.
@@ -158,6 +159,17 @@ impl IntoResponse for Error {
     #[cold]
     fn into_response(self) -> Response {
         Response::of_error(self)
+    }
+}
+
+/// An application's own error: it has a message for the peer, and [`Router::errors`](super::Router::errors) shapes it
+/// like all others.
+// The compiler is not to offer it to whoever lacks a response.
+#[diagnostic::do_not_recommend]
+impl<E: IntoError> IntoResponse for E {
+    #[cold]
+    fn into_response(self) -> Response {
+        Response::of_error(self.into_error())
     }
 }
 

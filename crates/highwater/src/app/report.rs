@@ -1,18 +1,32 @@
 //! Reports the application's failures to the operator.
 //!
-//! Panics that were caught, once each, with the route they came from; answers that cannot be sent.
+//! Panics that were caught, once each, with the route they came from; answers that cannot be sent; and every other
+//! answer with a status from 500 on, with its cause, which the client does not see. Refusals for load are only counted:
+//! a log must not grow with the load.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use http::StatusCode;
+
 use super::dispatch::{App, Shared, Target};
 use super::error::Error;
-use super::guard;
+use super::guard::{self, Panic};
+use super::response::Response;
 use crate::logging::rate_limited;
 
-/// The messages of Tokio's panics without a runtime.
-const TOKIO_COMPLAINTS: [&str; 2] =
-    ["there is no reactor running", "called from outside of a `task::LocalSet`"];
+/// What Tokio's panics say about where a handler runs, and what to write instead.
+const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
+    ("there is no reactor running", NEEDS_RUNTIME),
+    ("called from outside of a `task::LocalSet`", NEEDS_RUNTIME),
+    (
+        "can call blocking only when running on the multi-threaded runtime",
+        "use tokio::task::spawn_blocking(…).await instead of block_in_place: each worker's runtime has one thread",
+    ),
+];
+
+const NEEDS_RUNTIME: &str = "make the handler an async fn, or add .runtime() to the Router; a blocking handler has no Tokio runtime";
 
 impl App {
     /// Logs and counts the panics that were caught on this thread since this was last called, as
@@ -24,6 +38,38 @@ impl App {
     /// How many panics were caught; it goes on counting.
     pub(crate) fn panics(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared.panics)
+    }
+
+    /// Logs an answer with a status from 500 on, unless the log has its cause already.
+    #[cold]
+    pub(crate) fn report_failure(
+        &self,
+        target: Target,
+        method: &str,
+        request_id: Option<&[u8]>,
+        response: &Response,
+    ) {
+        let is_panic = |error: &Error| error.source().is_some_and(|source| source.is::<Panic>());
+        let error = response.error();
+        if error.is_some_and(is_panic) || !self.is_failure(target, response.status()) {
+            return;
+        }
+        let request_id = request_id.map(|id| id.escape_ascii().to_string());
+        rate_limited!(
+            ERROR,
+            method,
+            route = self.shared.route_name(Some(target)),
+            status = response.status().as_u16(),
+            cause = error.map(cause),
+            request_id,
+            "a request failed",
+        );
+    }
+
+    /// Whether an answer of a route with this status is a failure. A health check that says 503 works well.
+    fn is_failure(&self, target: Target, status: StatusCode) -> bool {
+        let is_check = status == StatusCode::SERVICE_UNAVAILABLE && self.is_never_shed(target);
+        target.endpoint().is_some() && !is_check
     }
 
     /// Logs the error of an answer that is not sent.
@@ -59,12 +105,13 @@ impl Shared {
                 panic = panic.0.as_str(),
                 "a panic ended a request, and nothing else",
             );
-            if TOKIO_COMPLAINTS.iter().any(|complaint| panic.0.contains(complaint)) {
+            let known = TOKIO_COMPLAINTS.iter().find(|(complaint, _)| panic.0.contains(complaint));
+            if let Some((_, instead)) = known {
                 rate_limited!(
                     ERROR,
                     route = self.route_name(target),
-                    instead = "make it an async fn, or add .runtime() to the Router; a blocking handler has none",
-                    "a handler needs a Tokio runtime, and there is none around it",
+                    instead,
+                    "a handler uses Tokio in a way that does not work where it runs",
                 );
             }
         }
@@ -73,4 +120,21 @@ impl Shared {
     fn route_name(&self, target: Option<Target>) -> &str {
         target.and_then(|target| self.pattern(target)).unwrap_or("not_found")
     }
+}
+
+/// The causes of an error, down to the last; its message if it has none.
+fn cause(error: &Error) -> String {
+    let Some(source) = error.source() else { return String::from(error.message()) };
+    let mut text = source.to_string();
+    let mut next = StdError::source(source);
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        // Some errors repeat their cause in their own text.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
 }

@@ -1,9 +1,15 @@
 //! Where do the server's events go?
 //!
 //! The library emits events through [`tracing`](https://docs.rs/tracing), and nothing else: they go to the
-//! subscriber that the application has set, and nowhere if there is none. Their targets begin with
-//! `highwater`; what follows is the module, and may change. They are about a server's life, never about a
-//! single request that went well: those are counted ([`crate::metrics`]).
+//! subscriber that the application has set. Their targets begin with
+//! `highwater`; what follows is the module, and may change. They are about a server's life and about its failures,
+//! never about a single request that went well: those are counted ([`crate::metrics`]).
+//!
+//! Every answer with a status from 500 on is an event, `a request failed`, with its method, route, status, the chain of
+//! causes down to the last ([`Error::source`](crate::Error::source)), and the request's `X-Request-Id` if it had one.
+//! So is a panic, and an answer that HTTP does not allow. Not an event: a refusal for load (it is counted, by reason),
+//! a deadline that a client set itself, and 503 from a route that is [never shed](crate::Handler::never_shed), which is
+//! how health checks report.
 //!
 //! A program without a subscriber of its own gets one here, which writes few, structured lines to standard
 //! error, as text for people or JSON for machines:
@@ -18,10 +24,9 @@
 //! # logging::flush();
 //! ```
 //!
-//! The library calls [`install`] itself only where settings ask for it: where a server starts whose
-//! [`ServerConfig::log`](crate::ServerConfig::log) is not [`LogFormat::Off`]. `--log` and `HIGHWATER_LOG` make it
-//! text ([`ServerArgs`](crate::server::args::ServerArgs), `highwater::serve`);
-//! [`ServerConfig::default`](crate::ServerConfig) leaves it off.
+//! The library calls [`install`] where a server starts, unless [`ServerConfig::log`](crate::ServerConfig::log) is
+//! [`LogFormat::Off`]: `--log off`, `HIGHWATER_LOG=off`. An application that brings a subscriber sets it before it starts
+//! a server.
 //!
 //! Invariants: a subscriber that the application has set stays; writing lines never waits for what reads
 //! standard error (a thread writes; a full queue drops lines and says how many); a value cannot forge a line;

@@ -1,31 +1,27 @@
-//! From a router to running workers: binding, starting, stopping.
+//! From a router to running workers: settings, binding, starting.
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use highwater_sys::signal::{Signal, Signals};
-use highwater_sys::{Listener, Waker, cpu, limits};
+use highwater_sys::signal::Signals;
+use highwater_sys::{Listener, cpu, limits};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::address;
 use super::config::{Pin, ServerConfig};
+use super::environment;
 use super::error::ServerError;
 use super::listen::listen;
 use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
-#[cfg(feature = "tower")]
-use super::stop::{Stop, Stopper};
+use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::{self, Kind};
 use super::worker::{BodyMemory, Phase, WorkerConfig};
-use crate::admission::{AdmissionSettings, PreparedAdmission, RunningAdmission};
+use crate::admission::{AdmissionSettings, PreparedAdmission};
 use crate::app::{App, Router, WorkerInfo};
 use crate::logging::{self, FlushAtEnd};
 use crate::machine;
-use crate::metrics::{Metrics, Readiness, Sampler};
-
-/// After the drain deadline, how long cut connections may take to be reported closed.
-const CUT_GRACE: Duration = Duration::from_secs(2);
+use crate::metrics::{Metrics, Readiness};
 
 /// An HTTP server that is about to start.
 ///
@@ -40,25 +36,51 @@ const CUT_GRACE: Duration = Duration::from_secs(2);
 /// Server::new(Router::new().get("/", hello)).run()
 /// # }
 /// ```
+///
+/// **Settings** come from the environment: `HIGHWATER_LISTEN=0.0.0.0:80`, `HIGHWATER_WORKERS=4` and so on, one
+/// variable per field of [`ServerConfig`], and from the TOML file that `HIGHWATER_CONFIG` names. The environment wins
+/// over the defaults, and code wins over the environment: [`Server::listen`] sets the address whatever
+/// `HIGHWATER_LISTEN` says, and [`Server::config`] sets everything, so that no variable is read. (Without the feature
+/// `cli`, which is on by default, no variable is read either.)
+///
+/// **Where it runs.** [`Server::run`] blocks the thread that calls it; [`Server::serve`] is for `async fn main`.
+/// Either way handlers run on threads of the server's own, its workers. Each worker that has `async` handlers has a
+/// Tokio runtime of its own, with one thread, and what those handlers spawn runs there. Pools of connections that were
+/// opened before, on the caller's runtime, work in handlers as long as that runtime lives: the caller's `main` holds
+/// it while it awaits [`Server::serve`]. A pool for each worker is made with
+/// [`Router::per_worker`](crate::Router::per_worker), and never leaves its core.
 #[must_use = "a server does nothing until it is started"]
 pub struct Server {
     router: Router,
-    config: ServerConfig,
+    /// `None` for the environment's.
+    config: Option<ServerConfig>,
+    /// The address to listen on, as it was written.
+    listen: Option<String>,
     readiness: Readiness,
     metrics: Metrics,
     listener: Option<std::net::TcpListener>,
 }
 
 impl Server {
-    /// A server for `router` with default settings: `127.0.0.1:8080`, metrics on port 9090.
+    /// A server for `router`, with the settings of the environment, and else the defaults: it listens on
+    /// `127.0.0.1:8080`, with metrics and health checks on `127.0.0.1:9090`.
     pub fn new(router: Router) -> Self {
         Server {
             router,
-            config: ServerConfig::default(),
+            config: None,
+            listen: None,
             readiness: Readiness::default(),
             metrics: Metrics::new(),
             listener: None,
         }
+    }
+
+    /// Listens on `address`, an IP address and a port: `"0.0.0.0:8080"`, `"[::1]:8080"` or a
+    /// [`SocketAddr`](std::net::SocketAddr). Port 0 lets the kernel choose one. Any other text is an error when the
+    /// server starts.
+    pub fn listen(mut self, address: impl ToString) -> Self {
+        self.listen = Some(address.to_string());
+        self
     }
 
     /// Serves on a socket that is already bound and listening, for example from a service manager or a test.
@@ -71,9 +93,9 @@ impl Server {
         self
     }
 
-    /// Replaces all settings.
+    /// Sets everything. No variable of the environment is read then.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
-        self.config = config.into();
+        self.config = Some(config.into());
         self
     }
 
@@ -90,17 +112,22 @@ impl Server {
     }
 
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
-    /// flight, and cuts what is left after the drain timeout. SIGQUIT cuts at once, and so does a further
-    /// SIGTERM, SIGINT or SIGQUIT while it drains.
+    /// flight, and cuts what is left after the drain timeout. SIGQUIT drains for two seconds at most. A further
+    /// SIGTERM, SIGINT or SIGQUIT while it drains cuts at once.
     ///
-    /// A program that starts threads of its own before this must block the signals first: see
-    /// [`Running::until_signal`].
+    /// It blocks the calling thread, and can be called from anywhere: threads may run already, signals may be blocked,
+    /// or have handlers (which are called as well, and are the only ones again once the server has ended). In an
+    /// `async fn`, write [`serve`](Server::serve)`().await`.
     ///
     /// # Errors
-    /// The router is inconsistent, an address cannot be bound, or a driver failed.
+    /// A setting is wrong, the router is inconsistent, an address cannot be bound, or a driver failed. Also, it is called
+    /// on the only thread of a Tokio runtime, which it would block.
     pub fn run(self) -> Result<(), ServerError> {
-        // Before any thread starts, so that all of them inherit the mask.
-        let signals = Signals::block().map_err(ServerError::signals)?;
+        if blocks_a_runtime() {
+            return Err(ServerError::Runtime);
+        }
+        // First, so that a signal that comes while the server starts is heard.
+        let signals = Signals::catch().map_err(ServerError::signals)?;
         self.start()?.until_signal(&signals)
     }
 
@@ -108,8 +135,9 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::run`].
-    pub fn start(self) -> Result<Running, ServerError> {
-        let Server { router, config, readiness, metrics, listener } = self;
+    pub fn start(mut self) -> Result<Running, ServerError> {
+        let config = self.settings()?;
+        let Server { router, readiness, metrics, listener, .. } = self;
         logging::install(config.log);
         let at_end = FlushAtEnd;
         if metrics.has_begun() {
@@ -144,6 +172,8 @@ impl Server {
             readiness,
             pool: Pool::new(POOL_THREADS_MAX, config.patience, POOL_QUEUE_MAX),
             admission: None,
+            counted: (0..workers).map(|index| metrics.worker(index)).collect(),
+            has_stopped: false,
             _sampler: sampler,
             _at_end: at_end,
         };
@@ -170,16 +200,51 @@ impl Server {
             let observer = Observer::start(wanted, &config, &metrics, &running.readiness, watch)?;
             running.observer = Some(observer);
         }
-        tracing::info!(
-            address = %address,
-            workers,
-            transport = chosen.kind.name(),
-            reason = chosen.reason,
-            metrics = running.metrics_address().map(tracing::field::display),
-            "serving",
-        );
+        say_where(&running, workers, chosen.kind, &chosen.reason);
         Ok(running)
     }
+
+    /// The settings: those of the code, else those of the environment.
+    fn settings(&mut self) -> Result<ServerConfig, ServerError> {
+        let mut config = self.config.take().map_or_else(environment::settings, Ok)?;
+        if let Some(text) = self.listen.take() {
+            config.listen = address::parse(&text).map_err(|remedy| {
+                ServerError::Settings(format!("cannot listen on {text:?}: {remedy}"))
+            })?;
+        }
+        if config.metrics == Some(config.listen)
+            && config.metrics_is_fixed
+            && config.listen.port() != 0
+            && self.listener.is_none()
+        {
+            return Err(ServerError::Settings(format!(
+                "metrics cannot be on {}, which is the server's own address; use another port, or no metrics",
+                config.listen
+            )));
+        }
+        Ok(config)
+    }
+}
+
+/// Whether the caller runs on the only thread of a Tokio runtime, as its main future. (A task with an id may be one of
+/// `spawn_blocking`, which blocks nobody.)
+fn blocks_a_runtime() -> bool {
+    let is_single = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    Handle::try_current().is_ok_and(is_single) && tokio::task::try_id().is_none()
+}
+
+fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
+    let metrics = running.metrics_address();
+    tracing::info!(
+        address = %running.address,
+        workers,
+        transport = kind.name(),
+        reason,
+        metrics = metrics.map(tracing::field::display),
+        url = format_args!("http://{}/", running.address),
+        page = metrics.map(|at| tracing::field::display(format!("http://{at}/"))),
+        "serving",
+    );
 }
 
 /// What all workers of a server are made of.
@@ -274,206 +339,4 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
         Pin::Auto => workers == cores.len() && workers > 1,
     };
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
-}
-
-/// A server at work. Dropping it stops it without a drain.
-pub struct Running {
-    address: SocketAddr,
-    drain_timeout: Duration,
-    workers: Workers,
-    watch: Arc<Watch>,
-    observer: Option<Observer>,
-    readiness: Readiness,
-    pool: Pool,
-    admission: Option<RunningAdmission>,
-    _sampler: Sampler,
-    /// Last, since all fields above may log when they are dropped.
-    _at_end: FlushAtEnd,
-}
-
-impl Running {
-    /// The address it listens on; the port is the real one if 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The address of the metrics port, if there is one.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.observer.as_ref().map(|observer| observer.address)
-    }
-
-    /// Whether a worker died: a panic escaped, or its driver failed. The server then drains by itself;
-    /// [`Running::stop`] says why.
-    pub fn has_failed(&self) -> bool {
-        self.watch.has_failed()
-    }
-
-    /// Serves until one of `signals` comes, then drains as [`Server::run`] does.
-    ///
-    /// For programs with threads of their own. The kernel delivers a signal to any thread that does not block
-    /// it, and there it ends the process. So block the signals first; every thread started later inherits
-    /// that:
-    ///
-    /// ```no_run
-    /// use highwater::server::Signals;
-    /// use highwater::{Router, Server};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let signals = Signals::block()?;
-    /// let worker = std::thread::spawn(|| { /* something beside the server */ });
-    /// Server::new(Router::new().get("/", || "Hello, World!")).start()?.until_signal(&signals)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// A worker failed: its driver, or a panic escaped. The server stops by itself then.
-    pub fn until_signal(mut self, signals: &Signals) -> Result<(), ServerError> {
-        if let Some(admission) = &self.admission {
-            admission.give_up_rights();
-        }
-        while !self.watch.has_failed() {
-            let waited = signals.wait_or(&self.watch.waker, None);
-            if let Some(signal) = waited.map_err(ServerError::signals)? {
-                tracing::info!(signal = %signal, "stopping");
-                if signal == Signal::Quit {
-                    self.drain_timeout = Duration::ZERO;
-                }
-                break;
-            }
-        }
-        self.end(|waker, left| is_hurried(signals, waker, left))
-    }
-
-    /// Serves until `stopper` is asked to stop; a request to cut ends the drain.
-    #[cfg(feature = "tower")]
-    pub(crate) fn until_requested(mut self, stopper: &Stopper) -> Result<(), ServerError> {
-        if let Some(admission) = &self.admission {
-            admission.give_up_rights();
-        }
-        stopper.wakes(&self.watch.waker);
-        while !self.watch.has_failed() {
-            match stopper.requested() {
-                None => self.watch.waker.wait(Duration::MAX).map_err(ServerError::Worker)?,
-                Some(Stop::Drain) => break,
-                Some(Stop::Cut) => {
-                    self.drain_timeout = Duration::ZERO;
-                    break;
-                }
-            }
-        }
-        self.end(|waker, left| {
-            quietly(waker, left)?;
-            Ok(stopper.requested() == Some(Stop::Cut))
-        })
-    }
-
-    /// Drains and stops.
-    ///
-    /// # Errors
-    /// A worker failed: its driver, or a panic escaped.
-    pub fn stop(&mut self) -> Result<(), ServerError> {
-        self.end(quietly)
-    }
-
-    /// Drains, cuts the remaining connections at the deadline or when `wait` returns true, and stops. `wait`
-    /// waits for the waker, for at most the time it is given.
-    fn end(
-        &mut self,
-        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
-    ) -> Result<(), ServerError> {
-        self.readiness.drain();
-        self.workers.drain();
-        self.until_ended(self.drain_timeout, wait)?;
-        if !self.workers.has_ended() {
-            self.workers.cut();
-            self.until_ended(CUT_GRACE, quietly)?;
-        }
-        let outcome = self.workers.join();
-        self.pool.close();
-        let observed = match self.observer.take() {
-            // Scrapers keep their connections open; the drain does not wait for them.
-            Some(mut observer) => observer.workers.end_now(),
-            None => Ok(()),
-        };
-        outcome.and(observed).map_err(ServerError::Worker)
-    }
-
-    /// Waits until all workers have ended, for at most `timeout`, or until `wait` returns true.
-    fn until_ended(
-        &self,
-        timeout: Duration,
-        wait: impl Fn(&Waker, Duration) -> Result<bool, ServerError>,
-    ) -> Result<(), ServerError> {
-        let begun = Instant::now();
-        while !self.workers.has_ended() {
-            let left = timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() || wait(&self.watch.waker, left)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Waits for the waker alone; nothing cuts the drain short.
-fn quietly(waker: &Waker, left: Duration) -> Result<bool, ServerError> {
-    waker.wait(left).map_err(ServerError::Worker)?;
-    Ok(false)
-}
-
-/// Waits for the waker; returns whether a signal asks to end the drain.
-fn is_hurried(signals: &Signals, waker: &Waker, left: Duration) -> Result<bool, ServerError> {
-    match signals.wait_or(waker, Some(left)).map_err(ServerError::signals)? {
-        // A terminal that closes (SIGHUP) does not cut the drain short.
-        None | Some(Signal::HangUp) => Ok(false),
-        Some(signal) => {
-            tracing::info!(signal = %signal, "the drain ends now");
-            Ok(true)
-        }
-    }
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.drain_timeout = Duration::ZERO;
-        let _ = self.stop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::server::Inbox;
-
-    /// Purpose: a worker that dies ends the server at once and with an error, although no signal comes, so
-    /// that a supervisor restarts it.
-    #[test]
-    fn a_dead_worker_ends_the_server() {
-        let signals = Signals::block().expect("signals can be blocked");
-        let config = ServerConfig {
-            listen: ([127, 0, 0, 1], 0).into(),
-            metrics: None,
-            shed: Some(crate::server::Shed::None),
-            ..ServerConfig::default()
-        };
-        let server = Server::new(Router::new().get("/", || "OK")).config(config);
-        let mut running = server.start().expect("it starts");
-        let dies = running.workers.start("highwater-dies".into(), |ready| {
-            ready.tell(&Inbox::new(Box::new(|| {})));
-            thread::sleep(Duration::from_millis(50));
-            panic!("on demand")
-        });
-        dies.expect("it begins");
-        let error = running.until_signal(&signals).expect_err("a worker died");
-        assert_eq!(error.to_string(), "a worker failed: it panicked: on demand");
-    }
 }

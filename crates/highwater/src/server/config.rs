@@ -44,6 +44,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where to serve metrics and health checks; `None` for nowhere. `--metrics`, 127.0.0.1:9090.
     pub metrics: Option<SocketAddr>,
+    /// Whether the server fails to start if `metrics` is taken. Without this, and only if `metrics` is the default,
+    /// it takes the next free port up to 9099, or any free one, and says so in a warning: nobody asked for that port.
+    /// `--metrics` and `HIGHWATER_METRICS` set it.
+    pub metrics_is_fixed: bool,
     /// Worker threads; `None` for one per core that affinity and cgroup allow. `--workers`.
     pub workers: Option<NonZeroUsize>,
     /// How bytes move. `--transport`, auto.
@@ -90,7 +94,7 @@ pub struct ServerConfig {
     /// `--drain-timeout`, 10 s.
     pub drain_timeout: Duration,
     /// What is written of events to standard error, if the application has not set a subscriber of its own
-    /// ([`logging`](crate::logging)). [`LogFormat::Off`] here; `--log` and `HIGHWATER_LOG` make it text.
+    /// ([`logging`](crate::logging)). `--log`, text.
     pub log: LogFormat,
 }
 
@@ -100,6 +104,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: local(8080),
             metrics: Some(local(9090)),
+            metrics_is_fixed: false,
             workers: None,
             transport: TransportChoice::Auto,
             pin: Pin::Auto,
@@ -116,7 +121,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),
-            log: LogFormat::Off,
+            log: LogFormat::Text,
         }
     }
 }

@@ -16,6 +16,9 @@ use super::worker::BACKLOG;
 /// parent learned of its end, and a supervisor restarts it that quickly.
 const BIND_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The last port that is tried for metrics where the default is taken; then any free one is.
+const METRICS_PORT_MAX: u16 = 9099;
+
 /// How long to wait before trying again.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
 
@@ -55,6 +58,36 @@ pub(super) fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listene
     let mut listener = bind_patiently(address)?;
     keep_alive(&mut listener, config).map_err(|error| ServerError::bind(address, error))?;
     Ok(listener)
+}
+
+/// Listens for the metrics port. If that is the default, nobody asked for it, and a taken one is no reason not to serve.
+pub(super) fn bind_metrics(
+    wanted: SocketAddr,
+    config: &ServerConfig,
+) -> Result<Listener, ServerError> {
+    let is_default = Some(wanted) == ServerConfig::default().metrics && !config.metrics_is_fixed;
+    match bind(wanted, config) {
+        Err(error) if is_default && is_taken(&error) => {}
+        bound => return bound,
+    }
+    let next = (wanted.port() + 1..=METRICS_PORT_MAX).chain([0]);
+    for address in next.map(|port| SocketAddr::new(wanted.ip(), port)) {
+        let Ok(mut listener) = Listener::bind(address, BACKLOG) else { continue };
+        let failed = |error| ServerError::bind(address, error);
+        keep_alive(&mut listener, config).map_err(failed)?;
+        tracing::warn!(
+            address = %wanted,
+            instead = %listener.local_addr().map_err(failed)?,
+            "the default metrics port is taken, so another one is used; set HIGHWATER_METRICS or --metrics to a port \
+             of your choice, or to off",
+        );
+        return Ok(listener);
+    }
+    bind(wanted, config)
+}
+
+fn is_taken(error: &ServerError) -> bool {
+    matches!(error, ServerError::Bind(_, cause) if cause.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// Has the kernel look after the peers of connections, if that is wanted.

@@ -1,8 +1,10 @@
 //! How does a server run?
 //!
 //! ```text
-//!  builder ──▶ listen: sockets;  transport: which driver, and why;  port: what the metrics port serves
+//!  builder ──▶ environment, address: settings;  listen: sockets;  transport: which driver, and why
 //!     │
+//!     ├──▶ running: until when, and how it ends;  serve: the same in an async main
+//!     ├──▶ observer, port: the metrics port
 //!     └──▶ threads: one thread per worker, and what happens when one dies
 //!            └──▶ worker/ ─ run: where it waits
 //!                           mod: THE loop, and the parts it is composed of
@@ -11,16 +13,19 @@
 //!
 //! Everything of a connection happens on the one thread that accepted it.
 
+mod address;
 #[cfg(feature = "cli")]
 pub mod args;
 mod builder;
 mod config;
+mod environment;
 mod error;
 mod listen;
 mod observer;
 mod pool;
 mod port;
-#[cfg(feature = "tower")]
+mod running;
+mod serve;
 mod stop;
 mod threads;
 mod transport;
@@ -28,16 +33,16 @@ mod worker;
 
 pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
 pub use crate::logging::LogFormat;
-pub use builder::{Running, Server};
+pub use builder::Server;
 pub use config::{Pin, ServerConfig, TransportChoice};
 pub use error::ServerError;
 pub use highwater_core::http::Limits;
 pub use highwater_sys::signal::{Signal, Signals};
+pub use running::Running;
+pub use serve::{Serve, ServeFuture};
 
 #[cfg(feature = "sim")]
 pub(crate) use pool::Pool;
-#[cfg(feature = "tower")]
-pub(crate) use stop::{Stop, Stopper};
 #[cfg(feature = "testing")]
 pub(crate) use worker::context;
 #[cfg(feature = "sim")]

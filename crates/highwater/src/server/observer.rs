@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::ServerConfig;
 use super::error::ServerError;
-use super::listen::bind;
+use super::listen::bind_metrics;
 use super::pool::Pool;
 use super::port;
 use super::threads::{Watch, WorkerThread, Workers};
@@ -29,7 +29,7 @@ impl Observer {
         watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind(wanted, config)?;
+        let listener = bind_metrics(wanted, config)?;
         let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);

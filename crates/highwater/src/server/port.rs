@@ -11,7 +11,7 @@ use highwater_core::http::Limits;
 use highwater_sys::limits as system;
 use http::{StatusCode, header};
 
-use crate::app::{Response, Router, fixed};
+use crate::app::{Handler, Response, Router, fixed};
 use crate::metrics::exposition::CONTENT_TYPE;
 use crate::metrics::page::{PAGE, POLICY};
 use crate::metrics::{Metrics, Readiness};
@@ -59,15 +59,25 @@ pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
         .get("/metrics", move || {
             fresh(StatusCode::OK, metrics.page()).with_content_type(CONTENT_TYPE)
         })
-        .get("/scaling", move || match scaling.scaling() {
-            Some(json) => fresh(StatusCode::OK, json).with_content_type("application/json"),
-            None => fresh(StatusCode::SERVICE_UNAVAILABLE, "nothing is admitted here".to_owned()),
-        })
+        .get(
+            "/scaling",
+            (move || match scaling.scaling() {
+                Some(json) => fresh(StatusCode::OK, json).with_content_type("application/json"),
+                None => {
+                    fresh(StatusCode::SERVICE_UNAVAILABLE, "nothing is admitted here".to_owned())
+                }
+            })
+            .never_shed(),
+        )
         .get("/livez", || fresh(StatusCode::OK, "ok".to_owned()))
-        .get("/readyz", move || match readiness.verdict() {
-            Ok(()) => fresh(StatusCode::OK, "ready".to_owned()),
-            Err(reason) => fresh(StatusCode::SERVICE_UNAVAILABLE, reason),
-        })
+        .get(
+            "/readyz",
+            (move || match readiness.verdict() {
+                Ok(()) => fresh(StatusCode::OK, "ready".to_owned()),
+                Err(reason) => fresh(StatusCode::SERVICE_UNAVAILABLE, reason),
+            })
+            .never_shed(),
+        )
 }
 
 /// The page for people; encoded once.

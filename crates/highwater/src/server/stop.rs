@@ -9,6 +9,8 @@ use highwater_sys::Waker;
 pub(crate) enum Stop {
     /// Stops accepting, answers what is in flight, and cuts what is left after the drain timeout.
     Drain,
+    /// The same, but cuts after two seconds if the drain timeout is longer.
+    DrainSoon,
     /// Cuts every connection.
     Cut,
 }

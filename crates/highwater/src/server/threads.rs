@@ -193,6 +193,11 @@ impl Workers {
         self.wake();
     }
 
+    /// How many connections were cut before their answer was sent.
+    pub(super) fn cut_count(&self) -> u64 {
+        self.phase.cut_count()
+    }
+
     /// Stops without a drain.
     pub(super) fn end_now(&mut self) -> io::Result<()> {
         self.drain();

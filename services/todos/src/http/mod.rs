@@ -169,11 +169,14 @@ fn json(body: impl Into<Body>) -> Response {
     Response::new(StatusCode::OK).with_content_type(JSON).with_body(body)
 }
 
+/// How many characters of an unknown parameter's name its message repeats.
+const NAME_SHOWN_MAX: usize = 64;
+
 /// The query's value of `name`: the part behind `=`, as it stands there.
 ///
 /// # Errors
 ///
-/// 400 if it is there twice.
+/// 400 if it is there twice, or the query has another parameter.
 #[inline]
 fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, Error> {
     let Some(query) = request.query() else { return Ok(None) };
@@ -191,6 +194,12 @@ fn one_of_many<'r>(query: &'r str, name: &str) -> Result<Option<&'r str>, Error>
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if key == name && found.replace(value).is_some() {
             return Err(Error::bad_request(format!("{name}: it is there twice")));
+        }
+        if key != name && !pair.is_empty() {
+            // It may be misspelt, and then the answer would be one to another question.
+            let key: String = key.chars().take(NAME_SHOWN_MAX).collect();
+            let message = format!("{key}: there is no such query parameter here; use {name}");
+            return Err(Error::bad_request(message));
         }
     }
     Ok(found)

@@ -28,6 +28,7 @@ pub(super) struct Parsed {
     pub(super) close: bool,
     pub(super) expect_continue: bool,
     names_deadline: bool,
+    names_request_id: bool,
     asks_upgrade: bool,
 }
 
@@ -50,6 +51,7 @@ impl Parsed {
             path_len,
             version: self.version,
             names_deadline: self.names_deadline,
+            names_request_id: self.names_request_id,
             asks_upgrade: self.asks_upgrade,
             fields: Fields { bytes, spans },
         }
@@ -96,6 +98,7 @@ pub(super) fn parse(
         close: facts.close || (line.version == Version::Http10 && !facts.keep_alive),
         expect_continue: facts.expect_continue && line.version == Version::Http11,
         names_deadline: facts.names_deadline,
+        names_request_id: facts.names_request_id,
         asks_upgrade: facts.asks_upgrade(),
     }))
 }

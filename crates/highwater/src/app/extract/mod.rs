@@ -12,6 +12,8 @@ mod head;
 mod json;
 #[cfg(feature = "json")]
 mod path;
+#[cfg(feature = "json")]
+mod path_shape;
 mod state;
 #[cfg(feature = "json")]
 mod text;
@@ -32,6 +34,8 @@ pub use path::Path;
 pub use state::{Extension, State};
 
 pub(crate) use draining::Drain;
+#[cfg(feature = "json")]
+pub(in crate::app) use path_shape::PathCheck;
 
 /// An argument of a handler.
 ///
@@ -120,6 +124,8 @@ pub enum BodyUse {
 pub struct Requirements {
     pub(in crate::app) states: Vec<(TypeId, &'static str)>,
     pub(in crate::app) worker_locals: Vec<(TypeId, &'static str)>,
+    #[cfg(feature = "json")]
+    pub(in crate::app) paths: Vec<PathCheck>,
 }
 
 impl Requirements {

@@ -4,8 +4,9 @@
 use serde::Deserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
-use super::FromRequest;
+use super::path_shape::PathCheck;
 use super::text::{Failure, Text};
+use super::{FromRequest, Requirements};
 use crate::app::error::Error;
 use crate::app::request::Request;
 
@@ -26,8 +27,8 @@ use crate::app::request::Request;
 /// ```
 ///
 /// What does not fit is answered 400 `invalid_path`, naming the parameter, its value, and what was
-/// expected. A `T` that wants other parameters than the pattern has is the application's fault, and
-/// answered 500.
+/// expected. A `T` that wants other parameters than the pattern has is found when the application is built; where
+/// only a request can show it, that is answered 500, and logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<T>(pub T);
 
@@ -44,6 +45,10 @@ impl<T: DeserializeOwned> FromRequest for Path<T> {
                 Error::internal(format!("Path<T> does not fit the route `{pattern}`: {message}"))
             }
         })
+    }
+
+    fn requires(requirements: &mut Requirements) {
+        requirements.paths.push(PathCheck::of::<T>());
     }
 }
 

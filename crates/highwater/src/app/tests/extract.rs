@@ -80,7 +80,27 @@ fn path_refusals() {
     }
 }
 
-/// Purpose: a `Path<T>` that does not fit its pattern is our fault, and the peer gets no details.
+/// Purpose: a `Path<T>` that does not fit its pattern is found before the first request.
+#[test]
+fn paths_are_checked_at_build() {
+    let router = Router::new()
+        .get("/x/{a}", |_: Path<(u8, u8)>| "")
+        .nest("/{tenant}", Router::new().get("/y", |_: Path<String>| ""))
+        .get("/z", |_: Path<u8>| "");
+    let error = router.build().expect_err("two of them can never be answered");
+    let problems: Vec<&str> = error.problems().iter().map(String::as_str).collect();
+    assert_eq!(
+        problems,
+        [
+            "GET /x/{a}: path parameters: 2 wanted, 1 in /x/{a}; its handler takes `Path<(u8, u8)>`",
+            "GET /z: path parameters: 1 wanted, none in /z; its handler takes `Path<u8>`",
+        ]
+    );
+    assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` prints that returns it");
+}
+
+/// Purpose: where a `Path<T>` that does not fit its pattern was not found before, it is our fault, and the peer gets no
+/// details.
 #[test]
 fn path_of_the_wrong_shape() {
     #[derive(Deserialize, Debug)]
@@ -89,9 +109,9 @@ fn path_of_the_wrong_shape() {
     }
     let app = build(
         Router::new()
-            .get("/one/{a}/{b}", |Path(_): Path<u8>| ())
-            .get("/two/{a}", |Path(_): Path<(u8, u8)>| ())
-            .get("/struct/{a}", |Path(_): Path<Other>| ()),
+            .get("/one/{a}/{b}", |_: Option<Path<u8>>| ())
+            .get("/two/{a}", |_: Option<Path<(u8, u8)>>| ())
+            .get("/struct/{a}", |_: Option<Path<Other>>| ()),
     );
     for (path, source) in [
         (
@@ -461,7 +481,7 @@ fn refused_values_are_the_peers() {
             .get("/pair/{m}/{n}", |_: Path<(u32, Even)>| "")
             .get("/named/{n}", |_: Path<Named>| "")
             .get("/ordered/{low}/{high}", |_: Path<Ordered>| "")
-            .get("/wrong/{n}", |_: Path<(u32, u32)>| "")
+            .get("/wrong/{n}", |_: Option<Path<(u32, u32)>>| "")
             .get("/query", |_: Query<Named>| "")
             .post("/form", |_: Form<Named>| ""),
     );

@@ -303,7 +303,7 @@ fn answers_of_the_server() {
     assert_eq!((heard.status, seen(&heard)), (503, "b root".into()));
     let heard = hear(app.fail_known(&kept, Error::timed_out()));
     assert_eq!((heard.status, seen(&heard)), (503, "b a/in/async/7 root".into()));
-    let heard = hear(app.reject_known(&kept, Reject::BodyTooLarge));
+    let heard = hear(app.fail_known(&kept, Error::of_reject(Reject::BodyTooLarge)));
     assert_eq!((heard.status, seen(&heard)), (413, "b a/in/async/7 root".into()));
     // What is answered at once, or covered by no layer that looks, need not be kept.
     assert!(known("/in/inline").1.is_none());

@@ -71,7 +71,7 @@ pub(super) fn request_with(
     });
     let request = match next {
         http1::Next::Request(request) => request,
-        http1::Next::Reject(reject) => return app.reject(reject),
+        http1::Next::Reject(reject) => return app.fail(None, Error::of_reject(reject)),
         other => panic!("the request is not complete: {other:?}"),
     };
     let target = target.expect("every head is planned for");
@@ -100,8 +100,9 @@ pub(super) fn request_with(
 
 /// Calls the application as a worker does.
 fn call<'a>(app: &'a App, target: Target, incoming: Incoming<'_>) -> Outcome<'a> {
+    let head = *incoming.head;
     let mut outcome = app.call(target, incoming);
-    app.render(target, &mut outcome);
+    app.render(target, &head, &mut outcome);
     outcome
 }
 

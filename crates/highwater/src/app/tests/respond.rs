@@ -295,3 +295,31 @@ fn responses_are_small_and_can_cross_threads() {
     assert_eq!(size_of::<Error>(), size_of::<usize>());
     assert!(size_of::<Target>() <= 4, "{}", size_of::<Target>());
 }
+
+/// Purpose: an application's own error type needs a message for the peer, and nothing else: handlers of every kind may
+/// return it, and it has the shape that the router gives to errors.
+#[test]
+fn errors_of_the_application() {
+    struct Sold(u32);
+    impl crate::app::IntoError for Sold {
+        fn into_error(self) -> Error {
+            Error::conflict(format!("{} was sold", self.0))
+        }
+    }
+    let router = Router::new()
+        .get("/inline", || Err::<Json<u8>, _>(Sold(1)))
+        .get("/async", async || Err::<Json<u8>, _>(Sold(2)))
+        .get("/blocking", crate::app::blocking(|| Err::<Json<u8>, _>(Sold(3))))
+        .get("/fine", || Ok::<_, Sold>(Json(4)))
+        .errors(|error: &Error| error.message().to_owned());
+    let app = build(router);
+    for (path, status, body) in [
+        ("/inline", 409, "1 was sold"),
+        ("/async", 409, "2 was sold"),
+        ("/blocking", 409, "3 was sold"),
+        ("/fine", 200, "4"),
+    ] {
+        let heard = get(&app, path);
+        assert_eq!((heard.status, &*heard.body), (status, body), "{path}");
+    }
+}

@@ -24,6 +24,7 @@ use super::idle::Idle;
 use super::source::{Source, told};
 use super::value::listed;
 use crate::admission::{self, GateChoice, Limiter, Shed};
+use crate::server::config::ServerConfig;
 
 const PREFIX: &str = "HIGHWATER_";
 
@@ -314,11 +315,14 @@ impl Layers {
     fn check_addresses(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
         let listen = matches.try_get_one::<SocketAddr>("listen").ok().flatten();
         let metrics = matches.try_get_one::<Option<SocketAddr>>("metrics").ok().flatten();
-        let (Some(listen), Some(Some(metrics))) = (listen, metrics) else { return Ok(()) };
+        let is_default = metrics.is_none();
+        let default = ServerConfig::default().metrics;
+        let (Some(listen), Some(metrics)) = (listen, metrics.unwrap_or(&default)) else {
+            return Ok(());
+        };
         if listen != metrics || listen.port() == 0 {
             return Ok(());
         }
-        let is_default = matches.value_source("metrics") == Some(ValueSource::DefaultValue);
         let (name, other) = if is_default { ("listen", "metrics") } else { ("metrics", "listen") };
         let remedy = format!("the same as --{other}; use another port, or --metrics off");
         let message = told(name, &listen.to_string(), self.source(name), &remedy);

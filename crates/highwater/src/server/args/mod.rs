@@ -92,11 +92,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
 
-    /// Where to serve /metrics, /livez and /readyz, or off
-    // The full path keeps clap from reading the type as "may be absent".
-    #[arg(long, value_name = "ADDRESS|off", default_value = "127.0.0.1:9090",
-          value_parser = address_or_off)]
-    pub metrics: ::core::option::Option<SocketAddr>,
+    /// Where to serve /metrics, /livez and /readyz, or off [default: 127.0.0.1:9090, or the next free port]
+    // The full path keeps clap from reading the inner type as "may be absent".
+    #[arg(long, value_name = "ADDRESS|off", value_parser = address_or_off)]
+    pub metrics: Option<::core::option::Option<SocketAddr>>,
 
     /// Worker threads [default: the cores that affinity and cgroup allow]
     #[arg(long, value_name = "N", value_parser = value::workers(WORKERS))]
@@ -228,7 +227,8 @@ impl ServerArgs {
     pub fn config(&self) -> ServerConfig {
         ServerConfig {
             listen: self.listen,
-            metrics: self.metrics,
+            metrics: self.metrics.unwrap_or(ServerConfig::default().metrics),
+            metrics_is_fixed: self.metrics.is_some(),
             workers: self.workers,
             transport: self.transport,
             pin: self.pin,

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
 use crate::logging::LogFormat;
+use crate::server::address;
 use crate::server::config::{Pin, TransportChoice};
 
 /// Units of time, the largest first.
@@ -81,8 +82,7 @@ pub(super) fn workers(
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    let form = "an IP address and a port, like 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
-    text.parse().map_err(|_| format!("not an address; use {form}"))
+    address::parse(text)
 }
 
 pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -307,7 +307,9 @@ mod tests {
         assert_eq!(error, "not a choice; use auto, uring or epoll");
         assert_eq!(address_or_off("off"), Ok(None));
         assert!(
-            address_or_off("localhost:80").expect_err("a name").ends_with("or [::1]:8080, or off")
+            address_or_off("localhost:80")
+                .expect_err("a name")
+                .ends_with("use 127.0.0.1:80, or off")
         );
     }
 }

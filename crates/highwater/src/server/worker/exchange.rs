@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Reading};
+use highwater_core::http::{Head, Method};
 use highwater_core::time::Instant;
 
 use crate::admission::route_limit::Permit;
@@ -62,6 +63,9 @@ pub(super) struct Exchange {
     // The request.
     /// What it was routed to; `None` before the first request, and for input that was no valid request.
     pub(super) target: Option<Target>,
+    /// Its method, and the id it was given, if its handler answers later: for the log, should it fail.
+    pub(super) method: Method,
+    pub(super) request_id: Option<Box<[u8]>>,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     /// The protocols that it offers to go on with (`Upgrade`); mostly none.
@@ -113,6 +117,8 @@ impl Exchange {
             connection: ConnId(0),
             generation: 0,
             target: None,
+            method: Method::Other,
+            request_id: None,
             endpoint: 0,
             offered: None,
             started: Instant::ZERO,
@@ -134,6 +140,13 @@ impl Exchange {
             next_ready: Instant::MAX,
             last_ready: Instant::MAX,
         }
+    }
+
+    /// The handler answers after the request's bytes are dropped: keeps what the log says about a failure.
+    #[inline]
+    pub(super) fn remember(&mut self, head: &Head<'_>) {
+        self.method = head.method();
+        self.request_id = head.request_id().map(Box::from);
     }
 
     /// Input came while the request waited in the queue.

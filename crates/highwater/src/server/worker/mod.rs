@@ -69,7 +69,7 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use self::accept::Acceptor;
-use self::connections::{Agenda, Connections};
+use self::connections::{Agenda, Connection, Connections};
 use self::encode::Encoder;
 use self::exchange::ExchangeId;
 use self::tasks::Tasks;
@@ -270,13 +270,16 @@ impl<D: Driver> Worker<D> {
         acceptor.is_draining() && acceptor.count() == 0 && tasks.detached.is_empty()
     }
 
-    /// Cuts every connection that is left.
-    pub(crate) fn cut(&mut self) {
-        let alive: Vec<ConnId> = self.state.connections.alive().map(|(id, _)| id).collect();
-        for id in alive {
+    /// Cuts every connection that is left. Returns how many of them were not answered to the end.
+    pub(crate) fn cut(&mut self) -> u64 {
+        let alive = self.state.connections.alive();
+        let owed = |connection: &Connection| !connection.protocol.is_lingering();
+        let alive: Vec<(ConnId, bool)> = alive.map(|(id, at)| (id, owed(at))).collect();
+        for (id, _) in &alive {
             self.state.parts.metrics.timeout(Timeout::Drain);
-            self.close(id, Close::Reset);
+            self.close(*id, Close::Reset);
         }
+        alive.iter().filter(|(_, owed)| *owed).count() as u64
     }
 
     /// Starts queued requests until the turn budget is used up; at least one.

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
@@ -48,7 +48,11 @@ const DENSE_GAP: Duration = Duration::from_micros(400);
 
 /// The phase of the whole server; each worker reads it once a turn.
 #[derive(Default)]
-pub(crate) struct Phase(AtomicU8);
+pub(crate) struct Phase {
+    now: AtomicU8,
+    /// How many connections were cut before their answer was sent.
+    cut: AtomicU64,
+}
 
 const DRAINING: u8 = 1;
 const CUTTING: u8 = 2;
@@ -56,32 +60,37 @@ const CUTTING: u8 = 2;
 impl Phase {
     /// From now on there are no new connections, and each ends after the answer in progress.
     pub(crate) fn drain(&self) {
-        self.0.fetch_max(DRAINING, Ordering::SeqCst);
+        self.now.fetch_max(DRAINING, Ordering::SeqCst);
     }
 
     #[cfg(test)]
     pub(in crate::server) fn is_draining(&self) -> bool {
-        self.0.load(Ordering::SeqCst) >= DRAINING
+        self.now.load(Ordering::SeqCst) >= DRAINING
     }
 
     /// From now on every remaining connection is cut.
     pub(crate) fn cut(&self) {
-        self.0.fetch_max(CUTTING, Ordering::SeqCst);
+        self.now.fetch_max(CUTTING, Ordering::SeqCst);
+    }
+
+    /// How many connections were cut before their answer was sent.
+    pub(in crate::server) fn cut_count(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
     }
 }
 
 impl<D: Driver> Worker<D> {
     /// Follows the server's phase. Returns whether the worker has finished.
     fn follow(&mut self, phase: &Phase, drained_turns: &mut u32) -> bool {
-        let phase = phase.0.load(Ordering::Relaxed);
-        if phase >= DRAINING {
+        let now = phase.now.load(Ordering::Relaxed);
+        if now >= DRAINING {
             self.drain();
             *drained_turns += 1;
         }
-        if phase >= CUTTING {
-            self.cut();
+        if now >= CUTTING {
+            phase.cut.fetch_add(self.cut(), Ordering::Relaxed);
         }
-        *drained_turns > HURRIED_TURNS && (self.is_drained() || phase >= CUTTING && self.is_empty())
+        *drained_turns > HURRIED_TURNS && (self.is_drained() || now >= CUTTING && self.is_empty())
     }
 }
 

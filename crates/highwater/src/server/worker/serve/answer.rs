@@ -200,7 +200,21 @@ impl<C: Clock> ExchangeMut<'_, C> {
             permit.answered(response.status());
         }
         self.report_panics();
-        result.unwrap_or_else(|panic| self.exchange.fail(self.app, Error::internal(panic)))
+        let response =
+            result.unwrap_or_else(|panic| self.exchange.fail(self.app, Error::internal(panic)));
+        self.report_failure(&response);
+        response
+    }
+
+    /// Logs an answer that was made after the request's bytes were dropped, if it is a failure.
+    #[inline]
+    pub(super) fn report_failure(&self, response: &Response) {
+        if let Some(target) = self.exchange.target
+            && response.status().is_server_error()
+        {
+            let (method, id) = (self.exchange.method.as_str(), self.exchange.request_id.as_deref());
+            self.app.report_failure(target, method, id, response);
+        }
     }
 
     /// Queues a handler's job on the pool, with its place within its route's limit.
@@ -231,7 +245,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
         };
         if tasks.pool.submit(Box::new(run)).is_err() {
             let error = Error::overloaded("the pool for blocking work is full");
-            return Err(self.exchange.fail(self.app, error));
+            let response = self.exchange.fail(self.app, error);
+            self.report_failure(&response);
+            return Err(response);
         }
         Ok(Task::Offloaded { job: number, _ticket: ticket })
     }

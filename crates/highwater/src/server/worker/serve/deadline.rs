@@ -140,7 +140,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// handler that missed the client's deadline, but not its route's timeout, runs on.
     fn time_out(&mut self) {
         let is_detached = self.endpoint().is_some_and(EndpointInfo::is_detached);
-        if is_detached && self.exchange.task_deadline == self.exchange.deadline {
+        let is_clients = self.exchange.task_deadline == self.exchange.deadline;
+        if is_detached && is_clients {
             self.detach();
         }
         self.exchange.end_task();
@@ -148,6 +149,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.count_awaiting();
         if self.connection.protocol.is_reply_owed() {
             let response = self.exchange.fail(self.app, Error::timed_out());
+            // A client may set itself any deadline, which is no failure of the handler.
+            if !is_clients {
+                self.report_failure(&response);
+            }
             self.answer(response);
             self.serve_carry();
         }

@@ -168,7 +168,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
             };
             let incoming = Incoming { head, params, body, peer, disconnected };
             let mut outcome = app.call(target, incoming);
-            app.render(target, &mut outcome);
+            app.render(target, head, &mut outcome);
+            if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
+                self.exchange.remember(head);
+            }
             if let Some(timed) = timed {
                 let Turn { blocking, clock, .. } = &mut self.parts.turn;
                 blocking.end(timed, clock.clock(), self.exchange.endpoint);
@@ -316,11 +319,22 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.parts.metrics.reject(reject);
         self.exchange.be_no_request(self.parts.unmatched, self.parts.turn.now);
         self.exchange.deadline = Instant::MAX;
-        let response = match &self.exchange.known {
-            Some(known) => self.app.reject_known(known, reject),
-            None => self.app.reject(reject),
-        };
+        let response = self.exchange.fail(self.app, self.reject_error(reject));
         self.answer(response);
+    }
+
+    /// The error for a peer whose input is refused; names the limit if it is beyond one.
+    fn reject_error(&self, reject: Reject) -> Error {
+        let limits = &self.parts.encoder.limits;
+        let most = match reject {
+            Reject::BodyTooLarge => format!("{} bytes", self.connection.protocol.body_max()),
+            Reject::UriTooLong => format!("{} bytes", limits.uri_max),
+            Reject::HeaderTooLarge => {
+                format!("{} bytes and {} fields", limits.header_max, limits.header_count_max)
+            }
+            _ => return Error::of_reject(reject),
+        };
+        Error::of_reject(reject).with_message(format!("{}; at most {most}", reject.reason()))
     }
 }
 

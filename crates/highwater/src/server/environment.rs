@@ -1,0 +1,33 @@
+//! Which settings does the environment give a server whose program gives none?
+
+use super::config::ServerConfig;
+use super::error::ServerError;
+
+/// The settings of the environment, as [`args::parse`](super::args::parse) reads them.
+///
+/// # Errors
+/// A wrong setting, with where it comes from and what to write instead.
+#[cfg(feature = "cli")]
+pub(super) fn settings() -> Result<ServerConfig, ServerError> {
+    /// Nothing of the command line: that is the application's.
+    #[derive(clap::Parser)]
+    #[command(name = "highwater")]
+    struct Environment {
+        #[command(flatten)]
+        server: super::args::ServerArgs,
+    }
+    let program = [std::ffi::OsString::from("highwater")];
+    let parsed = super::args::try_parse_from::<Environment>(program, std::env::vars_os());
+    parsed.map(|environment| environment.server.config()).map_err(|mistake| {
+        let text = mistake.to_string();
+        // Behind it stands how to get help on the command line, which does not apply here.
+        let sentence = text.split("\n\n").next().unwrap_or(&text);
+        ServerError::Settings(sentence.trim_start_matches("error: ").trim_end().to_owned())
+    })
+}
+
+/// Without the feature `cli` there is no code to read the environment with.
+#[cfg(not(feature = "cli"))]
+pub(super) fn settings() -> Result<ServerConfig, ServerError> {
+    Ok(ServerConfig::default())
+}

@@ -1,0 +1,254 @@
+//! A server at work: until when, and how does it end?
+//!
+//! ```text
+//!  serving ──asked to stop, or a worker died──▶ draining ──all answered, time is up, or asked again──▶ stopped
+//! ```
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use highwater_sys::Waker;
+use highwater_sys::signal::{Signal, Signals};
+
+use super::error::ServerError;
+use super::observer::Observer;
+use super::pool::Pool;
+use super::stop::{Stop, Stopper};
+use super::threads::{Watch, Workers};
+use crate::admission::RunningAdmission;
+use crate::logging::FlushAtEnd;
+use crate::metrics::{Readiness, Sampler, WorkerMetrics};
+
+/// After the drain deadline, how long cut connections may take to be reported closed.
+const CUT_GRACE: Duration = Duration::from_secs(2);
+
+/// The longest drain after SIGQUIT: time for answers that are almost there.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A server at work. Dropping it stops it without a drain.
+pub struct Running {
+    pub(super) address: SocketAddr,
+    pub(super) drain_timeout: Duration,
+    pub(super) workers: Workers,
+    pub(super) watch: Arc<Watch>,
+    pub(super) observer: Option<Observer>,
+    pub(super) readiness: Readiness,
+    pub(super) pool: Pool,
+    pub(super) admission: Option<RunningAdmission>,
+    /// What each worker counts.
+    pub(super) counted: Vec<Arc<WorkerMetrics>>,
+    pub(super) has_stopped: bool,
+    pub(super) _sampler: Sampler,
+    /// Last, since all fields above may log when they are dropped.
+    pub(super) _at_end: FlushAtEnd,
+}
+
+/// What can ask a server to stop.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ends<'e> {
+    pub(super) signals: Option<&'e Signals>,
+    pub(super) stopper: Option<&'e Stopper>,
+}
+
+impl Ends<'_> {
+    /// Waits until something asks to stop, or `waker` is used, for at most `timeout`. While the server drains, only
+    /// what ends the drain is returned.
+    fn wait(
+        self,
+        waker: &Waker,
+        timeout: Option<Duration>,
+        is_draining: bool,
+    ) -> Result<Option<Stop>, ServerError> {
+        if let Some(stop) = self.requested(is_draining) {
+            return Ok(Some(stop));
+        }
+        let Some(signals) = self.signals else {
+            waker.wait(timeout.unwrap_or(Duration::MAX)).map_err(ServerError::Worker)?;
+            return Ok(self.requested(is_draining));
+        };
+        let signal = signals.wait_or(waker, timeout).map_err(ServerError::signals)?;
+        Ok(match signal {
+            None => self.requested(is_draining),
+            Some(signal) if is_draining => hurried(signal),
+            Some(signal) => {
+                tracing::info!(signal = %signal, "stopping");
+                Some(if signal == Signal::Quit { Stop::DrainSoon } else { Stop::Drain })
+            }
+        })
+    }
+
+    /// What was requested by other code.
+    fn requested(self, is_draining: bool) -> Option<Stop> {
+        let requested = self.stopper.and_then(Stopper::requested);
+        requested.filter(|stop| *stop == Stop::Cut || !is_draining)
+    }
+}
+
+/// What a further signal means for the drain.
+fn hurried(signal: Signal) -> Option<Stop> {
+    // A terminal that closes does not cut the drain short.
+    if signal == Signal::HangUp {
+        return None;
+    }
+    tracing::info!(signal = %signal, "the drain ends now");
+    Some(Stop::Cut)
+}
+
+impl Running {
+    /// The address it listens on; the port is the real one if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of the metrics port, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.observer.as_ref().map(|observer| observer.address)
+    }
+
+    /// Whether a worker died: a panic escaped, or its driver failed. The server then drains on its own;
+    /// [`Running::stop`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.watch.has_failed()
+    }
+
+    /// Serves until one of `signals` comes, then drains as [`Server::run`](super::Server::run) does.
+    ///
+    /// For programs with more to start or stop than the server. Catch the signals first, so that one that comes
+    /// while the rest starts is heard:
+    ///
+    /// ```no_run
+    /// use highwater::server::Signals;
+    /// use highwater::{Router, Server};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let signals = Signals::catch()?;
+    /// let worker = std::thread::spawn(|| { /* something beside the server */ });
+    /// Server::new(Router::new().get("/", || "Hello, World!")).start()?.until_signal(&signals)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A worker failed: its driver, or a panic escaped. The server stops on its own then.
+    pub fn until_signal(self, signals: &Signals) -> Result<(), ServerError> {
+        self.until(Ends { signals: Some(signals), stopper: None })
+    }
+
+    /// Serves until one of `ends` asks to stop; a further request may end the drain.
+    pub(super) fn until(mut self, ends: Ends<'_>) -> Result<(), ServerError> {
+        if let Some(admission) = &self.admission {
+            admission.give_up_rights();
+        }
+        if let Some(stopper) = ends.stopper {
+            stopper.wakes(&self.watch.waker);
+        }
+        while !self.watch.has_failed() {
+            let Some(stop) = ends.wait(&self.watch.waker, None, false)? else { continue };
+            self.drain_timeout = match stop {
+                Stop::Drain => self.drain_timeout,
+                Stop::DrainSoon => self.drain_timeout.min(SOON),
+                Stop::Cut => Duration::ZERO,
+            };
+            break;
+        }
+        self.end(ends)
+    }
+
+    /// Drains and stops.
+    ///
+    /// # Errors
+    /// A worker failed: its driver, or a panic escaped.
+    pub fn stop(&mut self) -> Result<(), ServerError> {
+        self.end(Ends::default())
+    }
+
+    /// Drains, cuts the remaining connections at the deadline or when one of `ends` asks for it, and stops.
+    fn end(&mut self, ends: Ends<'_>) -> Result<(), ServerError> {
+        let answered_before = self.answered();
+        self.readiness.drain();
+        self.workers.drain();
+        self.until_ended(self.drain_timeout, ends)?;
+        if !self.workers.has_ended() {
+            self.workers.cut();
+            self.until_ended(CUT_GRACE, Ends::default())?;
+        }
+        let outcome = self.workers.join();
+        self.pool.close();
+        let observed = match self.observer.take() {
+            // Scrapers keep their connections open; the drain does not wait for them.
+            Some(mut observer) => observer.workers.end_now(),
+            None => Ok(()),
+        };
+        if !std::mem::replace(&mut self.has_stopped, true) {
+            let answered = self.answered().saturating_sub(answered_before);
+            let cut = self.workers.cut_count();
+            tracing::info!(address = %self.address, answered, connections_cut = cut, "stopped");
+        }
+        outcome.and(observed).map_err(ServerError::Worker)
+    }
+
+    /// How many requests were answered so far.
+    fn answered(&self) -> u64 {
+        self.counted.iter().map(|worker| worker.requests()).sum()
+    }
+
+    /// Waits until all workers have ended, for at most `timeout`, or until one of `ends` asks to cut.
+    fn until_ended(&self, timeout: Duration, ends: Ends<'_>) -> Result<(), ServerError> {
+        let begun = Instant::now();
+        while !self.workers.has_ended() {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() || ends.wait(&self.watch.waker, Some(left), true)?.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.drain_timeout = Duration::ZERO;
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::app::Router;
+    use crate::server::worker::Inbox;
+    use crate::server::{Server, ServerConfig};
+
+    /// Purpose: a worker that dies ends the server at once and with an error, although no signal comes, so
+    /// that a supervisor restarts it.
+    #[test]
+    fn a_dead_worker_ends_the_server() {
+        let signals = Signals::catch().expect("signals can be caught");
+        let config = ServerConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            metrics: None,
+            shed: Some(crate::server::Shed::None),
+            ..ServerConfig::default()
+        };
+        let server = Server::new(Router::new().get("/", || "OK")).config(config);
+        let mut running = server.start().expect("it starts");
+        let dies = running.workers.start("highwater-dies".into(), |ready| {
+            ready.tell(&Inbox::new(Box::new(|| {})));
+            thread::sleep(Duration::from_millis(50));
+            panic!("on demand")
+        });
+        dies.expect("it begins");
+        let error = running.until_signal(&signals).expect_err("a worker died");
+        assert_eq!(error.to_string(), "a worker failed: it panicked: on demand");
+    }
+}
