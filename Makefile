@@ -142,6 +142,11 @@ bench-all: bench-build ## Run every plan of bench/plans but recut, which needs a
 	  then $(call bench_run,$$plan,--quick); \
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
+.PHONY: load-thousand
+load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, half an hour; RUNS=50 for less
+	cargo build --profile fast --locked -p highwater-cli -p highwater-arena
+	scripts/load-thousand.sh
+
 .PHONY: bench-selftest
 bench-selftest: ## Does the harness find 300 ns that are there, and nothing where nothing is? Two minutes, quiet machine
 	cargo build --release --locked -p highwater-cli --examples
