@@ -153,6 +153,11 @@ bench-all: bench-build ## Run every plan but recut, which needs an old build, in
 	  then $(call bench_run,$$plan,--quick); \
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
+.PHONY: load-thousand
+load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, half an hour; RUNS=50 for less
+	cargo build --profile fast --locked -p highwater-cli -p highwater-arena
+	scripts/load-thousand.sh
+
 .PHONY: bench-selftest
 bench-selftest: ## Check that the harness finds a real difference of 300 ns, and none where there is none; two minutes, quiet machine
 	cargo build --release --locked -p highwater-cli --examples

@@ -119,7 +119,8 @@ fn ends(outcome: &Outcome) -> Value {
         "statuses": statuses(&tally.statuses),
         "rps": per_second(counts.ok + counts.non_2xx),
         "ok_per_s": per_second(counts.ok),
-        "goodput_per_s": per_second(counts.good),
+        // Null, and not 0, if the client did not get to measure it.
+        "goodput_per_s": (!outcome.is_unmeasured()).then(|| per_second(counts.good)),
         "sent_per_s": per_second(counts.sent),
         "bytes_per_s": per_second(tally.bytes),
     })
@@ -261,7 +262,10 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
     out += &row("ok (2xx)", counts.ok, "");
     if let Some(deadline) = args.deadline {
         let note = format!("  within {} of the {}", time(deadline), send(args));
-        out += &row("goodput", counts.good, &note);
+        out += &match outcome.is_unmeasured() {
+            false => row("goodput", counts.good, &note),
+            true => "  goodput     not measured: the client did not get to send\n".to_owned(),
+        };
     }
     out += &match counts.non_2xx {
         0 => String::new(),

@@ -24,6 +24,8 @@ const WAITED_MAX: f64 = 0.05;
 const LAG_MAX: Duration = Duration::from_millis(5);
 /// A stop of the client from which on it is named.
 const STOOD_MAX: Duration = Duration::from_millis(100);
+/// Sent over asked for, below which a run without an answer in time says nothing about the server.
+const MEASURED_MIN: f64 = 0.5;
 /// Sent over asked for, below which the load was not the one that was asked for.
 const RATE_RATIO_MIN: f64 = 0.99;
 
@@ -40,6 +42,11 @@ impl Outcome {
             0 => 1.0,
             asked => self.tally.counts.sent as f64 / asked as f64,
         }
+    }
+
+    /// Whether the client sent so little that an answer in time would have been chance: that none came says nothing.
+    pub(crate) fn is_unmeasured(&self) -> bool {
+        self.tally.counts.good == 0 && self.rate_ratio() < MEASURED_MIN
     }
 
     /// Why the figures measure the client and not the server, with the remedy.
@@ -138,6 +145,12 @@ impl Outcome {
                  listens"
             );
             return Some((FAILED, what));
+        }
+        if self.is_unmeasured() {
+            return Some((
+                LIMITED,
+                format!("nothing was measured: {}", self.limits(args).join("; ")),
+            ));
         }
         if counts.ok == 0 && self.tally.met == 0 {
             return Some((FAILED, format!("no request succeeded: {}", self.what_came())));

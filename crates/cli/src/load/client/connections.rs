@@ -60,7 +60,6 @@ impl Core {
         if is_idle {
             self.connections[index as usize].state = State::Busy;
             self.todo.push(Todo::Send(index));
-            self.sent(index, now);
         }
         if !is_timed {
             self.set_timer(index);

@@ -40,6 +40,8 @@ impl Core {
         }
         if connection.due.intended + self.plan.give_up > now {
             self.set_timer(index); // It has sent other requests since.
+        } else if connection.state == State::Busy && !connection.is_sent {
+            self.not_sent(index, now);
         } else {
             self.give_up(index, now, Outcome::TimedOut);
         }

@@ -27,7 +27,6 @@ impl Core {
         let until = connection.due.intended + self.plan.give_up;
         if now < until {
             connection.state = State::Busy;
-            self.sent(index, now);
             self.todo.push(Todo::Send(index));
         } else if now < until + AWAY {
             self.give_up(index, now, Outcome::TimedOut);

@@ -1,7 +1,7 @@
 //! One client thread: which connection sends the next request, and what was the result of the last one?
 //!
-//! Generic over the dialer, and given the time. A turn is *due → command → poll → answers → command*: events
-//! only note what to do, as the dialer's contract requires.
+//! Generic over the dialer, and given the time. A turn is *due → command → poll → answers*: events only note what to
+//! do, as the dialer's contract requires, and commands are given right before a poll, which carries them out.
 //!
 //! ```text
 //!  a request is due: an idle connection, else a new one, else it waits in line
@@ -222,7 +222,7 @@ impl<D: Dial> Client<D> {
         let core = &mut self.core;
         core.demand.abandon(now.min(core.end), &mut core.tally);
         for index in 0..core.connections.len() {
-            if core.connections[index].state == State::Connecting {
+            if matches!(core.connections[index].state, State::Connecting | State::Busy) {
                 core.sent(index as u32, now);
             }
         }
@@ -248,18 +248,18 @@ impl<D: Dial> Client<D> {
     ) -> io::Result<()> {
         if now - self.core.looked >= AWAY {
             // Answers that came while this client did not run are read before their requests are given up.
-            self.poll(Wait::No, &clock)?;
+            self.poll(now, Wait::No, &clock)?;
         }
         self.begin(now, &clock);
         let wait = self.core.wait(now, latest);
-        self.poll(wait, &clock)
+        self.poll(now, wait, &clock)
     }
 
     /// Gives up requests that have taken too long, and sends those that are due.
     fn begin(&mut self, now: Instant, clock: &impl Fn() -> Instant) {
         self.core.expire(now);
         // Given-up requests free their connections before new ones are opened.
-        self.command();
+        self.command(now);
         let core = &mut self.core;
         let within = core.plan.begin_within();
         core.demand.advance(now, within, core.is_used_up, &mut core.tally);
@@ -276,20 +276,20 @@ impl<D: Dial> Client<D> {
                 break;
             }
         }
-        self.command();
     }
 
     /// Polls until nothing is left, within a bound: a client that sends before it has read all answers falls behind
     /// on them.
-    fn poll(&mut self, wait: Wait, clock: &impl Fn() -> Instant) -> io::Result<()> {
+    fn poll(&mut self, now: Instant, wait: Wait, clock: &impl Fn() -> Instant) -> io::Result<()> {
         let due_back = match wait {
             Wait::Until(until) => until.max(self.core.looked),
             _ => self.core.looked,
         };
         let before = self.core.looked;
         self.core.was_away = false;
-        let mut wait = wait;
+        let (mut now, mut wait) = (now, wait);
         for _ in 0..POLLS_MAX {
+            self.command(now);
             let (core, mut happened, mut events) = (&mut self.core, None, 0);
             self.dialer.poll(wait, &mut |event| {
                 // Everything that one poll reports happened before it returned.
@@ -298,12 +298,11 @@ impl<D: Dial> Client<D> {
                 core.on_event(event, now);
                 events += 1;
             })?;
-            let now = happened.unwrap_or_else(clock);
+            now = happened.unwrap_or_else(clock);
             if self.core.looked == before {
                 self.core.tally.stood(now, now - due_back);
             }
             self.core.looked = now;
-            self.command();
             if events < EVENTS_FULL {
                 break;
             }
@@ -339,25 +338,41 @@ impl<D: Dial> Client<D> {
         true
     }
 
-    fn command(&mut self) {
-        let mut todo = std::mem::take(&mut self.core.todo);
-        for todo in todo.drain(..) {
-            match todo {
-                Todo::Send(index) => {
-                    let connection = &self.core.connections[index as usize];
-                    // It may have failed meanwhile.
-                    if connection.state == State::Busy {
-                        self.send(index, connection.request as usize, connection.owed);
-                    }
-                }
-                Todo::Close(index) => {
-                    if std::mem::take(&mut self.core.connections[index as usize].closing) {
-                        self.dialer.close(ConnId(index));
+    fn command(&mut self, now: Instant) {
+        while !self.core.todo.is_empty() {
+            let mut todo = std::mem::take(&mut self.core.todo);
+            for todo in todo.drain(..) {
+                match todo {
+                    Todo::Send(index) => self.begin_send(index, now),
+                    Todo::Close(index) => {
+                        let connection = &mut self.core.connections[index as usize];
+                        if std::mem::take(&mut connection.closing) {
+                            self.dialer.close(ConnId(index));
+                        }
                     }
                 }
             }
+            if self.core.todo.is_empty() {
+                self.core.todo = todo;
+                break;
+            }
         }
-        self.core.todo = todo;
+    }
+
+    /// Sends what a connection is to carry, unless this client comes too late with it.
+    #[inline]
+    fn begin_send(&mut self, index: u32, now: Instant) {
+        let connection = &self.core.connections[index as usize];
+        // It may have failed meanwhile.
+        if connection.state != State::Busy || connection.is_sent {
+            return;
+        }
+        if connection.due.intended + self.core.plan.give_up <= now {
+            return self.core.not_sent(index, now);
+        }
+        let (request, count) = (connection.request as usize, connection.owed);
+        self.core.sent(index, now);
+        self.send(index, request, count);
     }
 
     /// Sends as many requests of one kind as the connection owes answers.
