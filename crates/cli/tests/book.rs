@@ -195,8 +195,16 @@ fn problems() {
         ("<!-- @git: -->", 1, "@git needs show"),
         ("<!-- @git: show=leaves -->", 1, "write show=\"branches\""),
         ("\n<!-- @table: query=\"SELEC 1\" -->", 2, "begins with \"SELEC\"; write SELECT"),
-        ("<!-- @table: query=\"SELECT nope FROM limits\" -->", 1, "no such column: nope"),
-        ("<!-- @table: query=\"SELECT 1 FROM nope\" -->", 1, "no such table: nope"),
+        (
+            "<!-- @table: query=\"SELECT nope FROM limits\" -->",
+            1,
+            "no such column: nope, at \"nope FROM limits\"; limits has n, rps, word, kind",
+        ),
+        (
+            "<!-- @table: query=\"SELECT 1 FROM nope\" -->",
+            1,
+            "no such table: nope; the database has benchmark_results, ",
+        ),
         ("<!-- @table: query=\"DELETE FROM limits\" -->", 1, "would write"),
         ("<!-- @table: query=\"WITH a AS (SELECT 1) DELETE FROM limits\" -->", 1, "would write"),
         ("<!-- @table: query=\"SELECT 1; DROP TABLE limits\" -->", 1, "followed by another"),
@@ -248,6 +256,27 @@ fn problems() {
         ("a <!-- @table: query=\"SELECT 1\" --> b", 1, "stands within a paragraph"),
         ("<!-- @footer: -->\n\nx\n\n<script>x</script>", 5, "<script> may load or run something"),
         ("![x](http://example.org/x.png)", 1, "a picture would be loaded"),
+        ("a\n\n[b](nowhere.md#c)", 3, "nowhere.md, which is not there; mend it"),
+        (
+            "<!-- @table: query=\"SELECT 1\" tilte=x -->",
+            1,
+            "@table has no parameter tilte; write one of query, sql, title",
+        ),
+        (
+            "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"b\": {}}' -->",
+            1,
+            "@table: columns: \"b\" is no column of the query; it has a",
+        ),
+        (
+            "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"a\": {\"klass\": \"x\"}}' -->",
+            1,
+            "unknown field `klass`, expected `class` or `label`",
+        ),
+        (
+            "<!-- @chart: query=\"SELECT n, rps FROM limits\" datasets='{\"rps\": {\"x\": 1}}' -->",
+            1,
+            "@chart: datasets: unknown field `x`",
+        ),
     ] {
         scene.write("page.md", text);
         for verb in ["build", "check"] {
@@ -269,6 +298,70 @@ fn problems() {
     let places: Vec<&str> =
         output.lines().filter_map(|line| line.rsplit('/').next()?.split(": @").next()).collect();
     assert_eq!(places, ["other.md:1", "page.md:1", "page.md:3"], "{output}");
+}
+
+/// Purpose: classes and heads go to the columns that were asked, and no other column has one.
+#[test]
+fn columns_get_their_classes() {
+    let scene = Scene::new("columns");
+    let table = r#"<!-- @table: query="SELECT n, rps AS RPS, word AS Word FROM limits WHERE n > 1"
+                   columns='{"RPS": {"class": "rps", "label": "Requests <1>"}, "Word": {"class": "word small"}}' -->"#;
+    scene.write("index.md", table);
+    let page = scene.page("index.html");
+    let head = "<th data-number>n</th><th class=\"rps\" data-number>Requests &lt;1&gt;</th><th class=\"word small\">Word</th>";
+    assert!(page.contains(head), "{page}");
+    let row = "<td data-number>2</td><td class=\"rps\" data-number>300</td><td class=\"word small\">b</td>";
+    assert!(page.contains(row), "{page}");
+}
+
+/// Purpose: a figure is the record's to the last digit, beyond what a floating-point number holds.
+#[test]
+fn whole_numbers_are_exact() {
+    let scene = Scene::new("exact");
+    let figure =
+        |sql: &str, format: &str| format!("<!-- @metric: query=\"SELECT {sql}\"{format} -->");
+    let lines: Vec<String> = [
+        ("9007199254740993", " format=comma"),
+        ("-9007199254740993", " format=comma"),
+        ("'18446744073709551615'", " format=comma"),
+        ("9007199254740993", " format=integer"),
+        ("9007199254740993", ""),
+        ("1234567.6", " format=comma"),
+    ]
+    .iter()
+    .map(|(sql, format)| figure(sql, format))
+    .collect();
+    scene.write("index.md", &format!("# T\n\n{}.\n", lines.join("; ")));
+    let page = scene.page("index.html");
+    let expected = "9,007,199,254,740,993; -9,007,199,254,740,993; 18,446,744,073,709,551,615; \
+                    9007199254740993; 9007199254740993; 1,234,568.";
+    assert!(page.contains(expected), "{page}");
+}
+
+/// Purpose: pages without figures need no database, a figure without one is an error with its line, and whoever builds
+/// learns where the result is.
+#[test]
+fn a_database_is_for_figures() {
+    let scene = Scene::new("plain");
+    let build = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["book", "build"]).arg(scene.0.join("src"));
+        command.arg("--out").arg(scene.0.join("out")).output().expect("it was built")
+    };
+    scene.write("index.md", "# One\n\n[two](two.md#anywhere), [away](https://example.org/x.md)\n");
+    scene.write("two.md", "# Two\n");
+    let built = build();
+    assert_eq!(built.status.code(), Some(0), "{}", said(&built));
+    let expected = format!("2 pages written; open {}/out/index.html\n", scene.0.display());
+    assert_eq!(String::from_utf8_lossy(&built.stdout), expected);
+    scene.write("two.md", "# Two\n\n<!-- @metric:tag=\"v1\" -->\n");
+    let built = build();
+    assert_eq!(built.status.code(), Some(1), "{}", said(&built));
+    assert!(
+        said(&built).contains("two.md:3: @metric: this needs records; give --db"),
+        "{}",
+        said(&built)
+    );
 }
 
 /// Purpose: a book whose record is taken away fails, and says which line needs it; checking writes nothing, to the

@@ -194,3 +194,23 @@ fn pgo_refuses_and_strips() {
     let info = highwater(&["pgo", "info", &folder.path("none.profdata")]);
     assert_eq!(info.status.code(), Some(2), "{}", text(&info));
 }
+
+/// Purpose: whoever deploys a program can tell from it alone whether the compiler had a profile. This test's own command
+/// holds a server, and was built without one; a shell has nothing to say about it.
+#[test]
+fn a_program_says_whether_it_had_a_profile() {
+    let program = env!("CARGO_BIN_EXE_highwater");
+    let info = highwater(&["pgo", "info", program, "--json"]);
+    let said: Value = serde_json::from_slice(&info.stdout).unwrap_or_default();
+    assert_eq!(
+        (&said["pgo"], info.status.code()),
+        (&Value::from("none"), Some(1)),
+        "{}",
+        text(&info)
+    );
+    let info = highwater(&["pgo", "info", program]);
+    assert!(text(&info).contains("built without a profile"), "{}", text(&info));
+    let shell = highwater(&["pgo", "info", "/bin/sh"]);
+    assert_eq!(shell.status.code(), Some(2));
+    assert!(text(&shell).contains("it is not a Highwater server"), "{}", text(&shell));
+}

@@ -1,6 +1,7 @@
 //! What does a directive make? HTML, from its parameters and the database.
 
 use super::chart;
+use super::columns;
 use super::database::{Database, Table, Value};
 use super::directive::Directive;
 use super::picture;
@@ -19,9 +20,21 @@ pub(super) enum Made {
     Meta { title: Option<String> },
 }
 
-/// All directives there are.
-const NAMES: [&str; 9] =
-    ["meta", "metric", "chart", "table", "git", "demo", "c4", "mermaid", "footer"];
+/// All directives, with their parameters. The footer takes any: those of earlier generators meant nothing either.
+const NAMES: [(&str, &[&str]); 9] = [
+    ("meta", &["title", "author", "generated"]),
+    ("metric", &["tag", "field", "format", "query", "sql"]),
+    (
+        "chart",
+        &["query", "sql", "title", "type", "x", "y", "series", "datasets", "options", "file"],
+    ),
+    ("table", &["query", "sql", "title", "columns"]),
+    ("git", &["show"]),
+    ("demo", &["num"]),
+    ("c4", &["diagram", "title", "level"]),
+    ("mermaid", &["diagram", "title"]),
+    ("footer", &[]),
+];
 /// Ways to write a number.
 const FORMATS: [&str; 4] = ["short", "comma", "decimal", "integer"];
 /// What a metric is, if it does not say.
@@ -37,6 +50,7 @@ pub(super) fn make(
     number: usize,
 ) -> Result<Made, String> {
     let given = Given(directive);
+    given.check()?;
     match directive.name.as_str() {
         "meta" => Ok(Made::Meta { title: given.get("title").map(str::to_owned) }),
         "footer" => Ok(Made::Footer),
@@ -44,11 +58,13 @@ pub(super) fn make(
         "chart" => {
             let table = given.rows(database)?;
             let settings = chart::Settings {
-                title: given.get("title").unwrap_or("Performance Chart"),
+                title: given.get("title"),
                 kind: given.get("type").unwrap_or("line"),
                 x: given.get("x"),
                 y: given.get("y"),
                 series: given.get("series"),
+                datasets: given.get("datasets"),
+                options: given.get("options"),
                 number,
             };
             chart::draw(&settings, &table).map(Made::Block)
@@ -56,7 +72,8 @@ pub(super) fn make(
         "table" => {
             let rows = given.rows(database)?;
             let title = given.get("title").unwrap_or("Data Table");
-            Ok(Made::Block(table(title, &rows)))
+            let columns = columns::Columns::read(given.get("columns"), &rows)?;
+            Ok(Made::Block(table(title, &rows, &columns)))
         }
         "git" => git(&given, database).map(Made::Block),
         "demo" => demo(&given, database).map(Made::Block),
@@ -68,8 +85,13 @@ pub(super) fn make(
                 "<figure class=\"{class}\"><pre>{text}</pre><figcaption>{title}</figcaption></figure>"
             )))
         }
-        other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
+        other => Err(unknown(other)),
     }
+}
+
+fn unknown(name: &str) -> String {
+    let names = NAMES.map(|(name, _)| name);
+    format!("@{name} is no directive; write one of {}", names.join(", "))
 }
 
 /// What a directive makes of a page that is read as Markdown.
@@ -85,6 +107,7 @@ pub(super) struct Written {
 /// As [`make`]; or it makes nothing that Markdown has.
 pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<Written, String> {
     let given = Given(directive);
+    given.check()?;
     let text = |text| Ok(Written { text, file: None });
     match directive.name.as_str() {
         "metric" => text(markdown_text(metric(&given, database)?.trim())),
@@ -108,10 +131,10 @@ pub(super) fn markdown(directive: &Directive, database: &Database) -> Result<Wri
             let text = format!("\n\n![{title}]({path})\n\n");
             Ok(Written { text, file: Some((path.to_owned(), picture)) })
         }
-        name if NAMES.contains(&name) => Err(format!(
+        name if NAMES.iter().any(|(known, _)| *known == name) => Err(format!(
             "@{name} makes nothing that Markdown has; remove its @end, or write @table, @chart or @metric"
         )),
-        other => Err(format!("@{other} is no directive; write one of {}", NAMES.join(", "))),
+        other => Err(unknown(other)),
     }
 }
 
@@ -158,6 +181,21 @@ struct Given<'a>(&'a Directive);
 impl Given<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.parameters.get(key).map(String::as_str)
+    }
+
+    /// # Errors
+    /// A parameter that the directive does not have: it would be ignored without a word.
+    fn check(&self) -> Result<(), String> {
+        let name = &self.0.name;
+        let Some((_, known)) = NAMES.iter().find(|(known, _)| known == name) else { return Ok(()) };
+        let is_strange = |key: &&String| !known.contains(&key.as_str());
+        match self.0.parameters.keys().find(is_strange).filter(|_| name != "footer") {
+            None => Ok(()),
+            Some(key) => Err(format!(
+                "@{name} has no parameter {key}; write one of {}, or remove it",
+                known.join(", ")
+            )),
+        }
     }
 
     fn need(&self, key: &str) -> Result<&str, String> {
@@ -208,6 +246,9 @@ fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
     let value = value.ok_or_else(|| {
         format!("@metric: there is no record of {what}; measure it, or remove the metric")
     })?;
+    if let (Some(whole), None | Some("comma" | "integer")) = (value.whole(), format) {
+        return Ok(if format == Some("comma") { grouped(whole) } else { whole.to_string() });
+    }
     match (value.number(), format) {
         (Some(number), _) => Ok(show(number, format.unwrap_or("integer"))),
         (None, None) => Ok(value.text()),
@@ -256,8 +297,19 @@ pub(super) fn show(number: f64, format: &str) -> String {
     }
 }
 
+/// A whole number to the last digit: a floating-point number would lose those beyond 2^53.
+fn grouped(number: i128) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{}", by_threes(&number.unsigned_abs().to_string()))
+}
+
 fn comma(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
+    let sign = if number < 0.0 && digits != "0" { "-" } else { "" };
+    format!("{sign}{}", by_threes(&digits))
+}
+
+fn by_threes(digits: &str) -> String {
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -265,32 +317,29 @@ fn comma(number: f64) -> String {
         }
         out.push(digit);
     }
-    if number < 0.0 && digits != "0" { format!("-{out}") } else { out }
+    out
 }
 
-fn table(title: &str, table: &Table) -> String {
-    let numbers = numbers(table);
-    let head: String = table
-        .columns
-        .iter()
-        .zip(&numbers)
-        .map(|(column, is_number)| {
-            let class = if *is_number { " class=\"number\"" } else { "" };
-            format!("<th{class}>{}</th>", escape(column))
+fn table(title: &str, table: &Table, columns: &columns::Columns) -> String {
+    let attributes: Vec<String> = numbers(table)
+        .into_iter()
+        .enumerate()
+        .map(|(at, is_number)| columns.attributes(at, is_number))
+        .collect();
+    let head: String = (0..table.columns.len())
+        .map(|at| {
+            let label = columns.label(at).unwrap_or(&table.columns[at]);
+            format!("<th{}>{}</th>", attributes[at], escape(label))
         })
         .collect();
+    let cell = |(value, attributes): (&Value, &String)| {
+        format!("<td{attributes}>{}</td>", escape(&value.text()))
+    };
     let rows: String = table
         .rows
         .iter()
         .map(|row| {
-            let cells: String = row
-                .iter()
-                .zip(&numbers)
-                .map(|(value, is_number)| {
-                    let class = if *is_number { " class=\"number\"" } else { "" };
-                    format!("<td{class}>{}</td>", escape(&value.text()))
-                })
-                .collect();
+            let cells: String = row.iter().zip(&attributes).map(cell).collect();
             format!("<tr>{cells}</tr>\n")
         })
         .collect();

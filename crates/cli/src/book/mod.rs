@@ -9,6 +9,7 @@
 //! database does not have is an error with file and line, and then nothing is written.
 
 mod chart;
+mod columns;
 mod database;
 mod directive;
 mod fill;
@@ -115,9 +116,9 @@ struct Source {
     /// A Markdown file, or a folder of them.
     src: PathBuf,
 
-    /// The SQLite database with the records; it is only read.
+    /// The SQLite database with the records; it is only read. Pages without figures need none.
     #[arg(long, value_name = "FILE.sqlite")]
-    db: PathBuf,
+    db: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -139,6 +140,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "this is the command's output")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]
 fn complain(problem: &str) {
     eprintln!("{problem}");
@@ -149,7 +155,7 @@ fn complain(problem: &str) {
 /// # Errors
 /// There is no source, no database, or no place to write to.
 fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
-    let database = Database::open(&source.db)?;
+    let database = Database::open(source.db.as_deref())?;
     let files = in_order(files(&source.src)?);
     let (mut pages, mut problems) = (Vec::new(), Vec::new());
     for (path, name) in &files {
@@ -157,7 +163,8 @@ fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
             Err(line) => problems.push(line),
             Ok(text) => match extract(&text.replace("\r\n", "\n"), path).and_then(|marked| {
                 let page = page(&marked, &database)?;
-                is_filled(&text, &database, path, &source.db)?;
+                is_filled(&text, &database, path, source.db.as_deref())?;
+                leads_somewhere(path, &page)?;
                 Ok(page)
             }) {
                 Ok(page) => pages.push((name, page)),
@@ -167,6 +174,15 @@ fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
     }
     if let (Some(out), true) = (out, problems.is_empty()) {
         write(out, &pages)?;
+        if let Some((first, _)) = pages.first() {
+            let (out, first) = (out.display(), first.with_added_extension("html"));
+            let pages = if pages.len() == 1 {
+                "1 page".to_owned()
+            } else {
+                format!("{} pages", pages.len())
+            };
+            say(&format!("{pages} written; open {out}/{}", first.display()));
+        }
     }
     Ok(problems)
 }
@@ -176,7 +192,7 @@ fn book(source: &Source, out: Option<&Path>) -> Result<Vec<String>, String> {
 /// # Errors
 /// There is no source, no database, or a page cannot be written.
 fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, String> {
-    let database = Database::open(db)?;
+    let database = Database::open(Some(db))?;
     let (mut changed, mut problems) = (Vec::new(), Vec::new());
     for source in sources {
         for (path, _) in files(source)? {
@@ -192,7 +208,7 @@ fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, Stri
             match filled {
                 Err(found) => problems.extend(found.iter().map(|problem| place(&path, problem))),
                 Ok(filled) if check => {
-                    let stale = |line: &usize| place(&path, &stale(*line, &path, db));
+                    let stale = |line: &usize| place(&path, &stale(*line, &path, Some(db)));
                     problems.extend(changed_lines(&filled, &path).iter().map(stale));
                 }
                 Ok(filled) => {
@@ -220,7 +236,12 @@ fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, Stri
 
 /// # Errors
 /// Places that were filled and are not what the records say.
-fn is_filled(text: &str, database: &Database, path: &Path, db: &Path) -> Result<(), Vec<Problem>> {
+fn is_filled(
+    text: &str,
+    database: &Database,
+    path: &Path,
+    db: Option<&Path>,
+) -> Result<(), Vec<Problem>> {
     let filled = extract(text, path).and_then(|marked| fill::fill(text, &marked, database))?;
     let lines = changed_lines(&filled, path);
     let problems: Vec<Problem> = lines.iter().map(|line| stale(*line, path, db)).collect();
@@ -254,8 +275,22 @@ fn extract(text: &str, path: &Path) -> Result<Marked, Vec<Problem>> {
     Ok(marked)
 }
 
-fn stale(line: usize, path: &Path, db: &Path) -> Problem {
-    let (path, db) = (path.display(), db.display());
+/// # Errors
+/// Links to pages that are not there.
+fn leads_somewhere(path: &Path, page: &Page) -> Result<(), Vec<Problem>> {
+    let broken = page.links.iter().filter(|(_, link)| !beside(path, link).is_file());
+    let problem = |(line, link): &(usize, String)| {
+        let wanted = beside(path, link);
+        let wanted = wanted.display();
+        Problem::new(*line, format!("the link leads to {wanted}, which is not there; mend it"))
+    };
+    let problems: Vec<Problem> = broken.map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn stale(line: usize, path: &Path, db: Option<&Path>) -> Problem {
+    let path = path.display();
+    let db = db.map_or_else(|| "FILE.sqlite".to_owned(), |db| db.display().to_string());
     Problem::new(
         line,
         format!(

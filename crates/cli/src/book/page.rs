@@ -20,6 +20,8 @@ const ATTRIBUTES: [&str; 5] = ["class", "id", "title", "lang", "open"];
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) title: String,
+    /// Markdown files that it links to, relative to itself, each with its line.
+    pub(super) links: Vec<(usize, String)>,
     body: String,
     footer: bool,
 }
@@ -31,7 +33,7 @@ pub(super) struct Page {
 pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Vec<Problem>> {
     let (mut problems, mut headings, mut first) = (Vec::new(), Headings::default(), None);
     let mut events: Vec<Event<'_>> = Vec::new();
-    let mut block = String::new();
+    let (mut block, mut links) = (String::new(), Vec::new());
     for (event, range) in Parser::new_ext(&marked.text, options()).into_offset_iter() {
         let mut refuse = |what: &str| problems.push(Problem::new(marked.line(range.start), what));
         match &event {
@@ -54,6 +56,7 @@ pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Ve
         }
         match event {
             Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+                links.extend(page_link(&dest_url).map(|link| (marked.line(range.start), link)));
                 let dest_url = CowStr::from(to_html(&dest_url));
                 events.push(Event::Start(Tag::Link { link_type, dest_url, title, id }));
             }
@@ -96,6 +99,7 @@ pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Ve
     let inline = |title: String| with_values(&title, made);
     Ok(Page {
         title: meta.or(first.map(inline)).unwrap_or_else(|| "Untitled".to_owned()),
+        links,
         body,
         footer: made.iter().any(|(_, made)| *made == Made::Footer),
     })
@@ -154,10 +158,20 @@ impl Headings {
 /// Pages of the book link each other by their Markdown; readers have HTML.
 fn to_html(link: &str) -> String {
     let (path, anchor) = link.split_at(link.find('#').unwrap_or(link.len()));
-    match path.strip_suffix(".md").filter(|_| !path.contains("://")) {
+    match path.strip_suffix(".md").filter(|_| !is_elsewhere(path)) {
         Some(stem) => format!("{stem}.html{anchor}"),
         None => link.to_owned(),
     }
+}
+
+fn is_elsewhere(path: &str) -> bool {
+    path.contains("://") || path.starts_with("//")
+}
+
+/// The Markdown file that a link leads to, if it leads to one beside the page.
+fn page_link(link: &str) -> Option<String> {
+    let path = &link[..link.find('#').unwrap_or(link.len())];
+    (path.ends_with(".md") && !is_elsewhere(path)).then(|| path.replace("%20", " "))
 }
 
 fn has_script(link: &str) -> bool {

@@ -8,6 +8,7 @@
 //! `build` runs cargo, `tools` finds the profile's reader, `plan` writes plans, `profile` reads what is in a profile.
 
 mod build;
+mod note;
 mod plan;
 mod profile;
 #[cfg(test)]
@@ -33,6 +34,7 @@ const REFUSED: u8 = 2;
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
   highwater pgo info target/pgo/highwater-arena.profdata
+  highwater pgo info target/pgo/pgo/highwater-arena
   highwater pgo strip
 
 docs/profiling.md says what is built and measured, and when it is worth it.")]
@@ -56,10 +58,14 @@ Exit status:
   1  it is slower, or the same as far as can be said
   2  void, or something failed; the message says what")]
     Run(Box<RunArgs>),
-    /// Say what is in a profile, and whether this compiler can use it
-    #[command(
-        after_help = "Example:\n  highwater pgo info target/pgo/highwater-arena.profdata --top 20"
-    )]
+    /// Show what is in a profile, or whether a program was built with one
+    #[command(after_help = "\
+Examples:
+  highwater pgo info target/pgo/highwater-arena.profdata --top 20
+  highwater pgo info target/release/my-server
+
+The ids of a profile and of the programs that were built with it are equal. Exit status of a program: 0 if it was built
+with a profile, 1 if it was not; 2 if that cannot be said.")]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
     #[command(
@@ -117,7 +123,7 @@ struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 struct InfoArgs {
-    /// A merged profile (.profdata).
+    /// A merged profile (.profdata), or a program.
     file: PathBuf,
 
     /// How many of the hottest functions to name.
@@ -139,7 +145,7 @@ struct StripArgs {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let done = match &args.verb {
         Verb::Run(args) => whole(args),
-        Verb::Info(args) => info(args).map(|()| 0),
+        Verb::Info(args) => info(args),
         Verb::Strip(args) => strip(args).map(|()| 0),
     };
     done.map_or_else(
@@ -268,18 +274,22 @@ fn claim(record: &Path) -> Result<u8, String> {
     u8::try_from(code).map_err(|_| format!("highwater bench claim: exit status {code}"))
 }
 
-fn info(args: &InfoArgs) -> Result<(), String> {
+fn info(args: &InfoArgs) -> Result<u8, String> {
+    if note::is_program(&args.file)? {
+        return note::info(&args.file, args.json);
+    }
     let compiler = tools::Compiler::ask()?;
     let reader = tools::profile_reader(&compiler)?;
     let shown = profile::show(&reader, &args.file, args.top)?;
     match args.json {
         true => print(&format!("{}\n", serde_json::json!(shown))),
         false => {
+            print(&format!("id: {}\n", shown.id));
             print(&shown.text());
             print(&format!("it can be used by {} ({})\n", compiler.release, reader.version));
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 fn strip(args: &StripArgs) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! What is in a profile?
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,6 +11,8 @@ use super::tools::Reader;
 /// What `llvm-profdata show` says of a profile.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Profile {
+    /// As programs that were built with it say it.
+    pub(super) id: String,
     /// `IR` for what `-Cprofile-generate` makes.
     pub(super) level: String,
     /// Functions that the profile knows.
@@ -39,7 +42,8 @@ pub(super) fn show(reader: &Reader, file: &Path, top: u32) -> Result<Profile, St
     }
     let top = format!("--topn={top}");
     let said = reader.run(&["show".as_ref(), top.as_ref(), file.as_os_str()])?;
-    Ok(parse(&said))
+    let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(Profile { id: super::note::id(&bytes), ..parse(&said) })
 }
 
 /// Reads what `llvm-profdata show --topn=N` says.

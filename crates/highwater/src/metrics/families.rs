@@ -266,8 +266,9 @@ fn build(page: &mut Page, metrics: &Inner) {
         ("version", env!("CARGO_PKG_VERSION")),
         ("arch", std::env::consts::ARCH),
         ("profile", profile),
+        ("pgo", pgo()),
     ];
-    let help = "The version of Highwater; always 1.";
+    let help = "The version of Highwater and how it was built; pgo is the id of the compiler's profile. Always 1.";
     page.family("highwater_build_info", help, Kind::Gauge).sample(&labels, 1_u64);
     if let Some(transport) = metrics.transport.get() {
         let labels =
@@ -283,6 +284,15 @@ fn build(page: &mut Page, metrics: &Inner) {
         let help = "The algorithm that finds the connection limit; always 1.";
         page.family("highwater_limiter_info", help, Kind::Gauge).sample(&labels, 1_u64);
     }
+}
+
+/// What stands around the note in a program. `highwater pgo info` looks for it.
+const PGO_NOTE: &str = concat!("highwater-pgo=", env!("HIGHWATER_PGO"), ";");
+
+/// `none`, `instrumented`, or the id of the profile that the compiler has used (build.rs).
+fn pgo() -> &'static str {
+    let value = PGO_NOTE.split_once('=').map_or(PGO_NOTE, |(_, value)| value);
+    value.trim_end_matches(';')
 }
 
 fn process(page: &mut Page, process: &Process) {

@@ -84,7 +84,16 @@ fn table(columns: &[&str], rows: &[&[Value]]) -> Table {
 }
 
 fn settings(kind: &str) -> Settings<'_> {
-    Settings { title: "T <&>", kind, x: None, y: None, series: None, number: 3 }
+    Settings {
+        title: Some("T <&>"),
+        kind,
+        x: None,
+        y: None,
+        series: None,
+        datasets: None,
+        options: None,
+        number: 3,
+    }
 }
 
 /// Purpose: a chart puts its values where they belong: the greatest at the top line, zero at the bottom, in order
@@ -118,6 +127,104 @@ fn charts_place_their_values() {
         let table = Table { columns: vec!["x".into(), "y".into()], rows };
         let svg = chart::draw(&settings("line"), &table).expect("it can be drawn");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}
+
+/// Purpose: two quantities of different size have an axis each, with the labels and colours that the page asks for; bars
+/// lie if they are to. Both examples are those of the first seed's own book.
+#[test]
+fn charts_look_as_they_are_told() {
+    let (int, text) = (Value::Integer, |text: &str| Value::Text(text.to_owned()));
+    let rows: &[&[Value]] = &[
+        &[int(0), int(100_000), text("throughput")],
+        &[int(0), int(800), text("limit")],
+        &[int(5), int(50_000), text("throughput")],
+        &[int(5), int(400), text("limit")],
+    ];
+    let rows = table(&["s", "value", "series"], rows);
+    let mut settings = settings("line");
+    settings.datasets = Some(
+        r##"{"throughput": {"label": "Requests/sec", "borderColor": "#3498db", "borderWidth": 3, "fill": false, "yAxisID": "y"},
+            "limit": {"label": "Connection <Limit>", "borderColor": "#9b59b6", "yAxisID": "y1", "fill": true}}"##,
+    );
+    settings.options = Some(
+        r#"{"scales": {"y": {"type": "linear", "position": "left", "title": {"display": true, "text": "Requests per Second"}},
+            "y1": {"type": "linear", "position": "right", "title": {"display": true, "text": "Limit"}, "grid": {"drawOnChartArea": false}},
+            "x": {"title": {"display": true, "text": "Elapsed (seconds)"}}}}"#,
+    );
+    let svg = chart::draw(&settings, &rows).expect("it can be drawn");
+    // Each series at the top of its own axis first, and at half of it then.
+    assert_eq!(svg.matches("points=\"72.0,44.0 692.0,170.0\"").count(), 2, "{svg}");
+    for part in [
+        ">Requests/sec</text>",
+        ">Connection &lt;Limit&gt;</text>",
+        "stroke=\"#3498db\" stroke-width=\"3\"",
+        "stroke=\"#9b59b6\"",
+        ">Requests per Second</text>",
+        ">Limit</text>",
+        ">Elapsed (seconds)</text>",
+        ">100K</text>",
+        "class=\"y1\"",
+        ">800</text>",
+        "<polygon ",
+    ] {
+        assert!(svg.contains(part), "{part}: {svg}");
+    }
+    assert!(!svg.contains(">throughput<") && !svg.contains(">value<"), "{svg}");
+
+    let rows: &[&[Value]] = &[&[text("gin"), int(50)], &[text("netty"), int(100)]];
+    let mut settings = self::settings("bar");
+    settings.options = Some(r#"{"indexAxis": "y", "plugins": {"legend": {"display": false}}}"#);
+    let svg = chart::draw(&settings, &table(&["technique", "rps"], rows)).expect("it can be drawn");
+    assert!(svg.contains("x=\"72.0\" y=\"56.6\" width=\"336.0\""), "gin, half as long: {svg}");
+    assert!(svg.contains("x=\"72.0\" y=\"182.6\" width=\"672.0\""), "netty: {svg}");
+    assert!(svg.contains(">netty</text>") && svg.contains(">rps</text>"), "{svg}");
+}
+
+/// Purpose: a name that nobody honours is an error: a chart that looks otherwise than its page says is worse than none.
+#[test]
+fn what_a_chart_cannot_do_is_refused() {
+    let int = Value::Integer;
+    let rows = table(&["n", "rps"], &[&[int(1), int(2)]]);
+    for (datasets, options, expected) in [
+        (
+            r#"{"rps": {"colour": "red"}}"#,
+            "{}",
+            "datasets: unknown field `colour`, expected one of `label`",
+        ),
+        (
+            r#"{"rsp": {"label": "x"}}"#,
+            "{}",
+            "datasets: \"rsp\" is not a series; the query has rps",
+        ),
+        (r#"[{}, {"label": "x"}]"#, "{}", "there are more than series"),
+        (r#"{"rps": {"borderColor": "url(//e.x)"}}"#, "{}", "\"url(//e.x)\" is not a colour"),
+        (r#"{"rps": {"yAxisID": "y2"}}"#, "{}", "unknown variant `y2`"),
+        (r#"{"rps": {"yAxisID": "y1"}}"#, "{}", "leave one of them at \"y\""),
+        ("{", "{}", "datasets: EOF"),
+        ("{}", r#"{"scale": {}}"#, "options: unknown field `scale`, expected one of `indexAxis`"),
+        ("{}", r#"{"scales": {"y": {"type": "logarithmic"}}}"#, "unknown variant `logarithmic`"),
+        ("{}", r#"{"scales": {"y": {"position": "right"}}}"#, "y at the left"),
+        ("{}", r#"{"scales": {"y": {"min": 5, "max": 5}}}"#, "not below its max"),
+        ("{}", r#"{"indexAxis": "y"}"#, "write type=\"bar\""),
+    ] {
+        let mut settings = settings("line");
+        (settings.datasets, settings.options) = (Some(datasets), Some(options));
+        let error = chart::draw(&settings, &rows).expect_err(datasets);
+        assert!(error.starts_with("@chart: ") && error.contains(expected), "{error}");
+    }
+    // In the order of the series, as Chart.js has it; and what a picture has anyway.
+    let mut settings = settings("line");
+    settings.datasets =
+        Some(r#"[{"label": "Requests", "borderColor": "rgb(1, 2, 3)", "borderDash": [5, 5]}]"#);
+    settings.options = Some(
+        r#"{"responsive": true, "plugins": {"legend": {"display": true}}, "scales": {"y": {"max": 10}}}"#,
+    );
+    let svg = chart::draw(&settings, &rows).expect("it can be drawn");
+    for part in
+        [">Requests</text>", "stroke=\"rgb(1, 2, 3)\"", "stroke-dasharray=\"5 5\"", ">10</text>"]
+    {
+        assert!(svg.contains(part), "{part}: {svg}");
     }
 }
 
