@@ -29,6 +29,9 @@ pub const RECORDS_MAX: usize = 1 << 16;
 /// The name under which the journal keeps how far the delivery to Kafka has come.
 const CONSUMER: &str = "kafka";
 
+/// The name under which a journal that was a spool keeps where it ceased to be one: what is behind was never for Kafka.
+const SINCE: &str = "journal-since";
+
 /// What Kafka will never take goes to this file of the data directory.
 const DEAD_LETTERS: &str = "dead-letters.jsonl";
 
@@ -58,11 +61,13 @@ impl Backend {
             let journal = open_journal(plan)?;
             match &plan.kafka {
                 Some(kafka) => {
+                    // From now on everything in it is for Kafka.
+                    journal.forget_consumer(SINCE)?;
                     let options = DeliveryOptions::new(plan.data.join(DEAD_LETTERS));
                     let consumer = journal.consumer(CONSUMER)?;
                     parts.delivery = Some(Delivery::start(kafka.clone(), options, consumer)?);
                 }
-                None => warn_of_unread(plan, &journal),
+                None => keep_undelivered(plan, &journal)?,
             }
             parts.journal = Some(journal);
         } else if let Some(kafka) = &plan.kafka {
@@ -135,11 +140,11 @@ impl Backend {
     }
 
     /// Ends what is behind the workers, which have ended: what they have handed over is made durable, and delivered as
-    /// far as that works within `timeout`.
+    /// far as that works within `timeout`. So many records are `durable`.
     ///
     /// # Errors
     /// The disk has failed.
-    pub fn close(&self, timeout: Duration) -> Result<(), Failure> {
+    pub fn close(&self, timeout: Duration, durable: u64) -> Result<(), Failure> {
         let Parts { client, delivery, journal } = std::mem::take(&mut *self.parts());
         let until = Instant::now() + timeout;
         if let Some(client) = client {
@@ -148,7 +153,11 @@ impl Backend {
         if let Some(delivery) = delivery
             && !delivery.stop(until.saturating_duration_since(Instant::now()))
         {
-            tracing::warn!("records wait in the spool; they are delivered after the next start");
+            let records = durable.saturating_sub(self.delivered(durable));
+            tracing::warn!(
+                records,
+                "records wait in the spool on the disk; they are delivered after the next start"
+            );
         }
         journal.map_or(Ok(()), |journal| Ok(journal.close()?))
     }
@@ -164,7 +173,8 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
     options.retention = match plan.kafka {
         // What was delivered need not be kept.
         Some(_) => Retention { bytes: Some(0), keep_unread: true, ..Retention::default() },
-        None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: false },
+        // Until it is known that nothing in it waits for Kafka.
+        None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: true },
     };
     let journal = Journal::open(Directory::open(&plan.data)?, options)?;
     let data = plan.data.display();
@@ -176,15 +186,36 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
     Ok(journal)
 }
 
-/// Records that were to go to Kafka stay where they are.
-fn warn_of_unread(plan: &Plan, journal: &Journal) {
-    let next = journal.stat().next_offset;
-    let is_behind = |(name, position): &(String, u64)| name == CONSUMER && *position < next;
-    if journal.consumers().iter().any(is_behind) {
-        tracing::warn!(
+/// Records that were taken for Kafka and are not delivered stay, whatever retention says. What comes now is the journal's
+/// own, and goes by its retention.
+fn keep_undelivered(plan: &Plan, journal: &Journal) -> Result<(), Failure> {
+    let consumers = journal.consumers();
+    let position =
+        consumers.iter().find(|(name, _)| name == CONSUMER).map(|(_, position)| *position);
+    let since = match journal_since(journal, position) {
+        Some(since) => since?,
+        None => 0,
+    };
+    match position.filter(|position| *position < since) {
+        Some(position) => tracing::warn!(
             data = %plan.data.display(),
-            instead = "start it with --sink kafka to deliver them",
-            "the journal holds records that were taken for Kafka and are not delivered",
-        );
+            records = since - position,
+            "records were taken for Kafka and are not delivered: they are kept, and everything after them, whatever \
+             --retain-bytes and --retain-age say. To deliver them, start once with --sink kafka; to give them up, stop, \
+             and remove consumer-{CONSUMER}.pos from the directory",
+        ),
+        None => journal.release_unread(),
     }
+    Ok(())
+}
+
+/// Where the directory ceased to be a spool, if it ever was one.
+fn journal_since(journal: &Journal, position: Option<u64>) -> Option<Result<u64, journal::Error>> {
+    position?;
+    Some(match journal.consumer_from_end(SINCE) {
+        Ok(since) => Ok(since.position()),
+        // It cannot be noted now; until it is, all of it is kept.
+        Err(error) if error.kind() == journal::ErrorKind::Full => Ok(journal.stat().next_offset),
+        Err(error) => Err(error),
+    })
 }

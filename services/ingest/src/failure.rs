@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use highwater::batcher::OptionsError;
 use highwater::batcher::sink::kafka;
@@ -19,6 +20,16 @@ impl Failure {
     /// A setting that has to be given or changed.
     pub(crate) fn setting(text: String) -> Failure {
         Failure { text, is_setting: true }
+    }
+
+    /// Records that were acknowledged in memory, and that neither the disk nor Kafka took before the end.
+    pub(crate) fn lost(records: u64, drain_timeout: Duration) -> Failure {
+        let text = format!(
+            "{records} records that were acknowledged in memory (--ack memory) are lost: within --drain-timeout \
+             {drain_timeout:?} there was no room on the disk for them, and Kafka did not take them. Give the disk more \
+             room or the stop more time, or use --ack disk, which acknowledges only what is on the disk"
+        );
+        Failure { text, is_setting: false }
     }
 
     /// Whether somebody has to change a setting: exit status 2.

@@ -51,14 +51,12 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     let outcome = running.until_signal(&signals);
 
     let lost = counts.accepted().saturating_sub(counts.durable());
+    backend.close(server.drain_timeout, counts.durable())?;
+    outcome?;
     if lost > 0 {
-        tracing::error!(
-            records = lost,
-            "records that were acknowledged in memory could not be written before the end"
-        );
+        return Err(Failure::lost(lost, server.drain_timeout));
     }
-    backend.close(server.drain_timeout)?;
-    Ok(outcome?)
+    Ok(())
 }
 
 /// What each worker has.

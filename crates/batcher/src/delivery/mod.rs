@@ -23,7 +23,10 @@
 //! - In a partition, the first message of each record stands behind the first message of every earlier one.
 //! - What was read and not acknowledged takes at most `window_records` and `window_bytes`.
 
+mod arrived;
 mod dead_letters;
+mod doubts;
+mod marks;
 mod progress;
 mod run;
 mod session;
@@ -50,13 +53,19 @@ use run::Run;
 pub struct DeliveryOptions {
     /// The file for what Kafka will never take. It is made if it is missing.
     pub dead_letters: PathBuf,
+    /// The file that says how far the topic had got: where a start looks for records that were delivered before it and
+    /// not committed. `kafka-delivered` beside the dead letters.
+    pub marks: PathBuf,
     /// So many records are read and not acknowledged, at most. 65 536.
     pub window_records: usize,
     /// So many bytes of their bodies (or one record, if that is larger). 32 MiB.
     pub window_bytes: usize,
     /// How often the position is committed while there is much to deliver; without, at once. What was delivered since is
-    /// delivered again after a crash. 100 ms.
+    /// looked for in the topic after a crash. 100 ms.
     pub commit_interval: Duration,
+    /// How long the topic's end has to be quiet before records are sent again whose fate is not known: requests of a
+    /// producer that has ended may still be on their way. 1 s.
+    pub settle: Duration,
     /// So long the start waits for Kafka. If it does not answer, the delivery starts all the same. 3 s.
     pub start_timeout: Duration,
     /// The longest pause between attempts. 2 s.
@@ -66,11 +75,14 @@ pub struct DeliveryOptions {
 impl DeliveryOptions {
     /// The defaults, with this file for what Kafka will never take.
     pub fn new(dead_letters: impl Into<PathBuf>) -> DeliveryOptions {
+        let dead_letters = dead_letters.into();
         DeliveryOptions {
-            dead_letters: dead_letters.into(),
+            marks: dead_letters.with_file_name("kafka-delivered"),
+            dead_letters,
             window_records: 65_536,
             window_bytes: 32 << 20,
             commit_interval: Duration::from_millis(100),
+            settle: Duration::from_secs(1),
             start_timeout: Duration::from_secs(3),
             pause_max: Duration::from_secs(2),
         }

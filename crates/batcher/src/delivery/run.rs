@@ -1,5 +1,6 @@
 //! The delivery's thread.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use highwater_journal::{Consumer, Item, Reader, Stored};
 
 use super::dead_letters::DeadLetters;
+use super::doubts::Doubts;
 use super::progress::Progress;
 use super::session::{Fate, Session, is_refused};
 use super::suspects::Suspects;
@@ -24,6 +26,8 @@ const POLL: Duration = Duration::from_millis(2);
 const WAIT: Duration = Duration::from_millis(50);
 /// So many records are read before answers are looked at.
 const READ_MAX: usize = 1024;
+/// So many windows of records may have been sent and not be committed: one without answers, one that waits for its commit.
+const CANDIDATES_WINDOWS: usize = 2;
 
 /// Why a session ends.
 enum End {
@@ -54,6 +58,7 @@ pub(super) struct Run {
     stop: Arc<Stop>,
     window: Window,
     suspects: Suspects,
+    doubts: Doubts,
     /// Done with, and not committed.
     done: Done,
     /// Every record with a lower offset is done with, committed or not.
@@ -74,6 +79,7 @@ impl Run {
         stop: Arc<Stop>,
     ) -> Run {
         Run {
+            doubts: Doubts::load(&settings, &options),
             settings,
             topic,
             options,
@@ -120,6 +126,9 @@ impl Run {
             Ok(topic) => topic,
             Err(error) => return error.into(),
         };
+        if let Err(error) = self.resolve_doubts() {
+            return error.into();
+        }
         let session = match Session::begin(&self.settings, topic, !self.suspects.is_empty()) {
             Ok(session) => session,
             Err(error) => return error.into(),
@@ -129,12 +138,13 @@ impl Run {
         self.reader = self.consumer.reader();
         self.is_at_end = false;
         let end = self.deliver(&session);
-        for (number, error) in session.end() {
-            match error {
-                None => self.window.acknowledge(number),
-                Some(error) => self.suspect(number, is_refused(&error)),
+        for (number, fate) in session.end() {
+            match fate {
+                Ok(offset) => self.window.acknowledge(number, offset),
+                Err(error) => self.suspect(number, is_refused(&error)),
             }
         }
+        let is_clean = self.window.open() == 0;
         // What is not durable among the dead letters is not done with.
         if !self.window.is_unsynced() {
             self.let_go();
@@ -144,7 +154,28 @@ impl Run {
             self.progress.say(Some(error.to_string()));
         }
         self.window.reset();
+        self.doubts.end_session(is_clean);
         end
+    }
+
+    /// If nobody knows what became of messages, looks in the topic for their records before any is sent again.
+    fn resolve_doubts(&mut self) -> Result<(), Error> {
+        if self.doubts.are_any() {
+            let records = CANDIDATES_WINDOWS * self.options.window_records + READ_MAX;
+            let mut reader = self.consumer.reader();
+            let mut ids = HashSet::new();
+            while ids.len() < records {
+                match reader.next().map_err(disk)? {
+                    Item::Record(record) => ids.insert(record.id),
+                    Item::Skipped(_) => continue,
+                    Item::End => break,
+                };
+            }
+            let stop = Arc::clone(&self.stop);
+            let ends = move || stop.until().is_some_and(|until| Instant::now() >= until);
+            self.doubts.resolve(&self.settings, ids, ends)?;
+        }
+        self.doubts.begin_session(&self.settings)
     }
 
     fn deliver(&mut self, session: &Session) -> End {
@@ -179,9 +210,10 @@ impl Run {
             self.let_go();
         }
         let is_done = self.is_at_end && self.window.is_empty();
-        if self.done.records > 0
-            && (is_done || self.committed_at.elapsed() >= self.options.commit_interval)
-        {
+        // What is looked for after a crash has to be bounded as well.
+        let is_much = self.done.records >= self.options.window_records as u64;
+        let is_due = self.committed_at.elapsed() >= self.options.commit_interval;
+        if self.done.records > 0 && (is_done || is_due || is_much || self.doubts.is_denied()) {
             self.commit()?;
         }
         self.tell(is_done);
@@ -214,6 +246,13 @@ impl Run {
                 // A commit has failed since, and it is read again.
                 Item::Record(record) if record.offset < self.done_below => {}
                 Item::Record(record) => {
+                    let partition = record.partition % self.settings.partitions;
+                    if let Some((of, offset)) = self.doubts.take(record.id) {
+                        let entry = entry(&record, partition);
+                        self.suspects.remove(entry);
+                        self.window.push_arrived(entry, (of == partition).then_some(offset));
+                        continue;
+                    }
                     let work = Work {
                         settings: &self.settings,
                         session,
@@ -236,14 +275,17 @@ impl Run {
     fn hear(&mut self, session: &Session, fates: Vec<Fate>) -> Result<bool, End> {
         let mut is_any = false;
         let mut end = None;
-        for (number, error) in fates {
-            let Some(error) = error else {
-                is_any = true;
-                if let Some(entry) = self.window.entry(number).filter(|_| session.is_single) {
-                    self.suspects.remove(entry);
+        for (number, fate) in fates {
+            let error = match fate {
+                Ok(offset) => {
+                    is_any = true;
+                    if let Some(entry) = self.window.entry(number).filter(|_| session.is_single) {
+                        self.suspects.remove(entry);
+                    }
+                    self.window.acknowledge(number, offset);
+                    continue;
                 }
-                self.window.acknowledge(number);
-                continue;
+                Err(error) => error,
             };
             let is_refused = is_refused(&error);
             if session.is_single && is_refused {
@@ -293,7 +335,9 @@ impl Run {
 
     /// Lets go of what is done with.
     fn let_go(&mut self) {
-        let Done { records, bytes, dead } = self.window.pop_done();
+        let doubts = &mut self.doubts;
+        let Done { records, bytes, dead } =
+            self.window.pop_done(|partition, offset| doubts.pass(partition, offset));
         self.done.records += records;
         self.done.bytes += bytes;
         self.done.dead += dead;
@@ -310,6 +354,7 @@ impl Run {
         self.committed_at = Instant::now();
         let position = self.next_undone();
         self.consumer.commit(position).map_err(disk)?;
+        self.doubts.committed();
         let Done { records, bytes, dead } = std::mem::take(&mut self.done);
         let progress = &self.progress;
         progress.position.store(self.consumer.position(), Ordering::Release);
@@ -350,8 +395,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn send(self, record: &Stored<'_>) -> Result<(), Error> {
         let partition = record.partition % self.settings.partitions;
-        let (offset, time_us, body_bytes) = (record.offset, record.time_us, record.body.len());
-        let entry = Entry { offset, partition, time_us, body_bytes };
+        let entry = entry(record, partition);
         // One by one are sent only those in doubt, and, to keep their order, what shares a partition with them.
         if self.session.is_single && !self.suspects.has_partition(partition) {
             self.window.push_deferred(entry);
@@ -361,7 +405,7 @@ impl Work<'_> {
             self.suspects.remove(entry);
             return Ok(());
         };
-        let bytes = bytes_alone(body_bytes);
+        let bytes = bytes_alone(entry.body_bytes);
         let max = self.session.topic.message_bytes_max;
         if bytes <= max {
             return self.session.send(self.settings, record, number);
@@ -373,6 +417,11 @@ impl Work<'_> {
         self.suspects.remove(entry);
         Ok(())
     }
+}
+
+fn entry(record: &Stored<'_>, partition: u32) -> Entry {
+    let Stored { offset, time_us, body, .. } = *record;
+    Entry { offset, partition, time_us, body_bytes: body.len() }
 }
 
 fn disk(error: impl ToString) -> Error {

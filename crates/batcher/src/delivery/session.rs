@@ -6,7 +6,7 @@ use std::time::Duration;
 use highwater_journal::{Record, Stored};
 use rdkafka::config::FromClientConfigAndContext as _;
 use rdkafka::error::KafkaError;
-use rdkafka::message::DeliveryResult;
+use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, Producer as _};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
@@ -14,8 +14,8 @@ use crate::sink::kafka::{
     Error, ErrorKind, Events, OnEvent, Settings, Topic, message, unavailable,
 };
 
-/// What became of a message: its number, and why it failed.
-pub(super) type Fate = (usize, Option<KafkaError>);
+/// What became of a message: its number, and where it stands in its partition, or why it failed.
+pub(super) type Fate = (usize, Result<i64, KafkaError>);
 
 /// Hears what became of the messages. Only the delivery's thread polls, so the lock is never waited for.
 #[derive(Debug, Default)]
@@ -25,8 +25,11 @@ impl OnEvent for Fates {
     type Tag = usize;
 
     fn delivered(&self, result: &DeliveryResult<'_>, number: usize) {
-        let error = result.as_ref().err().map(|(error, _)| error.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, error));
+        let fate = match result {
+            Ok(message) => Ok(message.offset()),
+            Err((error, _)) => Err(error.clone()),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, fate));
     }
 }
 
@@ -48,8 +51,9 @@ impl Session {
         // The journal is where records wait, for as long as it takes.
         config.set("message.timeout.ms", "0");
         if is_single {
-            // What fails is one message, and the producer goes on.
-            config.set("enable.idempotence", "false").set("linger.ms", "0");
+            // What fails is one message, and the producer goes on. Without idempotence, a message that was tried again
+            // could be there twice: the next session looks for it instead.
+            config.set("enable.idempotence", "false").set("linger.ms", "0").set("retries", "0");
         } else {
             // If a message fails for good, no later one of its partition may pass it.
             config.set("enable.gapless.guarantee", "true");

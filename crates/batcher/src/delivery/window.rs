@@ -28,7 +28,8 @@ enum Fate {
     Open,
     /// Left to a later session: not sent.
     Deferred,
-    Acknowledged,
+    /// It stands at this offset of its partition, if that is known.
+    Acknowledged(Option<i64>),
     /// Written to the dead letters; durable after the next sync.
     Dead,
 }
@@ -93,6 +94,12 @@ impl Window {
         Some(self.push(entry, Fate::Open))
     }
 
+    /// A record that was read, and that the topic has already, at this offset of its partition.
+    pub(super) fn push_arrived(&mut self, entry: Entry, offset: Option<i64>) {
+        self.ahead.remove(&entry.offset);
+        self.push(entry, Fate::Acknowledged(offset));
+    }
+
     /// A record that was read and is left to a later session.
     pub(super) fn push_deferred(&mut self, entry: Entry) {
         let fate = self.ahead.remove(&entry.offset).unwrap_or(Fate::Deferred);
@@ -109,8 +116,9 @@ impl Window {
         }
     }
 
-    pub(super) fn acknowledge(&mut self, number: usize) {
-        self.set(number, Fate::Acknowledged);
+    pub(super) fn acknowledge(&mut self, number: usize, offset: i64) {
+        // Where the broker does not say, it says -1.
+        self.set(number, Fate::Acknowledged(Some(offset).filter(|offset| *offset >= 0)));
     }
 
     /// It was written to the dead letters.
@@ -128,8 +136,9 @@ impl Window {
         self.unsynced = 0;
     }
 
-    /// Lets go of what is done with at the front. Call it only when dead letters are durable.
-    pub(super) fn pop_done(&mut self) -> Done {
+    /// Lets go of what is done with at the front, and tells `passed` the partition and offset of what is in the topic.
+    /// Call it only when dead letters are durable.
+    pub(super) fn pop_done(&mut self, mut passed: impl FnMut(u32, i64)) -> Done {
         debug_assert!(
             !self.is_unsynced(),
             "the position would pass a dead letter that can be lost"
@@ -141,6 +150,9 @@ impl Window {
             done.records += 1;
             done.bytes += entry.body_bytes as u64;
             done.dead += u64::from(*fate == Fate::Dead);
+            if let Fate::Acknowledged(Some(offset)) = fate {
+                passed(entry.partition, *offset);
+            }
             self.bytes -= entry.body_bytes;
             self.base += 1;
             self.entries.pop_front();
@@ -154,7 +166,7 @@ impl Window {
         for (entry, fate) in self.entries.drain(..) {
             self.base += 1;
             // A dead letter that may be lost is buried again: its line may be there twice then.
-            if fate == Fate::Acknowledged || (fate == Fate::Dead && is_synced) {
+            if matches!(fate, Fate::Acknowledged(_)) || (fate == Fate::Dead && is_synced) {
                 self.ahead.insert(entry.offset, fate);
             }
         }
@@ -175,19 +187,19 @@ mod tests {
     fn answers_out_of_order() {
         let mut window = Window::default();
         let numbers: Vec<_> = (0..4).map(|at| window.push_read(entry(at)).expect("new")).collect();
-        window.acknowledge(numbers[2]);
-        window.acknowledge(numbers[1]);
-        assert_eq!(window.pop_done(), Done::default());
+        window.acknowledge(numbers[2], 7);
+        window.acknowledge(numbers[1], 7);
+        assert_eq!(window.pop_done(|_, _| {}), Done::default());
         assert_eq!((window.first_offset(), window.open()), (Some(0), 2));
-        window.acknowledge(numbers[0]);
+        window.acknowledge(numbers[0], 7);
         // Told twice: counted once.
-        window.acknowledge(numbers[0]);
-        assert_eq!(window.pop_done(), Done { records: 3, bytes: 30, dead: 0 });
+        window.acknowledge(numbers[0], 7);
+        assert_eq!(window.pop_done(|_, _| {}), Done { records: 3, bytes: 30, dead: 0 });
         assert_eq!((window.first_offset(), window.open(), window.bytes()), (Some(3), 1, 10));
         window.bury(numbers[3]);
         assert!(window.is_unsynced());
         window.synced();
-        assert_eq!(window.pop_done(), Done { records: 1, bytes: 10, dead: 1 });
+        assert_eq!(window.pop_done(|_, _| {}), Done { records: 1, bytes: 10, dead: 1 });
         assert!(window.is_empty());
     }
 
@@ -196,17 +208,17 @@ mod tests {
     fn acknowledged_ahead() {
         let mut window = Window::default();
         let numbers: Vec<_> = (0..3).map(|at| window.push_read(entry(at)).expect("new")).collect();
-        window.acknowledge(numbers[1]);
+        window.acknowledge(numbers[1], 7);
         window.reset();
         assert_eq!((window.open(), window.bytes(), window.first_offset()), (0, 0, None));
         assert!(window.is_empty());
         // An answer of the session before means no record of this one.
-        window.acknowledge(numbers[0]);
+        window.acknowledge(numbers[0], 7);
         let again = window.push_read(entry(0)).expect("it has no answer");
         assert_eq!(window.push_read(entry(1)), None);
         assert!(window.push_read(entry(2)).is_some());
-        window.acknowledge(again);
-        assert_eq!(window.pop_done(), Done { records: 2, bytes: 20, dead: 0 });
+        window.acknowledge(again, 7);
+        assert_eq!(window.pop_done(|_, _| {}), Done { records: 2, bytes: 20, dead: 0 });
         assert_eq!(window.first_offset(), Some(2));
     }
 
@@ -219,12 +231,12 @@ mod tests {
         assert_eq!(window.open(), 1);
         window.bury(number);
         window.synced();
-        assert_eq!(window.pop_done(), Done::default());
+        assert_eq!(window.pop_done(|_, _| {}), Done::default());
         window.reset();
         let sent = window.push_read(entry(0)).expect("it was not sent");
         assert_eq!(window.push_read(entry(1)), None);
-        window.acknowledge(sent);
-        assert_eq!(window.pop_done(), Done { records: 2, bytes: 20, dead: 1 });
+        window.acknowledge(sent, 7);
+        assert_eq!(window.pop_done(|_, _| {}), Done { records: 2, bytes: 20, dead: 1 });
     }
 
     /// Purpose: a dead letter that was never synced is no dead letter after the session.

@@ -111,23 +111,45 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Purpose: a 202 of `--ack disk --sink kafka` means that the record gets into the topic, whoever is killed when.
+/// Who is killed in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Killed {
+    Gateway,
+    Broker,
+    Both,
+}
+
+/// Purpose: a 202 of `--ack disk --sink kafka` means that the record gets into the topic, once, whenever the gateway is
+/// killed.
 #[test]
-fn disk() {
-    torture("disk");
+fn gateway_is_killed() {
+    torture("disk", &[Killed::Gateway]);
+}
+
+/// Purpose: the same, whenever the broker is killed.
+#[test]
+fn broker_is_killed() {
+    torture("disk", &[Killed::Broker]);
+}
+
+/// Purpose: the same, whenever both are killed.
+#[test]
+fn both_are_killed() {
+    torture("disk", &[Killed::Both]);
 }
 
 /// Purpose: a 202 of `--ack kafka` means that the record is in the topic, whoever is killed when.
 #[test]
 fn kafka() {
-    torture("kafka");
+    torture("kafka", &[Killed::Both, Killed::Gateway, Killed::Broker, Killed::Gateway]);
 }
 
-fn torture(ack: &str) {
+fn torture(ack: &str, killed: &[Killed]) {
     let Some(mut own) = Own::start("") else { return };
     let rounds = setting("TORTURE_ROUNDS", 3);
     let seed = setting("TORTURE_SEED", u64::from(std::process::id()));
-    eprintln!("torture of --ack {ack}: {rounds} rounds, TORTURE_SEED={seed}");
+    let what = format!("torture of --ack {ack}, {killed:?} killed");
+    eprintln!("{what}: {rounds} rounds, TORTURE_SEED={seed}");
     let mut dice = Dice(seed);
     let (url, topic, place) = (own.url(), unique("torture"), Place::new("torture"));
     let mut arguments = arguments(ack, &url, &topic, place.path());
@@ -141,13 +163,8 @@ fn torture(ack: &str) {
         // Some are killed before they deliver anything, others in the middle of it.
         let longest_ms = if dice.below(2) == 0 { 300 } else { 2500 };
         sleep(Duration::from_millis(dice.below(longest_ms)));
-        // The first round kills both, so that even a short run has seen it.
-        let (kills_broker, kills_gateway) = match dice.below(4) {
-            _ if round == 0 => (true, true),
-            0 => (true, false),
-            1 => (true, true),
-            _ => (false, true),
-        };
+        let killed = killed[round as usize % killed.len()];
+        let (kills_broker, kills_gateway) = (killed != Killed::Gateway, killed != Killed::Broker);
         if kills_broker {
             own.kill();
             sleep(Duration::from_millis(dice.below(200)));
@@ -169,9 +186,10 @@ fn torture(ack: &str) {
     let twice = compare(&own, &topic, &acknowledged);
     adds_up(ports, &arguments);
     eprintln!(
-        "torture of --ack {ack}: {rounds} rounds, {} acknowledged, {refused} requests refused, 0 lost, {twice} there twice",
+        "{what}: {rounds} rounds, {} acknowledged, {refused} requests refused, 0 lost, {twice} there twice",
         acknowledged.len()
     );
+    assert_eq!(twice, 0, "there twice");
 }
 
 /// Everything acknowledged is in the topic, by Kafka's own consumer. What is there twice has the same id each time. How

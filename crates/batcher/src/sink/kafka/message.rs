@@ -1,12 +1,12 @@
 //! A record as Kafka's message.
 
 use highwater_journal::Record;
-use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::message::{Header, Headers as _, Message, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 use rdkafka::util::IntoOpaque;
 
 /// The header with the record's id.
-pub(crate) const ID_HEADER: &str = "id";
+const ID_HEADER: &str = "id";
 /// An id in hexadecimal digits.
 const ID_DIGITS: usize = 32;
 /// What stands before the records of a batch, by Kafka's format of version 2.
@@ -28,6 +28,14 @@ pub(crate) fn message<'a, T: IntoOpaque>(
         .partition(partition)
         .timestamp(i64::try_from(record.time_us / 1000).unwrap_or(0))
         .headers(OwnedHeaders::new_with_capacity(1).insert(id))
+}
+
+/// The id of the record that a message was made of, if it was made here.
+pub(crate) fn id_of(message: &impl Message) -> Option<u128> {
+    let headers = message.headers()?;
+    let id = headers.iter().find(|header| header.key == ID_HEADER)?.value?;
+    let digits = std::str::from_utf8(id).ok().filter(|digits| digits.len() == ID_DIGITS)?;
+    u128::from_str_radix(digits, 16).ok()
 }
 
 /// The size of a batch that holds a record with a body of `body` bytes and nothing else: what the topic's

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, DeliveryResult, Headers as _, Message as _};
+use rdkafka::message::{BorrowedMessage, DeliveryResult};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::events::OnEvent;
-use super::message::{ID_HEADER, bytes_alone};
+use super::message::{bytes_alone, id_of};
 use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
 
 /// A batch on its way. Each of its messages holds a reference; whoever has the last one answers.
@@ -198,9 +198,7 @@ impl Pending {
 
     /// The index of a message in the batch, by its id.
     fn index(&self, message: &BorrowedMessage<'_>) -> Option<usize> {
-        let headers = message.headers()?;
-        let id = headers.iter().find(|header| header.key == ID_HEADER)?.value?;
-        let id = u128::from_str_radix(std::str::from_utf8(id).ok()?, 16).ok()?;
+        let id = id_of(message)?;
         usize::try_from(id.checked_sub(self.first_id)?).ok()
     }
 }

@@ -1,0 +1,188 @@
+//! Which records has the topic, though nobody has heard that it acknowledged them?
+//!
+//! A producer that ended with messages on their way does not know what became of them: the broker may have them, or get
+//! them a moment later from a socket that the kernel still empties. So before anything is sent again, the topic is read
+//! from the marks on, by the records' ids, until its end has been quiet for a while.
+//!
+//! Bounds: at most `MESSAGES_MAX` messages and `TIME_MAX`; beyond them what was found counts, and the log says so.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rdkafka::config::FromClientConfig as _;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::marks::Marks;
+use crate::sink::kafka::{Error, ErrorKind, Settings, id_of, unavailable};
+
+/// So many messages are read, at most: other producers may have written as well.
+const MESSAGES_MAX: usize = 10_000_000;
+/// So long it may take.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// So long a broker may take to answer while nothing has been read.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a message is waited for before anything else is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How long one question for a partition's ends may take.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// Where a record stands: partition and offset.
+pub(super) type Place = (u32, i64);
+
+/// The records that may be there.
+#[derive(Debug, Default)]
+pub(super) struct Sought {
+    pub(super) ids: HashSet<u128>,
+    /// How long the topic's end has to be quiet.
+    pub(super) settle: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Search {
+    /// These are there.
+    Found(HashMap<u128, Place>),
+    /// The topic cannot be read with these rights, and why.
+    Denied(String),
+}
+
+/// Reads the topic from the marks on. `ends` says when to stop all the same.
+pub(super) fn search(
+    settings: &Settings,
+    marks: Option<&Marks>,
+    sought: &Sought,
+    ends: impl Fn() -> bool,
+) -> Result<Search, Error> {
+    let consumer = consumer(settings)?;
+    let assigned = places(&consumer, settings, marks, sought.ids.len())?;
+    consumer.assign(&assigned).map_err(wrong)?;
+    let began = Instant::now();
+    let (mut found, mut at_end) = (HashMap::new(), HashSet::new());
+    let (mut messages, mut heard, mut quiet_since) = (0, began, None);
+    loop {
+        let polled = consumer.poll(POLL);
+        let now = Instant::now();
+        match polled {
+            Some(Ok(message)) => {
+                (messages, heard) = (messages + 1, now);
+                if let Some(id) = id_of(&message).filter(|id| sought.ids.contains(id)) {
+                    found.insert(id, place(&message));
+                    quiet_since = quiet_since.map(|_| now);
+                }
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                heard = now;
+                at_end.insert(partition);
+            }
+            Some(Err(error)) => {
+                if is_denial(&error) {
+                    return Ok(Search::Denied(error.to_string()));
+                }
+            }
+            None => {}
+        }
+        if at_end.len() == settings.partitions as usize {
+            let since = *quiet_since.get_or_insert(now);
+            if found.len() == sought.ids.len() || now - since >= sought.settle {
+                return Ok(Search::Found(found));
+            }
+        } else if now - heard > SILENCE_MAX || ends() {
+            let topic = &settings.topic;
+            return Err(unavailable(format!("topic {topic} could not be read to its end")));
+        }
+        if messages >= MESSAGES_MAX || now - began > TIME_MAX {
+            tracing::warn!(
+                topic = settings.topic,
+                messages,
+                "the topic was not read to its end: it has got too many messages since; records may be there twice"
+            );
+            return Ok(Search::Found(found));
+        }
+    }
+}
+
+fn wrong(error: KafkaError) -> Error {
+    Error::new(ErrorKind::Setting, format!("Kafka: {error}"))
+}
+
+fn consumer(settings: &Settings) -> Result<BaseConsumer, Error> {
+    let mut config = settings.config();
+    config
+        // It joins no group, but the client wants a name for one.
+        .set("group.id", "highwater-delivery")
+        .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", "true")
+        .set("isolation.level", "read_uncommitted")
+        // A mark that the topic does not have any more: it was made again, or its old messages are gone.
+        .set("auto.offset.reset", "earliest")
+        .set("fetch.wait.max.ms", "20");
+    BaseConsumer::from_config(&config).map_err(wrong)
+}
+
+/// Where these partitions end now.
+pub(super) fn ends(settings: &Settings, partitions: &[u32]) -> Result<Vec<Place>, Error> {
+    if partitions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let consumer = consumer(settings)?;
+    let end = |partition: &u32| Ok((*partition, watermarks(&consumer, settings, *partition)?.1));
+    partitions.iter().map(end).collect()
+}
+
+/// The offsets of a partition's first message and behind its last one.
+fn watermarks(
+    consumer: &BaseConsumer,
+    settings: &Settings,
+    partition: u32,
+) -> Result<(i64, i64), Error> {
+    let topic = &settings.topic;
+    let number = i32::try_from(partition).unwrap_or(i32::MAX);
+    consumer
+        .fetch_watermarks(topic, number, QUESTION)
+        .map_err(|error| unavailable(format!("asking how far topic {topic} has got: {error}")))
+}
+
+fn place(message: &BorrowedMessage<'_>) -> Place {
+    (u32::try_from(message.partition()).unwrap_or_default(), message.offset())
+}
+
+fn is_denial(error: &KafkaError) -> bool {
+    let codes = [Code::TopicAuthorizationFailed, Code::GroupAuthorizationFailed];
+    error.rdkafka_error_code().is_some_and(|code| codes.contains(&code))
+}
+
+/// From where each partition is read.
+fn places(
+    consumer: &BaseConsumer,
+    settings: &Settings,
+    marks: Option<&Marks>,
+    sought: usize,
+) -> Result<TopicPartitionList, Error> {
+    let topic = &settings.topic;
+    let marks = marks.filter(|marks| marks.topic == *topic);
+    let mut assigned = TopicPartitionList::new();
+    for partition in 0..settings.partitions {
+        let number = i32::try_from(partition).unwrap_or(i32::MAX);
+        let (low, high) = watermarks(consumer, settings, partition)?;
+        let from = match marks.and_then(|marks| marks.offsets.get(&partition).copied()) {
+            Some(mark) => {
+                if mark > high {
+                    tracing::warn!(
+                        %topic, partition, end = high, expected = mark,
+                        "the topic ends before what was delivered to it: it was made again, or has lost messages. What \
+                         the journal has not committed is delivered; what was delivered before is not there any more"
+                    );
+                }
+                if mark > high { low } else { mark.max(low) }
+            }
+            // Nobody says how far it had got: not further back than all that may be there.
+            None => high.saturating_sub(i64::try_from(sought).unwrap_or(i64::MAX)).max(low),
+        };
+        assigned.add_partition_offset(topic, number, Offset::Offset(from)).map_err(wrong)?;
+    }
+    Ok(assigned)
+}

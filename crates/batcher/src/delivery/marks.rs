@@ -1,0 +1,111 @@
+//! How far had each partition of the topic got when the position in the journal was committed?
+//!
+//! Everything in a partition below its mark was written before the last commit, so a record that is not committed can
+//! only stand behind it: that is where a start looks for records that were delivered and not heard of.
+//!
+//! ```text
+//!   highwater-delivery 1
+//!   topic NAME
+//!   partitions N
+//!   clean | open          open: messages may be on their way
+//!   PARTITION OFFSET      one line per partition
+//!   end
+//! ```
+//!
+//! The file is replaced after each commit and never before, and it is not synced: after a power cut it may be older than
+//! the position, and then more of the topic is read; or be damaged, and then the topic's end is read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    pub(super) topic: String,
+    pub(super) partitions: u32,
+    /// No message is on its way.
+    pub(super) is_clean: bool,
+    /// By partition: the lowest offset at which something may stand that is not committed.
+    pub(super) offsets: BTreeMap<u32, i64>,
+}
+
+impl Marks {
+    /// Reads the file; nothing if there is none, or none that can be understood.
+    pub(super) fn load(path: &Path) -> Option<Marks> {
+        Marks::parse(&fs::read_to_string(path).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Marks> {
+        let mut lines = text.strip_suffix("end\n")?.lines();
+        (lines.next()? == "highwater-delivery 1").then_some(())?;
+        let topic = lines.next()?.strip_prefix("topic ")?.to_owned();
+        let partitions = lines.next()?.strip_prefix("partitions ")?.parse().ok()?;
+        let is_clean = match lines.next()? {
+            "clean" => true,
+            "open" => false,
+            _ => return None,
+        };
+        let mark = |line: &str| {
+            let (partition, offset) = line.split_once(' ')?;
+            Some((partition.parse().ok()?, offset.parse().ok()?))
+        };
+        let offsets = lines.map(mark).collect::<Option<_>>()?;
+        Some(Marks { topic, partitions, is_clean, offsets })
+    }
+
+    fn text(&self) -> String {
+        let state = if self.is_clean { "clean" } else { "open" };
+        let (topic, partitions) = (&self.topic, self.partitions);
+        let mut text =
+            format!("highwater-delivery 1\ntopic {topic}\npartitions {partitions}\n{state}\n");
+        for (partition, offset) in &self.offsets {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{partition} {offset}");
+        }
+        text + "end\n"
+    }
+
+    /// Replaces the file.
+    pub(super) fn store(&self, path: &Path) -> io::Result<()> {
+        let mut new = PathBuf::from(path);
+        new.set_extension("new");
+        fs::write(&new, self.text())?;
+        fs::rename(new, path)
+    }
+
+    /// A committed record stands at `offset` of `partition`.
+    pub(super) fn pass(&mut self, partition: u32, offset: i64) {
+        let mark = self.offsets.entry(partition).or_default();
+        *mark = (*mark).max(offset + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what is written is read again; a file that a power cut has shortened anywhere is not taken for a mark, or
+    /// a record behind it would be sent twice.
+    #[test]
+    fn a_file_counts_only_whole() {
+        let mut marks = Marks { topic: "events".into(), partitions: 12, ..Marks::default() };
+        marks.pass(3, 41);
+        marks.pass(3, 7);
+        marks.pass(11, 0);
+        assert_eq!(marks.offsets, BTreeMap::from([(3, 42), (11, 1)]));
+        let text = marks.text();
+        assert_eq!(Marks::parse(&text), Some(marks.clone()));
+        for length in 0..text.len() {
+            assert_eq!(Marks::parse(&text[..length]), None, "{length}");
+        }
+        let place = std::env::temp_dir().join(format!("marks-{}", std::process::id()));
+        marks.is_clean = true;
+        marks.store(&place).expect("a file for the test");
+        assert_eq!(Marks::load(&place), Some(marks));
+        fs::remove_file(&place).expect("it is there");
+        assert_eq!(Marks::load(&place), None);
+    }
+}
