@@ -64,7 +64,7 @@ impl KafkaSource {
         consumer.subscribe(&[&settings.topic]).map_err(failed)?;
         Ok(KafkaSource {
             consumer,
-            name: format!("kafka/{}", settings.topic),
+            name: source_name(&settings.topic),
             topic: settings.topic.clone(),
             brokers: settings.brokers.clone(),
             given: BTreeMap::new(),
@@ -140,6 +140,11 @@ impl fmt::Debug for KafkaSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KafkaSource({} at {})", self.name, self.brokers)
     }
+}
+
+/// The name under which a store knows what comes out of this topic.
+pub(super) fn source_name(topic: &str) -> String {
+    format!("kafka/{topic}")
 }
 
 /// A message as a delivery; `None` for what is to be waited out.
