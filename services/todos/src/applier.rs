@@ -207,6 +207,7 @@ impl<T: FnMut(Changes)> Work<T> {
             };
             if deliveries.is_empty() {
                 self.stats.lag_us.store(0, Ordering::Relaxed);
+                self.store.idle();
                 if self.stop.state() == DRAIN {
                     break;
                 }

@@ -19,7 +19,7 @@ use highwater::logging::rate_limited;
 
 use crate::health::Part;
 use crate::model::Model;
-use crate::store::{Changes, Loaded, StoreError};
+use crate::store::{Changes, Loaded, Revision, StoreError};
 
 /// How long a feed is waited for before it is looked whether to stop.
 const WAIT: Duration = Duration::from_millis(100);
@@ -35,6 +35,9 @@ pub trait Feed: Send {
     ///
     /// If it cannot be known now. The next call tries again, and leaves nothing out.
     fn next(&mut self, wait: Duration) -> Result<News, StoreError>;
+
+    /// Somebody has seen this revision of the store before now. If the store is behind it, it was restored.
+    fn was_seen(&mut self, revision: Revision);
 
     /// Whether it works.
     fn part(&self) -> Part;

@@ -88,7 +88,7 @@ fn of_model(metrics: &Metrics, model: &Arc<Model>) -> Result<(), MetricError> {
     metrics.gauge_fn("http_cache_size", "Lists in the cache.", &[], move || size() as f64)?;
     let count = read(|model| model.snapshot().len() as u64);
     metrics.gauge_fn("http_store_size", "Todos.", &[], move || count() as f64)?;
-    let version = read(|model| model.snapshot().version());
+    let version = read(|model| model.snapshot().revision().version);
     let help = "How many transactions have changed todos.";
     metrics.gauge_fn("todos_store_version", help, &[], move || version() as f64)
 }

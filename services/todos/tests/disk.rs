@@ -225,7 +225,7 @@ fn the_bound_of_todos() {
     let service = todos(directory.path(), &["--todos-max=4"]);
     assert!(service.said().contains("--todos-max"), "{}", service.said());
     let mut client = service.connect();
-    let mut delete_one = || {
+    let delete_one = || {
         let list = service.get("/todos?limit=1").json();
         let target = format!("/todos/{}?wait=applied", list[0]["id"].as_str().expect("an id"));
         assert_eq!(service.connect().call("DELETE", &target, &mine, "").status, 200);

@@ -98,7 +98,7 @@ pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
 /// Lists are only as old as the last change of a todo.
 fn advance(link: &Link, changes: &Changes) {
     if !changes.todos.is_empty() {
-        link.advance(changes.version);
+        link.advance(changes.revision);
     }
 }
 
@@ -166,7 +166,7 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
     let loaded = store.load()?;
     check_count(loaded.todos.len(), args.todos_max as usize);
     if let Some(link) = link {
-        link.advance(loaded.version);
+        link.advance(loaded.revision);
     }
     let model = Arc::new(Model::new(loaded));
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
@@ -233,7 +233,7 @@ fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
 fn await_shown(model: &Model, changes: &Changes) {
     let until = Instant::now() + SHOWN_WITHIN;
     while !changes.todos.is_empty()
-        && model.snapshot().version() < changes.version
+        && model.snapshot().revision() < changes.revision
         && Instant::now() < until
     {
         thread::sleep(Duration::from_micros(200));

@@ -29,7 +29,7 @@ pub use self::reserved::Reserved;
 pub use self::snapshot::Snapshot;
 pub use self::waiters::Waiters;
 use crate::reads::{Limit, Read, Reads, Shown, Waiting};
-use crate::store::{Change, Changes, Loaded};
+use crate::store::{Change, Changes, Loaded, Revision};
 use crate::todo::{Key, Todo};
 
 /// How many lists are cached, and how many bytes; the least used go first.
@@ -63,10 +63,10 @@ impl Model {
 
     /// Shows what has changed, then wakes those who wait for it.
     pub fn apply(&self, changes: Changes) {
-        let Changes { version, todos, commands } = changes;
+        let Changes { revision, todos, commands } = changes;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if !todos.is_empty() {
-            self.publish(version, todos);
+            self.publish(revision, todos);
         }
         drop(writer);
         self.reserved.settle(&commands);
@@ -76,19 +76,19 @@ impl Model {
     /// Shows this instead of what was shown.
     pub fn replace(&self, loaded: Loaded) {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Loaded { version, todos } = loaded;
+        let Loaded { revision, todos } = loaded;
         let before = self.shown.load();
         let stays: std::collections::HashSet<Uuid> = todos.iter().map(|todo| todo.id).collect();
         let gone =
             before.keys().map(|key| key.id).filter(|id| !stays.contains(id)).map(Change::Gone);
         let changes = gone.chain(todos.into_iter().map(Change::Is)).collect();
-        self.publish(version, changes);
+        self.publish(revision, changes);
         self.reserved.forget();
     }
 
     /// Makes the next snapshot and shows it. A key is in the index before it is shown, and until it is not
     /// shown any more.
-    fn publish(&self, version: u64, changes: Vec<Change>) {
+    fn publish(&self, revision: Revision, changes: Vec<Change>) {
         let (mut rows, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for change in changes {
             match change {
@@ -110,7 +110,7 @@ impl Model {
             }
         }
         rows.sort_unstable_by_key(|row| std::cmp::Reverse(row.0));
-        let next = self.shown.load().with(version, &rows);
+        let next = self.shown.load().with(revision, &rows);
         self.shown.store(Arc::new(next));
         gone.into_iter().for_each(|id| self.index.remove(id));
     }
@@ -163,7 +163,7 @@ impl Reads for Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = self.shown.load();
-        write!(f, "Model({} todos, version {})", snapshot.len(), snapshot.version())
+        write!(f, "Model({} todos, {:?})", snapshot.len(), snapshot.revision())
     }
 }
 

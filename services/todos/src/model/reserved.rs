@@ -33,7 +33,9 @@ impl Reserved {
     pub fn settle(&self, commands: &[(Uuid, Outcome)]) {
         let mut reserved = self.lock();
         if !reserved.is_empty() {
-            commands.iter().for_each(|(command, _)| drop(reserved.remove(command)));
+            commands.iter().for_each(|(command, _)| {
+                reserved.remove(command);
+            });
         }
     }
 

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use super::Row;
 use super::chunk::{Chunk, merge, push};
 use crate::reads::Shown;
+use crate::store::Revision;
 use crate::todo::Key;
 
 /// All todos at one moment, newest first.
 #[derive(Default)]
 pub struct Snapshot {
     number: u64,
-    version: u64,
+    revision: Revision,
     len: usize,
     chunks: Vec<Arc<Chunk>>,
 }
@@ -25,9 +26,9 @@ impl Snapshot {
         self.number
     }
 
-    /// The store's version that it shows.
-    pub fn version(&self) -> u64 {
-        self.version
+    /// The store's revision that it shows.
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// How many todos there are.
@@ -72,7 +73,7 @@ impl Snapshot {
     }
 
     /// The next one: with these rows, which are sorted newest first, each key once.
-    pub(super) fn with(&self, version: u64, rows: &[Row]) -> Snapshot {
+    pub(super) fn with(&self, revision: Revision, rows: &[Row]) -> Snapshot {
         let mut chunks = Vec::with_capacity(self.chunks.len() + rows.len() / 64 + 2);
         let mut rest = rows;
         if self.chunks.is_empty() {
@@ -94,7 +95,7 @@ impl Snapshot {
             rest = later;
         }
         let len = chunks.iter().map(|chunk| chunk.len()).sum();
-        Snapshot { number: self.number + 1, version, len, chunks }
+        Snapshot { number: self.number + 1, revision, len, chunks }
     }
 
     #[cfg(test)]
@@ -105,6 +106,6 @@ impl Snapshot {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot {} of version {}: {} todos", self.number, self.version, self.len)
+        write!(f, "Snapshot {} of {:?}: {} todos", self.number, self.revision, self.len)
     }
 }

@@ -19,8 +19,12 @@ fn json(todo: &Todo) -> String {
     String::from_utf8(out).expect("JSON is text")
 }
 
+fn revision(version: u64) -> Revision {
+    Revision { timeline: 0, version }
+}
+
 fn changes(todos: Vec<Change>) -> Changes {
-    Changes { version: 1, todos, commands: Vec::new() }
+    Changes { revision: revision(1), todos, commands: Vec::new() }
 }
 
 /// Purpose: an empty table is an empty list, and a limit is exact at one below, at and above the count.
@@ -44,7 +48,7 @@ fn limits() {
 #[test]
 fn the_cap() {
     let todos = (0..10_001).map(|n| sample(n, 5)).collect();
-    let model = Model::new(Loaded { version: 1, todos });
+    let model = Model::new(Loaded { revision: revision(1), todos });
     for (limit, count) in [(9_999, 9_999), (10_000, 10_000), (10_001, 10_000), (0, 10_000)] {
         let read: serde_json::Value = serde_json::from_str(&list(&model, limit)).expect("JSON");
         assert_eq!(read.as_array().map(Vec::len), Some(count));
@@ -75,8 +79,14 @@ fn chunks_stay_few() {
 /// Purpose: everything that a feed gives anew replaces what was shown: what is missing in it is gone.
 #[test]
 fn replaced() {
-    let model = Model::new(Loaded { version: 1, todos: (0..10).map(|n| sample(n, 0)).collect() });
-    model.replace(Loaded { version: 2, todos: (5..7).map(|n| sample(n, n as i64)).collect() });
+    let model = Model::new(Loaded {
+        revision: revision(1),
+        todos: (0..10).map(|n| sample(n, 0)).collect(),
+    });
+    model.replace(Loaded {
+        revision: revision(2),
+        todos: (5..7).map(|n| sample(n, n as i64)).collect(),
+    });
     assert_eq!(list(&model, 0), format!("[{},{}]", json(&sample(6, 6)), json(&sample(5, 5))));
     assert!(matches!(model.todo(Uuid::from_u128(0)), Read::Ready(None)));
     assert!(matches!(model.todo(Uuid::from_u128(5)), Read::Ready(Some(_))));
@@ -91,7 +101,7 @@ async fn waiting() {
     let _given_up = model.wait_for(Uuid::from_u128(3));
     let teller = Arc::clone(&model);
     let commands = vec![(Uuid::from_u128(9), Outcome::NotFound), (command, Outcome::Done)];
-    let told = Changes { version: 1, todos: vec![Change::Is(todo.clone())], commands };
+    let told = Changes { revision: revision(1), todos: vec![Change::Is(todo.clone())], commands };
     std::thread::spawn(move || teller.apply(told)).join().expect("it does not panic");
     assert_eq!(wait.await, Some(Outcome::Done));
     assert_eq!(list(&model, 1), format!("[{}]", json(&todo)));

@@ -10,8 +10,8 @@
 //! while there is no tracking is not heard of.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::scripts::{self, Scripts};
 use crate::health::Part;
+use crate::store::Revision;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -54,14 +55,14 @@ struct Shared {
     generation: AtomicU64,
     part: Part,
     scripts: Scripts,
+    /// The newest revision that Redis has heard of.
+    heard: Mutex<Revision>,
 }
 
 /// What Redis is to know of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wanted {
-    version: u64,
-    /// How often the store went back.
-    restores: u64,
+    revision: Revision,
     stop: bool,
 }
 
@@ -100,6 +101,7 @@ impl Link {
             generation: AtomicU64::new(0),
             part,
             scripts: Scripts::new(),
+            heard: Mutex::default(),
         });
         let (wanted, told) = watch::channel(Wanted::default());
         let handle = runtime.handle().clone();
@@ -110,22 +112,19 @@ impl Link {
         Ok(Link { shared, runtime: handle, wanted, thread: Some(thread) })
     }
 
-    /// There is this version of the store: lists that are older are to be forgotten, everywhere. Returns at once.
-    /// If Redis is away it hears of it when it is back.
-    pub fn advance(&self, version: u64) {
+    /// There is this revision of the store: lists that are older are to be forgotten, everywhere. Returns at once.
+    /// While Redis is down it is not told, but as soon as it is back: this is a state, which each heartbeat tells again.
+    pub fn advance(&self, revision: Revision) {
         self.wanted.send_if_modified(|wanted| {
-            let is_news = wanted.version < version;
-            wanted.version = wanted.version.max(version);
+            let is_news = wanted.revision < revision;
+            wanted.revision = wanted.revision.max(revision);
             is_news
         });
     }
 
-    /// The store has gone back to this version: it was restored.
-    pub(super) fn restore(&self, version: u64) {
-        self.wanted.send_modify(|wanted| {
-            wanted.version = version;
-            wanted.restores += 1;
-        });
+    /// The newest revision of the store that Redis has heard of, from whomever.
+    pub(super) fn heard(&self) -> Revision {
+        *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether Redis works.
@@ -257,21 +256,15 @@ async fn tell(
     shared: &Shared,
     told: &mut watch::Receiver<Wanted>,
 ) -> Option<RedisError> {
-    let mut restores = told.borrow().restores;
     loop {
         let wanted = *told.borrow_and_update();
         if wanted.stop {
             return None;
         }
-        let outcome = if wanted.restores != restores {
-            restores = wanted.restores;
-            shared.scripts.restore(connection, wanted.version).await
-        } else {
-            // Also when it has heard of it: that proves that it lives, and tells a server that has forgotten.
-            shared.scripts.advance(connection, wanted.version).await
-        };
-        if let Err(error) = outcome {
-            return Some(error);
+        // Also when it has heard of it: that proves that it lives, and tells a server that has forgotten.
+        match shared.scripts.advance(connection, wanted.revision).await {
+            Ok(heard) => *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard,
+            Err(error) => return Some(error),
         }
         shared.part.is_up();
         // Then it is asked again, whether or not there is anything to tell.

@@ -27,11 +27,12 @@
 //! | Redis hangs | a lookup has 50 ms; then the model answers |
 //! | Redis is behind the store: nobody has advanced yet | a list that is older than this instance's model is not used |
 //! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused, and not kept here either |
-//! | the store was restored to an older version | an instance that sees the version fall makes a new epoch |
+//! | the store was restored to an older version | it gets a new timeline, which counts as newer than all versions of the one before; every heartbeat tells Redis of it, so it hears of it whenever it is back |
+//! | an instance that has not noticed a restore repeats its old version | that is of an older timeline: it is ignored |
+//! | the store was restored while no instance ran | the first instance sees that Redis has heard of a later revision than the store is at, and gives the store a new timeline |
 //!
-//! So an answer is never older than what this instance has heard from the store, and Redis can be away, empty or
-//! late without making it so. Only a store that is restored while no instance runs leaves Redis with lists it should
-//! not have, for at most their time to live: delete `todos:state` then.
+//! So an answer is never older than what this instance has heard from the store, and Redis can be down, empty or
+//! late without making it so.
 
 mod link;
 mod scripts;
@@ -53,7 +54,7 @@ use crate::feed::{Feed, News};
 use crate::health::Part;
 use crate::model::Model;
 use crate::reads::{Limit, Read, Reads, Shown, Waiting};
-use crate::store::StoreError;
+use crate::store::{Revision, StoreError};
 
 /// How many lists the near cache keeps, and how many bytes; the least used go first.
 const CACHE_LIMITS: CacheLimits = CacheLimits { answers_max: 4096, bytes_max: 128 << 20 };
@@ -215,28 +216,34 @@ impl Inner {
                 return None;
             }
         };
-        if found.version >= shown.version()
+        if found.revision >= shown.revision()
             && let Some(list) = found.list
         {
             return Some((list, Newest::Yes));
         }
         let Read::Ready(list) = self.model.list(limit) else { return None };
-        let version = shown.version();
-        if self.model.snapshot().number() == shown.number() && version >= found.version {
+        let revision = shown.revision();
+        if self.model.snapshot().number() == shown.number() && revision >= found.revision {
             // It is of exactly that version. Others wait for Redis, not for this.
             let (inner, list) = (Arc::clone(self), list.clone());
-            let of = (found.epoch, version);
+            let of = (found.epoch, revision);
             self.link.runtime().spawn(async move { inner.fill(limit, of, &list, way).await });
         }
         // What another instance is about to fill in will not be told here, so it must be looked for.
-        let newest = if found.version > version { Newest::No } else { Newest::Yes };
+        let newest = if found.revision > revision { Newest::No } else { Newest::Yes };
         Some((list, newest))
     }
 
-    async fn fill(&self, limit: Limit, (epoch, version): (String, u64), list: &[u8], mut way: Way) {
+    async fn fill(
+        &self,
+        limit: Limit,
+        (epoch, revision): (String, Revision),
+        list: &[u8],
+        mut way: Way,
+    ) {
         let keep_ms = u64::try_from(self.keep.as_millis()).unwrap_or(u64::MAX);
         let scripts = way.scripts().clone();
-        let of = (epoch.as_str(), version);
+        let of = (epoch.as_str(), revision);
         if let Err(error) = scripts.fill(&mut way.connection, limit, of, keep_ms, list).await {
             way.failed(&error);
         }
@@ -249,36 +256,37 @@ impl fmt::Debug for Near {
     }
 }
 
-/// A feed whose news Redis hears as well.
+/// A feed whose news Redis hears as well, and which hears what Redis knows.
 #[derive(Debug)]
 pub struct Told<F> {
     feed: F,
     link: Arc<Link>,
-    version: u64,
 }
 
 impl<F: Feed> Told<F> {
     /// `feed`, and the Redis that is to hear of it.
     pub fn new(feed: F, link: Arc<Link>) -> Told<F> {
-        Told { feed, link, version: 0 }
+        Told { feed, link }
     }
 }
 
 impl<F: Feed> Feed for Told<F> {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
+        // Redis hears of a revision after its commit, so what the store says from now on is not older.
+        self.feed.was_seen(self.link.heard());
         let news = self.feed.next(wait)?;
-        let version = match &news {
-            News::Changes(changes) if !changes.todos.is_empty() => changes.version,
-            News::Everything(loaded) => loaded.version,
-            _ => return Ok(news),
-        };
-        if version < self.version {
-            self.link.restore(version);
-        } else {
-            self.link.advance(version);
+        match &news {
+            News::Changes(changes) if !changes.todos.is_empty() => {
+                self.link.advance(changes.revision);
+            }
+            News::Everything(loaded) => self.link.advance(loaded.revision),
+            _ => {}
         }
-        self.version = version;
         Ok(news)
+    }
+
+    fn was_seen(&mut self, revision: Revision) {
+        self.feed.was_seen(revision);
     }
 
     fn part(&self) -> Part {

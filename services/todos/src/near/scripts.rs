@@ -6,8 +6,9 @@ use redis::{RedisResult, Script, Value};
 use uuid::Uuid;
 
 use crate::reads::Limit;
+use crate::store::Revision;
 
-/// The state that the scripts keep: the epoch, the version, and which lists are of that version.
+/// The state that the scripts keep: the epoch, the revision, and which lists are of that revision.
 const STATE: &str = "todos:state";
 
 /// The version, in a key of its own: instances are told when it changes.
@@ -17,7 +18,6 @@ pub(super) const VERSION: &str = "todos:version";
 #[derive(Clone)]
 pub(super) struct Scripts {
     advance: Script,
-    restore: Script,
     lookup: Script,
     fill: Script,
 }
@@ -27,8 +27,8 @@ pub(super) struct Scripts {
 pub(super) struct Found {
     /// It changes when the state is lost: a fill for another epoch is refused.
     pub(super) epoch: String,
-    /// The store's version that the lists are of.
-    pub(super) version: u64,
+    /// The store's revision that the lists are of.
+    pub(super) revision: Revision,
     /// The list, if it is there.
     pub(super) list: Option<Bytes>,
 }
@@ -37,30 +37,21 @@ impl Scripts {
     pub(super) fn new() -> Scripts {
         Scripts {
             advance: Script::new(include_str!("advance.lua")),
-            restore: Script::new(include_str!("restore.lua")),
             lookup: Script::new(include_str!("lookup.lua")),
             fill: Script::new(include_str!("fill.lua")),
         }
     }
 
-    /// There is this version of the store.
+    /// There is this revision of the store. Answers the newest that Redis was ever told of.
     pub(super) async fn advance(
         &self,
         connection: &mut MultiplexedConnection,
-        version: u64,
-    ) -> RedisResult<()> {
+        revision: Revision,
+    ) -> RedisResult<Revision> {
         let mut advance = self.advance.key(STATE);
-        advance.key(VERSION).arg(version).arg(epoch()).invoke_async(connection).await
-    }
-
-    /// The store has gone back to this version.
-    pub(super) async fn restore(
-        &self,
-        connection: &mut MultiplexedConnection,
-        version: u64,
-    ) -> RedisResult<()> {
-        let mut restore = self.restore.key(STATE);
-        restore.key(VERSION).arg(version).arg(epoch()).invoke_async(connection).await
+        let advance = advance.key(VERSION).arg(revision.timeline).arg(revision.version);
+        let (timeline, version) = advance.arg(epoch()).invoke_async(connection).await?;
+        Ok(Revision { timeline, version })
     }
 
     /// Looks for a list.
@@ -73,14 +64,15 @@ impl Scripts {
         let mut answer: Vec<Value> =
             lookup.key(key(limit)).arg(epoch()).invoke_async(connection).await?;
         let list = match answer.len() {
-            3 => answer.pop().map(bytes).transpose()?,
+            4 => answer.pop().map(bytes).transpose()?,
             _ => None,
         };
         let text = |value: Option<&Value>| -> RedisResult<String> {
             Ok(redis::from_redis_value_ref(value.unwrap_or(&Value::Nil))?)
         };
-        let version = text(answer.get(1))?.parse().map_err(|_| damaged())?;
-        Ok(Found { epoch: text(answer.first())?, version, list })
+        let number = |at: usize| text(answer.get(at))?.parse().map_err(|_| damaged());
+        let revision = Revision { timeline: number(1)?, version: number(2)? };
+        Ok(Found { epoch: text(answer.first())?, revision, list })
     }
 
     /// Leaves a list for others; it is refused if it is out of date.
@@ -88,12 +80,13 @@ impl Scripts {
         &self,
         connection: &mut MultiplexedConnection,
         limit: Limit,
-        (epoch, version): (&str, u64),
+        (epoch, revision): (&str, Revision),
         keep_ms: u64,
         list: &[u8],
     ) -> RedisResult<()> {
         let mut fill = self.fill.key(STATE);
-        let fill = fill.key(VERSION).key(key(limit)).arg(epoch).arg(version).arg(keep_ms);
+        let fill = fill.key(VERSION).key(key(limit)).arg(epoch);
+        let fill = fill.arg(revision.timeline).arg(revision.version).arg(keep_ms);
         fill.arg(list).invoke_async(connection).await
     }
 }

@@ -29,9 +29,13 @@ use uuid::Uuid;
 use crate::queue::Delivery;
 use crate::todo::Todo;
 
+/// How long the ids of applied commands are kept, in microseconds: 14 days, twice as long as Kafka keeps a message by
+/// default.
+pub const COMMANDS_KEPT_US: i64 = 14 * 86_400 * 1_000_000;
+
 /// Durable memory of todos. It blocks its thread, and is used by one.
 pub trait Store: Send {
-    /// Every todo, in no particular order, and the version they are of.
+    /// Every todo, in no particular order, and the revision they are of.
     ///
     /// # Errors
     ///
@@ -44,9 +48,10 @@ pub trait Store: Send {
     /// commit); applying the same deliveries again is safe and gives the same state. For that, in the same
     /// transaction,
     ///
-    /// * a delivery whose offset is below the stored position of its partition is skipped;
     /// * one whose command was applied before, under whatever position, changes nothing. (A store whose
-    ///   queue never holds a command twice need not look: the journal is such a queue.)
+    ///   queue never holds a command twice may go by the stored position: the journal is such a queue.)
+    /// * a command of Kafka that was requested longer ago than the ids of applied commands are kept
+    ///   ([`COMMANDS_KEPT_US`]) changes nothing if it stands below the stored position of its partition.
     ///
     /// Commands are applied so: `Create` makes the todo unless there is one of that id; `Update` and
     /// `Delete` have an effect if the todo is there and `user_id` is its owner's, else their outcome is
@@ -79,13 +84,43 @@ pub trait Store: Send {
     ///
     /// If the store does not work.
     fn dead_letters(&mut self, max: usize) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// Dead letters of this source that were not sent to its topic of dead letters, at most `max`, oldest first.
+    /// Until [`Store::were_sent`] is called, no other process is given any.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not work.
+    fn unsent(&mut self, source: &str, max: usize) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// These dead letters, by number, need not be sent again.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be kept: they are given out again.
+    fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError>;
+
+    /// Does what is left to do. Called often while nothing is delivered.
+    fn idle(&mut self) {}
+}
+
+/// A state of a store. Of two revisions of one store the lesser is the older.
+///
+/// A restore from a backup takes the version back. Then the store gets a new timeline, so that nothing of the lost
+/// time is taken for newer than what the store has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    /// Which history of the store: microseconds since 1970 when it was found to be a new one, or 0 for the first.
+    pub timeline: u64,
+    /// How many transactions this history has had.
+    pub version: u64,
 }
 
 /// What a store held when it was read, as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// How many transactions have changed todos. It never decreases.
-    pub version: u64,
+    /// The revision that it is of.
+    pub revision: Revision,
     /// All todos.
     pub todos: Vec<Todo>,
 }
@@ -104,8 +139,8 @@ pub struct Applied {
 /// What is different from one version of the store to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The version after it.
-    pub version: u64,
+    /// The revision after it.
+    pub revision: Revision,
     /// Todos as they are now. Each id at most once.
     pub todos: Vec<Change>,
     /// What became of commands, in order.
@@ -135,6 +170,8 @@ pub enum Outcome {
 /// What could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
+    /// Identifies it within the store.
+    pub number: i64,
     /// Where it came from, as `source/partition/offset`; empty parts if it had no position.
     pub origin: String,
     /// What was in the queue.
@@ -143,6 +180,11 @@ pub struct DeadLetter {
     pub reason: String,
     /// When that was found, in microseconds since 1970.
     pub time_us: i64,
+}
+
+/// Whether a source may deliver a command twice, under another position each time.
+pub(crate) fn is_shared(source: &str) -> bool {
+    source.starts_with("kafka/")
 }
 
 /// Where a delivery came from, as a dead letter says it: `source/partition/offset`.

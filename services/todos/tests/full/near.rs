@@ -11,7 +11,7 @@ use highwater_todos::health::Part;
 use highwater_todos::model::Model;
 use highwater_todos::near::{Link, Near, Told};
 use highwater_todos::reads::{Limit, Read, Reads as _};
-use highwater_todos::store::{Change, Changes, Loaded, StoreError};
+use highwater_todos::store::{Change, Changes, Loaded, Revision, StoreError};
 use highwater_todos::todo::Todo;
 
 use crate::id;
@@ -39,12 +39,12 @@ impl Instance {
     /// The model hears of the next version, Redis does not.
     fn hear(&self, version: u64) {
         let todos = vec![Change::Is(todo(version))];
-        self.model.apply(Changes { version, todos, commands: Vec::new() });
+        self.model.apply(Changes { revision: at(version), todos, commands: Vec::new() });
     }
 
     /// It hears of it, and tells Redis.
     fn apply(&self, version: u64) {
-        self.link.advance(version);
+        self.link.advance(at(version));
         self.hear(version);
     }
 
@@ -62,6 +62,11 @@ impl Instance {
     fn is_near(&self, limit: i64) -> bool {
         matches!(self.near.list(Limit::of(limit)), Read::Ready(_))
     }
+}
+
+/// A version of the first timeline.
+fn at(version: u64) -> Revision {
+    Revision { timeline: 0, version }
 }
 
 fn todo(version: u64) -> Todo {
@@ -121,7 +126,7 @@ fn a_write_changes_every_limit_everywhere() {
             assert!((1..=300_000).contains(&left), "{left}");
         }
     }
-    a.link.advance(6);
+    a.link.advance(at(6));
     eventually("no list of the old version", || {
         let keys: Vec<String> = redis.ask(&["KEYS", "todos:*"]);
         keys.iter().all(|key| key == "todos:state" || key == "todos:version")
@@ -155,7 +160,7 @@ fn nobody_goes_back() {
         version(&late.list(1)) == 1 && key(&redis, "todos:limit:1").is_some()
     });
     // Redis knows of version 2; one instance does not yet.
-    early.link.advance(2);
+    early.link.advance(at(2));
     eventually("Redis knows", || key(&redis, "todos:limit:1").is_none());
     for _ in 0..20 {
         assert_eq!(version(&late.list(1)), 1, "it has nothing newer");
@@ -233,6 +238,8 @@ impl Feed for Scripted {
         Ok(if self.0.is_empty() { News::Nothing } else { self.0.remove(0) })
     }
 
+    fn was_seen(&mut self, _revision: Revision) {}
+
     fn part(&self) -> Part {
         self.1.clone()
     }
@@ -243,8 +250,11 @@ impl Feed for Scripted {
 fn a_store_that_was_restored() {
     let Some(redis) = Redis::start() else { return };
     let instance = Instance::start(&redis);
-    let loaded = |version: u64| Loaded { version, todos: (1..=version).map(todo).collect() };
-    let news = vec![News::Everything(loaded(9)), News::Everything(loaded(2))];
+    let loaded = |timeline: u64, version: u64| {
+        let todos = (1..=version).map(todo).collect();
+        News::Everything(Loaded { revision: Revision { timeline, version }, todos })
+    };
+    let news = vec![loaded(0, 9), loaded(1, 2)];
     let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
     for expected in [9, 2] {
         let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else {
@@ -256,6 +266,54 @@ fn a_store_that_was_restored() {
             key(&redis, "todos:limit:1").is_some_and(|bytes| version(&bytes) == expected)
         });
     }
+}
+
+/// Purpose: a restore is heard by every cache although Redis hung, and lost its connections, at that moment; and an
+/// instance that has not noticed it, and repeats its old version with each heartbeat, does not undo it.
+#[test]
+fn a_restore_while_redis_hangs() {
+    let Some(redis) = Redis::start() else { return };
+    let (instance, late) = (Instance::start(&redis), Instance::start(&redis));
+    for number in 1..=4 {
+        [&instance, &late].iter().for_each(|instance| instance.apply(number));
+    }
+    eventually("it is shared", || {
+        let list = instance.list(0);
+        version(&list) == 4 && key(&redis, "todos:all").is_some_and(|bytes| bytes == list)
+    });
+    redis.server.signal("STOP");
+    eventually("Redis is said to be away", || instance.link.part().away().is_some());
+    let restored = Revision { timeline: 1, version: 2 };
+    let todos = vec![todo(1), todo(2)];
+    let news = vec![News::Everything(Loaded { revision: restored, todos })];
+    let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
+    let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else { panic!("it was told to") };
+    instance.model.replace(loaded);
+    assert_eq!(version(&instance.list(0)), 2, "the model has what the store has");
+    redis.server.signal("CONT");
+    eventually("both are connected", || {
+        [&instance, &late].iter().all(|instance| instance.link.part().away().is_none())
+    });
+    eventually("what the store has is shared", || {
+        let list = instance.list(0);
+        assert_eq!(version(&list), 2, "a list of the lost time");
+        key(&redis, "todos:all").is_some_and(|bytes| bytes == list)
+    });
+    // Several heartbeats of the one that does not know.
+    let heartbeats: usize = 4;
+    let told = || -> u64 {
+        let stats: String = redis.ask(&["INFO", "commandstats"]);
+        let calls = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+        let calls = calls.and_then(|line| line.split(['=', ',']).nth(1)).unwrap_or("0");
+        calls.parse().expect("a number")
+    };
+    let before = told();
+    eventually("heartbeats", || told() > before + 4 * heartbeats as u64);
+    assert_eq!(version(&instance.list(0)), 2);
+    assert_eq!(version(&instance.list(3)), 2);
+    // A write after the restore changes every list, although its version was known before.
+    instance.link.advance(Revision { timeline: 1, version: 3 });
+    eventually("no list of the version before", || key(&redis, "todos:all").is_none());
 }
 
 /// Purpose: whatever the order of writes, reads, losses and restarts: no instance shows less than it has heard of when it
@@ -275,7 +333,7 @@ fn under_load_nothing_is_stale() {
                 }
                 last.store(number, SeqCst);
                 // Each instance hears of it at a time of its own; some tell Redis before, some after.
-                instances[fastrand::usize(..3)].link.advance(number);
+                instances[fastrand::usize(..3)].link.advance(at(number));
                 for instance in &instances {
                     thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
                     instance.hear(number);
@@ -288,7 +346,7 @@ fn under_load_nothing_is_stale() {
         for instance in &instances {
             scope.spawn(move || {
                 while Instant::now() < until {
-                    let known = instance.model.snapshot().version();
+                    let known = instance.model.snapshot().revision().version;
                     let shown = version(&instance.list(fastrand::i64(0..4)));
                     assert!(shown >= known, "it knew of {known} and showed {shown}");
                 }
@@ -297,7 +355,7 @@ fn under_load_nothing_is_stale() {
     });
     let last = last.load(SeqCst);
     for instance in &instances {
-        instance.link.advance(last);
+        instance.link.advance(at(last));
         for limit in 0..4 {
             eventually("the last version", || version(&instance.list(limit)) == last);
         }

@@ -9,7 +9,7 @@ use highwater_todos::command::{Action, Command, Poison};
 use highwater_todos::feed::{Feed as _, News};
 use highwater_todos::queue::Delivery;
 use highwater_todos::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
-use highwater_todos::store::{Change, Loaded, Outcome, Store as _};
+use highwater_todos::store::{Change, Loaded, Outcome, Revision, Store as _};
 
 use crate::servers::{schema, sql};
 use crate::{command, creation, delivery, id};
@@ -58,7 +58,7 @@ fn commands_are_applied_in_order() {
     assert_eq!((applied.dead, applied.repeated), (0, 0));
     let loaded = connect(&url).load().expect("loaded");
     assert_eq!(titles(&loaded), BTreeSet::from(["changed".to_owned(), "Todo 7".to_owned()]));
-    assert_eq!(loaded.version, applied.changes.version);
+    assert_eq!(loaded.revision, applied.changes.revision);
     let changed = loaded.todos.iter().find(|todo| todo.id == id(1)).expect("it is there");
     assert!(changed.completed);
     assert_eq!(changed.created_us, creation(1).requested_us);
@@ -190,7 +190,101 @@ fn a_feed_leaves_nothing_out() {
     let News::Everything(restored) = news(&mut feed) else {
         panic!("nothing that was known holds")
     };
-    assert_eq!(restored.version, 1);
+    assert_eq!(restored.revision.version, 1);
+}
+
+/// Purpose: a restore is noticed although new commands have taken the version to where it was, or past it; every feed
+/// then says everything, under a timeline that is newer than whatever was seen, and the same for all.
+#[test]
+fn a_restore_that_the_version_does_not_show() {
+    let url = schema("full_restore");
+    let mut store = connect(&url);
+    let apply = |store: &mut Postgres, commands: Vec<Command>| {
+        store.apply("test", &deliveries(commands)).expect("applied");
+    };
+    apply(&mut store, vec![creation(1)]);
+    sql(
+        &url,
+        "CREATE TABLE b_todos AS TABLE todos; CREATE TABLE b_state AS TABLE todo_state;
+               CREATE TABLE b_commands AS TABLE applied_commands",
+    );
+    let restore = || {
+        sql(
+            &url,
+            "TRUNCATE todos, todo_state, applied_commands; INSERT INTO todos TABLE b_todos;
+             INSERT INTO todo_state TABLE b_state; INSERT INTO applied_commands TABLE b_commands",
+        );
+    };
+    apply(&mut store, vec![creation(2)]);
+    let mut feeds = [feed(&url), feed(&url)];
+    let mut known = Vec::new();
+    for feed in &mut feeds {
+        let News::Everything(all) = news(feed) else { panic!("everything comes first") };
+        known.push(all.revision);
+    }
+    for (round, beyond) in (1..).zip([1, 3]) {
+        restore();
+        (0..beyond).for_each(|more| apply(&mut store, vec![creation(10 * round + more)]));
+        let mut revisions = Vec::new();
+        for (feed, known) in feeds.iter_mut().zip(&mut known) {
+            let News::Everything(all) = news(feed) else { panic!("nothing that was known holds") };
+            assert_eq!(all.todos.len() as u64, 1 + beyond, "{:?}", titles(&all));
+            assert!(all.revision > *known, "{:?} after {known:?}", all.revision);
+            *known = all.revision;
+            revisions.push(all.revision);
+        }
+        assert_eq!(revisions[0], revisions[1]);
+        assert_eq!(feeds[0].next(Duration::ZERO), Ok(News::Nothing));
+    }
+    // One that starts later, and is told by others' cache that the store was further.
+    let mut late = feed(&url);
+    news(&mut late);
+    late.was_seen(Revision { timeline: known[0].timeline, version: known[0].version + 5 });
+    let News::Everything(all) = news(&mut late) else { panic!("the store went back") };
+    assert!(all.revision.timeline > known[0].timeline);
+}
+
+/// Purpose: consumers that come weeks late are given everything again, and the ids of what was applied are removed
+/// meanwhile: what was deleted stays deleted.
+#[test]
+fn consumers_that_come_late() {
+    let url = schema("full_late");
+    let mut store = connect(&url);
+    let old = [creation(1), creation(2), command(3, 1, Action::Delete)];
+    store.apply("kafka/topic", &deliveries(old.clone())).expect("applied");
+    sql(&url, "DELETE FROM applied_commands");
+    // In several transactions, as a long queue is.
+    for delivery in deliveries(old) {
+        let again = store.apply("kafka/topic", &[delivery]).expect("applied");
+        assert_eq!((again.repeated, again.changes.todos.len()), (1, 0));
+    }
+    assert_eq!(titles(&store.load().expect("loaded")), BTreeSet::from(["Todo 2".to_owned()]));
+}
+
+/// Purpose: each dead letter of Kafka is given out to be sent until it was sent, to one worker at a time, and never again;
+/// one of another queue is not.
+#[test]
+fn dead_letters_are_sent_once() {
+    let url = schema("full_unsent");
+    let (mut one, mut two) = (connect(&url), connect(&url));
+    let poison = || Poison { bytes: b"garbage".to_vec(), reason: "not a command".into() };
+    let mut batch = deliveries([creation(1), creation(2)]);
+    batch[0].content = Err(poison());
+    batch[1].content = Err(poison());
+    one.apply("kafka/topic", &batch).expect("applied");
+    one.apply("journal", &batch).expect("applied");
+    let letters = one.unsent("kafka/topic", 10).expect("known");
+    assert_eq!(letters.len(), 2, "{letters:?}");
+    assert_eq!(two.unsent("kafka/topic", 10).expect("known"), [], "another one is sending");
+    let numbers: Vec<i64> = letters.iter().map(|letter| letter.number).collect();
+    one.were_sent(&numbers[..1]).expect("kept");
+    let left = two.unsent("kafka/topic", 10).expect("known");
+    assert_eq!(left, letters[1..]);
+    two.were_sent(&numbers[1..]).expect("kept");
+    assert_eq!(one.unsent("kafka/topic", 10).expect("known"), []);
+    // A repetition makes no other one.
+    one.apply("kafka/topic", &batch).expect("applied");
+    assert_eq!(one.unsent("kafka/topic", 10).expect("known"), []);
 }
 
 /// Purpose: a connection that the server ended costs nothing but a new one: for the store and for a feed.

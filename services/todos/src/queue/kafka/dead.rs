@@ -1,23 +1,40 @@
 //! Dead letters in a topic as well, so that whoever sends commands can watch for them.
 
 use std::fmt;
+use std::time::{Duration, Instant};
+
+use highwater::logging::{rate_limited, tracing};
 
 use super::KafkaSettings;
 use super::producer::{Message, Producer, Undelivered};
+use super::source::source_name;
 use crate::health::Part;
 use crate::queue::{Delivery, QueueError};
-use crate::store::{Applied, DeadLetter, Loaded, Store, StoreError, origin};
+use crate::store::{Applied, DeadLetter, Loaded, Store, StoreError};
+
+/// The most dead letters that are sent together.
+const LETTERS_MAX: usize = 256;
+
+/// How long to wait after Kafka did not take one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often it is looked for those that another worker left behind.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A store that also sends what becomes a dead letter to the topic of dead letters: the bytes unchanged, with the
 /// headers `reason` and `origin`.
 ///
-/// Bytes that are no command are sent before they are applied, so none is missing there; after a crash in
-/// between they are sent twice, with the same origin.
+/// The store marks what was sent. So each dead letter is sent once, whichever worker applied it and whenever Kafka takes
+/// it; only one whose worker is killed between Kafka's acknowledgement and the mark is sent again, with the same origin.
 pub struct WithDeadTopic {
     store: Box<dyn Store>,
     producer: Producer,
     settings: KafkaSettings,
     topic: String,
+    /// The source whose dead letters are sent.
+    source: String,
+    /// When it is looked for unsent ones.
+    due: Instant,
 }
 
 impl WithDeadTopic {
@@ -31,38 +48,72 @@ impl WithDeadTopic {
         settings: &KafkaSettings,
     ) -> Result<WithDeadTopic, QueueError> {
         let (producer, topic) = (producer(settings)?, settings.dead_topic());
-        Ok(WithDeadTopic { store, producer, settings: settings.clone(), topic })
+        let (settings, source) = (settings.clone(), source_name(&settings.topic));
+        // An earlier process may have left some.
+        let due = Instant::now();
+        Ok(WithDeadTopic { store, producer, settings, topic, source, due })
     }
 
-    fn send<'l>(
-        &mut self,
-        letters: impl Iterator<Item = (&'l str, &'l [u8], &'l str)>,
-    ) -> Result<(), StoreError> {
+    /// Sends what was not sent yet, if it is time. What Kafka does not take now is sent later.
+    fn forward(&mut self) {
+        if Instant::now() < self.due {
+            return;
+        }
+        let pause = match self.send_unsent() {
+            Ok(true) => Duration::ZERO,
+            Ok(false) => LOOK,
+            Err(error) => {
+                rate_limited!(WARN, error = %error, "dead letters wait in the store");
+                PAUSE
+            }
+        };
+        self.due = Instant::now() + pause;
+    }
+
+    /// Whether there may be more.
+    fn send_unsent(&mut self) -> Result<bool, StoreError> {
+        let letters = self.store.unsent(&self.source, LETTERS_MAX)?;
+        if letters.is_empty() {
+            return Ok(false);
+        }
+        let mut sent = Vec::new();
+        let outcome = self.send(&letters, &mut sent);
+        // Also if there are none: others may try then.
+        self.store.were_sent(&sent)?;
+        outcome.map(|()| letters.len() == LETTERS_MAX)
+    }
+
+    /// Sends letters; `sent` gets the numbers of those that Kafka has.
+    fn send(&mut self, letters: &[DeadLetter], sent: &mut Vec<i64>) -> Result<(), StoreError> {
         let topic = &self.topic;
         let failed = |why: String| StoreError::new(format!("dead letters to {topic}: {why}"));
-        // Every later message would be refused as well, and the queue would stand still.
+        // Every later message would be refused as well.
         if let Some(reason) = self.producer.fatal() {
             tracing::warn!(%topic, %reason, "the producer of dead letters is replaced");
             self.producer = producer(&self.settings).map_err(|error| failed(error.to_string()))?;
         }
-        let mut sent = Vec::new();
-        for (origin, value, reason) in letters {
-            let headers = [("reason", reason), ("origin", origin)];
-            let message = Message { topic: &self.topic, key: &[], value, headers: &headers };
-            sent.push(self.producer.send(&message).map_err(|refusal| failed(refusal.to_string()))?);
-        }
-        for delivered in sent {
-            match delivered.blocking_recv() {
-                Ok(Ok(())) => {}
-                // It is in the table. To try again would hold up the queue for ever.
-                Ok(Err(Undelivered::TooLarge)) => {
-                    tracing::warn!(topic = %self.topic, "a dead letter is too large for its topic");
-                }
-                Ok(Err(Undelivered::Away(why))) => return Err(failed(why)),
-                Err(_) => return Err(failed("not acknowledged".to_owned())),
+        let (mut waiting, mut failure) = (Vec::new(), None);
+        for DeadLetter { number, origin, bytes, reason, .. } in letters {
+            let headers = [("reason", &**reason), ("origin", &**origin)];
+            let message = Message { topic: &self.topic, key: &[], value: bytes, headers: &headers };
+            match self.producer.send(&message) {
+                Ok(delivered) => waiting.push((*number, delivered)),
+                Err(refusal) => failure = Some(failed(refusal.to_string())),
             }
         }
-        Ok(())
+        for (number, delivered) in waiting {
+            match delivered.blocking_recv() {
+                Ok(Ok(())) => sent.push(number),
+                // It is in the table. To try again would hold up those behind it for ever.
+                Ok(Err(Undelivered::TooLarge)) => {
+                    tracing::warn!(topic = %self.topic, number, "a dead letter is too large for its topic");
+                    sent.push(number);
+                }
+                Ok(Err(Undelivered::Away(why))) => failure = Some(failed(why)),
+                Err(_) => failure = Some(failed("not acknowledged".to_owned())),
+            }
+        }
+        failure.map_or(Ok(()), Err)
     }
 }
 
@@ -76,24 +127,11 @@ impl Store for WithDeadTopic {
     }
 
     fn apply(&mut self, source: &str, deliveries: &[Delivery]) -> Result<Applied, StoreError> {
-        let poison = |delivery: &'_ Delivery| {
-            let poison = delivery.content.as_ref().err()?.clone();
-            Some((origin(source, delivery), poison.bytes, poison.reason))
-        };
-        let poison: Vec<_> = deliveries.iter().filter_map(poison).collect();
-        self.send(poison.iter().map(|(origin, bytes, reason)| (&**origin, &**bytes, &**reason)))?;
         let applied = self.store.apply(source, deliveries)?;
         if applied.dead > 0 {
-            let dead = usize::try_from(applied.dead).unwrap_or(usize::MAX);
-            let letters = self.store.dead_letters(dead)?;
-            let is_sent = |letter: &DeadLetter| {
-                poison
-                    .iter()
-                    .any(|(origin, bytes, _)| *origin == letter.origin && *bytes == letter.bytes)
-            };
-            let rest = letters.iter().rev().filter(|letter| !is_sent(letter));
-            self.send(rest.map(|letter| (&*letter.origin, &*letter.bytes, &*letter.reason)))?;
+            self.due = self.due.min(Instant::now());
         }
+        self.forward();
         Ok(applied)
     }
 
@@ -107,6 +145,18 @@ impl Store for WithDeadTopic {
 
     fn dead_letters(&mut self, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.store.dead_letters(max)
+    }
+
+    fn unsent(&mut self, source: &str, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.store.unsent(source, max)
+    }
+
+    fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError> {
+        self.store.were_sent(numbers)
+    }
+
+    fn idle(&mut self) {
+        self.forward();
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `producer.rs` | messages on their way, and who waits for them |
 //! | `source.rs` | commands out of Kafka, as a member of the group |
+//! | `member.rs` | which member, and how long it may be silent |
 //! | `topics.rs` | the topics: made where they are missing |
 //! | `dead.rs` | dead letters in a topic as well |
 //!
@@ -12,6 +13,7 @@
 //! while commands wait: it decides which partition a key belongs to.
 
 mod dead;
+mod member;
 mod producer;
 mod source;
 mod topics;

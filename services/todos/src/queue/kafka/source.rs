@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use highwater::logging::{rate_limited, tracing};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::KafkaSettings;
+use super::member::{self, MemberId, SESSION, SESSION_BROKERS};
 use super::producer::client_config;
 use crate::command::Command;
 use crate::queue::{Delivery, Position, QueueError, Source};
@@ -26,12 +28,15 @@ pub const GROUP: &str = "todo-workers";
 /// what is there already is taken.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// How long a member may be silent until its partitions go to others: the least that brokers allow by default.
-const SESSION: Duration = Duration::from_secs(6);
+/// How long a member that ends takes, at most, to say that it leaves.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// A member of the group of workers.
 pub struct KafkaSource {
     consumer: BaseConsumer,
+    settings: KafkaSettings,
+    session: Duration,
+    member: Option<MemberId>,
     name: String,
     topic: String,
     brokers: String,
@@ -48,28 +53,53 @@ impl KafkaSource {
     ///
     /// If a setting is wrong.
     pub fn new(settings: &KafkaSettings) -> Result<KafkaSource, QueueError> {
-        let mut config = client_config(settings);
-        config
-            .set("group.id", GROUP)
-            // A group that is new, or whose positions the cluster has forgotten, begins at the beginning.
-            .set("auto.offset.reset", "earliest")
-            .set("session.timeout.ms", SESSION.as_millis().to_string())
-            .set("heartbeat.interval.ms", (SESSION / 3).as_millis().to_string())
-            // Only what `commit` has stored: also when partitions go away, and at the end.
-            .set("enable.auto.commit", "true")
-            .set("enable.auto.offset.store", "false");
-        let failed =
-            |error: KafkaError| QueueError::new(format!("Kafka at {}: {error}", settings.brokers));
-        let consumer: BaseConsumer = config.create().map_err(failed)?;
-        consumer.subscribe(&[&settings.topic]).map_err(failed)?;
+        let member = member::take(&settings.topic);
+        let consumer = consumer(settings, SESSION, member.as_ref())?;
         Ok(KafkaSource {
             consumer,
-            name: format!("kafka/{}", settings.topic),
+            settings: settings.clone(),
+            session: SESSION,
+            member,
+            name: source_name(&settings.topic),
             topic: settings.topic.clone(),
             brokers: settings.brokers.clone(),
             given: BTreeMap::new(),
             applied: BTreeMap::new(),
         })
+    }
+
+    /// Joins the group in another way, if that is why it cannot go on. Then nothing is wrong any more.
+    fn join_otherwise(&mut self, error: &KafkaError) -> bool {
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::InvalidSessionTimeout) if self.session != SESSION_BROKERS => {
+                tracing::warn!(
+                    wanted = ?SESSION,
+                    session = ?SESSION_BROKERS,
+                    "the brokers allow no shorter session: if a worker is killed and not started again, its writes wait \
+                     that long; set group.min.session.timeout.ms=1000 on the brokers"
+                );
+                self.session = SESSION_BROKERS;
+            }
+            Some(RDKafkaErrorCode::FencedInstanceId) if self.member.is_some() => {
+                let id = self.member.take().map_or_else(String::new, |member| member.id);
+                tracing::warn!(
+                    id,
+                    "another worker has this machine's name; this one goes on without an id"
+                );
+            }
+            _ if self.consumer.client().fatal_error().is_some() => {
+                rate_limited!(WARN, error = %error, "Kafka's client gave up; it is replaced");
+            }
+            _ => return false,
+        }
+        // What was given and is not committed comes again, and is known then.
+        match consumer(&self.settings, self.session, self.member.as_ref()) {
+            Ok(consumer) => self.consumer = consumer,
+            Err(error) => rate_limited!(WARN, error = %error, "the group cannot be joined"),
+        }
+        self.given.clear();
+        self.applied.clear();
+        true
     }
 
     fn failed(&self, error: &KafkaError) -> QueueError {
@@ -88,7 +118,8 @@ impl Source for KafkaSource {
         let mut failure = None;
         while deliveries.len() < max {
             let left = until.saturating_duration_since(Instant::now());
-            match self.consumer.poll(left).map(next) {
+            let polled = self.consumer.poll(left).map(next);
+            match polled {
                 None => break,
                 Some(Ok(Some((partition, offset, delivery)))) => {
                     if deliveries.is_empty() {
@@ -101,6 +132,7 @@ impl Source for KafkaSource {
                 // The client goes on by itself, and says something several times a second while the cluster is away. The
                 // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
                 // would hear of it minutes later.
+                Some(Err(error)) if self.join_otherwise(&error) => {}
                 Some(Err(error)) => failure = Some(error),
             }
         }
@@ -136,10 +168,55 @@ impl Source for KafkaSource {
     }
 }
 
+/// Leaves the group: its partitions go to others at once. A member with an id would otherwise be waited for.
+impl Drop for KafkaSource {
+    fn drop(&mut self) {
+        self.consumer.unsubscribe();
+        let until = Instant::now() + LEAVE;
+        while Instant::now() < until
+            && self.consumer.assignment().is_ok_and(|assigned| assigned.count() > 0)
+        {
+            // Whatever comes is not applied any more.
+            drop(self.consumer.poll(Duration::from_millis(10)));
+        }
+    }
+}
+
 impl fmt::Debug for KafkaSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KafkaSource({} at {})", self.name, self.brokers)
     }
+}
+
+/// The name under which a store knows what comes out of this topic.
+pub(super) fn source_name(topic: &str) -> String {
+    format!("kafka/{topic}")
+}
+
+/// A consumer that joins the group once the cluster can be reached.
+fn consumer(
+    settings: &KafkaSettings,
+    session: Duration,
+    member: Option<&MemberId>,
+) -> Result<BaseConsumer, QueueError> {
+    let mut config = client_config(settings);
+    config
+        .set("group.id", GROUP)
+        // A group that is new, or whose positions the cluster has forgotten, begins at the beginning.
+        .set("auto.offset.reset", "earliest")
+        .set("session.timeout.ms", session.as_millis().to_string())
+        .set("heartbeat.interval.ms", (session / 4).as_millis().to_string())
+        // Only what `commit` has stored: also when partitions go away, and at the end.
+        .set("enable.auto.commit", "true")
+        .set("enable.auto.offset.store", "false");
+    if let Some(member) = member {
+        config.set("group.instance.id", &member.id);
+    }
+    let failed =
+        |error: KafkaError| QueueError::new(format!("Kafka at {}: {error}", settings.brokers));
+    let consumer: BaseConsumer = config.create().map_err(failed)?;
+    consumer.subscribe(&[&settings.topic]).map_err(failed)?;
+    Ok(consumer)
 }
 
 /// A message as a delivery; `None` for what is to be waited out.

@@ -5,21 +5,23 @@
 //! at a time, whichever process it belongs to: after a rebalance, a consumer that does not know yet that it lost
 //! a partition and the one that has it now wait for each other, and the second finds the commands applied.
 //!
-//! Repetitions are told by the commands' ids alone. Offsets would not do: two instances with a journal each, or a
-//! topic that was deleted and made again, count from zero.
+//! Repetitions are told by the commands' ids. Offsets alone would not do: two instances with a journal each, or a
+//! topic that was deleted and made again, count from zero. Only for commands that are older than ids are kept does the
+//! offset decide: else consumers that come weeks late, and are given everything again, would apply it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::slice;
 
+use highwater::logging::rate_limited;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
 use super::link::Failure;
 use super::statements::{self, Statements, letter, time};
 use crate::command::{Action, Command};
-use crate::queue::Delivery;
-use crate::store::{Applied, Change, Changes, Outcome, origin};
-use crate::todo::Todo;
+use crate::queue::{Delivery, Position};
+use crate::store::{Applied, COMMANDS_KEPT_US, Change, Changes, Outcome, is_shared, origin};
+use crate::todo::{Todo, now_us};
 
 /// Applies `deliveries` together.
 ///
@@ -73,8 +75,12 @@ struct Batch<'a> {
     source: &'a str,
     /// The version of what it writes.
     version: i64,
-    /// Whether it has written anything under that version.
-    wrote: bool,
+    timeline: i64,
+    /// What was applied before, where offsets can tell.
+    positions: HashMap<u32, u64>,
+    now_us: i64,
+    /// A command that was written under that version, if any was.
+    stamp: Option<Uuid>,
     changed: BTreeMap<Uuid, Change>,
     outcomes: Vec<(Uuid, Outcome)>,
     dead: u64,
@@ -87,12 +93,23 @@ impl<'a> Batch<'a> {
         statements: &'a Statements,
         source: &'a str,
     ) -> Result<Batch<'a>, Failure> {
-        let version: i64 = transaction.query_one(&statements.lock, &[]).await?.try_get(0)?;
+        let row = transaction.query_one(&statements.lock, &[]).await?;
+        let (version, timeline): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let positions = match is_shared(source) {
+            true => {
+                let rows = transaction.query(&statements.positions, &[&source]).await?;
+                statements::positions(source, &rows)?.into_iter().collect()
+            }
+            false => HashMap::new(),
+        };
         Ok(Batch {
             statements,
             source,
             version: version + 1,
-            wrote: false,
+            timeline,
+            positions,
+            now_us: now_us(),
+            stamp: None,
             changed: BTreeMap::new(),
             outcomes: Vec::new(),
             dead: 0,
@@ -108,15 +125,22 @@ impl<'a> Batch<'a> {
     ) -> Result<(), Failure> {
         let commands: Vec<&Command> =
             deliveries.iter().filter_map(|delivery| delivery.content.as_ref().ok()).collect();
+        let positions = deliveries.iter().filter(|delivery| delivery.content.is_ok());
+        let positions: Vec<_> = positions.map(|delivery| delivery.position).collect();
         let (mut known, mut todos) = read(transaction, self.statements, &commands).await?;
         let mut fresh = Vec::new();
         let mut outcomes = Vec::new();
         let mut changed = BTreeMap::new();
         let mut repeated = 0;
-        for command in commands {
+        for (command, position) in commands.into_iter().zip(positions) {
             if let Some(outcome) = known.get(&command.id) {
                 repeated += 1;
                 outcomes.push((command.id, outcome.clone()));
+                continue;
+            }
+            if self.is_forgotten(command, position) {
+                repeated += 1;
+                outcomes.push((command.id, Outcome::Done));
                 continue;
             }
             let (outcome, is_changed) = change(&mut todos, command);
@@ -143,10 +167,23 @@ impl<'a> Batch<'a> {
         }
         self.changed.extend(changes);
         self.outcomes.extend(outcomes);
-        self.wrote |= !fresh.is_empty();
+        self.stamp = self.stamp.or(fresh.first().map(|(id, _)| *id));
         self.dead += dead;
         self.repeated += repeated;
         Ok(())
+    }
+
+    /// Whether it was applied so long ago that its id is not known any more.
+    fn is_forgotten(&self, command: &Command, position: Option<Position>) -> bool {
+        let is_old = command.requested_us < self.now_us.saturating_sub(COMMANDS_KEPT_US);
+        let is_below = |position: Position| {
+            self.positions.get(&position.partition).is_some_and(|next| position.offset < *next)
+        };
+        let is_forgotten = is_old && position.is_some_and(is_below);
+        if is_forgotten {
+            rate_limited!(WARN, command = %command.id, "a command of weeks ago was delivered again; it is not applied again");
+        }
+        is_forgotten
     }
 
     async fn write(
@@ -217,7 +254,8 @@ impl<'a> Batch<'a> {
         // The reason may quote what the server refused.
         let reason = reason.replace('\0', "\u{FFFD}");
         let dead = &self.statements.dead;
-        Ok(transaction.execute(dead, &[&origin, &bytes, &reason]).await? == 1)
+        let is_to_be_sent = is_shared(self.source);
+        Ok(transaction.execute(dead, &[&origin, &bytes, &reason, &is_to_be_sent]).await? == 1)
     }
 
     /// The server will never take `command`.
@@ -231,7 +269,7 @@ impl<'a> Batch<'a> {
         self.bury(transaction, delivery, &command.encode(), &reason).await?;
         let outcome = (command.id, Outcome::Dead(reason));
         self.write(transaction, &BTreeMap::new(), slice::from_ref(&outcome)).await?;
-        self.wrote = true;
+        self.stamp = self.stamp.or(Some(command.id));
         self.dead += 1;
         self.outcomes.push(outcome);
         Ok(())
@@ -253,13 +291,13 @@ impl<'a> Batch<'a> {
             let position = &self.statements.position;
             transaction.execute(position, &[&self.source, &partition, &next]).await?;
         }
-        let version = if self.wrote { self.version } else { self.version - 1 };
-        if self.wrote {
-            transaction.execute(&self.statements.advance, &[&version]).await?;
+        let version = if self.stamp.is_some() { self.version } else { self.version - 1 };
+        if self.stamp.is_some() {
+            transaction.execute(&self.statements.advance, &[&version, &self.stamp]).await?;
             transaction.execute(&self.statements.notify, &[]).await?;
         }
         let changes = Changes {
-            version: statements::version(version)?,
+            revision: statements::revision(version, self.timeline)?,
             todos: self.changed.into_values().collect(),
             commands: self.outcomes,
         };

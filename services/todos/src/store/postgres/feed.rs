@@ -3,16 +3,23 @@
 //! The server notifies of each new version; besides, the feed looks every [`LOOK`], because a notification can be
 //! lost with its connection. Everything behind a version is read in one snapshot. Versions are in the order of
 //! commits ([`super::apply`]), so what a snapshot shows beyond a version is exactly what is new.
+//!
+//! A restore from a backup takes the version back, and new commands may take it past the version that is known. So a
+//! version is known together with one of its commands: if that is not in the store any more, or the version is lower, the
+//! history is another one. Whoever finds that first gives the store a new timeline; all others see it.
 
 use std::time::Duration;
 
-use tokio_postgres::{Config, IsolationLevel};
+use highwater::logging::rate_limited;
+use tokio_postgres::{Client, Config, IsolationLevel, Row};
+use uuid::Uuid;
 
 use super::link::{Failure, Link, Session, Timeouts};
-use super::statements::{self, LISTEN};
+use super::statements::{self, LISTEN, Statements};
 use crate::feed::{Feed, News};
 use crate::health::Part;
-use crate::store::{Changes, Loaded, StoreError};
+use crate::store::{Changes, Loaded, Revision, StoreError};
+use crate::todo::now_us;
 
 /// How long a notification that was lost can delay what is new: with the time to read it, well below the 100 ms
 /// within which every instance shows what was applied.
@@ -27,8 +34,20 @@ const TIMEOUTS: Timeouts =
 pub struct PostgresFeed {
     link: Link,
     /// What was said last.
-    version: Option<u64>,
+    said: Option<State>,
+    /// Somebody has seen this revision of the store.
+    seen: Revision,
     part: Part,
+}
+
+/// Where the store is in its history.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    revision: Revision,
+    /// A command of that version, which tells it from the same version of another history.
+    stamp: Option<Uuid>,
+    /// What was deleted up to this version is not known any more.
+    horizon: u64,
 }
 
 impl PostgresFeed {
@@ -39,24 +58,25 @@ impl PostgresFeed {
     /// If there can be no runtime for it.
     pub fn new(config: &Config) -> Result<PostgresFeed, StoreError> {
         let link = Link::new(config, TIMEOUTS, Some(LISTEN))?;
-        Ok(PostgresFeed { link, version: None, part: Part::new("store") })
+        let seen = Revision::default();
+        Ok(PostgresFeed { link, said: None, seen, part: Part::new("store") })
     }
 }
 
 impl Feed for PostgresFeed {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
-        if self.version.is_some() {
+        if self.said.is_some() {
             self.link.wait(wait.min(LOOK));
         }
-        let mine = self.version;
-        let news = self.link.run(async |session| read(session, mine).await)?;
-        match &news {
-            News::Nothing => {}
-            News::Changes(Changes { version, .. }) | News::Everything(Loaded { version, .. }) => {
-                self.version = Some(*version);
-            }
-        }
+        let (said, seen) = (self.said, self.seen);
+        let (news, state) = self.link.run(async |session| read(session, said, seen).await)?;
+        self.said = Some(state);
+        self.seen = state.revision;
         Ok(news)
+    }
+
+    fn was_seen(&mut self, revision: Revision) {
+        self.seen = self.seen.max(revision);
     }
 
     fn part(&self) -> Part {
@@ -64,14 +84,32 @@ impl Feed for PostgresFeed {
     }
 }
 
-/// What is new since `mine`.
-async fn read(session: &mut Session, mine: Option<u64>) -> Result<News, Failure> {
+/// What is new since `said`, and where the store is now. The store has been at `seen`.
+async fn read(
+    session: &mut Session,
+    said: Option<State>,
+    seen: Revision,
+) -> Result<(News, State), Failure> {
     let Session { client, statements } = session;
-    if let Some(mine) = mine {
-        let row = client.query_one(&statements.state, &[]).await?;
-        if statements::version(row.try_get(0)?)? == mine {
-            return Ok(News::Nothing);
-        }
+    let now = state(&client.query_one(&statements.state, &[]).await?)?;
+    if let Some(said) = said
+        && (now.revision, now.stamp) == (said.revision, said.stamp)
+        && now.revision >= seen
+    {
+        return Ok((News::Nothing, now));
+    }
+    if is_restored(client, statements, now, said, seen).await? {
+        let timeline = new_timeline(now.revision.timeline.max(seen.timeline));
+        let before = i64::try_from(now.revision.timeline).unwrap_or(i64::MAX);
+        // Where another instance was quicker, this changes nothing.
+        let diverged = client.execute(&statements.diverge, &[&before, &timeline]).await?;
+        rate_limited!(
+            WARN,
+            known = ?seen,
+            restored = ?now.revision,
+            diverged,
+            "the store was restored to an earlier state; everything is read again"
+        );
     }
     let transaction = client
         .build_transaction()
@@ -79,26 +117,61 @@ async fn read(session: &mut Session, mine: Option<u64>) -> Result<News, Failure>
         .read_only(true)
         .start()
         .await?;
-    let row = transaction.query_one(&statements.state, &[]).await?;
-    let version = statements::version(row.try_get(0)?)?;
-    let horizon = statements::version(row.try_get(1)?)?;
-    // A lower version than before: the database was restored, and nothing that is known holds.
-    let known = mine.filter(|mine| (horizon..=version).contains(mine));
-    let news = match known.map(i64::try_from) {
+    let now = state(&transaction.query_one(&statements.state, &[]).await?)?;
+    let version = now.revision.version;
+    // On another timeline nothing that is known holds.
+    let known = said.map(|said| said.revision).filter(|known| {
+        known.timeline == now.revision.timeline && (now.horizon..=version).contains(&known.version)
+    });
+    let news = match known.map(|known| i64::try_from(known.version)) {
         Some(Ok(known)) => {
             let changed = transaction.query(&statements.changed, &[&known]).await?;
             let gone = transaction.query(&statements.gone, &[&known]).await?;
             let outcomes = transaction.query(&statements.outcomes, &[&known]).await?;
             let commands = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;
             let todos = statements::changes(&changed, &gone)?;
-            News::Changes(Changes { version, todos, commands })
+            News::Changes(Changes { revision: now.revision, todos, commands })
         }
         _ => {
             let rows = transaction.query(&statements.load, &[]).await?;
             let todos = rows.iter().map(statements::todo).collect::<Result<_, _>>()?;
-            News::Everything(Loaded { version, todos })
+            News::Everything(Loaded { revision: now.revision, todos })
         }
     };
     transaction.commit().await?;
-    Ok(news)
+    Ok((news, now))
+}
+
+/// Whether the store's history is not the one that `said` and `seen` belong to, and nobody has given it a timeline of
+/// its own yet.
+async fn is_restored(
+    client: &Client,
+    statements: &Statements,
+    now: State,
+    said: Option<State>,
+    seen: Revision,
+) -> Result<bool, Failure> {
+    if now.revision < seen {
+        return Ok(true);
+    }
+    let Some(State { revision: known, stamp: Some(stamp), .. }) = said else { return Ok(false) };
+    if known.timeline != now.revision.timeline {
+        return Ok(false);
+    }
+    // As many versions, or more, but not ours among them.
+    let version = i64::try_from(known.version).unwrap_or(i64::MAX);
+    let is_past = client.query_one(&statements.is_past, &[&stamp, &version]).await?;
+    Ok(!is_past.try_get::<_, bool>(0)?)
+}
+
+/// Later than `timeline`, whatever the clock says.
+fn new_timeline(timeline: u64) -> i64 {
+    let next = i64::try_from(timeline).unwrap_or(i64::MAX).saturating_add(1);
+    now_us().max(next)
+}
+
+fn state(row: &Row) -> Result<State, Failure> {
+    let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
+    let horizon = statements::revision(row.try_get(3)?, 0)?.version;
+    Ok(State { revision, stamp: row.try_get(2)?, horizon })
 }

@@ -29,9 +29,12 @@ use self::link::{Failure, Link, Session};
 use super::{Applied, DeadLetter, Loaded, Store, StoreError};
 use crate::queue::Delivery;
 
-/// How long ids of applied commands are kept: twice as long as Kafka keeps a message by default. Beyond it, a
-/// command that is delivered again is applied again.
+/// How long ids of applied commands are kept, as Postgres writes [`COMMANDS_KEPT_US`](super::COMMANDS_KEPT_US).
 const COMMANDS_KEPT: &str = "14 days";
+
+/// The commands of so many versions are kept however old they are: an instance that is no further behind finds the version
+/// that it knows among them.
+const STAMPS_KEPT: i64 = 1000;
 
 /// How long an instance may be away and still learn the difference instead of everything.
 const TOMBSTONES_KEPT: &str = "1 hour";
@@ -79,10 +82,10 @@ impl Store for Postgres {
         self.link.run(async |Session { client, statements }| {
             let row = client.query_one(&statements.state, &[]).await?;
             // The version is read first: what the todos show beyond it is told again, which is harmless.
-            let version = statements::version(row.try_get(0)?)?;
+            let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
             let rows = client.query(&statements.load, &[]).await?;
             let todos = rows.iter().map(statements::todo).collect::<Result<_, _>>()?;
-            Ok(Loaded { version, todos })
+            Ok(Loaded { revision, todos })
         })
     }
 
@@ -112,21 +115,9 @@ impl Store for Postgres {
     }
 
     fn positions(&mut self, source: &str) -> Result<Vec<(u32, u64)>, StoreError> {
-        self.link.run(async |Session { client, .. }| {
-            let sql =
-                "SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1";
-            let rows = client.query(sql, &[&source]).await?;
-            let position = |row: &tokio_postgres::Row| {
-                let (partition, offset): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-                let damaged = || {
-                    let what =
-                        format!("positions of {source}: partition {partition}, offset {offset}");
-                    Failure::Damaged(what)
-                };
-                let partition = u32::try_from(partition).map_err(|_| damaged())?;
-                Ok((partition, u64::try_from(offset).map_err(|_| damaged())?))
-            };
-            rows.iter().map(position).collect()
+        self.link.run(async |Session { client, statements }| {
+            let rows = client.query(&statements.positions, &[&source]).await?;
+            statements::positions(source, &rows)
         })
     }
 
@@ -138,21 +129,54 @@ impl Store for Postgres {
     fn dead_letters(&mut self, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         self.link.run(async |Session { client, .. }| {
-            let sql = "SELECT origin, bytes, reason, dead_at FROM dead_letters ORDER BY number DESC LIMIT $1";
-            let rows = client.query(sql, &[&max]).await?;
-            let letter = |row: &tokio_postgres::Row| {
-                let time: SystemTime = row.try_get(3)?;
-                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-                Ok(DeadLetter {
-                    origin: row.try_get(0)?,
-                    bytes: row.try_get(1)?,
-                    reason: row.try_get(2)?,
-                    time_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
-                })
-            };
-            rows.iter().map(letter).collect()
+            let sql = "SELECT number, origin, bytes, reason, dead_at FROM dead_letters
+                       ORDER BY number DESC LIMIT $1";
+            client.query(sql, &[&max]).await?.iter().map(dead_letter).collect()
         })
     }
+
+    fn unsent(&mut self, source: &str, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let origins = format!("{source}/");
+        self.link.run(async |Session { client, .. }| {
+            // Held until they were sent, or this connection ends: so that two workers never send the same one.
+            if !client.query_one(SENDING, &[]).await?.try_get::<_, bool>(0)? {
+                return Ok(Vec::new());
+            }
+            let sql = "SELECT number, origin, bytes, reason, dead_at FROM dead_letters
+                       WHERE sent_at IS NULL AND starts_with(origin, $1) ORDER BY number LIMIT $2";
+            let rows = client.query(sql, &[&origins, &max]).await?;
+            if rows.is_empty() {
+                client.query_one(SENT, &[]).await?;
+            }
+            rows.iter().map(dead_letter).collect()
+        })
+    }
+
+    fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError> {
+        self.link.run(async |Session { client, .. }| {
+            let sql = "UPDATE dead_letters SET sent_at = now() WHERE number = ANY($1)";
+            client.execute(sql, &[&numbers]).await?;
+            client.query_one(SENT, &[]).await?;
+            Ok(())
+        })
+    }
+}
+
+/// One process at a time sends dead letters: "HWdl".
+const SENDING: &str = "SELECT pg_try_advisory_lock(1213694060)";
+const SENT: &str = "SELECT pg_advisory_unlock(1213694060)";
+
+fn dead_letter(row: &tokio_postgres::Row) -> Result<DeadLetter, Failure> {
+    let time: SystemTime = row.try_get(4)?;
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(DeadLetter {
+        number: row.try_get(0)?,
+        origin: row.try_get(1)?,
+        bytes: row.try_get(2)?,
+        reason: row.try_get(3)?,
+        time_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+    })
 }
 
 async fn clean(Session { client, statements }: &mut Session) -> Result<(), Failure> {
@@ -171,6 +195,7 @@ async fn clean(Session { client, statements }: &mut Session) -> Result<(), Failu
     let commands = format!(
         "DELETE FROM applied_commands WHERE id IN (
              SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
+                 AND version < (SELECT version FROM todo_state) - {STAMPS_KEPT}
              LIMIT {CLEAN_ROWS_MAX})"
     );
     transaction.execute(&commands, &[]).await?;

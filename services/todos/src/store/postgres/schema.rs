@@ -78,6 +78,17 @@ CREATE TABLE dead_letters (
 );
 -- A delivery that is repeated is dead once.
 CREATE UNIQUE INDEX dead_letters_once ON dead_letters (origin, md5(bytes));
+", "
+-- Which history of the store this is: a restore takes the version back, and is given a new timeline.
+ALTER TABLE todo_state ADD COLUMN timeline bigint NOT NULL DEFAULT 0;
+-- A command of the last version: who knows an older version with its command finds it in applied_commands, or knows that
+-- the history is another one.
+ALTER TABLE todo_state ADD COLUMN stamp uuid;
+
+-- When a dead letter was sent to the topic of dead letters; null while it is to be.
+ALTER TABLE dead_letters ADD COLUMN sent_at timestamptz;
+UPDATE dead_letters SET sent_at = dead_at;
+CREATE INDEX dead_letters_unsent ON dead_letters (number) WHERE sent_at IS NULL;
 "];
 
 /// Brings the tables to this version.

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
 use super::link::Failure;
-use crate::store::{Change, Outcome};
+use crate::store::{Change, Outcome, Revision};
 use crate::todo::Todo;
 
 /// Prepared once for each connection.
@@ -24,6 +24,9 @@ pub(super) struct Statements {
     pub(super) advance: Statement,
     pub(super) notify: Statement,
     pub(super) state: Statement,
+    pub(super) is_past: Statement,
+    pub(super) diverge: Statement,
+    pub(super) positions: Statement,
     pub(super) load: Statement,
     pub(super) changed: Statement,
     pub(super) gone: Statement,
@@ -51,7 +54,7 @@ impl Statements {
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
         let prepare = async |sql: &str| client.prepare(sql).await;
         Ok(Statements {
-            lock: prepare("SELECT version FROM todo_state FOR UPDATE").await?,
+            lock: prepare("SELECT version, timeline FROM todo_state FOR UPDATE").await?,
             known: prepare("SELECT id, outcome, reason FROM applied_commands WHERE id = ANY($1)").await?,
             touched: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = ANY($1)")).await?,
             upsert: prepare(
@@ -77,16 +80,23 @@ impl Statements {
             .await?,
             position: prepare(
                 "INSERT INTO positions VALUES ($1, $2, $3) ON CONFLICT (source, partition_number)
-                 DO UPDATE SET next_offset = excluded.next_offset",
+                 DO UPDATE SET next_offset = greatest(positions.next_offset, excluded.next_offset)",
             )
             .await?,
             dead: prepare(
-                "INSERT INTO dead_letters (origin, bytes, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                // Those of other queues have no topic to be sent to.
+                "INSERT INTO dead_letters (origin, bytes, reason, sent_at)
+                 VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING",
             )
             .await?,
-            advance: prepare("UPDATE todo_state SET version = $1").await?,
+            advance: prepare("UPDATE todo_state SET version = $1, stamp = $2").await?,
             notify: prepare(concat!("NOTIFY ", channel!())).await?,
-            state: prepare("SELECT version, horizon FROM todo_state").await?,
+            state: prepare("SELECT version, timeline, stamp, horizon FROM todo_state").await?,
+            is_past: prepare("SELECT EXISTS (SELECT 1 FROM applied_commands WHERE id = $1 AND version = $2)")
+                .await?,
+            diverge: prepare("UPDATE todo_state SET timeline = $2 WHERE timeline = $1").await?,
+            positions: prepare("SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1")
+                .await?,
             load: prepare(concat!("SELECT ", todo_columns!(), " FROM todos")).await?,
             changed: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE version > $1")).await?,
             gone: prepare("SELECT id FROM todo_tombstones WHERE version > $1").await?,
@@ -111,10 +121,28 @@ pub(super) fn todo(row: &Row) -> Result<Todo, Failure> {
     })
 }
 
-/// A version, which no version of this service makes negative.
-pub(super) fn version(version: i64) -> Result<u64, Failure> {
-    u64::try_from(version)
-        .map_err(|_| Failure::Damaged(format!("todo_state: the version is {version}")))
+/// A version and a timeline, which no version of this service makes negative.
+pub(super) fn revision(version: i64, timeline: i64) -> Result<Revision, Failure> {
+    let of = |what: &str, number: i64| {
+        let damaged = || Failure::Damaged(format!("todo_state: the {what} is {number}"));
+        u64::try_from(number).map_err(|_| damaged())
+    };
+    Ok(Revision { timeline: of("timeline", timeline)?, version: of("version", version)? })
+}
+
+/// The rows of `positions`, as partition and next offset.
+pub(super) fn positions(source: &str, rows: &[Row]) -> Result<Vec<(u32, u64)>, Failure> {
+    let position = |row: &Row| {
+        let (partition, offset): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let damaged = || {
+            Failure::Damaged(format!(
+                "positions of {source}: partition {partition}, offset {offset}"
+            ))
+        };
+        let partition = u32::try_from(partition).map_err(|_| damaged())?;
+        Ok((partition, u64::try_from(offset).map_err(|_| damaged())?))
+    };
+    rows.iter().map(position).collect()
 }
 
 /// What is different, from rows of todos and of ids that are gone.

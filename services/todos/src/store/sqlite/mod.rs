@@ -16,7 +16,10 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
 use uuid::Uuid;
 
-use super::{Applied, Change, DeadLetter, Loaded, Outcome, Store, StoreError};
+use super::{
+    Applied, COMMANDS_KEPT_US, Change, DeadLetter, Loaded, Outcome, Revision, Store, StoreError,
+    is_shared, origin,
+};
 use crate::command::{Action, Command};
 use crate::queue::{Delivery, Position};
 use crate::todo::{Todo, now_us};
@@ -34,7 +37,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub const DEAD_LETTERS_MAX: u64 = 100_000;
 
 /// The layout, one step after the other: a file that has had the first `n` gets the rest.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE todos (
     id TEXT PRIMARY KEY NOT NULL,
     title TEXT NOT NULL,
@@ -60,6 +63,20 @@ CREATE TABLE dead_letters (
 ) STRICT;
 CREATE TABLE versions (version INTEGER NOT NULL) STRICT;
 INSERT INTO versions VALUES (0);
+", "
+ALTER TABLE versions ADD COLUMN timeline INTEGER NOT NULL DEFAULT 0;
+-- Commands of Kafka that were applied: offsets do not tell a topic from one that was made anew under its name.
+CREATE TABLE applied_commands (
+    id BLOB PRIMARY KEY NOT NULL,
+    -- NULL: done; empty: not found; else a dead letter, and why.
+    reason TEXT,
+    applied_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX applied_commands_by_time ON applied_commands (applied_us);
+-- 0 while it is to be sent to the topic of dead letters.
+ALTER TABLE dead_letters ADD COLUMN sent INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX dead_letters_by_origin ON dead_letters (origin);
+CREATE INDEX dead_letters_unsent ON dead_letters (number) WHERE sent = 0;
 "];
 
 const LAYOUTS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -130,6 +147,9 @@ impl Sqlite {
         let transaction =
             self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         migrate(&transaction, &self.path)?;
+        // Only this process changes the store from now on. What it does is a history of its own, should the file be
+        // an older one than the last process had.
+        transaction.execute("UPDATE versions SET timeline = max(timeline + 1, ?1)", [now_us()])?;
         transaction.commit()?;
         let verdict: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -145,12 +165,12 @@ impl Store for Sqlite {
         let path = &self.path;
         let mut read = || -> rusqlite::Result<Loaded> {
             let transaction = self.connection.transaction()?;
-            let version = version(&transaction)?;
+            let revision = revision(&transaction)?;
             let mut statement = transaction.prepare(
                 "SELECT id, title, description, completed, user_id, created_us, updated_us FROM todos",
             )?;
             let todos = statement.query_map([], todo)?.collect::<rusqlite::Result<_>>()?;
-            Ok(Loaded { version, todos })
+            Ok(Loaded { revision, todos })
         };
         read().map_err(|error| explain(path, &error))
     }
@@ -191,15 +211,38 @@ impl Store for Sqlite {
     fn dead_letters(&mut self, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let read = || -> rusqlite::Result<Vec<DeadLetter>> {
             let mut statement = self.connection.prepare(
-                "SELECT origin, bytes, reason, time_us FROM dead_letters ORDER BY number DESC LIMIT ?1",
+                "SELECT number, origin, bytes, reason, time_us FROM dead_letters
+                 ORDER BY number DESC LIMIT ?1",
             )?;
-            let letter = |row: &rusqlite::Row<'_>| {
-                let (origin, bytes) = (row.get(0)?, row.get(1)?);
-                Ok(DeadLetter { origin, bytes, reason: row.get(2)?, time_us: row.get(3)? })
-            };
-            statement.query_map([i64::try_from(max).unwrap_or(i64::MAX)], letter)?.collect()
+            statement.query_map([i64::try_from(max).unwrap_or(i64::MAX)], dead_letter)?.collect()
         };
         read().map_err(|error| explain(&self.path, &error))
+    }
+
+    fn unsent(&mut self, source: &str, max: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<DeadLetter>> {
+            let mut statement = self.connection.prepare(
+                "SELECT number, origin, bytes, reason, time_us FROM dead_letters
+                 WHERE sent = 0 AND substr(origin, 1, length(?1)) = ?1 ORDER BY number LIMIT ?2",
+            )?;
+            let values = params![format!("{source}/"), i64::try_from(max).unwrap_or(i64::MAX)];
+            statement.query_map(values, dead_letter)?.collect()
+        };
+        read().map_err(|error| explain(&self.path, &error))
+    }
+
+    fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError> {
+        let path = &self.path;
+        let mut write = || -> rusqlite::Result<()> {
+            let transaction = self.connection.transaction()?;
+            for number in numbers {
+                transaction
+                    .prepare_cached("UPDATE dead_letters SET sent = 1 WHERE number = ?1")?
+                    .execute([number])?;
+            }
+            transaction.commit()
+        };
+        write().map_err(|error| explain(path, &error))
     }
 }
 
@@ -207,7 +250,8 @@ impl Store for Sqlite {
 struct Application<'t> {
     transaction: &'t Transaction<'t>,
     source: &'t str,
-    version: i64,
+    revision: Revision,
+    now_us: i64,
     positions: BTreeMap<u32, u64>,
     /// What todos have become.
     changed: BTreeMap<Uuid, Option<Todo>>,
@@ -219,28 +263,92 @@ impl<'t> Application<'t> {
         transaction: &'t Transaction<'t>,
         source: &'t str,
     ) -> rusqlite::Result<Application<'t>> {
-        let version = version(transaction)? as i64 + 1;
+        let Revision { timeline, version } = revision(transaction)?;
+        let revision = Revision { timeline, version: version + 1 };
         let positions = positions(transaction, source)?;
         let (changed, applied) = (BTreeMap::new(), Applied::default());
-        Ok(Application { transaction, source, version, positions, changed, applied })
+        let now_us = now_us();
+        Ok(Application { transaction, source, revision, now_us, positions, changed, applied })
+    }
+
+    /// What became of a delivery that was applied before.
+    fn repeated(&self, delivery: &Delivery) -> rusqlite::Result<Option<Outcome>> {
+        let is_below = |position: Position| {
+            self.positions.get(&position.partition).is_some_and(|next| position.offset < *next)
+        };
+        let is_below = delivery.position.is_some_and(is_below);
+        let command = match &delivery.content {
+            Ok(command) if is_shared(self.source) => command,
+            Err(poison) if is_shared(self.source) => {
+                let mut select = self.transaction.prepare_cached(
+                    "SELECT 1 FROM dead_letters WHERE origin = ?1 AND bytes = ?2",
+                )?;
+                let is_known =
+                    select.exists(params![origin(self.source, delivery), poison.bytes])?;
+                return Ok(is_known.then_some(Outcome::Done));
+            }
+            // Who waits for it has waited for the first delivery.
+            _ => return Ok(is_below.then_some(Outcome::Done)),
+        };
+        let mut select =
+            self.transaction.prepare_cached("SELECT reason FROM applied_commands WHERE id = ?1")?;
+        let known = select.query_row([command.id.as_bytes()], |row| row.get(0)).optional()?;
+        if let Some(reason) = known {
+            return Ok(Some(match reason {
+                None => Outcome::Done,
+                Some(reason) if String::is_empty(&reason) => Outcome::NotFound,
+                Some(reason) => Outcome::Dead(reason),
+            }));
+        }
+        // So old that its id may have been removed.
+        let is_old = command.requested_us < self.now_us.saturating_sub(COMMANDS_KEPT_US);
+        Ok((is_below && is_old).then_some(Outcome::Done))
+    }
+
+    /// Remembers what became of a command that may be delivered again under another position.
+    fn remember(&self, command: &Command, outcome: &Outcome) -> rusqlite::Result<()> {
+        if !is_shared(self.source) {
+            return Ok(());
+        }
+        let reason = match outcome {
+            Outcome::Done => None,
+            Outcome::NotFound => Some(""),
+            Outcome::Dead(reason) => Some(reason.as_str()),
+        };
+        let mut insert =
+            self.transaction.prepare_cached("INSERT INTO applied_commands VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![command.id.as_bytes(), reason, self.now_us])?;
+        Ok(())
+    }
+
+    /// Removes some ids that are too old; more than are added.
+    fn clean(&self, deliveries: usize) -> rusqlite::Result<()> {
+        if is_shared(self.source) {
+            let mut delete = self.transaction.prepare_cached(
+                "DELETE FROM applied_commands WHERE id IN (
+                     SELECT id FROM applied_commands WHERE applied_us < ?1 LIMIT ?2)",
+            )?;
+            delete.execute(params![self.now_us - COMMANDS_KEPT_US, 2 * deliveries as i64])?;
+        }
+        Ok(())
     }
 
     fn run(mut self, deliveries: &[Delivery]) -> rusqlite::Result<Applied> {
         for delivery in deliveries {
-            let next = |position: Position| self.positions.get(&position.partition).copied();
-            if let Some(position) = delivery.position {
-                if next(position).is_some_and(|next| position.offset < next) {
-                    self.applied.repeated += 1;
-                    // Who waits for it has waited for the first delivery.
-                    if let Ok(command) = &delivery.content {
-                        self.applied.changes.commands.push((command.id, Outcome::Done));
-                    }
-                    continue;
+            if let Some(outcome) = self.repeated(delivery)? {
+                self.applied.repeated += 1;
+                if let Ok(command) = &delivery.content {
+                    self.applied.changes.commands.push((command.id, outcome));
                 }
-                self.positions.insert(position.partition, position.offset + 1);
+            } else {
+                self.deliver(delivery)?;
             }
-            self.deliver(delivery)?;
+            if let Some(position) = delivery.position {
+                let next = self.positions.entry(position.partition).or_insert(0);
+                *next = position.offset.saturating_add(1).max(*next);
+            }
         }
+        self.clean(deliveries.len())?;
         self.finish()
     }
 
@@ -250,15 +358,16 @@ impl<'t> Application<'t> {
                 let outcome = match self.command(command) {
                     Err(error) if is_for_ever(&error) => {
                         let reason = format!("the database refuses it: {error}");
-                        self.bury(delivery.position, &command.encode(), &reason)?;
+                        self.bury(delivery, &command.encode(), &reason)?;
                         Outcome::Dead(reason)
                     }
                     other => other?,
                 };
+                self.remember(command, &outcome)?;
                 self.applied.changes.commands.push((command.id, outcome));
                 Ok(())
             }
-            Err(poison) => self.bury(delivery.position, &poison.bytes, &poison.reason),
+            Err(poison) => self.bury(delivery, &poison.bytes, &poison.reason),
         }
     }
 
@@ -269,7 +378,8 @@ impl<'t> Application<'t> {
         match &command.action {
             Action::Create { title, description } => {
                 let mut create = self.transaction.prepare_cached(CREATE)?;
-                let values = params![key, title, description, user_id, requested_us, self.version];
+                let version = self.revision.version as i64;
+                let values = params![key, title, description, user_id, requested_us, version];
                 if create.execute(values)? == 1 {
                     let todo = Todo {
                         id: *id,
@@ -293,7 +403,7 @@ impl<'t> Application<'t> {
                     description,
                     completed,
                     requested_us,
-                    self.version
+                    self.revision.version as i64
                 ];
                 let Some(todo) = update.query_row(values, todo).optional()? else {
                     return Ok(Outcome::NotFound);
@@ -313,20 +423,12 @@ impl<'t> Application<'t> {
     }
 
     /// Keeps what cannot be applied.
-    fn bury(
-        &mut self,
-        position: Option<Position>,
-        bytes: &[u8],
-        reason: &str,
-    ) -> rusqlite::Result<()> {
-        let origin = position.map_or_else(
-            || format!("{}//", self.source),
-            |position| format!("{}/{}/{}", self.source, position.partition, position.offset),
-        );
+    fn bury(&mut self, delivery: &Delivery, bytes: &[u8], reason: &str) -> rusqlite::Result<()> {
+        let origin = origin(self.source, delivery);
         let mut insert = self.transaction.prepare_cached(
-            "INSERT INTO dead_letters (origin, bytes, reason, time_us) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO dead_letters (origin, bytes, reason, time_us, sent) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
-        insert.execute(params![origin, bytes, reason, now_us()])?;
+        insert.execute(params![origin, bytes, reason, self.now_us, !is_shared(self.source)])?;
         let oldest = self.transaction.last_insert_rowid() - DEAD_LETTERS_MAX as i64;
         let mut forget =
             self.transaction.prepare_cached("DELETE FROM dead_letters WHERE number <= ?1")?;
@@ -347,20 +449,28 @@ impl<'t> Application<'t> {
         if !self.changed.is_empty() {
             self.transaction
                 .prepare_cached("UPDATE versions SET version = ?1")?
-                .execute([self.version])?;
+                .execute([self.revision.version as i64])?;
         } else {
-            self.version -= 1;
+            self.revision.version -= 1;
         }
         let change = |(id, todo): (Uuid, Option<Todo>)| todo.map_or(Change::Gone(id), Change::Is);
-        self.applied.changes.version = self.version as u64;
+        self.applied.changes.revision = self.revision;
         self.applied.changes.todos = self.changed.into_iter().map(change).collect();
         Ok(self.applied)
     }
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<u64> {
-    let mut select = connection.prepare_cached("SELECT version FROM versions")?;
-    select.query_row([], |row| row.get::<_, i64>(0)).map(|version| version as u64)
+fn revision(connection: &Connection) -> rusqlite::Result<Revision> {
+    let mut select = connection.prepare_cached("SELECT timeline, version FROM versions")?;
+    select.query_row([], |row| {
+        let (timeline, version) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?);
+        Ok(Revision { timeline: timeline as u64, version: version as u64 })
+    })
+}
+
+fn dead_letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
+    let (number, origin, bytes) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    Ok(DeadLetter { number, origin, bytes, reason: row.get(3)?, time_us: row.get(4)? })
 }
 
 fn positions(connection: &Connection, source: &str) -> rusqlite::Result<BTreeMap<u32, u64>> {

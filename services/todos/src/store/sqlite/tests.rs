@@ -76,10 +76,11 @@ fn applies() {
     };
     let gone = Change::Gone(Uuid::from_u128(2));
     assert_eq!(applied.changes.todos, [Change::Is(todo.clone()), gone]);
-    assert_eq!(applied.changes.version, 1);
+    assert_eq!(applied.changes.revision.version, 1);
     drop(store);
     let mut store = Sqlite::open(&nested).expect("the same store");
-    assert_eq!(store.load().expect("it works"), Loaded { version: 1, todos: vec![todo] });
+    let loaded = store.load().expect("it works");
+    assert_eq!((loaded.revision.version, loaded.todos), (1, vec![todo]));
     assert_eq!(store.positions(SOURCE), Ok(vec![(0, 8)]));
     assert_eq!(store.positions("another"), Ok(vec![]));
 }
@@ -97,14 +98,14 @@ fn applies_once() {
         at(10, Ok(complete(1, "a", 40))),
     ];
     store.apply(SOURCE, &deliveries).expect("it works");
-    let before = (loaded(&mut store), store.load().expect("it works").version);
+    let before = (loaded(&mut store), store.load().expect("it works").revision);
     for from in 0..deliveries.len() {
         let again = store.apply(SOURCE, &deliveries[from..]).expect("it works");
         assert_eq!(again.repeated as usize, deliveries.len() - from);
         assert!(again.changes.todos.is_empty());
         assert!(outcomes(&again).iter().all(|outcome| *outcome == Outcome::Done));
     }
-    assert_eq!((loaded(&mut store), store.load().expect("it works").version), before);
+    assert_eq!((loaded(&mut store), store.load().expect("it works").revision), before);
     // The same command from no queue: the todo is there, and stays as it is.
     let seeded = Delivery { position: None, content: Ok(create(1, "a", 10)) };
     assert!(store.apply("seed", &[seeded]).expect("it works").changes.todos.is_empty());
@@ -206,11 +207,69 @@ fn refuses_what_it_cannot_trust() {
     let future = Connection::open(&path).expect("it exists");
     future.execute("INSERT INTO schema_migrations VALUES (99, 0)", []).expect("a future file");
     drop(future);
-    assert!(refusal().contains("layout 99, this version reads 1"));
+    assert!(refusal().contains("layout 99, this version reads 2"));
 
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(directory.path().join(format!("{FILE}{suffix}")));
     }
     fs::write(&path, &sound).expect("writable");
     assert_eq!(loaded(&mut Sqlite::open(directory.path()).expect("sound again")).len(), 1000);
+}
+
+/// Purpose: a topic that is deleted and made anew counts from 0 again: its commands are new ones and are applied, while
+/// one that is delivered twice is applied once, wherever it stands. So it is with what is no command.
+#[test]
+fn a_topic_made_anew() {
+    const TOPIC: &str = "kafka/topic";
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut store = Sqlite::open(directory.path()).expect("a new store");
+    let now = now_us();
+    let poison = |text: &str| Poison { bytes: text.into(), reason: "not a command".into() };
+    let first = [
+        at(0, Ok(create(1, "a", now))),
+        at(1, Ok(command(1, "a", now + 1, Action::Delete))),
+        at(2, Err(poison("first"))),
+    ];
+    assert_eq!(store.apply(TOPIC, &first).expect("it works").dead, 1);
+    let again = store.apply(TOPIC, &first).expect("it works");
+    assert_eq!((again.repeated, again.dead, again.changes.todos.len()), (3, 0, 0));
+    let anew = [
+        at(0, Ok(create(2, "a", now + 2))),
+        at(1, Ok(create(1, "a", now))),
+        at(2, Err(poison("anew"))),
+    ];
+    let applied = store.apply(TOPIC, &anew).expect("it works");
+    assert_eq!((applied.repeated, applied.dead), (1, 1));
+    assert_eq!(loaded(&mut store).into_keys().collect::<Vec<_>>(), [Uuid::from_u128(2)]);
+    // Those that come weeks late, after their ids were removed, are told by their place.
+    store.connection.execute_batch("DELETE FROM applied_commands").expect("it works");
+    let old = at(1, Ok(create(3, "a", now - 2 * COMMANDS_KEPT_US)));
+    assert_eq!(store.apply(TOPIC, &[old]).expect("it works").repeated, 1);
+}
+
+/// Purpose: a dead letter of Kafka is to be sent until it was; one of the journal is not.
+#[test]
+fn dead_letters_are_sent_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut store = Sqlite::open(directory.path()).expect("a new store");
+    let poison = || Err(Poison { bytes: b"x".to_vec(), reason: "not a command".into() });
+    store.apply("kafka/topic", &[at(0, poison()), at(1, poison())]).expect("it works");
+    store.apply(SOURCE, &[at(0, poison())]).expect("it works");
+    let letters = store.unsent("kafka/topic", 10).expect("it works");
+    assert_eq!(letters.len(), 2);
+    store.were_sent(&[letters[0].number]).expect("it works");
+    assert_eq!(store.unsent("kafka/topic", 10).expect("it works"), letters[1..]);
+}
+
+/// Purpose: what a process does is never taken for older than what another did with the same file, also if that was
+/// restored from a backup.
+#[test]
+fn every_opening_is_a_timeline() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let revision = || {
+        let mut store = Sqlite::open(directory.path()).expect("a store");
+        store.load().expect("it works").revision
+    };
+    let first = revision();
+    assert!(revision() > first);
 }
