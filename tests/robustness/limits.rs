@@ -12,6 +12,7 @@ on_both_transports!(
     refusals_can_be_read,
     requests_per_connection,
     connections_wait_for_others,
+    empty_lines_make_room,
     idle_connections_make_room,
 );
 
@@ -174,6 +175,25 @@ fn begin(server: &Process) -> Client {
     client.send(head.as_bytes()).expect("open");
     assert_eq!(client.answer().status, 100, "the server has taken it in");
     client
+}
+
+/// Purpose: at `--connections-max`, a client that sends an empty line behind each request makes room like
+/// any other. Such connections once stayed for the whole idle timeout.
+fn empty_lines_make_room(transport: Transport) {
+    let server = transport.serve(&["--connections-max", "4"]);
+    let mut idle: Vec<Client> = (0..4)
+        .map(|_| {
+            let mut client = server.connect();
+            assert_eq!(client.get("/").status, 200);
+            client.send(b"\r\n").expect("open");
+            client
+        })
+        .collect();
+    for _ in 0..4 {
+        let mut next = server.connect();
+        assert_eq!(next.get("/").status, 200);
+        idle.push(next);
+    }
 }
 
 /// Purpose: at `--connections-max`, the connection that has been idle for longest is closed for a

@@ -6,17 +6,20 @@
 #![allow(dead_code, unreachable_pub)] // the module serves more than this test
 
 mod sync {
-    pub(crate) use loom::sync::atomic::AtomicU8;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
 #[path = "../src/server/worker/handover.rs"]
 mod handover;
+#[path = "../src/server/worker/woken.rs"]
+mod woken;
 
 use handover::HandOver;
-use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::task::{Wake, Waker};
+use woken::Woken;
 
 /// A place to wait at. A wake-up that comes before the wait ends it, as drivers and runtimes promise.
 struct Place {
@@ -207,4 +210,51 @@ fn no_wake_up_hides_another() {
 #[test]
 fn slow_wakers_take_nothing_away() {
     check(&[InRuntime, InRuntime], &[WakeTask, Deliver, Nudge]);
+}
+
+/// Purpose: merged wake-ups lose nothing: whatever a thread did before it woke the task is seen by a
+/// poll that follows, although most wake-ups put nothing into the mail. The worker has no other reason to
+/// poll, so a lost wake-up is a wait without end.
+#[test]
+fn merged_wake_ups_lose_nothing() {
+    for (threads, each, preemptions) in [(1, 2, 3), (2, 1, 3), (2, 2, 2)] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(move || {
+            let model = Model::new();
+            let (flag, sent) = (Arc::new(Woken::new()), Arc::new(AtomicUsize::new(0)));
+            let senders: Vec<_> = (0..threads)
+                .map(|_| {
+                    let (model, flag) = (Arc::clone(&model), Arc::clone(&flag));
+                    let sent = Arc::clone(&sent);
+                    thread::spawn(move || {
+                        for _ in 0..each {
+                            sent.fetch_add(1, Relaxed);
+                            if flag.wake() {
+                                model.handover.put(|mail| mail.push(1));
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let (mut mail, mut polls, mut seen) = (Vec::new(), 0, 0);
+            while seen < threads * each {
+                model.handover.take(|new| mail.append(new));
+                assert!(mail.len() <= 1, "one task is in the mail once");
+                for _ in mail.drain(..) {
+                    flag.begin();
+                    seen = sent.load(Relaxed);
+                    polls += 1;
+                }
+                if seen < threads * each && model.handover.park_in_driver() {
+                    model.driver.wait();
+                }
+                model.handover.resume();
+            }
+            assert!(polls <= threads * each);
+            for sender in senders {
+                sender.join().expect("it does not panic");
+            }
+        });
+    }
 }

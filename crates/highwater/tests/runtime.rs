@@ -237,3 +237,42 @@ fn handles_work_elsewhere() {
         drop(server);
     }
 }
+
+/// A task that is woken by another thread ten thousand times while its first poll lasts; it counts its
+/// polls.
+struct Stormed {
+    polls: u32,
+}
+
+impl Future for Stormed {
+    type Output = u32;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u32> {
+        self.polls += 1;
+        if self.polls == 1 {
+            let waker = context.waker().clone();
+            let storm = move || (0..10_000).for_each(|_| waker.wake_by_ref());
+            std::thread::spawn(storm).join().expect("it does not panic");
+        }
+        Poll::Pending
+    }
+}
+
+/// Purpose: a handler that is woken ten thousand times is polled for all of it at once. Each wake-up once
+/// was a poll of its own.
+#[test]
+fn a_storm_of_wake_ups_is_one_poll() {
+    for transport in transports() {
+        let router = Router::new().get("/", || async {
+            let mut stormed = Stormed { polls: 0 };
+            // The timer is another reason for polls: its wake-up, and the runtime's turns.
+            let _ = tokio::time::timeout(Duration::from_millis(100), &mut stormed).await;
+            stormed.polls.to_string()
+        });
+        let server = start(router, transport);
+        let answer = ask(server.address(), "/");
+        let polls: u32 =
+            answer.rsplit("\r\n").next().and_then(|body| body.parse().ok()).expect("a number");
+        assert!((2..100).contains(&polls), "{polls} polls over {transport:?}");
+    }
+}

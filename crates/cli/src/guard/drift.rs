@@ -1,11 +1,10 @@
 //! Does the gate's count agree with the kernel's list of connections?
 //!
 //! The gate counts events, and misses some: it does not see the end of a connection that began
-//! before the gate, it may see the end of one that an earlier gate counted, and a handshake that
-//! never completes also takes a place. The list is right, but a moment older or younger than the
-//! count, and under load the two never quite agree. So a difference that lasted *throughout* the
-//! last second, in one direction, is an error and is corrected; all other differences are
-//! differences in time.
+//! before the gate, and it may see the end of one that an earlier gate counted. The list is right, but
+//! a moment older or younger than the count, and under load the two never quite agree. So a difference
+//! that lasted *throughout* the last second, in one direction, is an error and is corrected; all other
+//! differences are differences in time.
 //!
 //! Pure: differences and time in, a correction out.
 
@@ -27,9 +26,15 @@ pub(crate) struct Drift {
     least: i64,
     most: i64,
     looks: u32,
+    has_added: bool,
 }
 
 impl Drift {
+    /// Whether the list ever had connections that the count lacked.
+    pub(crate) fn has_added(&self) -> bool {
+        self.has_added
+    }
+
     /// Takes in that at `now` the count was greater than the list by `difference`; answers the
     /// correction to add to the count.
     pub(crate) fn observe(&mut self, now: Instant, difference: i64) -> i64 {
@@ -42,7 +47,7 @@ impl Drift {
             return 0;
         }
         let correction = if self.least > 0 { -self.least } else { -self.most.min(0) };
-        *self = Drift::default();
+        *self = Drift { has_added: self.has_added || correction > 0, ..Drift::default() };
         correction
     }
 }

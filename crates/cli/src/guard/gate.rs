@@ -10,6 +10,9 @@
 //! The kernel's gate counts every connection, because it cannot tell which are idle. The list can.
 //! So with each look, a limit that was found for connections with work is raised by the number of
 //! idle ones.
+//!
+//! Invariant: only connections that are established count as in flight. A handshake may be nobody's,
+//! and so may any other packet: neither moves the limit, and neither holds a place for long.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,15 +21,16 @@ use highwater::logging::rate_limited;
 use highwater::server::{Ceiling, GateChoice};
 use highwater_core::time::Instant;
 use highwater_sys::bpf::{self, PortGate};
-use highwater_sys::{InetDiag, clock};
+use highwater_sys::{Connections, InetDiag, clock};
 
 use super::args::{Args, Limits};
 use super::drift::Drift;
 use super::queue;
+use super::turnover::Turnover;
 use super::window::Counted;
 
-/// How often the list of connections is read, at most.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the list of connections is read, at most: with every turn of the guard.
+const LOOK: Duration = super::TURN;
 
 /// And at least: a look that took long may only have waited for a core.
 const LOOK_MAX: Duration = Duration::from_millis(400);
@@ -53,11 +57,27 @@ enum Kernel {
     /// None: a dry run.
     Nothing,
     /// A BPF program that is notified when connections begin and end.
-    Counting { gate: PortGate, drift: Drift },
+    Counting(Counting),
     /// A BPF program; the guard tells it how many connections there are.
-    Told { gate: PortGate, closed: u64, open_at_start: u32 },
+    Told(Told),
     /// A firewall rule, whose limit cannot change.
     Ceiling { gate: Ceiling, refused: u64 },
+}
+
+/// A BPF program, another that counts, and what the second cannot see.
+struct Counting {
+    gate: PortGate,
+    drift: Drift,
+    /// Connections that began before the gate, as far as they have not ended, and other corrections.
+    unseen: i64,
+}
+
+/// A BPF program that sees only packets without a connection.
+struct Told {
+    gate: PortGate,
+    turnover: Turnover,
+    open_at_start: u32,
+    closed: u64,
 }
 
 impl Gate {
@@ -66,13 +86,20 @@ impl Gate {
     /// # Errors
     /// The requested gate cannot be opened: why, and what to do about it.
     pub(crate) fn open(args: &Args, limit: u32) -> Result<Gate, String> {
-        let mut list = List::open(args)?;
+        let mut list = List::of(args)?;
         list.look(clock::monotonic());
-        let (kernel, mechanism, reason) = if args.dry_run {
+        let (mut kernel, mechanism, reason) = if args.dry_run {
             (Kernel::Nothing, "none", "--dry-run was asked for".to_owned())
         } else {
-            open_kernel(args, limit, list.open)?
+            open_kernel(args, limit, list.open())?
         };
+        if let Kernel::Counting(counting) = &mut kernel {
+            list.due = Instant::ZERO;
+            list.look(clock::monotonic());
+            counting.begin(list.open());
+        }
+        // The first turn looks again, so that the first line knows how long requests wait.
+        list.due = Instant::ZERO;
         Ok(Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false })
     }
 
@@ -101,14 +128,14 @@ impl Gate {
 
     /// Replaces the limit, from the next connection on.
     pub(crate) fn set_limit(&mut self, limit: u32) {
-        let idle = if self.is_found { self.list.idle } else { 0 };
+        let idle = if self.is_found { self.list.seen.idle } else { 0 };
         if (limit, idle) == (self.limit, self.idle) {
             return;
         }
         (self.limit, self.idle) = (limit, idle);
         match &self.kernel {
             Kernel::Nothing | Kernel::Ceiling { .. } => {}
-            Kernel::Counting { gate, .. } | Kernel::Told { gate, .. } => {
+            Kernel::Counting(Counting { gate, .. }) | Kernel::Told(Told { gate, .. }) => {
                 gate.words().set_limit(limit.saturating_add(idle))
             }
         }
@@ -117,39 +144,22 @@ impl Gate {
     /// The counts at `now`.
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
         let waited = self.list.look(now);
-        let (open, is_fresh) = (self.list.open, waited.is_some());
-        let (backlog, abandoned) = (self.list.backlog, self.list.abandoned);
-        let idle = self.idle;
+        let (open, idle) = (self.list.open(), self.idle);
+        let Connections { listeners, backlog, abandoned, .. } = self.list.seen;
         let in_flight = Some(open.saturating_sub(idle));
-        let listed = Counted { in_flight, waited, backlog, abandoned, idle, ..Counted::default() };
+        let listed = Counted {
+            in_flight,
+            waited,
+            backlog,
+            abandoned,
+            idle,
+            listeners,
+            ..Counted::default()
+        };
         match &mut self.kernel {
             Kernel::Nothing => listed,
-            Kernel::Counting { gate, drift } => {
-                if is_fresh {
-                    let correction = drift.observe(now, gate.words().taken() - i64::from(open));
-                    gate.words().add_taken(correction);
-                }
-                let (counts, (_, closed)) = (gate.words().counts(), gate.words().lives());
-                Counted {
-                    admitted: counts.admitted,
-                    refused: counts.reset,
-                    completed: Some(closed),
-                    in_flight: Some(
-                        u32::try_from(gate.words().taken()).unwrap_or(0).saturating_sub(idle),
-                    ),
-                    ..listed
-                }
-            }
-            Kernel::Told { gate, closed, open_at_start } => {
-                let counts = gate.words().counts();
-                if is_fresh {
-                    gate.words().set_taken(open);
-                    let came = counts.admitted + u64::from(*open_at_start);
-                    *closed = came.saturating_sub(open.into()).max(*closed);
-                }
-                let (admitted, refused) = (counts.admitted, counts.reset);
-                Counted { admitted, refused, completed: Some(*closed), ..listed }
-            }
+            Kernel::Counting(counting) => counting.counted(now, open, listed),
+            Kernel::Told(told) => told.counted(now, open, listed),
             Kernel::Ceiling { gate, refused } => {
                 match gate.refused() {
                     Ok(count) => *refused = count,
@@ -159,6 +169,84 @@ impl Gate {
             }
         }
     }
+
+    /// Opens the gate again without the control group if its processes are not the ones that listen:
+    /// then no event ever comes, and the gate would refuse nothing. Answers whether it did.
+    ///
+    /// # Errors
+    /// The gate cannot be opened without the control group either.
+    pub(crate) fn leave_wrong_group(&mut self, args: &Args) -> Result<bool, String> {
+        let Kernel::Counting(counting) = &self.kernel else { return Ok(false) };
+        if !counting.sees_nothing() {
+            return Ok(false);
+        }
+        let why = "the processes that listen are not in the control group";
+        let limit = self.limit.saturating_add(self.idle);
+        let told = Told::attach(args, limit, self.list.open())?;
+        (self.kernel, self.reason) = (Kernel::Told(told), listed_because(why));
+        Ok(true)
+    }
+}
+
+impl Counting {
+    /// Takes in how many connections there are just after the gate was opened: those of which no event
+    /// told began before it, and count like later ones.
+    fn begin(&mut self, open: u32) {
+        let (established, closed) = self.gate.words().lives();
+        self.unseen = i64::from(open) - (established - closed) as i64;
+        self.gate.words().add_taken(self.unseen);
+    }
+
+    fn counted(&mut self, now: Instant, listed_open: u32, listed: Counted) -> Counted {
+        self.gate.reconcile(now);
+        let words = self.gate.words();
+        let ((established, closed), counts) = (words.lives(), words.counts());
+        let mut open = self.unseen + established as i64 - closed as i64;
+        if listed.waited.is_some() {
+            let correction = self.drift.observe(now, open - i64::from(listed_open));
+            words.add_taken(correction);
+            self.unseen += correction;
+            open += correction;
+        }
+        let open = u32::try_from(open).unwrap_or(0);
+        Counted {
+            admitted: established,
+            refused: counts.reset,
+            completed: Some(closed),
+            in_flight: Some(open.saturating_sub(listed.idle)),
+            ..listed
+        }
+    }
+
+    /// Whether connections came of which no event told.
+    fn sees_nothing(&self) -> bool {
+        self.unseen > 0 && self.drift.has_added() && self.gate.words().lives().0 == 0
+    }
+}
+
+impl Told {
+    fn attach(args: &Args, limit: u32, open_at_start: u32) -> Result<Told, String> {
+        let gate =
+            PortGate::attach(args.guarded(), None, limit).map_err(|error| error.to_string())?;
+        Ok(Told { gate, turnover: Turnover::default(), open_at_start, closed: 0 })
+    }
+
+    fn counted(&mut self, now: Instant, open: u32, listed: Counted) -> Counted {
+        let counts = self.gate.words().counts();
+        if listed.waited.is_some() {
+            let gone = self.turnover.observe(now, counts.admitted, open);
+            self.gate.words().set_taken(i64::from(open) - i64::from(gone));
+            let came = counts.admitted + u64::from(self.open_at_start);
+            self.closed = came.saturating_sub(open.into()).max(self.closed);
+        }
+        let (admitted, refused) = (counts.admitted, counts.reset);
+        Counted { admitted, refused, completed: Some(self.closed), ..listed }
+    }
+}
+
+/// Why a gate goes by the list of connections.
+fn listed_because(why: &str) -> String {
+    format!("a BPF program refuses; connections are listed, not counted: {why}")
 }
 
 /// The gate that `args` ask for, or the best one available: its name, and why it was chosen.
@@ -192,44 +280,44 @@ fn open_kernel(
 
 /// A BPF program before the port, and the reason for its way of counting.
 fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, String), String> {
-    let attach = |cgroup: Option<&Path>| PortGate::attach(args.guarded(), cgroup, limit);
+    let attach = |cgroup: &Path| PortGate::attach(args.guarded(), Some(cgroup), limit);
     let cgroup = args.cgroup.clone().or_else(bpf::cgroup_root);
     let why_told = match cgroup {
         None => "no cgroup v2 is mounted".to_owned(),
-        Some(cgroup) => match attach(Some(&cgroup)) {
+        Some(cgroup) => match attach(&cgroup) {
             Ok(gate) => {
                 let reason =
                     format!("a BPF program refuses, another in {} counts", cgroup.display());
-                // Connections that existed before count like later ones.
-                gate.words().set_taken(open_at_start);
-                return Ok((Kernel::Counting { gate, drift: Drift::default() }, reason));
+                let counting = Counting { gate, drift: Drift::default(), unseen: 0 };
+                return Ok((Kernel::Counting(counting), reason));
             }
             // A group that the operator named must work.
             Err(error) if args.cgroup.is_some() => return Err(error.to_string()),
             Err(error) => error.to_string(),
         },
     };
-    let gate = attach(None).map_err(|error| error.to_string())?;
-    let reason = format!("a BPF program refuses; connections are listed, not counted: {why_told}");
-    Ok((Kernel::Told { gate, closed: 0, open_at_start }, reason))
+    let told = Told::attach(args, limit, open_at_start)?;
+    Ok((Kernel::Told(told), listed_because(&why_told)))
 }
 
 /// The kernel's list of the port's connections.
 struct List {
     diag: InetDiag,
     due: Instant,
-    /// The number of connections at the last look.
-    open: u32,
-    backlog: u32,
-    abandoned: u32,
-    idle: u32,
+    /// What was there at the last look.
+    seen: Connections,
 }
 
 impl List {
-    fn open(args: &Args) -> Result<List, String> {
+    fn of(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, open: 0, backlog: 0, abandoned: 0, idle: 0 })
+        Ok(List { diag, due: Instant::ZERO, seen: Connections::default() })
+    }
+
+    /// Connections at the last look, without handshakes in progress: those may be nobody's.
+    fn open(&self) -> u32 {
+        self.seen.count() - self.seen.opening
     }
 
     /// Looks if it is time; answers how long requests wait.
@@ -242,11 +330,9 @@ impl List {
         self.due = now + (took * LOOK_SHARE).clamp(LOOK, LOOK_MAX);
         match seen {
             Ok(seen) => {
-                self.open = seen.count();
-                self.backlog = seen.backlog;
-                self.abandoned = seen.abandoned;
-                self.idle = seen.idle;
-                Some(queue::delay(&seen))
+                let waited = queue::delay(&seen);
+                self.seen = seen;
+                Some(waited)
             }
             Err(error) => {
                 rate_limited!(WARN, error = %error, "connections cannot be looked at");

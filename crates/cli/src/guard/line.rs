@@ -68,12 +68,15 @@ impl Line {
     }
 }
 
-/// A quantity, or `?` if it is not known.
+/// A quantity, unless it is not known.
 fn known(value: Option<impl std::fmt::Display>) -> String {
-    value.map_or_else(|| "?".to_owned(), |value| value.to_string())
+    value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
 }
 
 fn text(report: &Report) -> String {
+    if report.counted.listeners == 0 {
+        return format!("limit {} · nothing listens on the port", report.limit);
+    }
     let rate = |rate: f64| format!("{rate:.0}/s");
     format!(
         "limit {} · in flight {} · in {} · refused {} · done {} · waits {} · source {}",
@@ -90,6 +93,7 @@ fn text(report: &Report) -> String {
 pub(crate) fn json(report: &Report) -> String {
     let round = |value: f64| (value * 10.0).round() / 10.0;
     json!({
+        "listening": report.counted.listeners > 0,
         "limit": report.limit,
         "in_flight": report.in_flight,
         "idle": report.counted.idle,

@@ -26,6 +26,7 @@ mod reading;
 mod report;
 mod service;
 mod source;
+mod turnover;
 mod window;
 
 use std::process::ExitCode;
@@ -78,7 +79,10 @@ fn fail(error: &str) -> ExitCode {
 
 /// A running guard.
 struct Guard {
+    args: Args,
     gate: Gate,
+    /// Whether a server listened at the last turn.
+    is_listening: bool,
     policy: Policy,
     answers: Option<Receiver<Answer>>,
     reporter: Reporter,
@@ -123,13 +127,15 @@ impl Guard {
         let answers = source.map(|source| source::watch(source, args.interval()));
         let answers = answers.transpose().map_err(|error| format!("no further thread: {error}"))?;
         let line = Line::new(args.json, now);
-        Ok(Guard { gate, policy, answers, reporter, line, page })
+        // Assumed, so that the first turn logs it if none does.
+        let (args, is_listening) = (args.clone(), true);
+        Ok(Guard { args, gate, is_listening, policy, answers, reporter, line, page })
     }
 
     fn until_signal(mut self, signals: &Signals) -> Result<(), String> {
         loop {
             let signal = signals.wait_timeout(TURN).map_err(|error| error.to_string())?;
-            self.turn();
+            self.turn()?;
             if let Some(signal) = signal {
                 self.line.make_room();
                 tracing::info!(signal = %signal, "the gate is removed");
@@ -138,9 +144,16 @@ impl Guard {
         }
     }
 
-    fn turn(&mut self) {
+    fn turn(&mut self) -> Result<(), String> {
         let now = clock::monotonic();
         let counted = self.gate.counted(now);
+        if self.gate.leave_wrong_group(&self.args)? {
+            self.line.make_room();
+            let (_, reason) = self.gate.chosen();
+            tracing::warn!(reason, "the gate was opened again");
+            self.reporter.set_reason(reason);
+        }
+        self.tell_listening(counted.listeners > 0);
         let answers = self.answers.iter().flat_map(Receiver::try_iter);
         if self.policy.on_turn(now, counted, answers) {
             self.line.make_room();
@@ -151,6 +164,24 @@ impl Guard {
         self.line.show(now, report);
         if let Some((shared, _)) = &self.page {
             shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
+        }
+        Ok(())
+    }
+
+    /// Logs that the port has lost its server, or has one again.
+    fn tell_listening(&mut self, is_listening: bool) {
+        if is_listening == self.is_listening {
+            return;
+        }
+        self.is_listening = is_listening;
+        self.line.make_room();
+        let port = self.args.port;
+        if is_listening {
+            tracing::info!(port, "a server listens on the port");
+        } else {
+            let remedy = "start the server, or name its port and address; \
+                          the guard must run in the server's network namespace";
+            tracing::warn!(port, remedy, "nothing listens on the port");
         }
     }
 }

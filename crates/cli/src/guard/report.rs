@@ -70,6 +70,11 @@ impl Reporter {
         &self.report
     }
 
+    /// Another mechanism is in use, because of `reason`.
+    pub(crate) fn set_reason(&mut self, reason: &str) {
+        reason.clone_into(&mut self.report.reason);
+    }
+
     /// Takes in the counts until `now`, and what the policy decided from them.
     pub(crate) fn on_turn(&mut self, now: Instant, counted: Counted, policy: &Policy) -> &Report {
         self.window.add(now, counted);

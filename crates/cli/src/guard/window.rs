@@ -21,6 +21,8 @@ const BACKLOG_MIN: f64 = 4.0;
 /// What the kernel has counted since the guard began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
+    /// Sockets that listened on the port at the last look.
+    pub(crate) listeners: u32,
     /// Connections admitted.
     pub(crate) admitted: u64,
     /// Connections that were refused.

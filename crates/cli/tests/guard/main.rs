@@ -234,6 +234,96 @@ fn one_address_is_guarded() {
     });
 }
 
+/// Purpose: packets that belong to no connection, with sources that nobody has, refuse no client and do
+/// not move the limit, whether it is found or fixed, and with each way of counting. The guard once let
+/// them take places: 20 a second refused four clients of five.
+#[test]
+fn strays_refuse_nobody() {
+    in_namespace("strays_refuse_nobody", || {
+        if skip_without("python3") {
+            return;
+        }
+        let mut strays = scene::Strays::new(PORT);
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        thread::spawn(move || listener.incoming().for_each(drop));
+        for (capabilities, mechanism, limit) in [
+            ("+bpf,+net_admin", "ebpf", &["--limit", "32"][..]),
+            ("+bpf,+net_admin", "ebpf", &[]),
+            // These hold places until the next look, which may be late on a busy machine.
+            ("+bpf", "ebpf", &["--limit", "2000"]),
+            ("+bpf", "ebpf", &["--limit-start", "2000"]),
+            ("+net_admin", "nft", &["--limit", "32"]),
+        ] {
+            if mechanism == "nft" && skip_without("nft") {
+                continue;
+            }
+            let flags = [&["--mechanism", mechanism], limit].concat();
+            let Some(mut guard) = Guard::try_start_as(capabilities, PORT, &flags) else { continue };
+            let before = guard.next_line()["limit"].clone();
+            for client in 0..100 {
+                // At most 1000 strays per second, however slow the machine is.
+                strays.send(10);
+                thread::sleep(Duration::from_millis(10));
+                let refused = TcpStream::connect(("127.0.0.1", PORT)).err();
+                assert!(
+                    refused.is_none(),
+                    "{capabilities} {flags:?}, client {client}: {refused:?}"
+                );
+            }
+            let line = guard.next_line();
+            assert_eq!(line["refused_total"], 0, "{capabilities} {flags:?}: {line}");
+            assert_eq!(line["limit"], before, "{capabilities} {flags:?}: {line}");
+            assert_eq!(guard.stop(), Some(0));
+        }
+    });
+}
+
+/// Purpose: a gate whose control group is not that of the server would learn of no connection and refuse
+/// nothing: it notices, says so, and goes by the list of connections.
+#[test]
+fn the_wrong_control_group_is_left() {
+    in_namespace("the_wrong_control_group_is_left", || {
+        let Some(group) = scene::EmptyGroup::new() else { return };
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        let flags = ["--limit", "2", "--cgroup", group.path()];
+        let Some(guard) = Guard::try_start(PORT, &flags, GATE_NEEDS) else { return };
+        let connect = || TcpStream::connect(("127.0.0.1", PORT));
+        let mut held = Vec::new();
+        let closes = eventually(|| match connect() {
+            Ok(client) => {
+                held.push(client);
+                false
+            }
+            Err(_) => true,
+        });
+        assert!(closes, "it refuses: {}", guard.said());
+        assert!(guard.said().contains("not in the control group"), "{}", guard.said());
+        assert_eq!(guard.stop(), Some(0));
+        drop(listener);
+    });
+}
+
+/// Purpose: a port without a server is named, in the log and in each line, and so is the server's
+/// arrival.
+#[test]
+fn a_port_without_a_server_is_named() {
+    in_namespace("a_port_without_a_server_is_named", || {
+        let flags = ["--dry-run", "--metrics", "http://127.0.0.1:1/"];
+        let mut guard = Guard::start(PORT, &flags);
+        assert!(eventually(|| guard.said().contains("nothing listens on the port")));
+        assert_eq!(guard.next_line()["listening"], false);
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        assert!(eventually(|| guard.said().contains("a server listens on the port")));
+        let line = guard.line_until(|line| line["listening"] == true);
+        assert_eq!(line["queue_delay_ms"], 0.0, "{line}");
+        assert_eq!(guard.stop(), Some(0));
+        drop(listener);
+    });
+}
+
 /// Takes one connection out of the backlog; whether there was one.
 fn listener_is_busy(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).expect("a socket");

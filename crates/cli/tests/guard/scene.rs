@@ -4,7 +4,7 @@
 //! namespace of processes ends with the test, which is the first process in it. No server inherits
 //! the test's standard output, so that a reader of that output does not wait for a server.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -231,6 +231,93 @@ impl Load {
         serde_json::from_str(last).unwrap_or_else(|error| {
             panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
         })
+    }
+}
+
+/// Sends packets that belong to no connection, from addresses that no machine has (RFC 5737).
+pub(crate) struct Strays {
+    child: Child,
+}
+
+impl Strays {
+    /// To `port` on loopback.
+    pub(crate) fn new(port: u16) -> Strays {
+        // Without a way to the sources the kernel takes no packet from them.
+        let way = ["route", "add", "192.0.2.0/24", "dev", "lo"];
+        assert!(Command::new("ip").args(way).status().expect("ip(8)").success());
+        // The standard library has no raw sockets, and this test no unsafe code.
+        let program = "
+import itertools, random, socket, struct, sys
+
+port = int(sys.argv[1])
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+target = bytes([127, 0, 0, 1])
+flags = itertools.cycle([0x10, 0x11, 0x04, 0x18]) # ACK, FIN, RST, data
+
+def segment():
+    source = bytes([192, 0, 2, random.randint(1, 254)])
+    tcp = bytearray(struct.pack('!HHIIBBHHH', random.randint(1024, 65535), port, 7, 7, 0x50,
+                                next(flags), 65535, 0, 0))
+    words = source + target + struct.pack('!HH', 6, len(tcp)) + tcp
+    total = sum(struct.unpack('!%dH' % (len(words) // 2), words))
+    total = (total >> 16) + (total & 0xffff)
+    struct.pack_into('!H', tcp, 16, ~(total + (total >> 16)) & 0xffff)
+    return struct.pack('!BBHHHBBH', 0x45, 0, 40, 0, 0, 64, 6, 0) + source + target + tcp
+
+for line in sys.stdin:
+    for _ in range(int(line)):
+        raw.sendto(segment(), ('127.0.0.1', 0))
+";
+        let child = Command::new("python3")
+            .args(["-c", program, &port.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the caller has asked for python3");
+        Strays { child }
+    }
+
+    /// Sends `count` of them.
+    pub(crate) fn send(&mut self, count: u32) {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{count}").expect("it reads");
+    }
+}
+
+impl Drop for Strays {
+    fn drop(&mut self) {
+        // It may have ended on its own.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A control group without processes.
+pub(crate) struct EmptyGroup(String);
+
+impl EmptyGroup {
+    /// `None`, having said so, if none can be made here.
+    pub(crate) fn new() -> Option<EmptyGroup> {
+        let Some(root) = highwater_sys::bpf::cgroup_root() else {
+            skip("cgroup2", "it is not mounted");
+            return None;
+        };
+        let path = root.join(format!("highwater-guard-test-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&path) {
+            skip("root", format!("no control group can be made: {error}"));
+            return None;
+        }
+        Some(EmptyGroup(path.display().to_string()))
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for EmptyGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -32,14 +32,114 @@ impl Connection {
         Some(parsed.head(head, &scratch.spans))
     }
 
-    /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines rest.
+    /// Whether the next request is held back.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.held_since != Instant::MAX
+    }
+
+    /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines rest: they
+    /// are later by the time held, and what the peer has sent still counts.
     pub fn hold(&mut self, held: bool, now: Instant) {
-        if self.held && !held {
-            self.since = now;
-            self.progress = now;
-            self.body_bytes = 0;
-            self.note_movement(now);
+        match (self.is_held(), held) {
+            (false, true) => self.held_since = now,
+            (true, false) => {
+                let rested = now - self.held_since;
+                self.since = now.min(self.since + rested);
+                self.progress = now.min(self.progress + rested);
+                self.held_since = Instant::MAX;
+                self.note_movement(now);
+            }
+            (true, true) | (false, false) => {}
         }
-        self.held = held;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::Next;
+    use super::*;
+    use crate::http::BodyPlan;
+
+    /// Purpose: the deadlines of a body rest while its request is queued, and are not renewed. A body that
+    /// came a piece at a time, each of which was queued, once had its minimum rate counted anew with every
+    /// piece, and could take for ever.
+    #[test]
+    fn a_held_body_keeps_its_deadlines() {
+        let limits = Limits { body_rate_min: 100, ..Limits::default() };
+        let (mut now, mut scratch) = (Instant::from_nanos(1), Scratch::default());
+        let mut connection = Connection::new(now);
+        let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
+        let mut give = |connection: &mut Connection, mut input: &[u8], now: Instant| {
+            let next = connection.next(&mut input, &mut scratch, &limits, now, plan);
+            assert!(matches!(next, Next::Wait), "{next:?}");
+        };
+        give(&mut connection, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n", now);
+        let alone = connection.deadline(&limits);
+        let mut held = Duration::ZERO;
+        for _ in 0..3 {
+            connection.hold(true, now);
+            assert_eq!(connection.deadline(&limits), Instant::MAX, "the server must continue");
+            now += Duration::from_secs(40);
+            held += Duration::from_secs(40);
+            connection.hold(true, now);
+            connection.hold(false, now);
+            connection.hold(false, now);
+            assert_eq!(connection.deadline(&limits), alone + held);
+        }
+        // Ten bytes per second instead of a hundred: each piece is queued for a moment.
+        let mut received = 0;
+        while now < connection.deadline(&limits) {
+            give(&mut connection, &[b'x'; 10], now);
+            received += 10;
+            connection.hold(true, now);
+            now += Duration::from_secs(1);
+            held += Duration::from_secs(1);
+            connection.hold(false, now);
+            now += Duration::from_secs(1);
+            assert!(received < 900, "it is as slow as that");
+        }
+        let earned = Duration::from_millis(10 * received);
+        assert_eq!(connection.deadline(&limits), alone + held + earned);
+    }
+
+    /// Purpose: the empty line that some clients send behind a body makes no connection busy: it is idle since
+    /// its answer was sent, and one that sends more of them is not idle for a shorter time. With one such line
+    /// each, idle connections once could not be closed to make room, and kept everybody else out.
+    #[test]
+    fn an_empty_line_is_idle() {
+        let (limits, start) = (Limits::default(), Instant::from_nanos(1));
+        let (mut connection, mut scratch) = (Connection::new(start), Scratch::default());
+        let input: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi\r\n";
+        let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
+        let mut rest = input;
+        let next = connection.next(&mut rest, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Request(_)), "{next:?}");
+        connection.stash(rest);
+        let date = b"Thu, 01 Jan 1970 00:00:00 GMT";
+        let body = crate::http::Payload::Bytes(b"ok");
+        connection.respond(200, date, &limits, start, |_| {}, body);
+        assert!(connection.take_output(start).is_some());
+        assert!(!connection.is_idle(), "its answer is on its way");
+        connection.on_sent(start);
+        let carry = connection.take_carry();
+        let mut rest = carry.as_slice();
+        let next = connection.next(&mut rest, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let rest_len = rest.len();
+        connection.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(), Some(start));
+        // The beginning of a request behind it is none.
+        let mut carry = connection.take_carry();
+        carry.extend_from_slice(b"G");
+        let later = start + Duration::from_secs(1);
+        let mut rest = carry.as_slice();
+        let next = connection.next(&mut rest, &mut scratch, &limits, later, plan);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let rest_len = rest.len();
+        connection.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(), None);
     }
 }

@@ -220,12 +220,12 @@ impl Connection {
     }
 
     /// Whether the connection waits for a request, has no byte of one, and has no output waiting or in
-    /// flight.
+    /// flight. An empty line is no byte of a request.
     pub fn is_idle(&self) -> bool {
         matches!(self.input, Input::Head)
             && self.reply == Reply::None
             && !self.head_begun
-            && self.carry.is_empty()
+            && matches!(self.carry.as_slice(), b"" | b"\r\n")
             && self.output.is_empty()
             && self.tail.is_empty()
             && self.writing_since == Instant::MAX

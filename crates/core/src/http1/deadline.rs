@@ -35,7 +35,7 @@ impl Connection {
             (_, Ending::Lingering) => self.since + limits.linger_timeout,
             (_, Ending::Close | Ending::Linger) => Instant::MAX,
             // The server must continue; the peer has done its part.
-            _ if self.held => Instant::MAX,
+            _ if self.is_held() => Instant::MAX,
             (Input::Head, _) if self.reply != Reply::None => Instant::MAX,
             (Input::Head, _) if self.head_begun => self.since + limits.header_timeout,
             (Input::Head | Input::Discarding(_), _) if sending => Instant::MAX,

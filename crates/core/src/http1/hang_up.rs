@@ -63,7 +63,7 @@ impl Connection {
         let waits = self.reply != Reply::None
             && self.ending == Ending::No
             && self.writing_since == Instant::MAX
-            && !self.held;
+            && !self.is_held();
         match waits && self.gone_since != Instant::MAX {
             true => self.gone_since + limits.half_closed_timeout,
             false => Instant::MAX,

@@ -95,8 +95,8 @@ pub struct Connection {
     /// The peer waits for a 100 before it sends the body.
     pub(super) continue_owed: bool,
     pub(super) body_paused: bool,
-    /// A received request is queued.
-    pub(super) held: bool,
+    /// Since when a received request has been queued; `MAX` if none is.
+    pub(super) held_since: Instant,
     pub(super) draining: bool,
     /// Some bytes of the next head have arrived.
     pub(super) head_begun: bool,
@@ -183,7 +183,7 @@ impl Connection {
             version: Version::Http11,
             continue_owed: false,
             body_paused: false,
-            held: false,
+            held_since: Instant::MAX,
             draining: false,
             head_begun: false,
             eof: false,

@@ -80,6 +80,7 @@ mod tests {
         }
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         inbox.take(&mut woken, &mut done);
+        let woken: Vec<ExchangeId> = woken.into_iter().map(|task| task.begin()).collect();
         assert_eq!(woken, [id, id]);
         assert_eq!(tasks.futures.len(), 2);
         tasks.advance(ExchangeId::new(3, 2));

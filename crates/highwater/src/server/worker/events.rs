@@ -120,7 +120,8 @@ impl<C: Clock> WorkerState<C> {
                 self.exchange(id).job_done(done);
             }
         }
-        for exchange in woken.drain(..) {
+        for task in woken.drain(..) {
+            let exchange = task.begin();
             if let Some(id) = self.connections.lookup(exchange) {
                 self.exchange(id).advance();
             }

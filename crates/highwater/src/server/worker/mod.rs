@@ -58,6 +58,7 @@ mod sync;
 mod tasks;
 mod turn;
 mod upload;
+mod woken;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use super::detached::DetachedTasks;
 use super::exchange::{Exchange, ExchangeId};
-use super::inbox::{Done, Inbox};
+use super::inbox::{Done, Inbox, WokenTask};
 use super::runtime::Runtime;
 use crate::server::pool::Pool;
 
@@ -24,7 +24,7 @@ pub(super) struct Tasks {
     jobs: u64,
     /// Exchanges that wait for a future, which may be waiting for the runtime.
     awaiting: u32,
-    woken: Vec<ExchangeId>,
+    woken: Vec<WokenTask>,
     done: Vec<Done>,
 }
 
@@ -83,7 +83,7 @@ impl Tasks {
     /// Takes the tasks woken and the jobs done since the last turn; give the lists back with
     /// [`Tasks::put_back`].
     #[inline]
-    pub(super) fn take(&mut self) -> (Vec<ExchangeId>, Vec<Done>) {
+    pub(super) fn take(&mut self) -> (Vec<WokenTask>, Vec<Done>) {
         let (mut woken, mut done) =
             (std::mem::take(&mut self.woken), std::mem::take(&mut self.done));
         self.inbox.take(&mut woken, &mut done);
@@ -92,7 +92,7 @@ impl Tasks {
 
     /// Keeps the empty lists for the next time.
     #[inline]
-    pub(super) fn put_back(&mut self, woken: Vec<ExchangeId>, done: Vec<Done>) {
+    pub(super) fn put_back(&mut self, woken: Vec<WokenTask>, done: Vec<Done>) {
         self.woken = woken;
         self.done = done;
     }
