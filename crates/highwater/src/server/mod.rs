@@ -26,7 +26,7 @@ mod threads;
 mod transport;
 mod worker;
 
-pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Shed, gate_here};
+pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Refuse, Shed, gate_here};
 pub use crate::logging::LogFormat;
 pub use builder::{Running, Server};
 pub use config::{Pin, ServerConfig, TransportChoice};
