@@ -7,8 +7,8 @@
 # stop   stops it, after the requests that are under way.
 # url    prints the URL.
 #
-# Settings: HW_NGINX_PORT (28080; each port is an instance of its own), HW_SERVICES_DIR (target/services in this
-# repository). A test that is killed cannot stop it, so it stops by itself after HW_NGINX_LIFE (1h).
+# Settings: HW_NGINX_PORT (28080; each port is an instance of its own), HW_NGINX_KEEP (on; off: a connection to the
+# upstreams for each request), HW_SERVICES_DIR (target/services in this repository). A test that is killed cannot stop it, so it stops by itself after HW_NGINX_LIFE (1h).
 set -euo pipefail
 
 # shellcheck source=common.sh
@@ -25,9 +25,10 @@ running() {
 # What a container gives by its mounts and names is given here by other values; everything else is as deployed.
 configure() {
   mkdir -p "$dir"
-  printf 'server %s max_fails=3 fail_timeout=1s;\n' "$@" >"$dir/upstreams.conf"
+  printf 'server %s max_fails=0;\n' "$@" >"$dir/upstreams.conf"
   sed -e "s|listen 8080 |listen 127.0.0.1:$port |" -e "s|/tmp/nginx|$dir|g" -e "s|/dev/stderr|$dir/error.log|" \
     -e "s|listen 8081;|listen 127.0.0.2:$port;|" "$root/deploy/nginx/nginx.conf" >"$dir/nginx.conf"
+  [ "${HW_NGINX_KEEP:-on}" = on ] || sed -i 's|proxy_set_header Connection "";|proxy_set_header Connection close;|' "$dir/nginx.conf"
   # Workers of a server that root started change to another user, who cannot reach every folder.
   [ "$(id -u)" != 0 ] || sed -i '1i user root;' "$dir/nginx.conf"
 }

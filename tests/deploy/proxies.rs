@@ -117,6 +117,8 @@ fn nginx_takes_its_configuration() {
     let upstreams = fs::read_to_string(path("nginx/upstreams.conf")).expect("it is there");
     let upstreams = upstreams.replace("todos:8080", "127.0.0.1:8080");
     assert!(upstreams.contains("127.0.0.1"), "names are for the network of the containers");
+    // An instance that refuses the excess must not be left out.
+    assert!(upstreams.contains(" max_fails=0;"), "{upstreams}");
     let folder = source::root().join(format!("target/deploy-tests/nginx-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("the build's own folder");
     let place = folder.display().to_string();
@@ -145,7 +147,7 @@ fn nginx_takes_its_configuration() {
     assert!(said(&broken).contains("least_con"), "{}", said(&broken));
     assert!(!broken.status.success(), "a slip is seen");
     for habit in
-        ["worker_processes auto;", "keepalive 256;", "least_conn;", "proxy_http_version 1.1;"]
+        ["worker_processes auto;", "keepalive 1024;", "least_conn;", "proxy_http_version 1.1;"]
     {
         assert!(config.contains(habit), "{habit} is missing");
     }

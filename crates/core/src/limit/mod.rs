@@ -41,6 +41,7 @@
 //! | `Standing` | `EMPTY_PERCENT` | 50 | share of time with an empty queue that ends standing at once | less: it ends in a pause of the overload; more: it lasts longer than the load | guess | `it_ends_with_the_load` |
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
+//! | `Reuse` | `KEPT` | 4 | requests per connection from which on requests are refused, and no connections | less: short-lived connections cost more to refuse; more: a proxy's connections are refused | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
 //! | `Knee` | `STEP` | 2 | a search halves the concurrency; an answer may take twice its service time | less: changes hide in random variation; more: a wrong step costs more answers | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
 //! | `Knee` | `ANSWERS` | 20 | answers in a window: 4 times as many while requests are refused, 8 times to end a search | less: random errors; more: changes are seen later | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
 //! | `Knee` | `WEIGHT` | 0.3 | weight of a new window | less: small changes are followed late; more: the limit swings | guess | `it_does_not_oscillate_for_an_hour` |
@@ -57,6 +58,7 @@ mod fixed;
 mod hill_climb;
 mod knee;
 mod queue_delay;
+mod reuse;
 mod standing;
 
 use core::time::Duration;
@@ -68,6 +70,7 @@ pub use self::fixed::Fixed;
 pub use self::hill_climb::HillClimb;
 pub use self::knee::Knee;
 pub use self::queue_delay::{QueueDelay, short_target};
+pub use self::reuse::Reuse;
 pub use self::standing::{Standing, Turn};
 
 /// The largest possible limit: a million connections with work at once.

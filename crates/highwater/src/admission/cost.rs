@@ -26,6 +26,8 @@ const DROP: Duration = Duration::from_nanos(8_800);
 const OVERFLOW: Duration = Duration::from_nanos(14_100);
 /// A 503 after parsing, on a connection of its own, with all that opening and closing it takes.
 const ANSWER: Duration = Duration::from_nanos(94_300);
+/// A 503 on a connection that stays open.
+const ANSWER_KEPT: Duration = Duration::from_nanos(8_000);
 
 pub(super) fn of_resets(mechanism: Mechanism, count: u64) -> Duration {
     let one = match mechanism {
@@ -44,8 +46,9 @@ pub(super) fn of_overflows(count: u64) -> Duration {
     times(OVERFLOW, count)
 }
 
-pub(super) fn of_answers(count: u64) -> Duration {
-    times(ANSWER, count)
+/// `are_kept` says that connections bring many requests each.
+pub(super) fn of_answers(count: u64, are_kept: bool) -> Duration {
+    times(if are_kept { ANSWER_KEPT } else { ANSWER }, count)
 }
 
 fn times(one: Duration, count: u64) -> Duration {

@@ -11,6 +11,7 @@
 //!  controller   the limit                                  a thread: samples → core's Limit → the gates
 //!  backlog      connections that the kernel dropped because a backlog was full
 //!  cost         the cost of one refusal
+//!  strain       whether the server reports that it is not ready
 //!  signal       demand as a multiple of capacity: should it scale out?
 //!  settings     what can be set; setup: builds all of it
 //! ```
@@ -31,6 +32,7 @@ mod scarcity;
 mod settings;
 mod setup;
 mod signal;
+mod strain;
 pub(crate) mod worker;
 
 pub(crate) use self::budget::TURN_MAX;
@@ -40,6 +42,6 @@ pub use self::route_limit::Concurrency;
 pub(crate) use self::settings::AdmissionSettings;
 #[cfg(feature = "cli")]
 pub(crate) use self::settings::check_limiter;
-pub use self::settings::{GateChoice, GateRefusal, Limiter, Shed};
+pub use self::settings::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
 pub(crate) use self::setup::{PreparedAdmission, RunningAdmission};
 pub use self::signal::Signal;

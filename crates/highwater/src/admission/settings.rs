@@ -48,6 +48,18 @@ pub enum GateRefusal {
     Drop,
 }
 
+/// What is refused while more is asked than can be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refuse {
+    /// Requests where connections are kept for several of them, as by proxies; else connections.
+    #[default]
+    Auto,
+    /// Connections, before they exist or are accepted: the cheapest where each brings one request.
+    Connections,
+    /// Requests, with a 503: every connection is accepted.
+    Requests,
+}
+
 /// What decides how many connections may have work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limiter {
@@ -70,6 +82,17 @@ impl Shed {
             Shed::App => "app",
             Shed::Accept => "accept",
             Shed::Kernel => "kernel",
+        }
+    }
+}
+
+impl Refuse {
+    /// Its name in the settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refuse::Auto => "auto",
+            Refuse::Connections => "connections",
+            Refuse::Requests => "requests",
         }
     }
 }
@@ -109,10 +132,13 @@ pub(crate) struct AdmissionSettings {
     pub(crate) shed: Option<Shed>,
     pub(crate) gate: GateChoice,
     pub(crate) gate_refusal: GateRefusal,
+    pub(crate) refuse: Refuse,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) patience: Duration,
     pub(crate) queue_target: Duration,
+    /// How long a queue stands before the server reports that it is not ready; `None` for never.
+    pub(crate) unready_after: Option<Duration>,
     /// Most open connections.
     pub(crate) connections_max: u32,
     /// Worker threads.
@@ -132,6 +158,11 @@ impl AdmissionSettings {
             let limiter = self.limiter.unwrap_or(Limiter::Fixed);
             format!("the limiter {}: {remedy}", limiter.name())
         })?;
+        if self.refuse == Refuse::Requests && self.counts() == Counts::Work {
+            return Err("--refuse requests: a limit on connections is set as well; leave --connection-limit \
+                        at auto and --limiter at gradient, or use --refuse connections"
+                .to_owned());
+        }
         // Not --connections-max: beyond it connections wait, and idle ones are closed for them; with that
         // value as limit the kernel would refuse them.
         let limit_max = LIMIT_MAX;
@@ -142,6 +173,14 @@ impl AdmissionSettings {
             (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, self.queue_target / 2)),
             (None, _) => Box::new(QueueDelay::new(self.queue_target, self.patience, limit_max)),
         })
+    }
+
+    /// What is refused. A limit on connections that is set, or found by another limiter, is meant.
+    pub(super) fn refuses(&self) -> Refuse {
+        match self.counts() {
+            Counts::Time => self.refuse,
+            Counts::Work => Refuse::Connections,
+        }
     }
 
     /// What it counts as load.

@@ -11,11 +11,12 @@ use highwater_sys::Listener;
 use highwater_sys::capability::{self, Capability};
 
 use super::backlog::Backlogs;
-use super::controller::{Admission, Control, Controller, Entrance};
+use super::controller::{Admission, Control, Controller, Entrance, Policy};
 use super::gate::{Bound, Counts, WorkerGate};
 use super::kernel::{self, KernelGate, Refusal};
 use super::settings::{AdmissionSettings, GateRefusal, Shed};
 use super::signal::Signal;
+use super::strain::Strain;
 use crate::metrics::Metrics;
 
 impl AdmissionSettings {
@@ -99,6 +100,7 @@ pub(crate) struct PreparedAdmission {
     entrance: Entrance,
     counts: Counts,
     queue_target: Duration,
+    policy: Policy,
     workers: usize,
 }
 
@@ -122,6 +124,7 @@ impl PreparedAdmission {
             reason = reason.as_str(),
             limiter = limit.name(),
             limit = limit.limit(),
+            refuses = settings.refuses().name(),
             "admission",
         );
         if settings.shed == Some(Shed::Kernel) && gate.is_none() {
@@ -143,6 +146,7 @@ impl PreparedAdmission {
             entrance: Entrance { gate, backlogs, refusal: settings.refusal() },
             counts: settings.counts(),
             queue_target: settings.queue_target,
+            policy: Policy::new(settings.refuses(), settings.unready_after.map(Strain::new)),
             workers: settings.workers,
         })
     }
@@ -180,7 +184,7 @@ impl PreparedAdmission {
             self.admission,
             self.limit,
             self.entrance,
-            signal,
+            (self.policy, signal),
             metrics,
             self.workers,
             wake,
@@ -198,6 +202,12 @@ pub(crate) struct RunningAdmission {
 }
 
 impl RunningAdmission {
+    /// For `/readyz`: whether the server has been overloaded for as long as the settings say.
+    pub(crate) fn is_strained(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let admission = Arc::clone(&self.admission);
+        move || admission.is_strained()
+    }
+
     /// Drops the capabilities that setting up the gate needed, for the calling thread and those it will
     /// start: for a program that only serves. The server's own threads drop them when they start; only the
     /// controller's thread keeps the one that reads and removes the rules of `nft` and `iptables`.

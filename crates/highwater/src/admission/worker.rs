@@ -96,6 +96,11 @@ impl Arrival {
         Arrival { ready: now, next_ready: now, deadline: None, refuse: None }
     }
 
+    /// The next request is to be refused, as no more can wait.
+    pub(crate) fn refuse(&mut self) {
+        self.refuse = Some(Rejection::QueueFull);
+    }
+
     /// Whether to refuse the next request, unless its route is never shed.
     #[inline]
     pub(crate) fn is_refused(&self) -> bool {
@@ -129,6 +134,8 @@ pub(crate) struct Terms {
     pub(crate) deadline_max: Duration,
     /// The time of one turn.
     pub(crate) turn_max: Duration,
+    /// Whether a request that is refused for load ends its connection.
+    pub(crate) refuse_close: bool,
 }
 
 /// A worker's side of admission. `T` names a request that waits.
@@ -183,6 +190,30 @@ impl<T> WorkerAdmission<T> {
     /// Whether a request may be started at `now`, as nothing waits and the turn has time left.
     pub(crate) fn has_time(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.queue.is_empty() && self.budget.has_time(now())
+    }
+
+    /// Whether a request that comes now is refused at once: the queue stands, and holds as many of its class and above
+    /// as can be refused in the time that they may wait.
+    pub(crate) fn is_full(&self, class: Class) -> bool {
+        self.standing.stands() && self.gate.sheds() && self.queue.is_full(class, self.places())
+    }
+
+    /// How many requests can be started within the short target.
+    fn places(&self) -> usize {
+        let cost = self.standing.cost().unwrap_or_default();
+        let target = short_target(self.terms.queue_target, self.terms.patience, cost);
+        let places = target.as_nanos() / cost.as_nanos().max(1);
+        usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
+    /// Whether the queue stands.
+    pub(crate) fn stands(&self) -> bool {
+        self.standing.stands()
+    }
+
+    /// Whether a request that is refused for load ends its connection.
+    pub(crate) fn refuse_close(&self) -> bool {
+        self.terms.refuse_close
     }
 
     /// A request waits from now on.
@@ -377,11 +408,5 @@ impl<T> WorkerAdmission<T> {
             }
             self.gate.alarm();
         }
-    }
-
-    /// Whether more requests wait than can be served in time.
-    #[cfg(test)]
-    pub(crate) fn queue_stands(&self) -> bool {
-        self.standing.stands()
     }
 }

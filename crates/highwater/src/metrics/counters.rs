@@ -49,6 +49,9 @@ pub(crate) struct QueueState {
     pub(crate) cost_nanos: Tally,
     /// Total time with an empty queue.
     pub(crate) empty_nanos: Tally,
+    /// Requests that came while the queue stood; of those, the ones that a proxy passed on.
+    pub(crate) judged: Tally,
+    pub(crate) passed_on: Tally,
 }
 
 /// One worker's counters. Only that worker writes them; any thread may read.
@@ -264,6 +267,13 @@ impl WorkerMetrics {
         self.endpoints.iter().map(|endpoint| endpoint.requests.get()).sum()
     }
 
+    /// Refusals so far with these labels.
+    #[cfg(all(test, feature = "sim"))]
+    pub(crate) fn rejections(&self, layer: &str, reason: &str) -> u64 {
+        let rows = Row::ALL.into_iter().filter(|row| row.labels() == (layer, reason));
+        rows.map(|row| self.rejections[row as usize].get()).sum()
+    }
+
     /// Durations recorded so far, over all endpoints.
     #[cfg(feature = "sim")]
     pub(crate) fn durations_counted(&self) -> u64 {
@@ -313,6 +323,7 @@ mod tests {
         let shed = Rejection::SHED.map(|rejection| rejection.row().labels());
         let expected = [
             ("queue", "delay"),
+            ("queue", "full"),
             ("queue", "deadline"),
             ("queue", "hung_up"),
             ("request", "limit"),

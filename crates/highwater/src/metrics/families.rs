@@ -43,6 +43,7 @@ pub(super) const NAMES: [&str; 42] = [
     "http_scaling_rejection_rate",
     "http_scaling_total_rejections",
     "http_shed_cpu_seconds_total",
+    "highwater_refuses",
     "highwater_gate_info",
     "highwater_limiter_info",
     "http_uptime_seconds",
@@ -237,6 +238,13 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let help = "Connections and requests refused because of load.";
     let name = "http_scaling_total_rejections";
     page.single(name, help, Kind::Untyped, total_rejections(server, scaling));
+    let help = "What is refused while more is asked than can be done: 1 for the unit that is, 0 for the other.";
+    let mut family = page.family("highwater_refuses", help, Kind::Gauge);
+    for (unit, is_refused) in
+        [("connections", !scaling.refuses_requests), ("requests", scaling.refuses_requests)]
+    {
+        family.sample(&[("unit", unit)], u64::from(is_refused));
+    }
     let help = "CPU time spent on refusing connections and requests: estimated from counts and a cost per kind, \
                 which was measured on another machine.";
     let name = "http_shed_cpu_seconds_total";

@@ -46,7 +46,7 @@ pub use self::registry::{Counter, MetricError};
 pub(crate) use self::scaling::Scaling;
 pub use self::scaling::Signals;
 pub(crate) use self::tally::DURATION_BOUNDS;
-pub(crate) use self::totals::Totals;
+pub(crate) use self::totals::{Arrivals, Totals};
 
 /// All metrics of one server and its application. Cheap to clone.
 ///

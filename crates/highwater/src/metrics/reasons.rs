@@ -69,6 +69,8 @@ pub(crate) enum Rejection {
     AcceptConnectionsMax,
     /// A request waited in the worker's queue for longer than an overloaded server allows.
     QueueDelay,
+    /// A request came while more waited than can be refused in time.
+    QueueFull,
     /// A request's own deadline passed before its turn came.
     QueueDeadline,
     /// A request's client had hung up before its turn came. No answer is sent.
@@ -94,6 +96,7 @@ impl Rejection {
             Rejection::AcceptOther => Row::AcceptOther,
             Rejection::AcceptConnectionsMax => Row::AcceptConnectionsMax,
             Rejection::QueueDelay => Row::QueueDelay,
+            Rejection::QueueFull => Row::QueueFull,
             Rejection::QueueDeadline => Row::QueueDeadline,
             Rejection::QueueHungUp => Row::QueueHungUp,
             Rejection::RequestLimit => Row::RequestLimit,
@@ -118,8 +121,9 @@ impl Rejection {
     }
 
     /// Work that was ready and is refused because of load.
-    pub(super) const SHED: [Rejection; 6] = [
+    pub(super) const SHED: [Rejection; 7] = [
         Rejection::QueueDelay,
+        Rejection::QueueFull,
         Rejection::QueueDeadline,
         Rejection::QueueHungUp,
         Rejection::RequestLimit,
@@ -130,7 +134,8 @@ impl Rejection {
     /// Whether it means that there is more work than the workers can do. A client that has gone, a
     /// client's own deadline and a route's limit do not.
     pub(crate) const fn is_for_load(self) -> bool {
-        matches!(self, Rejection::QueueDelay | Rejection::RequestPriority | Rejection::RequestApp)
+        use Rejection::{QueueDelay, QueueFull, RequestApp, RequestPriority};
+        matches!(self, QueueDelay | QueueFull | RequestPriority | RequestApp)
     }
 }
 
@@ -150,6 +155,7 @@ pub(super) enum Row {
     HeaderTooLarge,
     VersionUnsupported,
     QueueDelay,
+    QueueFull,
     QueueDeadline,
     QueueHungUp,
     RequestLimit,
@@ -173,6 +179,7 @@ impl Row {
         Row::HeaderTooLarge,
         Row::VersionUnsupported,
         Row::QueueDelay,
+        Row::QueueFull,
         Row::QueueDeadline,
         Row::QueueHungUp,
         Row::RequestLimit,
@@ -196,6 +203,7 @@ impl Row {
             Row::HeaderTooLarge => ("request", "header_too_large"),
             Row::VersionUnsupported => ("request", "version_not_supported"),
             Row::QueueDelay => ("queue", "delay"),
+            Row::QueueFull => ("queue", "full"),
             Row::QueueDeadline => ("queue", "deadline"),
             Row::QueueHungUp => ("queue", "hung_up"),
             Row::RequestLimit => ("request", "limit"),

@@ -47,6 +47,8 @@ pub(crate) struct Scaling {
     pub(crate) overflowed: u64,
     /// CPU time that refusing has cost, in seconds.
     pub(crate) shed_cpu_seconds: f64,
+    /// Whether requests are refused during an overload, and no connections.
+    pub(crate) refuses_requests: bool,
 }
 
 impl Scaling {

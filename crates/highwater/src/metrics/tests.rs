@@ -31,6 +31,7 @@ fn busy_server() -> Metrics {
         dropped: 20,
         overflowed: 3,
         shed_cpu_seconds: 0.25,
+        refuses_requests: true,
     });
     for index in 0..2 {
         let worker = metrics.worker(index);
@@ -208,6 +209,9 @@ fn the_page_says_what_admission_says() {
     }
     let bucket = |le| page.value("http_queue_delay_seconds_bucket", &[("le", le)]);
     assert_eq!((bucket("0.001"), bucket("0.0025")), (0.0, 6.0));
+    let refuses = ["connections", "requests"];
+    let refuses = refuses.map(|unit| page.value("highwater_refuses", &[("unit", unit)]));
+    assert_eq!(refuses, [0.0, 1.0]);
     let labels = [("mechanism", "accept"), ("reason", "bpf: not permitted (EPERM)")];
     assert_eq!(page.value("highwater_gate_info", &labels), 1.0);
     assert_eq!(page.value("highwater_limiter_info", &[("limiter", "gradient")]), 1.0);

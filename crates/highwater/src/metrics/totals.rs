@@ -31,11 +31,26 @@ pub(crate) struct Totals {
     load: u32,
     load_max: u32,
     queues: Vec<Queue>,
+    judged: u64,
+    passed_on: u64,
     queued: u64,
     queue_nanos: u64,
     queue_nanos_min: Option<u64>,
     latency_nanos: u64,
     workers: Vec<Busy>,
+}
+
+/// How requests arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrivals {
+    /// Connections accepted.
+    pub(crate) connections: u64,
+    /// Requests answered or refused.
+    pub(crate) requests: u64,
+    /// Requests that came while a queue stood.
+    pub(crate) judged: u64,
+    /// Of those, the ones that a proxy passed on.
+    pub(crate) passed_on: u64,
 }
 
 /// The state of one worker's queue.
@@ -75,6 +90,8 @@ impl Server {
             connections: count(|worker| &worker.connections),
             load: u32::try_from(count(|worker| &worker.load)).unwrap_or(u32::MAX),
             load_max,
+            judged: count(|worker| &worker.queue.judged),
+            passed_on: count(|worker| &worker.queue.passed_on),
             queues: self.workers.iter().map(|worker| Queue::of(worker)).collect(),
             queued: sum(|worker| worker.queue_delay.count()),
             queue_nanos: count(|worker| &worker.queue_delay.nanos),
@@ -116,6 +133,17 @@ impl Totals {
             queue_delay_mean: mean(self.queue_nanos.saturating_sub(before.queue_nanos), queued),
             latency_mean: mean(self.latency_nanos.saturating_sub(before.latency_nanos), completed),
             busy: (busy / self.workers.len().max(1) as f64) as f32,
+        }
+    }
+
+    /// How the requests since `before` arrived.
+    pub(crate) fn arrivals_since(&self, before: &Totals) -> Arrivals {
+        let since = |of: fn(&Totals) -> u64| of(self).saturating_sub(of(before));
+        Arrivals {
+            connections: since(|totals| totals.connections),
+            requests: since(|totals| totals.completed + totals.shed),
+            judged: since(|totals| totals.judged),
+            passed_on: since(|totals| totals.passed_on),
         }
     }
 

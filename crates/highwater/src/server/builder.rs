@@ -194,6 +194,13 @@ impl Server {
         running.watch.set_alarm(running.workers.alarm());
         let admission =
             prepared.start(&metrics, running.workers.alarm()).map_err(ServerError::Worker)?;
+        if let Some(after) = config.unready_after {
+            let is_strained = admission.is_strained();
+            running.readiness.check("load", move || match is_strained() {
+                true => Err(format!("more was asked than can be done, for {after:?}")),
+                false => Ok(()),
+            });
+        }
         running.admission = Some(admission);
         if let Some(wanted) = config.metrics {
             let watch = &running.watch;
@@ -305,10 +312,12 @@ fn admission_settings(
         shed: config.shed,
         gate: config.gate,
         gate_refusal: config.gate_refusal,
+        refuse: config.refuse,
         connection_limit: config.connection_limit,
         limiter: config.limiter,
         patience: config.patience,
         queue_target: config.queue_target,
+        unready_after: config.unready_after,
         connections_max,
         workers,
     }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use highwater_core::http::Limits;
 
 use crate::admission::worker::Terms;
-use crate::admission::{GateChoice, GateRefusal, Limiter, Shed, TURN_MAX};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::logging::LogFormat;
 
 /// How bytes move between kernel and worker.
@@ -64,6 +64,14 @@ pub struct ServerConfig {
     pub gate: GateChoice,
     /// How the kernel refuses. `--gate-refusal`, auto.
     pub gate_refusal: GateRefusal,
+    /// Whether connections or requests are refused. `--refuse`, auto.
+    pub refuse: Refuse,
+    /// Whether a request that is refused for load ends its connection: for clients that reach another server
+    /// with a new one. `--refuse-close`, false.
+    pub refuse_close: bool,
+    /// After so long of an overload, `/readyz` answers 503, until there has been none for as long; `None` for
+    /// never: see `docs/behind-a-proxy.md` first. `--unready-after`, off; 100 ms to 1 h.
+    pub unready_after: Option<Duration>,
     /// Most connections with work at once, over all workers; `None` to let `limiter` find it. A number
     /// counts connections until their request is answered, whatever their handlers wait for.
     /// 1 to 1 048 576; `--connection-limit`, auto.
@@ -112,6 +120,9 @@ impl Default for ServerConfig {
             shed: None,
             gate: GateChoice::Auto,
             gate_refusal: GateRefusal::Auto,
+            refuse: Refuse::Auto,
+            refuse_close: false,
+            unready_after: None,
             connection_limit: None,
             limiter: None,
             patience: Duration::from_secs(1),
@@ -134,6 +145,7 @@ impl ServerConfig {
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
             turn_max: TURN_MAX,
+            refuse_close: self.refuse_close,
         }
     }
 }

@@ -19,7 +19,9 @@
 //!
 //! Invariants: workers get a new limit before the kernel does, and are woken if connections that they hold
 //! back now fit; refusals become silent only while resets would cost more than [`RESET_SHARE_MAX`], and
-//! become resets again only after [`CALM`].
+//! become resets again only after [`CALM`], or as soon as clients turn out to be proxies.
+
+mod policy;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +40,8 @@ use super::signal::Signal;
 use super::{Shed, cost};
 use crate::logging::rate_limited;
 use crate::metrics::{Metrics, Scaling, Signals, Totals};
+
+pub(crate) use self::policy::Policy;
 
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -70,6 +74,7 @@ pub(crate) struct Admission {
     pub(crate) limiter: &'static str,
     bound: Arc<Bound>,
     standing: Mutex<Standing>,
+    is_strained: AtomicBool,
 }
 
 /// The values that change with each sample.
@@ -87,6 +92,8 @@ pub(crate) struct Standing {
     pub(crate) refusing: f32,
     /// How the kernel refuses now.
     pub(crate) refusal: Refusal,
+    /// Whether requests are refused, and no connections.
+    pub(crate) refuses_requests: bool,
     /// The signals for autoscalers.
     pub(crate) signals: Signals,
 }
@@ -99,12 +106,18 @@ impl Admission {
         limiter: &'static str,
         bound: Arc<Bound>,
     ) -> Self {
-        Admission { shed, mechanism, reason, limiter, bound, standing: Mutex::default() }
+        let (standing, is_strained) = (Mutex::default(), AtomicBool::new(false));
+        Admission { shed, mechanism, reason, limiter, bound, standing, is_strained }
     }
 
     /// How many connections may have work.
     pub(crate) fn limit(&self) -> u32 {
         self.bound.limit()
+    }
+
+    /// Whether the server has been overloaded for as long as the settings say.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.is_strained.load(Relaxed)
     }
 
     /// The values of the last sample.
@@ -124,6 +137,7 @@ impl Admission {
             dropped: standing.counts.dropped,
             overflowed: standing.overflowed,
             shed_cpu_seconds: standing.shed_cpu.as_secs_f64(),
+            refuses_requests: standing.refuses_requests,
         }
     }
 
@@ -153,6 +167,7 @@ pub(crate) struct Controller {
     /// The counter of the gate.
     occupancy: Option<Occupancy>,
     signal: Signal,
+    policy: Policy,
     metrics: Metrics,
     /// Makes every worker read the limit.
     wake: Box<dyn Fn() + Send>,
@@ -170,7 +185,7 @@ impl Controller {
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
         Entrance { gate, backlogs, refusal }: Entrance,
-        signal: Signal,
+        (policy, signal): (Policy, Signal),
         metrics: &Metrics,
         workers: usize,
         wake: Box<dyn Fn() + Send>,
@@ -184,6 +199,7 @@ impl Controller {
             keeps_refusal: refusal.is_some(),
             occupancy,
             signal,
+            policy,
             metrics: metrics.clone(),
             wake,
             workers,
@@ -228,12 +244,15 @@ impl Controller {
         sample.refused += refused.reset + refused.dropped + overflowed;
         let before_workers = counts.reset + counts.dropped + self.standing.overflowed;
         self.admission.bound.set_refused(before_workers);
+        let is_strained = self.policy.on_sample(now, &sample, totals.arrivals_since(&self.before));
+        self.admission.is_strained.store(is_strained, Relaxed);
+        self.standing.refuses_requests = self.policy.refuses_requests();
         self.account(now, &sample, by_workers, refused);
         self.standing.counts = counts;
         self.standing.sample = sample;
         self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
         let limit = self.limit.on_sample(now, &sample);
-        self.publish(limit, &sample);
+        self.publish(self.policy.limit(limit), &sample);
         *self.admission.lock() = self.standing.clone();
     }
 
@@ -256,7 +275,7 @@ impl Controller {
         let mechanism = self.gate.as_ref().map_or(Mechanism::Accept, KernelGate::mechanism);
         let cost = cost::of_resets(mechanism, refused.reset)
             + cost::of_drops(refused.dropped)
-            + cost::of_answers(by_workers);
+            + cost::of_answers(by_workers, self.policy.are_kept());
         self.standing.shed_cpu += cost;
         let available = sample.span.as_secs_f64() * self.workers as f64;
         let share = |cost: Duration| cost.as_secs_f64() / available.max(1e-9);
@@ -270,8 +289,10 @@ impl Controller {
         self.calm_since = is_calm.then(|| self.calm_since.unwrap_or(now));
         let has_been_calm = self.calm_since.is_some_and(|since| now - since >= CALM);
         let wanted = match self.standing.refusal {
-            Refusal::Reset if reset_share > RESET_SHARE_MAX => Refusal::Drop,
-            Refusal::Drop if has_been_calm => Refusal::Reset,
+            Refusal::Reset if reset_share > RESET_SHARE_MAX && self.policy.may_be_silent() => {
+                Refusal::Drop
+            }
+            Refusal::Drop if has_been_calm || !self.policy.may_be_silent() => Refusal::Reset,
             unchanged => unchanged,
         };
         if wanted == self.standing.refusal || self.keeps_refusal {

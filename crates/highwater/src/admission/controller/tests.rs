@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use highwater_core::limit::LIMIT_MAX;
+
 use super::*;
+use crate::admission::Refuse;
 use crate::admission::gate::WorkerGate;
 use crate::admission::kernel::{AdjustableGate, FixedCeiling};
 use crate::metrics::Rejection;
@@ -91,6 +94,10 @@ struct Stage {
 
 impl Stage {
     fn new(is_adjustable: bool) -> Stage {
+        Stage::with(is_adjustable, Refuse::Connections)
+    }
+
+    fn with(is_adjustable: bool, refuse: Refuse) -> Stage {
         let metrics = Metrics::new();
         metrics.begin(&["a"], 1);
         let puppet = Puppet::default();
@@ -108,7 +115,7 @@ impl Stage {
             Arc::new(admission),
             Box::new(puppet.clone()),
             Entrance { gate: Some(gate), backlogs: Backlogs::default(), refusal: None },
-            Signal::new(Duration::from_millis(10)),
+            (Policy::new(refuse, None), Signal::new(Duration::from_millis(10))),
             &metrics,
             1,
             Box::new(move || {
@@ -236,6 +243,47 @@ fn refusing_escalates_and_calms_down() {
     refuse(&mut stage, 600, 1);
     assert_eq!(*asked.lock().expect("held shortly"), [Refusal::Drop, Refusal::Reset]);
     assert_eq!(stage.controller.admission.standing().refusal, Refusal::Reset);
+}
+
+/// Purpose: where connections are kept for many requests, the gate in the kernel and the workers' gates admit every
+/// connection, whatever the limiter says; where they are not, they follow it again.
+#[test]
+fn kept_connections_open_the_gates() {
+    let mut stage = Stage::with(true, Refuse::Auto);
+    let worker = stage.metrics.worker(0);
+    stage.puppet.says.store(8, Relaxed);
+    let mut serve = |connections: u64, requests: u64| {
+        worker.connections.add(connections);
+        (0..requests).for_each(|_| worker.request(0, 200));
+        worker.queue.stands.set(1);
+        (0..10).for_each(|_| {
+            stage.tick();
+        });
+        let scaling = stage.controller.admission.scaling();
+        let gates = (stage.controller.admission.limit(), stage.wicket.limit.load(Relaxed));
+        (gates, scaling.refuses_requests)
+    };
+    assert_eq!(serve(100, 100), ((8, 8), false));
+    assert_eq!(serve(10, 1000), ((LIMIT_MAX, LIMIT_MAX), true));
+    assert_eq!(serve(1000, 1000), ((8, 8), false));
+}
+
+/// Purpose: proxies that open a connection for each request are refused by resets, however many; silence would
+/// make them wait, and count the server as broken. Silent refusals become resets as soon as that is known.
+#[test]
+fn proxies_are_refused_by_resets() {
+    let mut stage = Stage::new(true);
+    let worker = stage.metrics.worker(0);
+    let mut refuse = |judged: u64, passed_on: u64| {
+        worker.queue.judged.add(judged);
+        worker.queue.passed_on.add(passed_on);
+        stage.wicket.reset.fetch_add(1000, Relaxed);
+        stage.tick();
+        stage.controller.admission.standing().refusal
+    };
+    assert_eq!(refuse(100, 100), Refusal::Reset);
+    assert_eq!(refuse(100, 0), Refusal::Drop);
+    assert_eq!(refuse(100, 100), Refusal::Reset);
 }
 
 /// Purpose: a gate that only resets is not taken for a silent one.

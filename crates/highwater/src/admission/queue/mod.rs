@@ -86,6 +86,15 @@ impl<T> Queue<T> {
         self.classes.iter().map(VecDeque::len).sum()
     }
 
+    /// Whether so many requests of `class` and above wait that they, and one more, cannot all be refused between
+    /// `starts` of others. Requests beyond are better refused at once: in a longer queue they would wait for nothing
+    /// but their refusal, until their clients give up and connect again.
+    pub(crate) fn is_full(&self, class: Class, starts: usize) -> bool {
+        let most = starts.saturating_mul(REFUSALS_MAX as usize);
+        class != Class::NeverShed
+            && self.classes[..=class as usize].iter().map(VecDeque::len).sum::<usize>() >= most
+    }
+
     /// From now on a request may wait for at most `target`; `None` means no bound.
     #[inline]
     pub(crate) fn set_target(&mut self, target: Option<Duration>) {

@@ -56,6 +56,22 @@ fn newest_first_while_the_oldest_are_late() {
     assert_eq!(take(&mut queue, 50), started(23), "the newest");
 }
 
+/// Purpose: a queue is full when it holds more than can be refused while as many are started as the target allows.
+/// Less important requests take no place from a more important one, and health checks always find one.
+#[test]
+fn a_queue_is_full() {
+    let mut queue = standing();
+    let most = 3 * REFUSALS_MAX;
+    for n in 0..most {
+        assert!(!queue.is_full(Class::Normal, 3), "{n}");
+        queue.push(Class::Normal, entry(n, 0));
+    }
+    let full = [Class::NeverShed, Class::High, Class::Normal, Class::Low];
+    let full = full.map(|class| queue.is_full(class, 3));
+    assert_eq!(full, [false, false, true, true]);
+    assert!(!queue.is_full(Class::Low, 4) && !queue.is_full(Class::Low, usize::MAX));
+}
+
 /// Purpose: as soon as the queue ceases to stand, no request is refused.
 #[test]
 fn it_ends_at_once() {

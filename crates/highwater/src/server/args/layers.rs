@@ -23,7 +23,7 @@ use super::file::{self, Entry, File};
 use super::idle::Idle;
 use super::source::{Source, told};
 use super::value::listed;
-use crate::admission::{self, GateChoice, Limiter, Shed};
+use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::server::config::ServerConfig;
 
 const PREFIX: &str = "HIGHWATER_";
@@ -104,6 +104,11 @@ fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
     // "auto" asks for nothing.
     if matches.get_one("gate") != Some(&GateChoice::Auto) {
         idle.push(Idle::new("gate", gate));
+    }
+    if *shed != Shed::Accept && matches.get_one("refuse") != Some(&Refuse::Auto) {
+        let refuse =
+            format!("--shed {name} decides what is refused; use another --shed, or leave it out");
+        idle.push(Idle::new("refuse", refuse));
     }
     if *shed == Shed::None {
         let limit = "--shed none knows no limit; use another --shed, or leave it out";

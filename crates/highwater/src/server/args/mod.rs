@@ -43,10 +43,10 @@ use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
     address, address_or_off, duration_or_off, gate, gate_refusal, limiter, log_format,
-    number_or_auto, pin, shed, transport,
+    number_or_auto, on_or_off, pin, refuse, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
-use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
 
 pub use self::idle::Idle;
@@ -124,6 +124,18 @@ pub struct ServerArgs {
     /// How it refuses: with a reset, silently, or with resets until they cost too much
     #[arg(long, value_name = "auto|reset|drop", default_value = "auto", value_parser = gate_refusal)]
     pub gate_refusal: GateRefusal,
+
+    /// What is refused in an overload: auto refuses requests where connections are kept, as by proxies
+    #[arg(long, value_name = "auto|connections|requests", default_value = "auto", value_parser = refuse)]
+    pub refuse: Refuse,
+
+    /// A request that is refused for load ends its connection: for balancers of connections
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_or_off, action = clap::ArgAction::Set)]
+    pub refuse_close: bool,
+
+    /// /readyz answers 503 after so long an overload, until there was none for as long; or off
+    #[arg(long, value_name = "TIME|off", default_value = "off", value_parser = duration_or_off(TIMEOUT))]
+    pub unready_after: ::core::option::Option<Duration>,
 
     /// Most connections with work at once; auto lets --limiter find it
     // A negative number is refused with the range, not taken for a flag.
@@ -236,6 +248,9 @@ impl ServerArgs {
             shed: self.shed,
             gate: self.gate,
             gate_refusal: self.gate_refusal,
+            refuse: self.refuse,
+            refuse_close: self.refuse_close,
+            unready_after: self.unready_after,
             connection_limit: self.connection_limit,
             limiter: self.limiter,
             patience: self.patience,

@@ -10,7 +10,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::admission::{GateChoice, GateRefusal, Limiter, Shed};
+use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
 use crate::server::address;
 use crate::server::config::{Pin, TransportChoice};
@@ -131,6 +131,18 @@ pub(super) fn gate_refusal(text: &str) -> Result<GateRefusal, String> {
         ("reset", GateRefusal::Reset),
         ("drop", GateRefusal::Drop),
     ])(text)
+}
+
+pub(super) fn refuse(text: &str) -> Result<Refuse, String> {
+    one_of(&[
+        ("auto", Refuse::Auto),
+        ("connections", Refuse::Connections),
+        ("requests", Refuse::Requests),
+    ])(text)
+}
+
+pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
+    one_of(&[("on", true), ("off", false)])(text)
 }
 
 pub(super) fn limiter(text: &str) -> Result<Limiter, String> {

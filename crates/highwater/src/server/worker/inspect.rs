@@ -62,6 +62,6 @@ impl<D: Driver> Worker<D> {
     /// Whether more requests wait than can be served in time.
     #[cfg(test)]
     pub(crate) fn queue_stands(&self) -> bool {
-        self.state.parts.admission.queue_stands()
+        self.state.parts.admission.stands()
     }
 }

@@ -25,6 +25,10 @@ impl Stage {
     }
 
     fn with(shed: Shed, limit: u32) -> Self {
+        Stage::built(shed, limit, false)
+    }
+
+    fn built(shed: Shed, limit: u32, refuse_close: bool) -> Self {
         let begun: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |begun: &Arc<Mutex<Vec<String>>>| {
             let begun = Arc::clone(begun);
@@ -38,7 +42,8 @@ impl Stage {
         let server = ServerConfig {
             patience: PATIENCE,
             queue_target: TARGET,
-            connections_max: Some(1000),
+            connections_max: Some(10_000),
+            refuse_close,
             ..ServerConfig::default()
         };
         let config = WorkerConfig::new(app, &server);
@@ -145,6 +150,71 @@ fn refused_beyond_the_target() {
         stage.turn_after(millis);
         stage.settle();
         assert_eq!((stage.status(first), stage.status(old)), (Some(200), Some(status)));
+    }
+}
+
+/// Purpose: when far more comes than can even be refused one after the other, as from a proxy with thousands of
+/// clients, the rest is refused at once. Waiting for that would take longer than clients do, and each would come back
+/// with a new connection. Health checks still find a place.
+#[test]
+fn a_full_queue_refuses_at_once() {
+    let mut stage = Stage::new();
+    stage.overload();
+    let links: Vec<usize> = (0..2000).map(|n| stage.ask(&format!("/do/{n}"))).collect();
+    let never_shed = stage.ask("/never-shed/v");
+    // In no time at all, so none has waited for too long.
+    (0..100).for_each(|_| stage.turn_after(0));
+    let statuses: Vec<_> = links.iter().map(|link| stage.status(*link)).collect();
+    let refused = statuses.iter().filter(|status| **status == Some(503)).count();
+    assert!((1000..2000).contains(&refused), "{refused} at once");
+    assert_eq!(stage.metrics.rejections("queue", "full") as usize, refused);
+    assert_eq!(stage.status(never_shed), Some(200));
+}
+
+/// Purpose: a refused request with content that is still coming leaves its connection usable: the content is
+/// dropped, and the next request is answered. So a proxy's connections survive an overload.
+#[test]
+fn a_refused_upload_leaves_its_connection() {
+    let mut stage = Stage::new();
+    stage.overload();
+    let link = connect(&mut stage.worker);
+    let mut number = 0;
+    while stage.metrics.rejections("queue", "full") == 0 {
+        assert!(number < 5000, "it is never full");
+        (0..50).for_each(|n| {
+            stage.ask(&format!("/do/{}", number + n));
+        });
+        number += 50;
+        stage.turn_after(0);
+    }
+    let head = b"POST /do/up HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc";
+    stage.network().say(link, head);
+    stage.turn_after(0);
+    stage.turn_after(15);
+    stage.settle();
+    assert_eq!(stage.status(link), Some(503));
+    stage.network().say(link, b"defGET /do/after HTTP/1.1\r\nHost: h\r\n\r\n");
+    stage.settle();
+    stage.turn_after(1000);
+    stage.settle();
+    assert!(stage.network().link(link).is_live());
+    assert!(stage.status(link).is_some(), "it is answered as well");
+}
+
+/// Purpose: for balancers of connections, a refused request can end its connection.
+#[test]
+fn a_refusal_can_end_its_connection() {
+    for (closes, is_live) in [(false, true), (true, false)] {
+        let mut stage = Stage::built(Shed::Kernel, 100, closes);
+        stage.overload();
+        stage.ask("/do/first");
+        let old = stage.ask("/do/old");
+        stage.turn_after(0);
+        stage.turn_after(15);
+        stage.settle();
+        assert_eq!(stage.status(old), Some(503));
+        let link = stage.network().link(old);
+        assert_eq!(!link.has_ended(), is_live, "with {closes}");
     }
 }
 

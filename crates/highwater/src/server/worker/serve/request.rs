@@ -231,7 +231,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     fn admit(&mut self, input: &[u8], arrival: &mut Arrival) -> Verdict {
         const SERVE: Verdict = Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
         let (id, app) = (self.exchange_id(), self.app);
-        let Parts { turn, admission, encoder, .. } = &mut *self.parts;
+        let Parts { turn, admission, encoder, metrics, .. } = &mut *self.parts;
         let Parsing { scratch, params } = &mut *self.parsing;
         let connection = &mut *self.connection;
         if input.is_empty() || !connection.protocol.awaits_request(&encoder.limits) {
@@ -254,6 +254,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
             Priority::Normal => Class::Normal,
             Priority::Low => Class::Low,
         };
+        if admission.stands() {
+            metrics.queue.judged.add(1);
+            metrics.queue.passed_on.add(u64::from(is_passed_on(&head)));
+        }
+        if admission.is_full(class) {
+            arrival.refuse();
+            return SERVE;
+        }
         let ready = arrival.ready;
         let deadline = deadline(&head, ready, admission.deadline_max(), &turn.clock);
         self.exchange.is_queued = true;
@@ -285,8 +293,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
         number: u32,
         response: Option<Response>,
     ) {
-        if !self.parts.acceptor.has_room() {
-            // Connections are the scarce resource.
+        if !self.parts.acceptor.has_room() || self.parts.admission.refuse_close() {
+            // Connections are the scarce resource, or another one leads to another server.
             self.connection.protocol.drain(self.parts.turn.now);
         }
         match response {
@@ -384,6 +392,11 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
         Some(patience) => ready + patience.min(max),
         None => Instant::MAX,
     }
+}
+
+/// Whether a proxy passed the request on, by the fields that proxies add.
+fn is_passed_on(head: &Head<'_>) -> bool {
+    ["x-forwarded-for", "forwarded", "via"].iter().any(|name| head.headers().get(name).is_some())
 }
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns whether the feed is full, if
