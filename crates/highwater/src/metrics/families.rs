@@ -16,7 +16,7 @@ use super::tally::Tally;
 use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 42] = [
+pub(super) const NAMES: [&str; 43] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
