@@ -2,7 +2,6 @@
 //! every error is found.
 
 use std::collections::HashMap;
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use highwater_core::http::Method as CoreMethod;
 use highwater_core::route;
 use http::{HeaderValue, Method};
 
+use super::build_error::BuildError;
 use super::dispatch::{App, Endpoint, PathId, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
@@ -26,36 +26,6 @@ use crate::admission::route_limit::{Concurrency, RouteLimit};
 /// How many endpoints, paths and nested routers an application can have, each: what fits in 16 bits,
 /// so that a target is small.
 const COUNT_MAX: usize = u16::MAX as usize;
-
-/// What is wrong with an application: all of it, one line each.
-///
-/// `Debug` shows the same lines as `Display`: it is what a `main` that returns this prints.
-#[derive(Clone, PartialEq, Eq)]
-pub struct BuildError {
-    problems: Vec<String>,
-}
-
-impl BuildError {
-    /// What is wrong: where, and what to write instead.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
-    }
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the application cannot be built")?;
-        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
-    }
-}
-
-impl fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl StdError for BuildError {}
 
 impl Router {
     /// Makes an application of it.

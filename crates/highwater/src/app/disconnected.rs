@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 /// Resolves when the client has finished sending, or its connection has ended: an extractor, and a future
 /// that can be cloned and sent anywhere.
 ///
-/// A handler whose client resets the connection is dropped by itself. One whose client only finishes sending
+/// A handler whose client resets the connection is dropped automatically. One whose client only finishes sending
 /// (closes its end) goes on for `--half-closed-timeout` while nothing of its answer moves, since a script may
 /// be waiting for it; a handler that does expensive work can stop earlier. A client that sends its last
 /// request and closes its end at once has finished sending before its answer begins: a cheap handler should

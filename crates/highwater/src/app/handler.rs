@@ -113,12 +113,12 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
         Endpoint::new(self).body_max(bytes)
     }
 
-    /// Calls the endpoint `name` in metrics and logs, instead of by its path's pattern.
+    /// Names the endpoint `name` in metrics, instead of using its path's pattern.
     fn name(self, name: impl Into<String>) -> Endpoint<Self, M> {
         Endpoint::new(self).name(name)
     }
 
-    /// Answers 503 for the handler if it takes longer. An async handler is dropped; one on the pool
+    /// Answers 503 in place of the handler if it takes longer. An async handler is dropped; one on the pool
     /// runs on, and its answer is dropped, or is not begun if it still waits for a thread; one that runs
     /// on the worker cannot be interrupted.
     fn timeout(self, timeout: Duration) -> Endpoint<Self, M> {

@@ -286,7 +286,7 @@ impl Redirect {
 }
 
 impl IntoResponse for Redirect {
-    /// A location that is no header value is an error 500.
+    /// A location that is not a header value is an error 500.
     fn into_response(self) -> Response {
         Response::new(self.status).with_header(header::LOCATION, self.location)
     }

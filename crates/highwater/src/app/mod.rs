@@ -15,6 +15,7 @@ mod admit;
 mod around;
 mod body;
 mod build;
+mod build_error;
 mod covered;
 mod disconnected;
 mod dispatch;
@@ -46,7 +47,7 @@ mod worker_local;
 
 pub use crate::admission::{Concurrency, Priority};
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
-pub use build::BuildError;
+pub use build_error::BuildError;
 pub use disconnected::Disconnected;
 pub use dispatch::App;
 pub use endpoint::{Endpoint, EndpointInfo};

@@ -80,7 +80,7 @@ impl App {
             ERROR,
             route = self.shared.route_name(target),
             problem = problem.as_deref().unwrap_or_else(|| error.message()),
-            "a handler's answer cannot be sent as it is; its client is told 500",
+            "a handler's response cannot be sent as it is; its client gets 500",
         );
     }
 }

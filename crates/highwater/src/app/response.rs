@@ -118,7 +118,7 @@ impl Response {
 
     /// The response with a header field in place of those of that name.
     ///
-    /// If `name` is no field name, or `value` no field value, the response becomes an error 500.
+    /// If `name` is not a field name, or `value` not a field value, the response becomes an error 500.
     #[must_use]
     pub fn with_header<K, V>(mut self, name: K, value: V) -> Self
     where
@@ -306,7 +306,7 @@ impl Response {
         }
         if status < 200 {
             return Some(format!(
-                "the status {status} is no answer, and the client would go on waiting for one; return a \
+                "the status {status} is not an answer, and the client would go on waiting for one; return a \
                  status from 200 on, or `Response::upgrade(…)` for 101"
             ));
         }

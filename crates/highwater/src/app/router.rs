@@ -253,7 +253,7 @@ impl Router {
     /// Answers at most so many requests of this router's routes at once, all of them together and over all
     /// workers; a further one is answered 503, with `Retry-After`. A route or a nested router with a limit of
     /// its own keeps to both. [`fixed`](super::fixed) answers and routes that are [never
-    /// shed](Handler::never_shed) are not counted, and neither is what is answered without a route.
+    /// shed](Handler::never_shed) are not counted, and neither are answers without a route.
     ///
     /// ```
     /// use highwater::{Concurrency, Router};
@@ -277,7 +277,7 @@ impl Router {
     }
 
     /// Has the peers' addresses looked up, for layers that call [`Request::peer`](super::Request::peer). A
-    /// handler that takes [`PeerAddr`](super::PeerAddr) asks by itself.
+    /// handler that takes [`PeerAddr`](super::PeerAddr) asks for it automatically.
     #[must_use]
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;

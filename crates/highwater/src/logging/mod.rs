@@ -30,8 +30,8 @@
 //!
 //! Invariants: a subscriber that the application has set stays; writing lines never waits for what reads
 //! standard error (a thread writes; a full queue drops lines and says how many); a value cannot forge a line;
-//! what can happen at any rate is emitted at most [`BURST`] times in [`PERIOD`] by one place in the code, and
-//! what was left out is counted.
+//! events that can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code, and
+//! the rest are counted.
 //!
 //! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits.
 
@@ -62,7 +62,7 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 pub enum LogFormat {
     /// Lines for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Not at all.
     Off,

@@ -48,7 +48,7 @@ impl Site {
 /// [`tracing::Level`] names it; what follows is as in [`tracing::warn!`].
 ///
 /// ```
-/// # let error = std::io::Error::other("it is away");
+/// # let error = std::io::Error::other("unreachable");
 /// highwater::logging::rate_limited!(WARN, error = %error, "the database does not answer");
 /// ```
 #[doc(hidden)]

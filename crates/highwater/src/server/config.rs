@@ -57,7 +57,7 @@ pub struct ServerConfig {
     /// Most connections open at once, over all workers; `None` for what the descriptors allow.
     /// `--connections-max`.
     pub connections_max: Option<u32>,
-    /// How excess work is turned away; `None` for the best that the machine allows: in the kernel,
+    /// How excess load is refused; `None` for the best way that the machine allows: in the kernel,
     /// else by not accepting. `--shed`.
     pub shed: Option<Shed>,
     /// Which mechanism of the kernel. `--gate`, auto.
@@ -79,29 +79,29 @@ pub struct ServerConfig {
     /// What finds the limit; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
     /// [`Limiter::Gradient`]. `--limiter`.
     pub limiter: Option<Limiter>,
-    /// For how long clients wait for an answer, unless they say so themselves: nothing is refused that
-    /// could have been answered within it. `--patience`, 1 s; 10 ms to 1 min.
+    /// How long clients wait for an answer, unless they set a deadline themselves: no request is refused
+    /// that could have been answered within this time. `--patience`, 1 s; 10 ms to 1 min.
     pub patience: Duration,
-    /// How long a request may wait for its turn while more comes than goes out; four times what a request
-    /// costs, if that is more. `--queue-target`, 10 ms.
+    /// How long a request may wait in the queue while more requests arrive than are answered; four times
+    /// the cost of a request, if that is longer. `--queue-target`, 10 ms.
     pub queue_target: Duration,
-    /// The longest deadline that a client may ask for; a longer one counts as this.
+    /// The longest deadline that a client may set; a longer one is cut to this.
     /// `--deadline-max`, 60 s.
     pub deadline_max: Duration,
     /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of what
     /// the machine or the control group has. A body that would be collected beyond it is answered 503
     /// with `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests
-    /// without a body, and bodies that come with their heads, are not concerned. `--body-memory-max`.
+    /// without a body, and bodies that arrive with their heads, are not affected. `--body-memory-max`.
     pub body_memory_max: Option<u64>,
     /// The bounds of each connection.
     pub limits: Limits,
-    /// After so long without a word from a client its connection is probed; a client that lost its power
-    /// or its network is found out after twice that. `None` never asks. `--tcp-keep-alive`, 60 s.
+    /// After so long without data from a client its connection is probed; a client that lost its power
+    /// or its network is detected after twice that time. `None` never probes. `--tcp-keep-alive`, 60 s.
     pub tcp_keep_alive: Option<Duration>,
-    /// How long what is in flight may take to finish after a signal to stop; then it is cut off.
+    /// How long requests in flight may take to finish after a signal to stop; then they are cut.
     /// `--drain-timeout`, 10 s.
     pub drain_timeout: Duration,
-    /// What is written of events to standard error, if the application has not set a subscriber of its own
+    /// How events are written to standard error, if the application has not set a subscriber of its own
     /// ([`logging`](crate::logging)). `--log`, text.
     pub log: LogFormat,
 }

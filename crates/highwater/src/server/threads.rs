@@ -225,8 +225,8 @@ impl Workers {
                     outcome.and(ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
             } else {
                 tracing::warn!(
-                    instead = "a handler that takes long belongs into blocking(…)",
-                    "a worker does not end; it is left behind",
+                    instead = "a handler that takes long belongs in blocking(…)",
+                    "a worker does not end, and is left behind",
                 );
             }
         }
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a worker that ends because the server has drained is no failure.
+    /// Purpose: a worker that ends because the server has drained is not a failure.
     #[test]
     fn an_end_is_no_death() {
         let (mut workers, metrics, readiness) = workers(vec![|| Ok(()), || Ok(())]);

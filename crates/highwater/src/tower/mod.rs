@@ -47,18 +47,18 @@
 //! a service on each worker, and what the clones of that share belongs to the worker: a bound on concurrency, a
 //! cache, state that need be neither `Send` nor `Sync`.
 //!
-//! **Clients that go.** A service's future is dropped when its client resets the connection. What else it wants
-//! to know of its client, [`Disconnected`](crate::Disconnected) tells, which is in the request's extensions.
+//! **Clients that go.** A service's future is dropped when its client resets the connection. [`Disconnected`](crate::Disconnected), which is
+//! in the request's extensions, tells it everything else about its client's end.
 //!
 //! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a
-//! response are dropped, but for a `Content-Length`, which says how long streamed content is, and so is
-//! content with the status 204, 205 or 304. A `Content-Length` that is not true, and a `Transfer-Encoding`
-//! other than `chunked`, are answered 500, and a line of the log says why. Trailers of
+//! response are dropped, except a `Content-Length`, which gives the length of streamed content; content with the
+//! status 204, 205 or 304 is dropped as well. A wrong `Content-Length`, and a `Transfer-Encoding`
+//! other than `chunked`, are answered 500, and the log says why. Trailers of
 //! responses are sent to clients that ask for them (`TE: trailers`), if the response's `Trailer` field
 //! names them. Trailers of requests are the last frame of their content, but for the fields that cannot be
 //! trailers ([`BodyStream::take_trailers`](crate::BodyStream::take_trailers)). `CONNECT` and `OPTIONS *` are answered by
-//! the server. Bodies are not bounded here, only slowed down to the pace of who reads them: a service
-//! bounds what it collects, as axum's extractors do.
+//! the server. Bodies have no limit here; they are only slowed down to the pace of their reader. A service
+//! limits what it collects, as axum's extractors do.
 //!
 //! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
 //! `WebSocketUpgrade` works (`upgrade.rs` says how).

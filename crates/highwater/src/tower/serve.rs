@@ -15,8 +15,8 @@ use crate::metrics::{Metrics, Readiness};
 use crate::server::{self, Server, ServerConfig, ServerError};
 
 /// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own
-/// single-threaded Tokio runtime. What `app` may be says [`IntoApp`]; where it runs, and what differs
-/// from `axum::serve`, the module [`tower`](crate::tower).
+/// single-threaded Tokio runtime. [`IntoApp`] says what `app` may be; the module [`tower`](crate::tower) says where it runs,
+/// and what differs from `axum::serve`.
 ///
 /// It serves until SIGTERM, SIGINT, SIGQUIT or SIGHUP, or until the future given to
 /// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows, after SIGQUIT
@@ -49,8 +49,8 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Takes all settings from `config`, and none from the environment. The address in there does not
-    /// count: it is the listener's.
+    /// Takes all settings from `config`, and none from the environment. Its address is not used: the
+    /// listener has one.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
         self.serve.server = self.serve.server.config(config);
         self

@@ -45,8 +45,9 @@ struct Previous {
 }
 
 impl Previous {
-    const NONE: Previous =
-        Previous { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) };
+    const fn none() -> Self {
+        Previous { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) }
+    }
 
     fn set(&self, action: &libc::sigaction) {
         self.flags.store(action.sa_flags, SeqCst);
@@ -73,9 +74,9 @@ impl Previous {
 }
 
 /// What ours calls, by signal.
-static PREVIOUS: [Previous; SIGNALS.len()] = [const { Previous::NONE }; SIGNALS.len()];
+static PREVIOUS: [Previous; SIGNALS.len()] = [const { Previous::none() }; SIGNALS.len()];
 /// What ours called when it was installed first, if it had to be installed again over another handler.
-static BENEATH: [Previous; SIGNALS.len()] = [const { Previous::NONE }; SIGNALS.len()];
+static BENEATH: [Previous; SIGNALS.len()] = [const { Previous::none() }; SIGNALS.len()];
 /// The thread that runs our handler, by signal; 0 if none does.
 static INSIDE: [AtomicI32; SIGNALS.len()] = [const { AtomicI32::new(0) }; SIGNALS.len()];
 

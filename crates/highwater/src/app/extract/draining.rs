@@ -12,8 +12,8 @@ use super::FromRequest;
 use crate::app::error::Error;
 use crate::app::request::Request;
 
-/// Tells that the server drains: it was asked to stop, and waits for what is in flight. An answer that has
-/// no end by itself, an event stream for instance, ends it then; what has not ended at the drain timeout is
+/// Tells that the server drains: it was asked to stop, and waits for what is in flight. An answer that
+/// never ends on its own, such as an event stream, ends then; an answer that has not ended at the drain timeout is
 /// cut off.
 ///
 /// ```

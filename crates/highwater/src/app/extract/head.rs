@@ -178,7 +178,7 @@ impl Cookies {
     }
 
     /// The cookies as (name, value), in the order they came. Double quotes around a value are not
-    /// part of it. What is no pair is left out.
+    /// part of it. Whatever is not a pair is left out.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.split(';').filter_map(|pair| {
             let (name, value) = pair.split_once('=')?;
@@ -189,7 +189,7 @@ impl Cookies {
     }
 }
 
-/// Never fails: values that are not UTF-8 are left out, as is everything that is no cookie.
+/// Never fails: values that are not UTF-8 are left out, as is everything that is not a cookie.
 impl FromRequest for Cookies {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let mut cookies = String::new();

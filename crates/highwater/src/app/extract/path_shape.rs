@@ -243,6 +243,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::app::{Path, Router};
 
     #[derive(Deserialize)]
     #[expect(dead_code, reason = "only their names and types count")]
@@ -293,5 +294,24 @@ mod tests {
         assert_eq!(problem::<Vec<String>>(&[]), None);
         assert_eq!(problem::<HashMap<String, String>>(&["a"]), None);
         assert_eq!(problem::<Visit>(&["at"]), None, "it cannot be known");
+    }
+
+    /// Purpose: a `Path<T>` that does not fit its pattern is found before the first request.
+    #[test]
+    fn paths_are_checked_at_build() {
+        let router = Router::new()
+            .get("/x/{a}", |_: Path<(u8, u8)>| "")
+            .nest("/{tenant}", Router::new().get("/y", |_: Path<String>| ""))
+            .get("/z", |_: Path<u8>| "");
+        let error = router.build().expect_err("two of them can never be answered");
+        let problems: Vec<&str> = error.problems().iter().map(String::as_str).collect();
+        assert_eq!(
+            problems,
+            [
+                "GET /x/{a}: path parameters: 2 wanted, 1 in /x/{a}; its handler takes `Path<(u8, u8)>`",
+                "GET /z: path parameters: 1 wanted, none in /z; its handler takes `Path<u8>`",
+            ]
+        );
+        assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` prints that returns it");
     }
 }

@@ -80,25 +80,6 @@ fn path_refusals() {
     }
 }
 
-/// Purpose: a `Path<T>` that does not fit its pattern is found before the first request.
-#[test]
-fn paths_are_checked_at_build() {
-    let router = Router::new()
-        .get("/x/{a}", |_: Path<(u8, u8)>| "")
-        .nest("/{tenant}", Router::new().get("/y", |_: Path<String>| ""))
-        .get("/z", |_: Path<u8>| "");
-    let error = router.build().expect_err("two of them can never be answered");
-    let problems: Vec<&str> = error.problems().iter().map(String::as_str).collect();
-    assert_eq!(
-        problems,
-        [
-            "GET /x/{a}: path parameters: 2 wanted, 1 in /x/{a}; its handler takes `Path<(u8, u8)>`",
-            "GET /z: path parameters: 1 wanted, none in /z; its handler takes `Path<u8>`",
-        ]
-    );
-    assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` prints that returns it");
-}
-
 /// Purpose: where a `Path<T>` that does not fit its pattern was not found before, it is our fault, and the peer gets no
 /// details.
 #[test]

@@ -38,7 +38,7 @@ pub fn parse<P: Parser>() -> P {
     parse_checked(|_| Vec::new())
 }
 
-/// As [`parse`], and refuses what `idle` names if it was given: settings that have no effect beside the others.
+/// As [`parse`], and refuses the settings that `idle` names, if they were given: they have no effect beside the others.
 pub fn parse_checked<P: Parser>(idle: impl FnOnce(&P) -> Vec<Idle>) -> P {
     let parsed = try_parse_checked_from(env::args_os(), env::vars_os(), idle);
     parsed.unwrap_or_else(|error| error.exit())
@@ -99,7 +99,7 @@ fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
     let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = shed else { return Vec::new() };
     let name = shed.name();
     let gate =
-        format!("--shed {name} has no gate in the kernel; use --shed kernel, or leave it out");
+        format!("--shed {name} has no gate in the kernel; use --shed kernel, or leave this out");
     let mut idle = Vec::new();
     // "auto" asks for nothing.
     if matches.get_one("gate") != Some(&GateChoice::Auto) {
@@ -111,7 +111,7 @@ fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
         idle.push(Idle::new("refuse", refuse));
     }
     if *shed == Shed::None {
-        let limit = "--shed none knows no limit; use another --shed, or leave it out";
+        let limit = "--shed none has no limit; use another --shed, or leave this out";
         idle.push(Idle::new("limiter", limit));
         if matches.get_one::<Option<u32>>("connection_limit").is_some_and(Option::is_some) {
             idle.push(Idle::new("connection-limit", limit));

@@ -24,8 +24,8 @@
 //! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
 //! where it came from, and what to write instead.
 //!
-//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` is about those that have no
-//! effect, `source.rs` about what is said of all of them.
+//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` finds those that have no
+//! effect, `source.rs` words the messages about all of them.
 
 mod file;
 mod idle;
@@ -113,11 +113,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", value_parser = number(CONNECTIONS))]
     pub connections_max: Option<u32>,
 
-    /// How excess is turned away [default: kernel if the machine allows it, else accept]
+    /// How excess load is refused [default: kernel if the machine allows it, else accept]
     #[arg(long, value_name = "none|app|accept|kernel", value_parser = shed)]
     pub shed: Option<Shed>,
 
-    /// Which mechanism of the kernel refuses connections, under --shed kernel
+    /// Which kernel mechanism refuses connections, with --shed kernel
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = gate)]
     pub gate: GateChoice,
 
@@ -137,7 +137,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME|off", default_value = "off", value_parser = duration_or_off(TIMEOUT))]
     pub unready_after: ::core::option::Option<Duration>,
 
-    /// Most connections with work at once; auto lets --limiter find it
+    /// Most connections with work at the same time; auto lets --limiter find the number
     // A negative number is refused with the range, not taken for a flag.
     #[arg(long, allow_negative_numbers = true, value_name = "N|auto", default_value = "auto", value_parser = number_or_auto(LIMIT))]
     pub connection_limit: ::core::option::Option<u32>,
@@ -146,19 +146,19 @@ pub struct ServerArgs {
     #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter)]
     pub limiter: Option<Limiter>,
 
-    /// For how long clients wait; nothing is refused that could be answered within it
+    /// How long clients wait for an answer; no request is refused that could be answered in time
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration(PATIENCE))]
     pub patience: Duration,
 
-    /// How long a request may wait for its turn while more comes than goes out
+    /// How long a request may wait in the queue while more requests arrive than are answered
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration(QUEUE_TARGET))]
     pub queue_target: Duration,
 
-    /// Longest deadline that a client may ask for; a longer one counts as this
+    /// Longest deadline that a client may set; a longer one is cut to this
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration(TIMEOUT))]
     pub deadline_max: Duration,
 
-    /// From the first byte of a request's head to its last; then 408
+    /// Time to receive the whole head of a request; then 408
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(TIMEOUT))]
     pub header_timeout: Duration,
 
@@ -166,23 +166,23 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
     pub body_timeout: Duration,
 
-    /// Least average rate of a body in bytes a second, after 5 s of grace; 0 for none; then 408
+    /// Lowest average rate of a body in bytes per second, after 5 s of grace; 0 for none; then 408
     #[arg(long, value_name = "N", default_value = "240", value_parser = number(RATE))]
     pub body_rate_min: u32,
 
-    /// Longest wait for a further request on a connection; then it is closed
+    /// Longest wait for the next request on a connection; then the connection is closed
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration(IDLE))]
     pub idle_timeout: Duration,
 
-    /// Longest wait for a client to take some of an answer; then it is cut off
+    /// Longest wait for a client to read more of a response; then the connection is cut
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration(TIMEOUT))]
     pub write_timeout: Duration,
 
-    /// How long a client that has finished sending waits for an answer that stands still; then a reset
+    /// How long a half-closed client waits for a response that makes no progress; then a reset
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration(TIMEOUT))]
     pub half_closed_timeout: Duration,
 
-    /// Silence after which a client is probed, and given up after as much again; or off
+    /// Silence after which a client is probed; after as much again it is given up; or off
     #[arg(long, value_name = "TIME|off", default_value = "60s",
           value_parser = duration_or_off(KEEP_ALIVE))]
     pub tcp_keep_alive: ::core::option::Option<Duration>,
@@ -195,11 +195,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = size(URI))]
     pub uri_max: u64,
 
-    /// Largest request body where a route sets no bound of its own; beyond it 413
+    /// Largest request body, unless a route sets its own limit; beyond it 413
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(BODY))]
     pub body_max: u64,
 
-    /// Most memory for bodies of requests, over all connections; beyond it 503 [default: a quarter of what there is]
+    /// Most memory for request bodies, over all connections; beyond it 503 [default: a quarter of the memory]
     #[arg(long, value_name = "SIZE", value_parser = size(BODY_MEMORY))]
     pub body_memory_max: Option<u64>,
 
@@ -207,7 +207,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
     pub max_requests_per_connection: Option<u32>,
 
-    /// How long what is in flight may take to finish after SIGTERM or SIGINT
+    /// How long requests in flight may take to finish after SIGTERM or SIGINT
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(DRAIN))]
     pub drain_timeout: Duration,
 

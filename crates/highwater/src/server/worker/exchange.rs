@@ -13,7 +13,9 @@ use highwater_core::http::{Head, Method};
 use highwater_core::time::Instant;
 
 use crate::admission::route_limit::Permit;
-use crate::app::{App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Panic, Response, Target};
+use crate::app::{
+    App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Outcome, Panic, Response, Target,
+};
 use crate::server::pool::Ticket;
 
 /// If a handler's feed was empty at the end of this many turns in a row, the handler keeps up with its
@@ -142,11 +144,13 @@ impl Exchange {
         }
     }
 
-    /// The handler answers after the request's bytes are dropped: keeps what the log says about a failure.
+    /// If the handler answers after the request's bytes are dropped, keeps what the log says about a failure.
     #[inline]
-    pub(super) fn remember(&mut self, head: &Head<'_>) {
-        self.method = head.method();
-        self.request_id = head.request_id().map(Box::from);
+    pub(super) fn remember(&mut self, head: &Head<'_>, outcome: &Outcome<'_>) {
+        if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
+            self.method = head.method();
+            self.request_id = head.request_id().map(Box::from);
+        }
     }
 
     /// Input came while the request waited in the queue.

@@ -169,9 +169,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let incoming = Incoming { head, params, body, peer, disconnected };
             let mut outcome = app.call(target, incoming);
             app.render(target, head, &mut outcome);
-            if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-                self.exchange.remember(head);
-            }
+            self.exchange.remember(head, &outcome);
             if let Some(timed) = timed {
                 let Turn { blocking, clock, .. } = &mut self.parts.turn;
                 blocking.end(timed, clock.clock(), self.exchange.endpoint);
