@@ -20,6 +20,8 @@ pub(super) struct Beside {
 pub(super) struct Seen {
     /// Of all of them together, but for those that are measured anyway.
     all: Usage,
+    /// Which they are.
+    pub(super) ids: Vec<u32>,
     parts: BTreeMap<String, Usage>,
 }
 
@@ -60,7 +62,7 @@ impl Beside {
         all.sort_unstable();
         all.dedup();
         all.retain(|id| !measured.contains(id));
-        Seen { all: Usage::of(&all), parts }
+        Seen { all: Usage::of(&all), ids: all, parts }
     }
 }
 

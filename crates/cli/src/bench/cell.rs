@@ -11,7 +11,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::ask::{Asker, Question};
-use super::overload;
 use super::plan::Cpus;
 use super::probe;
 use super::reader::{Reader, rounded};
@@ -20,6 +19,7 @@ use super::sending::Sending;
 use super::server::Running;
 use super::soak::Soak;
 use super::task::{Failed, Task};
+use super::{others, overload};
 use crate::load::{OnMark, Outcome};
 
 /// Samples of the answer in one measured span, and the least time between two.
@@ -103,6 +103,10 @@ impl Task<'_> {
             return Err(Failed::Void(death));
         }
         let lost = soak.map(Soak::stop);
+        let spent = reader.spent().map_err(Failed::Void)?;
+        if let Some(behind) = others::behind(&outcome, "", &spent.others) {
+            return Err(Failed::Void(behind));
+        }
         let after = round_trip(cpus)?;
         sampled.map_err(|problem| Failed::Void(format!("meanwhile: {problem}")))?;
         self.check("after", port)?;

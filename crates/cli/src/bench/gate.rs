@@ -6,8 +6,11 @@
 //! busy, unless it is what is measured, and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
 //! is *same*. Over void rows, or without pairs, no claim is made at all.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
+use super::others;
 use super::plan::{Metric, Party};
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Pair, Rules};
@@ -21,7 +24,7 @@ const P99_MAX: f64 = 1.10;
 /// From here on the figures are the client's.
 const CLIENT_BUSY_MAX: f64 = 0.90;
 /// With a rate: sent over asked for, at least.
-const RATE_RATIO_MIN: f64 = 0.98;
+pub(super) const RATE_RATIO_MIN: f64 = 0.98;
 
 /// What may be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -72,6 +75,8 @@ pub(super) struct Claim {
     pub(super) cell: Option<String>,
     /// The candidate's over the baseline's.
     pub(super) ratio: Option<Ratio>,
+    /// With which probability its interval contains the true one; `None` if there are too few pairs to know.
+    pub(super) coverage: Option<f64>,
     /// Of the A/A run.
     pub(super) noise: Option<Interval>,
     pub(super) pairs: usize,
@@ -141,6 +146,8 @@ struct Known<'a> {
     noise: Option<Interval>,
     /// Whether programs are compared: the client that is busy is what is measured.
     has_programs: bool,
+    /// Who was measured in fewer rounds than the plan has: in how many, and of how many.
+    missing: Option<(String, usize, usize)>,
 }
 
 fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: Rules) -> Claim {
@@ -155,10 +162,23 @@ fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: 
         pairs: stats::pairs(&record.cells, cell, baseline, candidate, rules),
         noise,
         has_programs: !record.plan.programs.is_empty(),
+        missing: missing(record, [baseline, candidate], cell),
     };
     let mut claim = empty(record, baseline, candidate, Some(cell.to_owned()));
     judge(&mut claim, &known, rules);
     claim
+}
+
+/// The one of `servers` that was measured in fewer rounds than the plan has, if one was.
+fn missing(record: &Record, servers: [&str; 2], cell: &str) -> Option<(String, usize, usize)> {
+    let planned = record.plan.cells.iter().find(|known| known.name == cell)?;
+    let planned = planned.rounds(&record.plan) as usize;
+    let measured = |server: &str| {
+        let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
+        rows.map(|row| row.round).collect::<BTreeSet<u32>>().len()
+    };
+    let least = servers.into_iter().map(|server| (measured(server), server)).min()?;
+    (least.0 < planned).then(|| (least.1.to_owned(), least.0, planned))
 }
 
 fn empty(record: &Record, baseline: &str, candidate: &str, cell: Option<String>) -> Claim {
@@ -169,6 +189,7 @@ fn empty(record: &Record, baseline: &str, candidate: &str, cell: Option<String>)
         candidate: candidate.to_owned(),
         cell,
         ratio: None,
+        coverage: None,
         noise: None,
         pairs: 0,
         p99_ratio: None,
@@ -216,6 +237,7 @@ fn fill(claim: &mut Claim, pairs: &[Pair], noise: Option<Interval>) {
     let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
     let p99: Vec<f64> = pairs.iter().filter_map(|pair| pair.p99).collect();
     claim.pairs = pairs.len();
+    claim.coverage = stats::coverage(pairs.len());
     claim.ratio = stats::median(&ratios).map(|median| {
         let one = Interval { low: median, high: median };
         let Interval { low, high } = stats::interval(&ratios).unwrap_or(one);
@@ -236,6 +258,13 @@ fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
             known.rows.len(),
             first.server,
             first.round
+        ));
+        return;
+    }
+    // A run that is ended when it looks good proves nothing.
+    if let Some((server, measured, planned)) = &known.missing {
+        claim.reasons.push(format!(
+            "{server} was measured in {measured} of {planned} rounds: `bench run --resume` goes on with them"
         ));
         return;
     }
@@ -330,6 +359,8 @@ fn too_few(pairs: usize, rows: &[&Row], rules: Rules) -> String {
         rows.iter().filter_map(|row| stats::rejection(row, rules)).collect();
     reasons.sort_unstable();
     reasons.dedup();
+    let others = others::disturbers(rows.iter().copied(), rules);
+    let reasons = reasons.into_iter().map(str::to_owned).chain(others).collect::<Vec<_>>();
     let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-    format!("{pairs} pairs are too few{why}: measure more with --resume --rounds N")
+    format!("{pairs} pairs are too few{why}: measure again, into another record")
 }

@@ -22,6 +22,7 @@ mod keep;
 mod machine;
 mod metrics;
 mod network;
+mod others;
 mod overload;
 mod plan;
 mod probe;
@@ -86,7 +87,7 @@ Examples:
 
 Exit status:
   0  everything was measured
-  1  some rows are void, or it was interrupted; the record says why, and --resume goes on
+  1  some rows are void, no row counts, or it was interrupted; the record says why
   2  the plan or a flag is refused; nothing was started")]
     Run(RunArgs),
     /// Say whether one server or program of a record may be called faster than another
@@ -132,11 +133,11 @@ struct RunArgs {
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
 
-    /// Go on with the record that is there; what it has is not measured again.
+    /// Go on with the record that is there, up to the rounds it was begun with; what it has is not measured again.
     #[arg(long)]
     resume: bool,
 
-    /// Rounds, instead of the plan's.
+    /// Rounds, instead of the plan's; those of a record are decided when it is begun.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
@@ -250,6 +251,9 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
         false => Ok(Network::loopback()),
     };
     let mut record = begin(plan, &cpus, &network, &out, args.resume)?;
+    if let Some(busy) = others::before(&cpus) {
+        complain(&busy);
+    }
     let ended = run::run(&mut record, &cpus, network, &out, &args.only)?;
     match args.json {
         true => print(&format!("{}\n", summary(&record, ended))),
@@ -258,7 +262,11 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
     if ended == Ended::Interrupted {
         complain(&format!("interrupted; --resume --out {} goes on", out.display()));
     }
-    Ok(u8::from(ended != Ended::Complete))
+    let counts = stats::counts_any(&record);
+    if !counts {
+        complain(&show::nothing_counts(&record));
+    }
+    Ok(u8::from(ended != Ended::Complete || !counts))
 }
 
 fn summary(record: &Record, ended: Ended) -> serde_json::Value {
@@ -289,9 +297,15 @@ fn begin(
             "{shown} exists: --resume goes on with it; or give another --out, or remove it"
         )),
         Some(old) => {
-            // More rounds of the same are no other plan.
-            let same = Plan { rounds: plan.rounds, ..old.plan };
-            if same != plan {
+            let rounds = old.plan.rounds;
+            if rounds != plan.rounds && old.plan == (Plan { rounds, ..plan.clone() }) {
+                return Err(format!(
+                    "{shown} was begun with {rounds} rounds, and this would be {}: how many is decided before \
+                     anything is measured, or a run could be ended when it looks good; give another --out",
+                    plan.rounds
+                ));
+            }
+            if old.plan != plan {
                 return Err(format!(
                     "{shown} is of another plan, or of this one before it was changed: give another --out"
                 ));

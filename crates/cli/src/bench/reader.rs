@@ -1,6 +1,6 @@
 //! What the server used in the measured span, with what its clients saw of it, as the figures of a row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,10 +8,11 @@ use std::time::Instant;
 use highwater_core::histogram::Histogram;
 
 use super::beside::{Beside, Seen};
+use super::others::{self, Other};
 use super::plan::Cpus;
 use super::record::{Measured, Part};
 use super::soak::Lost;
-use super::tree::{self, Usage};
+use super::tree::{self, Processes, Usage};
 use crate::load::Outcome;
 
 /// Takes what the server used at both ends of the measured span.
@@ -28,6 +29,9 @@ struct Reading {
     at: Instant,
     usage: Usage,
     beside: Seen,
+    all: Processes,
+    /// The server, what runs beside it, this process, and everything below them.
+    ours: BTreeSet<u32>,
     idle_server: f64,
     idle_client: f64,
     softirq: f64,
@@ -48,18 +52,20 @@ impl Reader {
 
     /// An end of the measured span is now.
     pub(super) fn read(&self) {
-        let mut processes = self.processes.clone();
+        let all = Processes::scan();
         // Children that have come since are looked for below those that are known.
-        for id in &self.processes {
-            processes
-                .extend(tree::descendants(*id).iter().filter(|id| !self.processes.contains(id)));
-        }
-        processes.sort_unstable();
-        processes.dedup();
+        let families = self.processes.iter().flat_map(|id| all.family(*id));
+        let processes: BTreeSet<u32> = families.collect();
+        let processes: Vec<u32> = processes.into_iter().collect();
+        let beside = self.beside.see(&processes);
+        let mut ours = all.family(std::process::id());
+        ours.extend(processes.iter().chain(&beside.ids));
         let reading = Reading {
             at: Instant::now(),
             usage: Usage::of(&processes),
-            beside: self.beside.see(&processes),
+            beside,
+            all,
+            ours,
             idle_server: tree::idle(&self.cpus.server),
             idle_client: tree::idle(&self.cpus.client),
             softirq: tree::softirq(&self.cpus.server),
@@ -107,8 +113,10 @@ impl Reader {
         let (server_cpu, server_cpu_source) = end.usage.cpu_since(&begin.usage);
         let wall = (end.at - begin.at).as_secs_f64();
         let busy = |cpus: &[usize], idle: f64| (wall * cpus.len() as f64 - idle).max(0.0);
+        let ours = begin.ours.union(&end.ours).copied().collect();
         Ok(Spent {
             wall,
+            others: others::between(&begin.all, &end.all, &ours, wall),
             server_cpu,
             server_cpu_source,
             server_rss_kib: end.usage.rss_kib,
@@ -181,6 +189,8 @@ impl Reader {
 pub(super) struct Spent {
     /// Seconds, as is everything below.
     pub(super) wall: f64,
+    /// Who else used the CPUs.
+    pub(super) others: Vec<Other>,
     pub(super) server_cpu: f64,
     server_cpu_source: &'static str,
     server_rss_kib: u64,
@@ -206,6 +216,7 @@ impl Spent {
         row.server_rss_kib = self.server_rss_kib;
         row.context_switches_per_request = each(self.switches as f64);
         row.checked = self.checked;
+        row.others = self.others.clone();
         let part = |(name, cpu): (&String, &f64)| {
             let busy = rounded(cpu / self.wall, 4);
             (name.clone(), Part { cpu_us_per_request: each(cpu * 1e6), busy })

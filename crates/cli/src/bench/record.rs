@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::others::Other;
 use super::plan::Plan;
 
 /// Bytes of a record that is read, at most: a thousand rounds of everything have less.
@@ -105,6 +106,9 @@ pub(crate) struct Measured {
     pub(crate) foreign_on_server_cpus: f64,
     #[serde(default)]
     pub(crate) foreign_on_client_cpus: f64,
+    /// Who else used a CPU meanwhile, the worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<Other>,
     /// A cache line's round trip between the server's and the client's CPU, before and after, in ns.
     #[serde(default)]
     pub(crate) c2c_ns: Vec<f64>,
@@ -192,7 +196,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// A 95 % confidence interval.
+/// A confidence interval of at least 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     pub(crate) low: f64,

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
-use super::overload;
 use super::record::{Interval, Measured, Part, Record, Row};
 use super::stats::{self, Rules};
+use super::{others, overload};
 
 /// The share of a CPU from which on a part is shown.
 const PART_SHOWN: f64 = 0.005;
@@ -160,8 +160,20 @@ pub(super) fn text(record: &Record) -> String {
             "RSS KiB"
         );
         for summary in &of_cell {
-            let _ = writeln!(out, "{}", line(summary));
-            out += &line_of_parts(&summary.parts);
+            match summary.counted {
+                // Void rows are told below, with their reason.
+                0 => {
+                    let _ = writeln!(
+                        out,
+                        "  {:<14} none of {} rows counts",
+                        summary.server, summary.rows
+                    );
+                }
+                _ => {
+                    let _ = writeln!(out, "{}", line(summary));
+                    out += &line_of_parts(&summary.parts);
+                }
+            }
         }
         for summary in of_cell.iter().filter(|summary| summary.void > 0) {
             let reason = summary.reason.as_deref().unwrap_or("no reason was given");
@@ -245,7 +257,15 @@ fn rejected(record: &Record) -> String {
     let parts: Vec<String> =
         counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
-    format!("{} rows, not counted: {parts}\n", record.rows().count())
+    let others = others::disturbers(record.rows(), rules);
+    let others = others.map_or_else(String::new, |others| format!(" (at worst {others})"));
+    format!("{} rows, not counted: {parts}{others}\n", record.rows().count())
+}
+
+/// That no row counts, and why.
+pub(super) fn nothing_counts(record: &Record) -> String {
+    let rows = record.rows().count();
+    format!("nothing was measured; {rows} of {}", rejected(record).trim_end())
 }
 
 /// A claim, as text.
@@ -260,6 +280,9 @@ pub(super) fn claim(claim: &Claim) -> String {
         claim.metric.words(),
         claim.pairs
     );
+    if let Some(coverage) = claim.coverage {
+        let _ = write!(out, ", which cover {:.1} %", coverage * 100.0);
+    }
     if let Some(Interval { low, high }) = claim.noise {
         let _ = write!(out, "; A/A [{low:.3}, {high:.3}]");
     }

@@ -7,20 +7,15 @@
 //! - A *pair* is two rows of one round and cell that count and have the same speed. Only ratios of pairs are
 //!   compared.
 
-use highwater_core::prng::Prng;
-
 use super::plan::Metric;
 use super::record::{Interval, Measured, Record, Row};
 
-/// Resamples of a bootstrap; the seed is fixed, so that a record always gives the same interval.
-const RESAMPLES: usize = 10_000;
-const SEED: u64 = 1;
-/// Share of resampled medians on either side of the interval: it has 95 %.
-const TAIL: f64 = 0.025;
-/// With fewer values, resampling them says too little about those that were not seen.
-const BOOTSTRAP_MIN: usize = 5;
+/// What an interval covers at least.
+const COVERAGE: f64 = 0.95;
+/// From so many values on, two of them cover that.
+const EXACT_MIN: usize = 6;
 /// Student's t for 95 %, by degrees of freedom from 1.
-const T_95: [f64; 3] = [12.706, 4.303, 3.182];
+const T_95: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
 /// Speeds whose round trips differ by less are one speed: those of one placement differ by up to 1.7 on the
 /// machine of bench/evidence, those of two by 2.5 and more.
 const SPEEDS_APART: f64 = 2.0;
@@ -41,32 +36,49 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Of the median of positive `values`: the percentile bootstrap's. For fewer than five values, where that is
-/// too narrow, at least as wide as Student's interval of their logarithms. `None` for fewer than two.
+/// Of the median of positive `values`, and exact: two of them, between which it lies with at least 95 % ([`coverage`]),
+/// however they are distributed. Fewer than six values have no such two; then it reaches from the least to the
+/// greatest, and at least as far as Student's interval of their logarithms. `None` for fewer than two.
 pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < 2 {
         return None;
     }
-    let mut prng = Prng::from_seed(SEED);
-    let count = values.len();
-    let mut sample = vec![0.0; count];
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            sample.iter_mut().for_each(|value| *value = values[prng.below(count as u64) as usize]);
-            median(&sample).expect("two values at least")
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let tail = (RESAMPLES as f64 * TAIL) as usize;
-    let of_medians = Interval { low: medians[tail], high: medians[RESAMPLES - 1 - tail] };
-    if count >= BOOTSTRAP_MIN {
-        return Some(of_medians);
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let outside = outside(sorted.len()).map_or(0, |(outside, _)| outside);
+    let (low, high) = (sorted[outside], sorted[sorted.len() - 1 - outside]);
+    if sorted.len() >= EXACT_MIN {
+        return Some(Interval { low, high });
     }
     let of_logs = student(values);
-    Some(Interval { low: of_medians.low.min(of_logs.low), high: of_medians.high.max(of_logs.high) })
+    Some(Interval { low: low.min(of_logs.low), high: high.max(of_logs.high) })
 }
 
-/// Student's interval of the mean of the logarithms of two to four `values`.
+/// With which probability the interval of the median of so many values contains it. `None` for fewer than six: that
+/// depends on how they are distributed.
+pub(crate) fn coverage(count: usize) -> Option<f64> {
+    outside(count).map(|(_, coverage)| coverage)
+}
+
+/// How many values lie outside of the interval on each side, and what that covers. Each value is below the median with
+/// one half, so fewer than k of n are with the probability of a binomial variable.
+fn outside(count: usize) -> Option<(usize, f64)> {
+    // The probabilities of 0, 1, 2, … of `count`, by logarithms: 2^-1000 has no place in a number.
+    let mut log = -(count as f64) * std::f64::consts::LN_2;
+    let (mut below, mut found) = (0.0, None);
+    for outside in 0..count / 2 {
+        below += log.exp();
+        let covers = 1.0 - 2.0 * below;
+        if covers < COVERAGE {
+            break;
+        }
+        found = Some((outside, covers));
+        log += ((count - outside) as f64 / (outside + 1) as f64).ln();
+    }
+    found
+}
+
+/// Student's interval of the mean of the logarithms of two to five `values`.
 fn student(values: &[f64]) -> Interval {
     let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
     let count = logs.len() as f64;
@@ -156,6 +168,12 @@ pub(crate) fn rejection(row: &Row, rules: Rules) -> Option<&'static str> {
         return Some("something else used the client's CPUs");
     }
     rules.speed(row).is_none().then_some("the machine changed its speed meanwhile")
+}
+
+/// Whether anything counts of what a record measured.
+pub(crate) fn counts_any(record: &Record) -> bool {
+    let rules = Rules::of(record);
+    record.cells.iter().any(|row| rejection(row, rules).is_none())
 }
 
 /// A comparison of two rows of one round.

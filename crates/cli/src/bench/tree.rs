@@ -1,6 +1,6 @@
 //! What a server and its children use, as `/proc` says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// Ticks of `/proc/PID/stat` in a second: USER_HZ, 100 on every Linux there is.
@@ -41,6 +41,60 @@ pub(super) fn below(families: &mut BTreeMap<u32, Vec<u32>>, root: u32) -> Vec<u3
         at += 1;
     }
     found
+}
+
+/// All processes of this machine at an instant.
+#[derive(Debug, Default)]
+pub(super) struct Processes(BTreeMap<u32, Process>);
+
+#[derive(Debug)]
+struct Process {
+    parent: u32,
+    name: String,
+    /// CPU time of all threads there have ever been, and of children that have ended, in s.
+    cpu_s: f64,
+}
+
+impl Processes {
+    /// Those there are now.
+    pub(super) fn scan() -> Processes {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let read = |id| Some((id, process(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?));
+        Processes(ids.filter_map(read).collect())
+    }
+
+    /// `root` and everything below it.
+    pub(super) fn family(&self, root: u32) -> BTreeSet<u32> {
+        let mut families: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (id, process) in &self.0 {
+            families.entry(process.parent).or_default().push(*id);
+        }
+        below(&mut families, root).into_iter().chain([root]).collect()
+    }
+
+    /// The CPU seconds of each that is not one of `ours`, since `earlier`.
+    pub(super) fn used_since(
+        &self,
+        earlier: &Processes,
+        ours: &BTreeSet<u32>,
+    ) -> Vec<(String, f64)> {
+        let others = self.0.iter().filter(|(id, _)| !ours.contains(id));
+        let used = others.map(|(id, process)| {
+            let before = earlier.0.get(id).map_or(0.0, |process| process.cpu_s);
+            (process.name.clone(), (process.cpu_s - before).max(0.0))
+        });
+        used.collect()
+    }
+}
+
+/// A process by its `/proc/PID/stat`.
+fn process(stat: &str) -> Option<Process> {
+    let name = stat.split_once('(')?.1.rsplit_once(')')?.0.to_owned();
+    let fields = fields_of(stat);
+    let ticks = fields.iter().skip(10).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
+    let cpu_s = ticks.sum::<f64>() / TICKS_PER_SECOND;
+    Some(Process { parent: fields.first()?.parse().ok()?, name, cpu_s })
 }
 
 /// What processes have used until an instant.
@@ -182,6 +236,30 @@ mod tests {
             sum_of("VmRSS:\t  12 kB\nvoluntary_ctxt_switches:\t3\n", "voluntary_ctxt_switches:"),
             3
         );
+    }
+
+    /// Purpose: what used the CPU is found by name, and what is ours is left out with everything below it.
+    #[test]
+    fn others_are_found() {
+        let scan = |times: [u32; 4]| {
+            let stat = |id: u32, parent: u32, name: &str, ticks: u32| {
+                let line = format!("{id} ({name}) R {parent} 2 3 4 5 6 7 8 9 10 {ticks} 10 0 0 20");
+                (id, process(&line).expect("a line of stat"))
+            };
+            let [own, child, other, grandchild] = times;
+            Processes(BTreeMap::from([
+                stat(10, 1, "highwater", own),
+                stat(20, 10, "a (b) c", child),
+                stat(30, 1, "rustc", other),
+                stat(40, 20, "inner", grandchild),
+            ]))
+        };
+        let (first, later) = (scan([5, 5, 5, 5]), scan([105, 55, 98, 7]));
+        let ours = later.family(10);
+        assert_eq!(ours, BTreeSet::from([10, 20, 40]));
+        assert_eq!(later.used_since(&first, &ours), [("rustc".to_owned(), 0.93)]);
+        let all = later.used_since(&first, &BTreeSet::new());
+        assert_eq!(all[1], ("a (b) c".to_owned(), 0.5));
     }
 
     /// Purpose: grandchildren are found, and what they use is counted.

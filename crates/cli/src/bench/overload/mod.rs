@@ -23,6 +23,7 @@ pub(super) use derive::{goodputs, note_law, refusals, signals, steps as judged};
 pub(super) use table::text;
 
 use super::network::Side;
+use super::others;
 use super::reader::{Reader, rounded};
 use super::record::{Measured, Overload};
 use super::sending::Sending;
@@ -143,6 +144,7 @@ fn load_read(
     let reader = Arc::new(Reader::new(running.processes(), task.cpus, task.beside, Arc::default()));
     let marks = Arc::clone(&reader);
     let outcome = send(task, sending, running.port, Box::new(move |_| marks.read()))?;
+    in_time(&[("", &outcome)], &reader)?;
     Ok((reader, outcome))
 }
 
@@ -167,11 +169,19 @@ fn overload_of(outcome: &Outcome) -> Overload {
     }
 }
 
+/// # Errors
+/// The client did not send what it was to send.
+fn in_time(outcomes: &[(&str, &Outcome)], reader: &Reader) -> Result<(), Failed> {
+    let spent = reader.spent().map_err(Failed::Void)?;
+    let mut behind =
+        outcomes.iter().filter_map(|(of, outcome)| others::behind(outcome, of, &spent.others));
+    behind.next().map_or(Ok(()), |behind| Err(Failed::Void(behind)))
+}
+
 /// Why the figures may be the client's.
 fn client_troubles(outcome: &Outcome, of: &str) -> Option<String> {
-    let (busy, sent) = (outcome.client_cpu * 100.0, outcome.rate_ratio() * 100.0);
-    let is_limit = outcome.client_cpu >= 0.9 || sent < 98.0;
-    is_limit.then(|| format!("{of}it used {busy:.0} % of a CPU, and sent {sent:.1} % of the rate"))
+    let busy = outcome.client_cpu * 100.0;
+    (busy >= 90.0).then(|| format!("{of}it used {busy:.0} % of a CPU"))
 }
 
 /// What the server says at the end.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::metrics::{Series, Watch};
+use super::super::plan::Step;
 use super::super::reader::{Reader, rounded};
 use super::super::record::{Measured, Overload, StepRow};
 use super::super::sending::{POINT, Sending};
@@ -21,6 +22,8 @@ const SETTLE: Duration = Duration::from_millis(600);
 
 /// What one step did.
 struct Done {
+    /// With a colon, for messages.
+    name: String,
     /// Since the cell began.
     at: Duration,
     outcome: Outcome,
@@ -42,6 +45,9 @@ pub(super) fn measure(
     std::thread::sleep(SETTLE);
     let series = watch.map_or_else(Series::new, Watch::stop);
     let done = done?;
+    let loads: Vec<(&str, &Outcome)> =
+        done.iter().map(|done| (done.name.as_str(), &done.outcome)).collect();
+    super::in_time(&loads, &reader)?;
     let mut row = Overload { series, ..Overload::default() };
     row.peaks_per_s.extend(capacity);
     super::told(running, &mut row);
@@ -50,8 +56,8 @@ pub(super) fn measure(
     let told = if some_may { 0 } else { super::told_refusals(running) };
     let mut outcomes = Vec::new();
     let mut points = Vec::new();
-    for ((step, done), number) in cell.steps.iter().zip(done).zip(1..) {
-        let name = if step.name.is_empty() { format!("step {number}") } else { step.name.clone() };
+    for ((step, done), index) in cell.steps.iter().zip(done).zip(0..) {
+        let name = name_of(step, index);
         row.steps.push(of_step(name, &done, &mut row.bottlenecks));
         points.extend(points_of(&done));
         outcomes.push(done.outcome);
@@ -66,6 +72,10 @@ pub(super) fn measure(
     let (sent, lost) = lost(task, &row);
     super::nothing_refused(task, sent, lost, told)?;
     super::whole(&reader, outcomes, row)
+}
+
+fn name_of(step: &Step, index: usize) -> String {
+    if step.name.is_empty() { format!("step {}", index + 1) } else { step.name.clone() }
 }
 
 /// Requests that could be answered, and those of them that were not.
@@ -99,7 +109,7 @@ fn all(task: &Task<'_>, port: u16, capacity: f64, began: Instant) -> Result<Vec<
                         is_over.store(true, Ordering::Relaxed);
                         return Err(Failed::Interrupted);
                     }
-                    Ok(Done { at, outcome })
+                    Ok(Done { name: format!("{}: ", name_of(step, index)), at, outcome })
                 })
             })
             .collect();

@@ -18,29 +18,6 @@ const SETUP_MAX: usize = 10_000;
 /// Bytes of a request's body, and of an answer's.
 const BODY_MAX: usize = 64 * 1024 * 1024;
 
-/// What the parser says, with the remedy where it can be known.
-pub(super) fn mend(message: &str) -> String {
-    let message = message.replace('\n', " ");
-    let remedy = match message.as_str() {
-        said if said.contains("missing field `ready`") => {
-            "; write ready = \"/path\", which is asked until it answers 2xx"
-        }
-        said if said.contains("missing field `start`") => {
-            "; write start = [\"program\", \"argument\"], which prints last where the service is"
-        }
-        said if said.contains("missing field `figures`") => {
-            "; write [program.figures], and under it requests = { json = [\"key\"] } or { pattern = '(\\d+) requests' }"
-        }
-        said if said.contains("missing field `command`") => {
-            "; write command = [\"program\", \"--listen\", \"127.0.0.1:{port}\"]"
-        }
-        said if said.contains("missing field") => "; add it",
-        said if said.contains("unknown field") => "; remove it, or mend its spelling",
-        _ => "",
-    };
-    message + remedy
-}
-
 /// Everything that is wrong with `draft`, whose text is `text`.
 pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
     let mut check = Check { text, at: 0, of: String::new(), refused: Vec::new() };

@@ -9,6 +9,7 @@ mod check_program;
 mod cpus;
 mod draft;
 mod findings;
+mod mend;
 mod overload;
 mod program;
 #[cfg(test)]
@@ -374,8 +375,10 @@ impl Plan {
     /// Everything that is wrong with it; the first thing, if it is not TOML of this shape.
     pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
         let draft = Draft::read(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| findings::line_at(text, span.start));
-            vec![Refused { line, what: check::mend(error.message().trim()) }]
+            let at = error.span().map_or(0, |span| span.start);
+            let before = text.get(..at).unwrap_or_default();
+            let what = mend::mend(error.message(), before);
+            vec![Refused { line: findings::line_at(text, at), what }]
         })?;
         let refused = check::all(text, &draft);
         if !refused.is_empty() {

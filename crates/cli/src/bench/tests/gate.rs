@@ -58,7 +58,8 @@ fn each_rule_forbids() {
         (|r| noise(r, 1.049, 1.2), Verdict::Same, "the A/A run is off, +4.9 % to +20.0 %"),
         (|r| noise(r, 0.8, 1.0 / 1.049), Verdict::Same, "so +4.9 % more are needed"),
         (|r| r.cells[3].status = "void".into(), Verdict::Void, "1 of 10 rows are void"),
-        (|r| r.cells.truncate(2), Verdict::Void, "1 pairs are too few"),
+        (|r| r.cells.truncate(8), Verdict::Void, "a was measured in 4 of 5 rounds: `bench run"),
+        (one_round, Verdict::Void, "1 pairs are too few"),
         (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), Verdict::Void, "something else used"),
         (|r| r.aa = None, Verdict::Faster, "states no noise"),
     ];
@@ -75,6 +76,11 @@ fn each_rule_forbids() {
         };
         assert_eq!(found.code(), code);
     }
+}
+
+fn one_round(record: &mut Record) {
+    record.cells.truncate(2);
+    record.plan.rounds = 1;
 }
 
 fn all(record: &mut Record, server: &str, spoil: fn(&mut super::Measured)) {
@@ -190,7 +196,8 @@ fn of_programs(ratios: &[f64], metric: &str) -> Record {
     };
     let text = ["a", "b"].map(program).concat() + "[[cell]]\nname = \"x\"\n";
     let plan = Plan::parse(&format!("name = \"test\"\n{metric}\n{text}"));
-    let mut record = Record { plan: plan.expect("nothing is wrong with it"), ..record(ratios) };
+    let plan = Plan { rounds: ratios.len() as u32, ..plan.expect("nothing is wrong with it") };
+    let mut record = Record { plan, ..record(ratios) };
     for row in &mut record.cells {
         let is_b = row.server == "b";
         let measured = change(row);

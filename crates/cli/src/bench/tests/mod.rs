@@ -50,7 +50,7 @@ fn record(ratios: &[f64]) -> Record {
     let interval = Some(Interval { low: 0.99, high: 1.01 });
     let aa = Noise { server: "a".into(), pairs: 6, interval, cells: Vec::new(), rows: Vec::new() };
     Record {
-        plan: plan(),
+        plan: Plan { rounds: ratios.len() as u32, ..plan() },
         environment: serde_json::Value::Null,
         cells: cells.collect(),
         aa: Some(aa),
