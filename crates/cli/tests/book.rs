@@ -185,7 +185,7 @@ fn problems() {
         (
             "a\n\n<!-- @metrik:tag=\"v1\" -->",
             3,
-            "@metrik is no directive; write one of meta, metric",
+            "@metrik is not a directive; write one of meta, metric",
         ),
         ("<!-- @chart: title=\"x\" -->", 1, "@chart needs query; write query="),
         ("<!-- @metric: format=short -->", 1, "@metric needs tag or query; write tag="),
@@ -214,11 +214,11 @@ fn problems() {
         (
             "<!-- @chart: query=\"SELECT n, rps FROM limits\" y=latency -->",
             1,
-            "y=\"latency\" is no column of the query; it has n, rps",
+            "y=\"latency\" is not a column of the query; it has n, rps",
         ),
         ("<!-- @chart: query=\"SELECT n FROM limits\" -->", 1, "has 1 column; select y too"),
-        ("<!-- @chart: query=\"SELECT n, word FROM limits\" -->", 1, "which is no number"),
-        ("<!-- @chart: query=\"SELECT n, NULL FROM limits\" -->", 1, "which is no number"),
+        ("<!-- @chart: query=\"SELECT n, word FROM limits\" -->", 1, "which is not a number"),
+        ("<!-- @chart: query=\"SELECT n, NULL FROM limits\" -->", 1, "which is not a number"),
         (
             "<!-- @chart: query=\"SELECT n, rps FROM limits\" type=cake -->",
             1,
@@ -240,7 +240,7 @@ fn problems() {
             1,
             "there is no column \"rps\"; write one of tag, chapter_number",
         ),
-        ("<!-- @metric:tag=\"v1\" field=\"tag\" format=short -->", 1, "is no number"),
+        ("<!-- @metric:tag=\"v1\" field=\"tag\" format=short -->", 1, "is not a number"),
         (
             "<!-- @metric:tag=\"v1\" format=\"long\" -->",
             1,
@@ -256,7 +256,7 @@ fn problems() {
         ("a <!-- @table: query=\"SELECT 1\" --> b", 1, "stands within a paragraph"),
         ("<!-- @footer: -->\n\nx\n\n<script>x</script>", 5, "<script> may load or run something"),
         ("![x](http://example.org/x.png)", 1, "a picture would be loaded"),
-        ("a\n\n[b](nowhere.md#c)", 3, "nowhere.md, which is not there; mend it"),
+        ("a\n\n[b](nowhere.md#c)", 3, "nowhere.md, which does not exist; correct the link"),
         (
             "<!-- @table: query=\"SELECT 1\" tilte=x -->",
             1,
@@ -265,7 +265,7 @@ fn problems() {
         (
             "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"b\": {}}' -->",
             1,
-            "@table: columns: \"b\" is no column of the query; it has a",
+            "@table: columns: \"b\" is not a column of the query; it has a",
         ),
         (
             "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"a\": {\"klass\": \"x\"}}' -->",
@@ -400,10 +400,9 @@ fn pages_are_filled() {
     scene.write("page.md", page);
     let stale = scene.fill(&["--check"]);
     assert_eq!(stale.status.code(), Some(1));
-    for place in [
-        "page.md:3: what stands here is not what the records say; run highwater book fill ",
-        "page.md:5: ",
-    ] {
+    for place in
+        ["page.md:3: this text differs from the records; run highwater book fill ", "page.md:5: "]
+    {
         assert!(said(&stale).contains(place), "{}", said(&stale));
     }
     assert_eq!(scene.read("page.md"), page, "--check writes nothing");
@@ -438,7 +437,7 @@ fn filled_pages_are_built() {
     for verb in ["build", "check"] {
         let output = scene.book(verb);
         assert_eq!(output.status.code(), Some(1));
-        assert!(said(&output).contains("page.md:3: what stands here is not"), "{}", said(&output));
+        assert!(said(&output).contains("page.md:3: this text differs"), "{}", said(&output));
     }
     for (text, expected) in [
         ("a <!-- @end -->", "page.md:1: @end has no directive before it"),
@@ -484,8 +483,8 @@ fn charts_are_pictures_and_queries_are_files() {
     assert_eq!(scene.book("check").status.code(), Some(0));
     // The picture is another, or gone; the query is another, gone, or said twice.
     for (file, content, expected) in [
-        ("charts/words.svg", "<svg/>", "page.md:3: what stands here is not what the records say"),
-        ("sql/words.sql", "SELECT word, 2 * rps FROM limits", "page.md:3: what stands here is not"),
+        ("charts/words.svg", "<svg/>", "page.md:3: this text differs from the records"),
+        ("sql/words.sql", "SELECT word, 2 * rps FROM limits", "page.md:3: this text differs"),
         ("page.md", "<!-- @table: gone.sql -->", "page.md:1: @table: gone.sql: No such file"),
         ("page.md", "<!-- @table: a.sql query=b -->", "page.md:1: @table: both query and a.sql"),
     ] {

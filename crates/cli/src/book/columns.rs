@@ -36,7 +36,7 @@ impl Columns {
         for (name, column) in given {
             let at = table.columns.iter().position(|known| *known == name).ok_or_else(|| {
                 let known = table.columns.join(", ");
-                wrong(format!("{name:?} is no column of the query; it has {known}"))
+                wrong(format!("{name:?} is not a column of the query; it has {known}"))
             })?;
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_ ".contains(c);
             if let Some(class) = column.class.as_ref().filter(|class| !class.chars().all(is_plain))

@@ -91,7 +91,7 @@ pub(super) fn make(
 
 fn unknown(name: &str) -> String {
     let names = NAMES.map(|(name, _)| name);
-    format!("@{name} is no directive; write one of {}", names.join(", "))
+    format!("@{name} is not a directive; write one of {}", names.join(", "))
 }
 
 /// What a directive makes of a page that is read as Markdown.
@@ -162,7 +162,7 @@ fn numbers(table: &Table) -> Vec<bool> {
     columns.map(|at| table.rows.iter().all(|row| is_number(row[at].text()))).collect()
 }
 
-/// Text that is no markup; code stays code.
+/// Text without markup; code stays code.
 fn markdown_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -210,7 +210,7 @@ impl Given<'_> {
         let table = table.map_err(|problem| format!("@{name}: {problem}"))?;
         if table.rows.is_empty() {
             return Err(format!(
-                "@{name}: the query has no rows; measure what is missing, or mend the query"
+                "@{name}: the query has no rows; measure what is missing, or correct the query"
             ));
         }
         Ok(table)
@@ -253,7 +253,7 @@ fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
         (Some(number), _) => Ok(show(number, format.unwrap_or("integer"))),
         (None, None) => Ok(value.text()),
         (None, Some(format)) => Err(format!(
-            "@metric: {:?} is no number, so format {format:?} cannot be applied; remove it",
+            "@metric: {:?} is not a number, so format {format:?} cannot be applied; remove it",
             value.text()
         )),
     }

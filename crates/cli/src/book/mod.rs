@@ -69,11 +69,11 @@ Exit status:
     Build {
         #[command(flatten)]
         source: Source,
-        /// The folder to write to; made if it is not there.
+        /// The folder to write to; created if it does not exist.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Say what is wrong with the pages; write nothing
+    /// Report what is wrong with the pages; write nothing
     #[command(after_help = "\
 Example:
   highwater book check book --db records.sqlite
@@ -105,7 +105,7 @@ Exit status:
         /// The SQLite database with the records; it is only read.
         #[arg(long, value_name = "FILE.sqlite")]
         db: PathBuf,
-        /// Write nothing; say which places are not what the records say.
+        /// Write nothing; report the places that differ from the records.
         #[arg(long)]
         check: bool,
     },
@@ -282,7 +282,10 @@ fn leads_somewhere(path: &Path, page: &Page) -> Result<(), Vec<Problem>> {
     let problem = |(line, link): &(usize, String)| {
         let wanted = beside(path, link);
         let wanted = wanted.display();
-        Problem::new(*line, format!("the link leads to {wanted}, which is not there; mend it"))
+        Problem::new(
+            *line,
+            format!("the link leads to {wanted}, which does not exist; correct the link"),
+        )
     };
     let problems: Vec<Problem> = broken.map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -293,9 +296,7 @@ fn stale(line: usize, path: &Path, db: Option<&Path>) -> Problem {
     let db = db.map_or_else(|| "FILE.sqlite".to_owned(), |db| db.display().to_string());
     Problem::new(
         line,
-        format!(
-            "what stands here is not what the records say; run highwater book fill {path} --db {db}"
-        ),
+        format!("this text differs from the records; run highwater book fill {path} --db {db}"),
     )
 }
 
@@ -361,7 +362,7 @@ fn files(src: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     }
 }
 
-/// Pages in the order in which the first of them, the index, links to them; then those that it does not.
+/// Pages in the order in which the first of them, the index, links to them; then all others.
 fn in_order(mut files: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
     let Some((index, _)) = files.first() else { return files };
     // A page that cannot be read says so later.

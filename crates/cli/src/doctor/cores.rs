@@ -98,8 +98,8 @@ impl Cores {
 mod tests {
     use super::*;
 
-    /// Purpose: threads of one core are told once, and only those that this process may use; nodes and the governor are
-    /// told, and advised about only where that helps.
+    /// Purpose: threads of one core are reported once, and only those that this process may use; nodes and the governor are
+    /// reported, with advice only where that helps.
     #[test]
     fn the_layout_is_read() {
         let read = |path: &str| {

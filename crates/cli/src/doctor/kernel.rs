@@ -1,5 +1,5 @@
-//! Is the kernel old? A server tries what works and never asks for the version; this is for who wonders why something
-//! does not.
+//! Is the kernel old? A server tries what works and never asks for the version; this is for operators who wonder why
+//! something does not work.
 
 use serde::Serialize;
 

@@ -110,7 +110,7 @@ Max cpu time              unlimited            unlimited            seconds   \n
 Max processes             31741                31741                processes \n\
 Max locked memory         67108864             unlimited            bytes     \n";
 
-    /// Purpose: the lowest limit of all control groups counts, for CPU time and for memory; what is unlimited is none.
+    /// Purpose: the lowest limit of all control groups counts, for CPU time and for memory; unlimited means no limit.
     #[test]
     fn the_lowest_limit_counts() {
         let read = |path: &str| {

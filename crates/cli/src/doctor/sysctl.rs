@@ -94,7 +94,7 @@ fn queue_drops(softnet: &str) -> u64 {
 const KNOWN: [Known; 11] = [
     Known {
         name: "net.core.somaxconn",
-        // `Machine::advice` says so too, with the same number: one remedy, told once.
+        // `Machine::advice` says so too, with the same number: one remedy, given once.
         advised: Some("4096"),
         judge: |value, _| Some(number(value)? < BACKLOG),
         why: "bounds the listen queue; Highwater asks for 4096, and a burst beyond it waits a second for its next SYN. \
@@ -118,7 +118,7 @@ const KNOWN: [Known; 11] = [
     Known {
         name: "net.core.netdev_max_backlog",
         advised: Some("5000"),
-        // The counter is as old as the machine's start: who has set it already is not told again.
+        // The counter is as old as the machine's start: an operator who has set it already is not asked again.
         judge: |value, read| {
             let drops = queue_drops(&read("/proc/net/softnet_stat")?);
             Some(drops > 0 && number(value)? < QUEUE)
@@ -173,7 +173,7 @@ const KNOWN: [Known; 11] = [
         name: "kernel.io_uring_disabled",
         advised: Some("0"),
         judge: |value, _| Some(number(value)? != 0),
-        why: "refuses io_uring to some or all processes, and a request costs about a fifth more without",
+        why: "refuses io_uring to some or all processes, and a request costs about a fifth more without it",
     },
 ];
 
@@ -214,7 +214,7 @@ mod tests {
         all.iter().find(|sysctl| sysctl.name == name).expect("it is in the list").verdict
     }
 
-    /// Purpose: what helps a server is advised, with the command; what is folklore is told so and never advised.
+    /// Purpose: settings that help a server are advised, with the command; folklore is called so and never advised.
     #[test]
     fn folklore_is_not_advised() {
         let found = with(&[

@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 /// Exit status for what is refused or fails before there is a verdict.
 const REFUSED: u8 = 2;
 
-/// Build a server with what a profile tells the compiler, and measure whether that helps.
+/// Build a server with a profile of how it runs (PGO), and measure whether that helps.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -108,7 +108,7 @@ struct RunArgs {
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
 
-    /// Go on with the record that is there.
+    /// Continue the existing record.
     #[arg(long)]
     resume: bool,
 

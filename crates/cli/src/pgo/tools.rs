@@ -121,7 +121,7 @@ pub(super) fn merge(reader: &Reader, raw: &Path, merged: &Path) -> Result<(), St
     let raws: Vec<&PathBuf> = paths.iter().filter(is_raw).collect();
     if raws.is_empty() {
         return Err(format!(
-            "the instrumented server left no profile in {}: it writes one when it ends by itself, on SIGTERM within \
+            "the instrumented server left no profile in {}: it writes one when it ends cleanly, on SIGTERM within \
              a few seconds",
             raw.display()
         ));

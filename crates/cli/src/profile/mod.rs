@@ -6,8 +6,7 @@
 //!                                   └ threads: /proc, beginning and end    ┘    └ strace, else sampled      ┘    flame.svg
 //!                                                                                             report.txt, report.json
 //! ```
-//! System calls get a span of their own, since counting them slows the server. What cannot be had is replaced by what
-//! `/proc` says; the report names what each table was made with, and the command that would allow more.
+//! System calls get a span of their own, since counting them slows the server. Where a tool is missing, `/proc` takes its place; the report names what each table was made with, and the command that would allow more.
 //!
 //! `perf` and `calls` run tools and read what they say; `threads` reads `/proc`; `report` writes. They measure, and never
 //! change the server.
@@ -34,7 +33,7 @@ use crate::load::parse_duration;
 const REFUSED: u8 = 2;
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
-/// Find out where a server's time goes: a flame graph of its CPU time, its system calls, and what its threads wait for.
+/// Show where a server's time goes: a flame graph of its CPU time, its system calls, and what its threads wait for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
 
-    /// Load meanwhile: what `highwater load` takes, in one argument. May be given several times.
+    /// Load during the profile: the arguments of `highwater load`, as one argument. May be given several times.
     #[arg(long, value_name = "URL")]
     load: Vec<String>,
 
@@ -61,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Samples of CPU time a second.
+    /// Samples of CPU time per second.
     #[arg(long, value_name = "N", default_value_t = 199, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     frequency: u32,
 
@@ -69,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = perf::Unwind::Dwarf)]
     unwind: perf::Unwind,
 
-    /// A server to start; it is told to end afterwards.
+    /// A server to start; it is stopped afterwards.
     #[arg(last = true)]
     command: Vec<String>,
 }

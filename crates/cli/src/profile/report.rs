@@ -33,7 +33,7 @@ pub(super) struct Report {
     functions: Vec<Function>,
     threads: Vec<Thread>,
     system_calls: Calls,
-    /// What could not be had, and what would allow it.
+    /// What could not be measured, and what would allow it.
     notes: Vec<String>,
     #[serde(skip)]
     stacks: Stacks,

@@ -103,7 +103,7 @@ fn sample(args: &Args, pid: u32, folder: &Path, notes: &mut Vec<String>) -> Resu
     Ok(Cpu { with, what: "samples of threads", stacks, threads })
 }
 
-/// The process to look at. One that was started here is told to end when this is dropped.
+/// The process to look at. If it was started here, it is stopped when this is dropped.
 struct Target {
     pid: u32,
     name: String,
@@ -164,7 +164,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         let Some(child) = &mut self.started else { return };
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = process::end(child.id(), End::Ask);
         let deadline = Instant::now() + PATIENCE;
         while matches!(child.try_wait(), Ok(None)) {

@@ -112,7 +112,10 @@ fn places_are_read() {
         Some("poll_schedule_timeout")
     );
     assert_eq!(threads::place("7 (x) R 1 2", "0").as_deref(), Some(threads::RUNNING));
-    assert_eq!(threads::place("7 (x) S 1 2", "0").as_deref(), Some("waiting (not told where)"));
+    assert_eq!(
+        threads::place("7 (x) S 1 2", "0").as_deref(),
+        Some("waiting (the kernel does not say where)")
+    );
     assert_eq!(threads::place("7 (x) Z 1 2", ""), None);
     assert_eq!(threads::place("", ""), None);
 }

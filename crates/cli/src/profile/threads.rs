@@ -36,9 +36,9 @@ pub(super) struct Thread {
     pub(super) runnable_percent: f64,
     /// Waiting for anything else.
     pub(super) waiting_percent: f64,
-    /// Times a second that it began to wait.
+    /// How often per second it began to wait.
     pub(super) switches_per_s: f64,
-    /// Times a second that another was given its CPU.
+    /// How often per second another was given its CPU.
     pub(super) switches_forced_per_s: f64,
     /// Where in the kernel it waited, of all samples in which it did; percent, most first.
     pub(super) waits: Vec<(String, f64)>,
@@ -95,7 +95,7 @@ pub(super) fn look(pid: u32, places: &mut Places) {
     }
 }
 
-/// Where a thread in `stat` runs, as a place, which is no wait.
+/// The place of a thread that runs, which is not a wait.
 pub(super) const RUNNING: &str = "on a CPU, or ready for one";
 
 /// From the texts of `stat` and `wchan`; `None` if the thread is gone.
@@ -107,7 +107,7 @@ pub(super) fn place(stat: &str, wchan: &str) -> Option<String> {
         ('R', _) => RUNNING.to_owned(),
         ('Z' | 'X', _) => return None,
         ('D', "" | "0") => "uninterruptible (disk?)".to_owned(),
-        (_, "" | "0") => "waiting (not told where)".to_owned(),
+        (_, "" | "0") => "waiting (the kernel does not say where)".to_owned(),
         (_, at) => at.to_owned(),
     })
 }

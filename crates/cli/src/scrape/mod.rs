@@ -42,7 +42,7 @@ impl fmt::Display for Shown<'_> {
 pub(crate) enum Failure {
     /// No answer came, or not all of it.
     Silent(String),
-    /// What came is no page of metrics.
+    /// The answer is not a page of metrics.
     Wrong(String),
 }
 

@@ -14,7 +14,7 @@ const PAGE: &str = "metrics";
 /// The URL of the metrics that `text` means.
 ///
 /// # Errors
-/// `text` names no server to be asked over HTTP; says what to write.
+/// `text` is not the URL of a server; says what to write.
 pub(crate) fn metrics(text: &str) -> Result<Uri, String> {
     let remedy = "use one like http://127.0.0.1:9090";
     // Without a scheme, `host:9090` would be read as the scheme `host`.
@@ -23,10 +23,10 @@ pub(crate) fn metrics(text: &str) -> Result<Uri, String> {
         false => format!("http://{text}"),
     };
     let text = text.split('#').next().unwrap_or_default();
-    let url: Uri = text.parse().map_err(|error| format!("no URL ({error}); {remedy}"))?;
+    let url: Uri = text.parse().map_err(|error| format!("not a URL ({error}); {remedy}"))?;
     let is_http = matches!(url.scheme_str(), Some("http" | "https"));
     if !is_http || url.host().is_none_or(str::is_empty) {
-        return Err(format!("no http or https URL; {remedy}"));
+        return Err(format!("not an http or https URL; {remedy}"));
     }
     if url.query().is_some() {
         return Ok(url);
@@ -34,7 +34,7 @@ pub(crate) fn metrics(text: &str) -> Result<Uri, String> {
     let authority = url.authority().map(ToString::to_string).unwrap_or_default();
     let scheme = url.scheme_str().unwrap_or("http");
     let path = path(url.path());
-    format!("{scheme}://{authority}{path}").parse().map_err(|error| format!("no URL ({error})"))
+    format!("{scheme}://{authority}{path}").parse().map_err(|error| format!("not a URL ({error})"))
 }
 
 fn path(path: &str) -> String {
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Purpose: what is no URL is refused with one that is.
+    /// Purpose: a text that is not a URL is refused, with an example of one.
     #[test]
     fn no_url_is_refused() {
         for text in ["", "ftp://127.0.0.1/", "http://", "http:///metrics", "a b", "unix:///run/x"] {

@@ -27,7 +27,7 @@ pub(crate) struct Figures {
     pub(crate) requests: Option<f64>,
     pub(crate) good: Option<f64>,
     pub(crate) refused: Option<f64>,
-    /// CPU seconds a second.
+    /// CPU seconds per second.
     pub(crate) cpu: Option<f64>,
     pub(crate) latency: Quantiles,
     pub(crate) queue_delay: Quantiles,
@@ -42,7 +42,7 @@ pub(crate) struct Figures {
 pub(crate) struct Endpoint {
     pub(crate) name: String,
     pub(crate) total: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: Option<f64>,
     pub(crate) latency: Quantiles,
 }
@@ -121,7 +121,7 @@ fn is_another(before: &Sample, after: &Sample) -> bool {
         || after.requests < before.requests
 }
 
-/// The time between the pages, by the server's clock if it tells: it knows when it counted.
+/// The time between the pages, by the server's clock if the page has it: the server knows when it counted.
 fn span(before: &Sample, after: &Sample) -> Option<f64> {
     let by_server = before.uptime.zip(after.uptime).map(|(before, after)| after - before);
     let by_us = after.at.saturating_since(before.at).as_secs_f64();

@@ -35,7 +35,7 @@ pub(crate) enum Known {
     AtLeast,
 }
 
-/// What is shown of a distribution; none without a request.
+/// The quantiles that are shown; none without a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Quantiles {
     pub(crate) p50: Option<Quantile>,
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Purpose: without a request there is no quantile, and nothing is divided by nothing.
+    /// Purpose: without a request there is no quantile, and no division by zero.
     #[test]
     fn no_request_has_no_quantile() {
         let empty = [(0.1, 0.0), (f64::INFINITY, 0.0)];
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a server that was restarted counts from zero, and that is no negative number of
+    /// Purpose: a server that was restarted counts from zero, which is not a negative number of
     /// requests; neither is one whose bounds changed.
     #[test]
     fn what_does_not_follow_is_not_subtracted() {

@@ -1,6 +1,6 @@
 //! What does a server's page say at one moment?
 //!
-//! Pure: text in, numbers out. A page that is no Highwater server's is refused with what it lacks.
+//! Pure: text in, numbers out. A page of another server is refused, with the names that it lacks.
 //! The names are those of `highwater::metrics`.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub(crate) const NEEDED: [&str; 5] = [
     "http_connections_active",
 ];
 
-/// Names in a message about those that lack.
+/// Missing names in one message, at most.
 const NAMED_MAX: usize = 3;
 
 /// The numbers of one page.
@@ -107,10 +107,10 @@ pub(crate) struct Choice {
     pub(crate) reason: String,
 }
 
-/// Why a text is no page of a Highwater server.
+/// Why a text is not a page of a Highwater server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stranger {
-    /// It is no page of metrics at all.
+    /// It is not a page of metrics at all.
     Malformed(Malformed),
     /// It lacks metrics that every server has.
     Lacks(String),
@@ -119,8 +119,8 @@ pub(crate) enum Stranger {
 impl std::fmt::Display for Stranger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Stranger::Malformed(malformed) => write!(f, "no page of metrics: {malformed}"),
-            Stranger::Lacks(what) => write!(f, "no Highwater server: {what}"),
+            Stranger::Malformed(malformed) => write!(f, "not a page of metrics: {malformed}"),
+            Stranger::Lacks(what) => write!(f, "not a Highwater server: {what}"),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Sample {
     /// Reads a page that came at `at`.
     ///
     /// # Errors
-    /// The text is no page of metrics, or of another server.
+    /// The text is not a page of metrics, or it is one of another server.
     pub(crate) fn read(page: &str, at: Instant) -> Result<Sample, Stranger> {
         let mut reading = Reading::default();
         reading.sample.at = at;
@@ -321,11 +321,11 @@ pub(crate) mod tests {
         let read = |page: &str| Sample::read(page, Instant::ZERO).expect_err(page).to_string();
         assert_eq!(
             read("up 1\nhttp_requests_total 7\n"),
-            "no Highwater server: its page has 2 samples, but no highwater_build_info, \
+            "not a Highwater server: its page has 2 samples, but no highwater_build_info, \
              http_goodput_total, http_request_duration_seconds_bucket and 1 more"
         );
         let text = read("<!DOCTYPE html>");
-        assert!(text.starts_with("no page of metrics: line 1 "), "{text}");
+        assert!(text.starts_with("not a page of metrics: line 1 "), "{text}");
         let page = page();
         for name in NEEDED {
             let without: Vec<&str> = page.lines().filter(|line| !line.contains(name)).collect();

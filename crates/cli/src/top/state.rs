@@ -255,7 +255,7 @@ pub(crate) mod tests {
         assert_eq!(rates, [None, Some(100.0), None, None, None, Some(10.0)]);
     }
 
-    /// Purpose: what is paused stands still, and the server is watched on.
+    /// Purpose: a paused screen does not change, and polling continues.
     #[test]
     fn a_pause_holds_what_is_shown() {
         let mut state = State::new("u".to_owned());
@@ -280,7 +280,7 @@ pub(crate) mod tests {
         assert_eq!(state.shown().requests.len(), HISTORY_MAX);
     }
 
-    /// Purpose: an endpoint is found by what is looked for: the busiest, the slowest, its name.
+    /// Purpose: endpoints can be found as the busiest, as the slowest, and by name.
     #[test]
     fn endpoints_are_ordered() {
         let endpoint = |name: &str, total, rate, p99| Endpoint {

@@ -9,7 +9,7 @@ use super::histogram::{Known, Quantile};
 /// What stands where nothing is known.
 pub(crate) const UNKNOWN: &str = "–";
 
-/// A number of things, or of things a second: `0`, `3.4`, `412`, `15.2 k`, `1.08 M`.
+/// A number of things, or of things per second: `0`, `3.4`, `412`, `15.2 k`, `1.08 M`.
 pub(crate) fn count(value: f64) -> String {
     match value {
         _ if !value.is_finite() => UNKNOWN.to_owned(),

@@ -126,7 +126,8 @@ fn requests(page: &mut Page, server: &Server, rates: &Rates) {
     let good = server.sum(|worker| &worker.good);
     page.single("http_goodput_total", help, Kind::Counter, good);
     queue_delay(page, server);
-    let mut family = page.family("http_responses_total", "Answers, by status code.", Kind::Counter);
+    let mut family =
+        page.family("http_responses_total", "Responses, by status code.", Kind::Counter);
     let slots = server.workers.first().map_or(0, |worker| worker.statuses().len());
     for slot in 0..slots {
         let count = server.sum(|worker| &worker.statuses()[slot]);

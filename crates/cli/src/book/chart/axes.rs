@@ -54,11 +54,11 @@ impl Frame {
 
 /// The axis of values at the left.
 pub(super) fn y_axis(out: &mut String, frame: Frame, scale: &Scale, name: &str, has_grid: bool) {
-    let Frame { left, right } = frame;
+    let left = frame.left;
     for value in scale.lines() {
         let y = frame.up(scale.share(value));
         if has_grid {
-            grid(out, [left, right, y, y]);
+            grid(out, frame, y);
         }
         label(out, "y", left - 8.0, y + 4.0, &number(value));
     }
@@ -68,11 +68,11 @@ pub(super) fn y_axis(out: &mut String, frame: Frame, scale: &Scale, name: &str, 
 
 /// The second axis of values, at the right.
 pub(super) fn y1_axis(out: &mut String, frame: Frame, scale: &Scale, name: &str, has_grid: bool) {
-    let Frame { left, right } = frame;
+    let right = frame.right;
     for value in scale.lines() {
         let y = frame.up(scale.share(value));
         if has_grid {
-            grid(out, [left, right, y, y]);
+            grid(out, frame, y);
         }
         label(out, "y1", right + 8.0, y + 4.0, &number(value));
     }
@@ -111,8 +111,16 @@ pub(super) fn x_axis(
             escape(label)
         );
     }
-    base(out, [frame.left, frame.right, BOTTOM, BOTTOM]);
-    label(out, "axis end", frame.right, BOTTOM + NAME_BELOW, name);
+    let _ = writeln!(
+        out,
+        "<line class=\"base\" x1=\"{}\" x2=\"{}\" y1=\"{BOTTOM}\" y2=\"{BOTTOM}\"/>\
+         <text class=\"axis end\" x=\"{}\" y=\"{}\">{}</text>",
+        frame.left,
+        frame.right,
+        frame.right,
+        BOTTOM + NAME_BELOW,
+        escape(name)
+    );
 }
 
 /// The axes of bars that lie: names at the left, values at the bottom.
@@ -126,7 +134,7 @@ pub(super) fn lying(
     for value in values.lines() {
         let x = frame.across(values.share(value));
         if has_grid {
-            grid(out, [x, x, TOP, BOTTOM]);
+            line(out, "grid", x);
         }
         label(out, "x", x, BOTTOM + 18.0, &number(value));
     }
@@ -136,7 +144,7 @@ pub(super) fn lying(
         label(out, "y", frame.left - 8.0, y + 4.0, name);
     }
     let zero = frame.across(values.share(0.0));
-    base(out, [zero, zero, TOP, BOTTOM]);
+    line(out, "base", zero);
     label(out, "axis end", frame.right, BOTTOM + 40.0, x_name);
     let name = escape(y_name);
     let _ = writeln!(out, "<text class=\"axis\" x=\"8\" y=\"{}\">{name}</text>", TOP - 10.0);
@@ -147,16 +155,18 @@ fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
 }
 
-fn grid(out: &mut String, [x1, x2, y1, y2]: [f64; 4]) {
-    let _ = writeln!(
+/// A line of the grid at height `y`; its label follows.
+fn grid(out: &mut String, Frame { left, right }: Frame, y: f64) {
+    let _ = write!(
         out,
-        "<line class=\"grid\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
+        "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
     );
 }
 
-fn base(out: &mut String, [x1, x2, y1, y2]: [f64; 4]) {
+/// An upright line at `x`.
+fn line(out: &mut String, class: &str, x: f64) {
     let _ = writeln!(
         out,
-        "<line class=\"base\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
+        "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\"/>"
     );
 }

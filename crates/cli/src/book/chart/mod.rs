@@ -190,7 +190,7 @@ fn plot(settings: &Settings<'_>, table: &Table) -> Result<Plot, String> {
     let column = |asked: Option<&str>, usual: usize, key: &str| match asked {
         Some(name) => table.columns.iter().position(|column| column == name).ok_or_else(|| {
             let known = table.columns.join(", ");
-            format!("@chart: {key}={name:?} is no column of the query; it has {known}")
+            format!("@chart: {key}={name:?} is not a column of the query; it has {known}")
         }),
         None if usual < table.columns.len() => Ok(usual),
         None => {
@@ -208,7 +208,7 @@ fn plot(settings: &Settings<'_>, table: &Table) -> Result<Plot, String> {
     for row in &table.rows {
         let height = row[y].number().filter(|_| row[y] != Value::Null).ok_or_else(|| {
             let (column, text) = (&table.columns[y], row[y].text());
-            format!("@chart: {column} is {text:?}, which is no number; select numbers for y")
+            format!("@chart: {column} is {text:?}, which is not a number; select numbers for y")
         })?;
         let place = match row[x].number().filter(|_| numeric) {
             Some(number) => number,

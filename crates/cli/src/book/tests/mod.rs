@@ -181,7 +181,7 @@ fn charts_look_as_they_are_told() {
     assert!(svg.contains(">netty</text>") && svg.contains(">rps</text>"), "{svg}");
 }
 
-/// Purpose: a name that nobody honours is an error: a chart that looks otherwise than its page says is worse than none.
+/// Purpose: a name that has no effect is an error: a chart that looks different from what its page asks for is worse than none.
 #[test]
 fn what_a_chart_cannot_do_is_refused() {
     let int = Value::Integer;

@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
     pub(crate) refusals: usize,
 }
 
-/// Places for what is `wanted` on a screen of this size.
+/// Places for the `wanted` parts on a screen of this size.
 pub(crate) fn plan(area: Rect, wanted: Wanted) -> Plan {
     let mut rest = area;
     let mut plan = Plan { head: top(&mut rest, 1), ..Plan::default() };

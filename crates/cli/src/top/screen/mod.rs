@@ -32,7 +32,7 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// The styles, `without_color` for who asks for none (`NO_COLOR`).
+    /// The styles; `without_color` if the user asks for none (`NO_COLOR`).
     pub(crate) fn of(without_color: bool) -> Palette {
         let dim = Style::new().add_modifier(Modifier::DIM);
         let bold = Style::new().add_modifier(Modifier::BOLD);

@@ -113,9 +113,9 @@ fn a_server_that_is_gone() {
         "Requests     – /s                                                           ▄█"
     );
     let mut silent = State::new("u".to_owned());
-    silent.answered(at(10), Err("no Highwater server".to_owned()));
+    silent.answered(at(10), Err("not a Highwater server".to_owned()));
     let rows = shown(&silent, 80, 24, 10);
-    assert_eq!(rows[1..3], [" GONE for 0 s: no Highwater server", "no figures yet"]);
+    assert_eq!(rows[1..3], [" GONE for 0 s: not a Highwater server", "no figures yet"]);
 }
 
 /// Purpose: a paused screen says so and how to resume, and still shows that a server is gone.

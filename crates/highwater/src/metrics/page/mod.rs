@@ -1,11 +1,11 @@
-//! What does somebody see who opens the metrics port in a browser?
+//! What does the metrics port show in a browser?
 //!
-//! One page, complete in itself: it loads nothing but `/metrics` beside it, once a second while it is
+//! One self-contained page: it loads nothing but `/metrics` beside it, once per second while it is
 //! seen, and draws from that. So a page that nobody opens costs nothing, and one that is open costs as
-//! much as a scrape a second. `highwater top` shows the same figures in a terminal.
+//! much as one scrape per second. `highwater top` shows the same figures in a terminal.
 //!
 //! It runs no other script and has no other style than its own: [`POLICY`] names both by their hashes.
-//! A test holds the hashes to the files, and says what they are after a change.
+//! A test compares the hashes with the files, and prints the new ones after a change.
 
 /// The page, as HTML.
 pub(crate) const PAGE: &str = concat!(
@@ -23,7 +23,7 @@ pub(crate) const PAGE: &str = concat!(
 /// What the page may do, as a content security policy: run its own script, have its own style, ask this port.
 pub(crate) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
      style-src 'sha256-q537Tu7I9G9GRI/LguMja3Xl8Vf8bU9CS23TRrsWVYQ='; \
-     script-src 'sha256-G+6cjVhk10sU8rRfyz2FlKTRo/XXduNA/TSnetzFtD4='; \
+     script-src 'sha256-NZ+rGaHpfOLfXefCN489BrLtImyb7M30GQpz4EQrQXg='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
         ] {
             assert!(!PAGE.contains(forbidden), "{forbidden}");
         }
-        // The name of a format is no address that is asked.
+        // The name of a format is not an address that is loaded.
         let addresses = PAGE.matches("://").count();
         assert_eq!(addresses, PAGE.matches("http://www.w3.org/2000/svg").count());
     }

@@ -1,5 +1,5 @@
 'use strict';
-// What this page shows it reads from /metrics, once a second while it can be seen. Rates and quantiles
+// This page reads /metrics once per second while it is visible, and draws from that. Rates and quantiles
 // are of the time between two readings. Everything that comes from the server is inserted as text.
 
 const PERIOD = 1000, TIMEOUT = 3000, WINDOW = 120e3, ENDPOINTS = 20, UNLIMITED = 1048576;
@@ -146,7 +146,7 @@ function passed(seconds) {
   return Math.floor(s / 86400) + ' d ' + Math.floor(s / 3600) % 24 + ' h';
 }
 
-// The flag to scale out stays up for a minute after the demand has gone: what was is not shown as what is.
+// The flag to scale out stays up for a minute after the demand has gone: the past is not shown as the present.
 function need(one) {
   const { http_scaling_needs_scaleout: flag, http_scaling_demand_ratio: ratio, http_scaling_calm_seconds: calm } = one;
   if (!flag) return { text: 'needs no other instance', isNow: false };
