@@ -140,6 +140,6 @@ mod pages {
     struct Testing;
     #[doc = include_str!("../../../docs/streaming.md")]
     struct Streaming;
-    #[doc = include_str!("../../../docs/behind-a-proxy.md")]
-    struct BehindAProxy;
+    #[doc = include_str!("../../../docs/tls.md")]
+    struct Tls;
 }
