@@ -25,14 +25,17 @@
 
 mod arrived;
 mod dead_letters;
+mod direct;
 mod doubts;
 mod marks;
+mod passing;
 mod progress;
 mod run;
 mod session;
 mod suspects;
 mod window;
 
+pub use direct::SpoolSink;
 pub use progress::Progress;
 
 use std::fmt;
@@ -43,8 +46,10 @@ use std::time::{Duration, Instant};
 
 use highwater_journal::{Consumer, Item};
 
+use crate::sink::JournalSink;
 use crate::sink::kafka::{Error, ErrorKind, Settings, look, unavailable};
 use dead_letters::DeadLetters;
+use direct::Direct;
 use run::Run;
 
 /// How a delivery works.
@@ -92,6 +97,7 @@ impl DeliveryOptions {
 /// Delivers a journal to Kafka until it is stopped or dropped.
 pub struct Delivery {
     progress: Arc<Progress>,
+    direct: Arc<Direct>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -160,6 +166,7 @@ impl Delivery {
             Err(error) => return Err(error),
         };
         let stop = Arc::<Stop>::default();
+        let direct = Arc::new(Direct::new(Arc::clone(&progress)));
         let mut run = Run::new(
             settings,
             topic,
@@ -167,6 +174,7 @@ impl Delivery {
             consumer,
             dead_letters,
             Arc::clone(&progress),
+            Arc::clone(&direct),
             Arc::clone(&stop),
         );
         let ended = Ended(Arc::clone(&progress));
@@ -175,12 +183,18 @@ impl Delivery {
             run.run();
         });
         let thread = thread.map_err(|error| unavailable(format!("starting a thread: {error}")))?;
-        Ok(Delivery { progress, stop, thread: Some(thread) })
+        Ok(Delivery { progress, direct, stop, thread: Some(thread) })
     }
 
     /// How far it has come.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
+    }
+
+    /// A sink for one worker, which writes to the journal by `sink`, and past it while that is full and has nothing left to
+    /// deliver.
+    pub fn sink(&self, sink: JournalSink) -> SpoolSink {
+        SpoolSink::new(sink, Arc::clone(&self.direct))
     }
 
     /// Delivers what is in the journal, for at most `timeout`, and not while Kafka is away; commits its position and

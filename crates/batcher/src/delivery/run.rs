@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use highwater_journal::{Consumer, Item, Reader, Stored};
 
 use super::dead_letters::DeadLetters;
+use super::direct::Direct;
 use super::doubts::Doubts;
+use super::passing::{PASSING, Passing};
 use super::progress::Progress;
 use super::session::{Fate, Session, is_refused};
 use super::suspects::Suspects;
@@ -30,7 +32,7 @@ const READ_MAX: usize = 1024;
 const CANDIDATES_WINDOWS: usize = 2;
 
 /// Why a session ends.
-enum End {
+pub(super) enum End {
     /// It was told to stop.
     Stopped,
     /// What is wrong takes time to pass.
@@ -47,14 +49,17 @@ impl From<Error> for End {
 
 /// What the thread works on.
 pub(super) struct Run {
-    settings: Settings,
+    pub(super) settings: Settings,
     /// What the topic was at the start, for the first session.
     topic: Option<Topic>,
     options: DeliveryOptions,
     consumer: Consumer,
     reader: Reader,
-    dead_letters: DeadLetters,
-    progress: Arc<Progress>,
+    pub(super) dead_letters: DeadLetters,
+    pub(super) progress: Arc<Progress>,
+    direct: Arc<Direct>,
+    /// What goes to Kafka from memory, past a full journal.
+    pub(super) passing: Option<Passing>,
     stop: Arc<Stop>,
     window: Window,
     suspects: Suspects,
@@ -66,6 +71,15 @@ pub(super) struct Run {
     committed_at: Instant,
     /// There was nothing more to read.
     is_at_end: bool,
+    /// Something was sent from memory just now: more may follow soon.
+    pub(super) was_passing: bool,
+}
+
+/// However the thread ends, workers that wait for it hear so.
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.direct.close();
+    }
 }
 
 impl Run {
@@ -76,6 +90,7 @@ impl Run {
         consumer: Consumer,
         dead_letters: DeadLetters,
         progress: Arc<Progress>,
+        direct: Arc<Direct>,
         stop: Arc<Stop>,
     ) -> Run {
         Run {
@@ -87,6 +102,8 @@ impl Run {
             consumer,
             dead_letters,
             progress,
+            direct,
+            passing: None,
             stop,
             window: Window::default(),
             suspects: Suspects::default(),
@@ -94,6 +111,7 @@ impl Run {
             done_below: 0,
             committed_at: Instant::now(),
             is_at_end: false,
+            was_passing: false,
         }
     }
 
@@ -139,12 +157,19 @@ impl Run {
         self.is_at_end = false;
         let end = self.deliver(&session);
         for (number, fate) in session.end() {
+            if let Some(index) = number.checked_sub(PASSING) {
+                if let (Ok(_), Some(passing)) = (fate, &mut self.passing) {
+                    passing.done(index);
+                }
+                continue;
+            }
             match fate {
                 Ok(offset) => self.window.acknowledge(number, offset),
                 Err(error) => self.suspect(number, is_refused(&error)),
             }
         }
-        let is_clean = self.window.open() == 0;
+        let is_clean = self.window.open() == 0 && self.passing_open() == 0;
+        self.passing.iter_mut().for_each(Passing::end_session);
         // What is not durable among the dead letters is not done with.
         if !self.window.is_unsynced() {
             self.let_go();
@@ -171,9 +196,15 @@ impl Run {
                     Item::End => break,
                 };
             }
+            ids.extend(self.passing.iter().flat_map(Passing::ids).map(|(_, id)| id));
             let stop = Arc::clone(&self.stop);
             let ends = move || stop.until().is_some_and(|until| Instant::now() >= until);
             self.doubts.resolve(&self.settings, ids, ends)?;
+            if let Some(passing) = &mut self.passing {
+                let found: Vec<_> =
+                    passing.ids().filter(|(_, id)| self.doubts.take(*id).is_some()).collect();
+                found.into_iter().for_each(|(index, _)| passing.done(index));
+            }
         }
         self.doubts.begin_session(&self.settings)
     }
@@ -191,17 +222,21 @@ impl Run {
 
     /// Reads, sends, hears, lets go, commits. False if it is told to stop and may not or need not go on.
     fn turn(&mut self, session: &Session) -> Result<bool, End> {
+        // Before the journal is read to its end: what its worker appended earlier goes first.
+        if self.passing.is_none() && !session.is_single {
+            self.passing = Passing::next(&self.direct);
+        }
         let read = self.fill(session)?;
         if self.window.is_unsynced() {
             self.dead_letters.sync()?;
             self.window.synced();
         }
         // Full, or nothing to read: then it waits for answers.
-        let waits = read == 0 && self.window.open() > 0;
+        let waits = read == 0 && self.window.open() + self.passing_open() > 0;
         let fates = session.fates(if waits { POLL } else { Duration::ZERO });
         if self.hear(session, fates)? {
             self.progress.say(None);
-        } else if self.window.open() > 0
+        } else if self.window.open() + self.passing_open() > 0
             && let Some(trouble) = session.trouble()
         {
             self.progress.say(Some(format!("Kafka at {}: {trouble}", self.settings.brokers)));
@@ -217,6 +252,9 @@ impl Run {
             self.commit()?;
         }
         self.tell(is_done);
+        if is_done && self.done.records == 0 {
+            self.pass(session)?;
+        }
         if let Some(until) = self.stop.until() {
             // Nothing more is delivered while Kafka is away: what waits is safe where it is.
             let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
@@ -225,8 +263,9 @@ impl Run {
         if session.is_single && self.suspects.is_empty() && !self.window.is_unsynced() {
             return Err(End::Again);
         }
-        if is_done {
-            self.reader.wait_more(WAIT);
+        if is_done && self.passing.is_none() {
+            let was_passing = std::mem::take(&mut self.was_passing);
+            self.reader.wait_more(if was_passing { POLL } else { WAIT });
         }
         Ok(true)
     }
@@ -276,6 +315,13 @@ impl Run {
         let mut is_any = false;
         let mut end = None;
         for (number, fate) in fates {
+            if let Some(index) = number.checked_sub(PASSING) {
+                is_any |= fate.is_ok();
+                if let Err(ended) = self.hear_passing(index, fate) {
+                    end = Some(ended);
+                }
+                continue;
+            }
             let error = match fate {
                 Ok(offset) => {
                     is_any = true;
@@ -410,8 +456,7 @@ impl Work<'_> {
         if bytes <= max {
             return self.session.send(self.settings, record, number);
         }
-        let reason =
-            format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
+        let reason = too_large(bytes, max);
         bury(self.dead_letters, self.settings, record, &reason)?;
         self.window.bury(number);
         self.suspects.remove(entry);
@@ -424,12 +469,16 @@ fn entry(record: &Stored<'_>, partition: u32) -> Entry {
     Entry { offset, partition, time_us, body_bytes: body.len() }
 }
 
+pub(super) fn too_large(bytes: usize, max: usize) -> String {
+    format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)")
+}
+
 fn disk(error: impl ToString) -> Error {
     Error::new(ErrorKind::Disk, error.to_string())
 }
 
 /// Writes a record to the dead letters.
-fn bury(
+pub(super) fn bury(
     dead_letters: &mut DeadLetters,
     settings: &Settings,
     record: &Stored<'_>,
