@@ -5,8 +5,8 @@
 //! committing thread takes one batch from each queue in turn, so no producer starves another, and the
 //! order of one producer's batches is kept.
 //!
-//! The thread sleeps only after it has said so and has then found every queue empty; who puts a batch
-//! into a queue looks afterwards whether the thread said so. One of the two sees the other.
+//! The thread sets `asleep`, then checks all queues, then parks. A producer enqueues, then checks `asleep`. So no wake-up is
+//! lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};

@@ -2,7 +2,8 @@
 //!
 //! A [`Delivery`] is a thread that reads a journal as one of its named consumers and sends each record to Kafka, in
 //! order. It commits its position only behind records that all replicas have acknowledged (`acks=all`, by an idempotent
-//! producer), so each is delivered at least once; the header `id` tells a repetition from a second record.
+//! producer), so each is delivered; and what was delivered and not heard of is found in the topic before anything is sent again
+//! (`doubts.rs`), so none is there twice.
 //!
 //! ```text
 //!   start ─▶ session ──acknowledged──▶ position committed ─▶ …
