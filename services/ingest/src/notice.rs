@@ -29,20 +29,19 @@ impl Notice {
 
     /// What a batcher complains of at the end of a turn, if it does.
     pub fn look(&self, trouble: Option<&Failure>) {
-        match trouble {
-            Some(failure) if failure.kind() == FailureKind::Full => {
-                if !self.is_full.swap(true, Relaxed) {
-                    self.say_full(failure);
-                }
+        let is_full = trouble.is_some_and(|failure| failure.kind() == FailureKind::Full);
+        let Some(failure) = trouble else {
+            let has_room = self.is_full.load(Relaxed) && self.backend.has_room();
+            if has_room && self.is_full.swap(false, Relaxed) {
+                self.refuses.store(false, Relaxed);
+                tracing::info!(data = self.data, "there is room again: records are written");
             }
-            Some(failure) => rate_limited!(WARN, cause = %failure, "records could not be written"),
-            None if self.is_full.load(Relaxed) && self.backend.has_room() => {
-                if self.is_full.swap(false, Relaxed) {
-                    self.refuses.store(false, Relaxed);
-                    tracing::info!(data = self.data, "there is room again: records are written");
-                }
-            }
-            None => {}
+            return;
+        };
+        if !is_full {
+            rate_limited!(WARN, cause = %failure, "records could not be written");
+        } else if !self.is_full.swap(true, Relaxed) {
+            self.say_full(failure);
         }
     }
 

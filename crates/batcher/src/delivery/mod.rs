@@ -51,7 +51,7 @@ use crate::sink::JournalSink;
 use crate::sink::kafka::{Error, ErrorKind, Settings, look, unavailable};
 use dead_letters::DeadLetters;
 use direct::Direct;
-use run::Run;
+use run::{Run, Shared};
 
 /// How a delivery works.
 #[derive(Clone, Debug)]
@@ -168,22 +168,15 @@ impl Delivery {
         };
         let stop = Arc::<Stop>::default();
         let direct = Arc::new(Direct::new(Arc::clone(&progress)));
-        let mut run = Run::new(
-            settings,
-            topic,
-            options,
-            consumer,
-            dead_letters,
-            Arc::clone(&progress),
-            Arc::clone(&direct),
-            Arc::clone(&stop),
-        );
-        let ended = Ended(Arc::clone(&progress));
+        let shared = Shared { progress, direct, stop };
+        let mut run = Run::new(settings, topic, options, consumer, dead_letters, shared.clone());
+        let ended = Ended(Arc::clone(&shared.progress));
         let thread = std::thread::Builder::new().name("delivery".into()).spawn(move || {
             let _ended = ended;
             run.run();
         });
         let thread = thread.map_err(|error| unavailable(format!("starting a thread: {error}")))?;
+        let Shared { progress, direct, stop } = shared;
         Ok(Delivery { progress, direct, stop, thread: Some(thread) })
     }
 

@@ -47,6 +47,14 @@ impl From<Error> for End {
     }
 }
 
+/// What the thread shares with those who look at it.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) progress: Arc<Progress>,
+    pub(super) direct: Arc<Direct>,
+    pub(super) stop: Arc<Stop>,
+}
+
 /// What the thread works on.
 pub(super) struct Run {
     pub(super) settings: Settings,
@@ -89,9 +97,7 @@ impl Run {
         options: DeliveryOptions,
         consumer: Consumer,
         dead_letters: DeadLetters,
-        progress: Arc<Progress>,
-        direct: Arc<Direct>,
-        stop: Arc<Stop>,
+        Shared { progress, direct, stop }: Shared,
     ) -> Run {
         Run {
             doubts: Doubts::load(&settings, &options),
