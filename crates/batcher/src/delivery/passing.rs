@@ -4,16 +4,15 @@
 //! topic like those of the journal. Kafka's refusal of a request makes its records go one by one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use highwater_journal::{Record, Stored};
 use rdkafka::error::KafkaError;
 
+use super::dead_letters::{DeadLetters, bury, too_large};
 use super::direct::Direct;
-use super::run::{End, Run, bury, too_large};
-use super::session::{Session, is_refused};
+use super::session::{End, Session, is_refused};
 use crate::receipt::Answer;
-use crate::sink::kafka::{bytes_alone, unavailable};
+use crate::sink::kafka::{Error, Settings, bytes_alone, unavailable};
 use crate::{Batch, Written};
 
 /// Messages of records that come from memory have numbers from here on.
@@ -36,8 +35,8 @@ pub(super) struct Passing {
     open: usize,
     left: usize,
     /// Kafka has refused a request: records go one by one, to find which one it does not take.
-    pub(super) is_single: bool,
-    pub(super) dead: u64,
+    is_single: bool,
+    dead: u64,
 }
 
 impl Passing {
@@ -58,10 +57,6 @@ impl Passing {
         self.left == 0
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<Record<'_>> {
-        self.batch.get(index)
-    }
-
     /// The ids of the records that are not known to be in the topic.
     pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u128)> {
         let undone = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Done);
@@ -69,12 +64,12 @@ impl Passing {
     }
 
     /// The record to send next.
-    pub(super) fn to_send(&self) -> Option<usize> {
+    fn to_send(&self) -> Option<usize> {
         let may_send = !self.is_single || self.open == 0;
         may_send.then(|| self.fates.iter().position(|fate| *fate == Fate::Unsent)).flatten()
     }
 
-    pub(super) fn sent(&mut self, index: usize) {
+    fn sent(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
         self.open += 1;
     }
@@ -105,57 +100,38 @@ impl Passing {
         answer.resolve(Ok(Written::default()));
         (size.0, size.1, dead)
     }
-}
 
-impl Run {
-    pub(super) fn passing_open(&self) -> usize {
-        self.passing.as_ref().map_or(0, Passing::open)
-    }
-
-    /// Sends what waits in memory; answers for it when all of it has arrived.
-    pub(super) fn pass(&mut self, session: &Session) -> Result<(), End> {
-        let Some(passing) = &mut self.passing else { return Ok(()) };
-        if session.is_single {
-            return Ok(());
-        }
-        while let Some(index) = passing.to_send() {
-            let Some(Record { partition, time_us, id, body }) = passing.get(index) else { break };
-            let record = Stored { offset: 0, partition, time_us, id, body };
-            let (bytes, max) = (bytes_alone(body.len()), session.topic.message_bytes_max);
+    /// Sends what may be sent.
+    pub(super) fn send(
+        &mut self,
+        settings: &Settings,
+        session: &Session,
+        dead_letters: &mut DeadLetters,
+    ) -> Result<(), Error> {
+        while let Some(index) = self.to_send() {
+            let Some(record) = self.stored(index) else { break };
+            let (bytes, max) = (bytes_alone(record.body.len()), session.topic.message_bytes_max);
             if bytes > max {
-                let reason = too_large(bytes, max);
-                bury(&mut self.dead_letters, &self.settings, &record, &reason)?;
-                self.dead_letters.sync()?;
-                passing.dead += 1;
-                passing.done(index);
+                self.bury(index, settings, dead_letters, &too_large(bytes, max))?;
                 continue;
             }
-            session.send(&self.settings, &record, PASSING + index)?;
-            passing.sent(index);
-        }
-        if passing.is_done()
-            && let Some(passing) = self.passing.take()
-        {
-            let (records, bytes, dead) = passing.finish();
-            let progress = &self.progress;
-            progress.dead.fetch_add(dead, Ordering::Release);
-            progress.delivered_bytes.fetch_add(bytes, Ordering::Release);
-            progress.delivered.fetch_add(records, Ordering::Release);
-            self.was_passing = true;
+            session.send(settings, &record, PASSING + index)?;
+            self.sent(index);
         }
         Ok(())
     }
 
-    /// What became of a record that was sent from memory.
-    pub(super) fn hear_passing(
+    /// What became of a record.
+    pub(super) fn hear(
         &mut self,
         index: usize,
         fate: Result<i64, KafkaError>,
+        settings: &Settings,
+        dead_letters: &mut DeadLetters,
     ) -> Result<(), End> {
-        let Some(passing) = &mut self.passing else { return Ok(()) };
         let error = match fate {
             Ok(_) => {
-                passing.done(index);
+                self.done(index);
                 return Ok(());
             }
             Err(error) => error,
@@ -163,17 +139,33 @@ impl Run {
         if !is_refused(&error) {
             return Err(unavailable(format!("Kafka: {error}")).into());
         }
-        if passing.is_single
-            && let Some(Record { partition, time_us, id, body }) = passing.get(index)
-        {
+        if self.is_single {
             // It was alone: it is the one.
-            let record = Stored { offset: 0, partition, time_us, id, body };
-            bury(&mut self.dead_letters, &self.settings, &record, &format!("Kafka: {error}"))?;
-            self.dead_letters.sync()?;
-            passing.dead += 1;
-            passing.done(index);
+            self.bury(index, settings, dead_letters, &format!("Kafka: {error}"))?;
         }
-        passing.is_single = true;
+        self.is_single = true;
         Err(End::Again)
+    }
+
+    /// As the journal would give it, which has no place for it.
+    fn stored(&self, index: usize) -> Option<Stored<'_>> {
+        let Record { partition, time_us, id, body } = self.batch.get(index)?;
+        Some(Stored { offset: 0, partition, time_us, id, body })
+    }
+
+    fn bury(
+        &mut self,
+        index: usize,
+        settings: &Settings,
+        dead_letters: &mut DeadLetters,
+        reason: &str,
+    ) -> Result<(), Error> {
+        if let Some(record) = self.stored(index) {
+            bury(dead_letters, settings, &record, reason)?;
+            dead_letters.sync()?;
+            self.dead += 1;
+        }
+        self.done(index);
+        Ok(())
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use highwater_journal::{Consumer, Item, Reader, Stored};
 
-use super::dead_letters::DeadLetters;
+use super::dead_letters::{DeadLetters, bury, too_large};
 use super::direct::Direct;
 use super::doubts::Doubts;
 use super::passing::{PASSING, Passing};
 use super::progress::Progress;
-use super::session::{Fate, Session, is_refused};
+use super::session::{End, Fate, Session, is_refused};
 use super::suspects::Suspects;
 use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
@@ -31,22 +31,6 @@ const READ_MAX: usize = 1024;
 /// So many windows of records may have been sent and not be committed: one without answers, one that waits for its commit.
 const CANDIDATES_WINDOWS: usize = 2;
 
-/// Why a session ends.
-pub(super) enum End {
-    /// It was told to stop.
-    Stopped,
-    /// What is wrong takes time to pass.
-    Trouble(Error),
-    /// The next session goes on at once.
-    Again,
-}
-
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Trouble(error)
-    }
-}
-
 /// What the thread shares with those who look at it.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -57,17 +41,17 @@ pub(super) struct Shared {
 
 /// What the thread works on.
 pub(super) struct Run {
-    pub(super) settings: Settings,
+    settings: Settings,
     /// What the topic was at the start, for the first session.
     topic: Option<Topic>,
     options: DeliveryOptions,
     consumer: Consumer,
     reader: Reader,
-    pub(super) dead_letters: DeadLetters,
-    pub(super) progress: Arc<Progress>,
+    dead_letters: DeadLetters,
+    progress: Arc<Progress>,
     direct: Arc<Direct>,
     /// What goes to Kafka from memory, past a full journal.
-    pub(super) passing: Option<Passing>,
+    passing: Option<Passing>,
     stop: Arc<Stop>,
     window: Window,
     suspects: Suspects,
@@ -80,7 +64,7 @@ pub(super) struct Run {
     /// There was nothing more to read.
     is_at_end: bool,
     /// Something was sent from memory just now: more may follow soon.
-    pub(super) was_passing: bool,
+    was_passing: bool,
 }
 
 /// However the thread ends, workers that wait for it hear so.
@@ -276,6 +260,26 @@ impl Run {
         Ok(true)
     }
 
+    fn passing_open(&self) -> usize {
+        self.passing.as_ref().map_or(0, Passing::open)
+    }
+
+    /// Sends what waits in memory; answers for it when all of it has arrived.
+    fn pass(&mut self, session: &Session) -> Result<(), End> {
+        let Some(passing) = self.passing.as_mut().filter(|_| !session.is_single) else {
+            return Ok(());
+        };
+        passing.send(&self.settings, session, &mut self.dead_letters)?;
+        if let Some(passing) = self.passing.take_if(|passing| passing.is_done()) {
+            let (records, bytes, dead) = passing.finish();
+            self.progress.dead.fetch_add(dead, Ordering::Release);
+            self.progress.delivered_bytes.fetch_add(bytes, Ordering::Release);
+            self.progress.delivered.fetch_add(records, Ordering::Release);
+            self.was_passing = true;
+        }
+        Ok(())
+    }
+
     /// Reads and sends as long as there is room. How many records it has read.
     fn fill(&mut self, session: &Session) -> Result<usize, End> {
         for read in 0..READ_MAX {
@@ -323,8 +327,9 @@ impl Run {
         for (number, fate) in fates {
             if let Some(index) = number.checked_sub(PASSING) {
                 is_any |= fate.is_ok();
-                if let Err(ended) = self.hear_passing(index, fate) {
-                    end = Some(ended);
+                let (settings, dead_letters) = (&self.settings, &mut self.dead_letters);
+                if let Some(passing) = &mut self.passing {
+                    end = passing.hear(index, fate, settings, dead_letters).err().or(end);
                 }
                 continue;
             }
@@ -475,22 +480,6 @@ fn entry(record: &Stored<'_>, partition: u32) -> Entry {
     Entry { offset, partition, time_us, body_bytes: body.len() }
 }
 
-pub(super) fn too_large(bytes: usize, max: usize) -> String {
-    format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)")
-}
-
 fn disk(error: impl ToString) -> Error {
     Error::new(ErrorKind::Disk, error.to_string())
-}
-
-/// Writes a record to the dead letters.
-pub(super) fn bury(
-    dead_letters: &mut DeadLetters,
-    settings: &Settings,
-    record: &Stored<'_>,
-    reason: &str,
-) -> Result<(), Error> {
-    let Stored { partition, offset, .. } = record;
-    tracing::error!(partition, offset, "a record goes to the dead letters: {reason}");
-    dead_letters.write(&settings.topic, record, reason)
 }
