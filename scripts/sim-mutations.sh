@@ -6,6 +6,8 @@
 #   What: a late answer of the pool is given to the next request
 #   With: wakes,stops
 #
+# A patch with the line `Simulation: journal` is for the journal's simulation, which runs as a test of its crate.
+#
 #   scripts/sim-mutations.sh [SEEDS] [NAME...]    10000 seeds, all patches
 #
 # Fails if a patch does not apply or build any more, or no seed finds it. `make test` checks that all apply. Write them
@@ -23,6 +25,15 @@ trap 'git worktree remove --force "$copy/tree" 2>/dev/null || true; rm -rf "$cop
 git worktree add --quiet --detach "$copy/tree" HEAD
 
 failed=0
+# report NAME PATCH SEED: which seed found it, or that none did.
+report() {
+  if [ -n "$3" ]; then
+    echo "$1 ($(header What "$2")): $3"
+  else
+    echo "$1 ($(header What "$2")): NOT FOUND by $seeds seeds" >&2
+    failed=1
+  fi
+}
 header() { sed -n "s/^$1: //p;/^diff /q" "$2"; }
 for patch in "$repository"/scripts/mutations/*.patch; do
   name=$(basename "$patch" .patch)
@@ -33,6 +44,17 @@ for patch in "$repository"/scripts/mutations/*.patch; do
     failed=1
     continue
   fi
+  if [ "$(header Simulation "$patch")" = journal ]; then
+    if ! (cd "$copy/tree" && cargo test --quiet --profile fast --locked --no-run -p highwater-journal --lib); then
+      echo "$name: does not build with the patch: rewrite it for the code as it is now" >&2
+      failed=1
+      continue
+    fi
+    found=$(cd "$copy/tree" && JOURNAL_SEEDS=$seeds RUST_BACKTRACE=0 cargo test --quiet --profile fast --locked \
+      -p highwater-journal --lib -- --nocapture simulation::seeds 2>&1 || true)
+    report "$name" "$patch" "$(sed -n 's/^\(seed [0-9]* failed\).*/\1/p' <<<"$found" | head -n 1)"
+    continue
+  fi
   if ! (cd "$copy/tree" && cargo build --quiet --profile fast --locked -p highwater-cli); then
     echo "$name: does not build with the patch: rewrite it for the code as it is now" >&2
     failed=1
@@ -41,12 +63,6 @@ for patch in "$repository"/scripts/mutations/*.patch; do
   with=$(header With "$patch")
   # The command fails when seeds do, which is what is wanted here.
   found=$("$CARGO_TARGET_DIR/fast/highwater" sim --seeds "$seeds" ${with:+--with "$with"} 2>/dev/null || true)
-  first=$(sed -n 's/^  \(seed .*\)/\1/p' <<<"$found" | head -n 1)
-  if [ -n "$first" ]; then
-    echo "$name ($(header What "$patch")): $first"
-  else
-    echo "$name ($(header What "$patch")): NOT FOUND by $seeds seeds" >&2
-    failed=1
-  fi
+  report "$name" "$patch" "$(sed -n 's/^  \(seed .*\)/\1/p' <<<"$found" | head -n 1)"
 done
 exit $failed

@@ -23,7 +23,7 @@ use crate::receipt::Receipt;
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) open: Open,
-    /// Where those wait who wait for the open batch.
+    /// The waiters of the open batch.
     pub(crate) place: Option<Rc<Place>>,
     /// When the open batch got its first record.
     pub(crate) since: Option<Instant>,

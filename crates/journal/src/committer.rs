@@ -188,13 +188,16 @@ impl Committer {
     fn unhealthy(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Full {
             self.is_full = true;
+            self.door.set_full(true);
             self.log.set_health(Health::Full(error.clone()));
         }
         error
     }
 
     fn set_serving(&mut self) {
-        self.is_full = false;
+        if std::mem::take(&mut self.is_full) {
+            self.door.set_full(false);
+        }
         self.log.set_health(Health::Serving);
     }
 

@@ -5,8 +5,8 @@
 //! committing thread takes one batch from each queue in turn, so no producer starves another, and the
 //! order of one producer's batches is kept.
 //!
-//! The thread sleeps only after it has said so and has then found every queue empty; who puts a batch
-//! into a queue looks afterwards whether the thread said so. One of the two sees the other.
+//! The thread sets `asleep`, then checks all queues, then parks. A producer enqueues, then checks `asleep`. So no wake-up is
+//! lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -55,6 +55,8 @@ pub(crate) struct Door {
     /// One of `OPEN`, `POISONED`, `CLOSED`.
     state: AtomicU8,
     asleep: AtomicBool,
+    /// The last group found no room.
+    is_full: AtomicBool,
     thread: OnceLock<Thread>,
     /// Producers that the committing thread has not seen yet. `None`: it has ended.
     newcomers: Mutex<Option<Vec<Queue>>>,
@@ -113,6 +115,11 @@ impl Producer {
         }
     }
 
+    /// Whether the last records found no room: on the disk, or within `bytes_max`.
+    pub fn is_full(&self) -> bool {
+        self.door.is_full.load(Ordering::Relaxed)
+    }
+
     fn may_append(&self, bytes: usize) -> Result<(), Error> {
         match self.door.state.load(Ordering::Relaxed) {
             OPEN => {}
@@ -150,6 +157,7 @@ impl Door {
         Door {
             state: AtomicU8::new(OPEN),
             asleep: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             thread: OnceLock::new(),
             newcomers: Mutex::new(Some(Vec::new())),
             producers: AtomicUsize::new(0),
@@ -203,6 +211,10 @@ impl Door {
 
     pub(crate) fn get_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     pub(crate) fn poison(&self) {

@@ -5,19 +5,19 @@
 //! not go. So if every consumer has read all of the newest segment, its file is emptied where it stands:
 //!
 //! ```text
-//!   header │ record │ record │ …        cut off behind the place of a seal, and synced
-//!   header │ part of a record │         the seal over it: no room is needed for that; and synced
-//!   header │ seal │                     the next segment has the rest of the disk
+//!   header │ record │ record │ …        cut within the first record's header, and synced
+//!   header │ part of a header           its block is still there: the seal over it needs no room; synced
+//!   header │ seal                       the next segment has the rest of the disk
 //! ```
 //!
 //! The seal says which offset is next, as any seal does; until it is there, the consumers' positions do. A crash in
-//! between leaves a tail of one seal's length, which the next opening cuts off.
+//! between leaves a tail of a few bytes, which the next opening cuts off.
 //!
 //! Invariant: a record that a consumer has not read is never removed here.
 
 use std::io;
 
-use highwater_core::frame::{FRAMES_AT, Previous, SEAL_BYTES};
+use highwater_core::frame::{ALIGN, FRAMES_AT, Previous, SEAL_BYTES};
 
 use crate::committer::Committer;
 use crate::segment::Segment;
@@ -63,7 +63,7 @@ impl Committer {
 fn empty(mut file: Box<dyn File>, segment: &Segment) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(SEAL_BYTES);
     segment.seal().push(&mut bytes, segment.salt, FRAMES_AT as u64);
-    file.cut((FRAMES_AT + SEAL_BYTES) as u64)?;
+    file.cut((FRAMES_AT + ALIGN) as u64)?;
     file.sync()?;
     file.write_at(FRAMES_AT as u64, &bytes)?;
     file.sync()

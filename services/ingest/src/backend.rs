@@ -20,7 +20,7 @@ use highwater::batcher::sink::{JournalSink, Null};
 use highwater::journal::{self, Directory, Health, Journal, Retention};
 use highwater::metrics::Readiness;
 
-use crate::args::Plan;
+use crate::args::{Ack, Plan};
 use crate::failure::Failure;
 
 /// So many records are in a batch, at most.
@@ -40,6 +40,7 @@ pub struct Backend {
     parts: Mutex<Parts>,
     /// How far the delivery is, if there is one.
     progress: Option<Arc<Progress>>,
+    ack: Ack,
 }
 
 #[derive(Default)]
@@ -76,7 +77,7 @@ impl Backend {
             parts.client = Some(Client::start(kafka.clone(), limits)?);
         }
         let progress = parts.delivery.as_ref().map(Delivery::progress);
-        Ok(Arc::new(Backend { parts: Mutex::new(parts), progress }))
+        Ok(Arc::new(Backend { parts: Mutex::new(parts), progress, ack: plan.ack }))
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
@@ -92,9 +93,12 @@ impl Backend {
         if let Some(client) = &parts.client {
             return Ok(Box::new(client.sink()));
         }
-        match &parts.journal {
-            Some(journal) => Ok(Box::new(JournalSink::new(journal.producer()?))),
-            None => Ok(Box::new(Null::default())),
+        let Some(journal) = &parts.journal else { return Ok(Box::new(Null::default())) };
+        let sink = JournalSink::new(journal.producer()?);
+        match &parts.delivery {
+            // Acknowledged in memory is what must get out of it, by whichever way there is.
+            Some(delivery) if self.ack == Ack::Memory => Ok(Box::new(delivery.sink(sink))),
+            _ => Ok(Box::new(sink)),
         }
     }
 
@@ -113,6 +117,29 @@ impl Backend {
         match (&self.progress, &self.parts().journal) {
             (Some(progress), Some(journal)) if !progress.is_idle() => journal.stat().bytes,
             _ => 0,
+        }
+    }
+
+    /// Whether the journal takes records, or nothing is known against it.
+    pub fn has_room(&self) -> bool {
+        !matches!(self.parts().journal.as_ref().map(Journal::health), Some(Health::Full(_)))
+    }
+
+    /// What makes room, for the operator.
+    pub fn remedy(&self) -> &'static str {
+        match (&self.progress, self.ack) {
+            (None, _) => {
+                "Give the disk more room, raise --data-max, or let --retain-bytes or --retain-age remove old records"
+            }
+            (Some(_), Ack::Memory) => {
+                "It makes room by itself as Kafka takes what is on the disk; if the disk stays full, what is in memory \
+                 goes to Kafka after that. If Kafka is unreachable, that comes first; or give the disk more room, or raise \
+                 --data-max"
+            }
+            (Some(_), _) => {
+                "It makes room by itself as Kafka takes what is on the disk. If Kafka is unreachable, that comes first; or \
+                 give the disk more room, or raise --data-max"
+            }
         }
     }
 

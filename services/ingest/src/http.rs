@@ -172,7 +172,7 @@ fn parts<'r>(request: &'r Request<'_>) -> Result<(WorkerLocal<Intake>, &'r [u8])
 fn of_refusal(intake: &Intake, records: usize, refused: Refused) -> Error {
     match refused {
         Refused::Full => {
-            intake.count_refused(records);
+            intake.refuse(records);
             not_now("the memory for records is full: what they are handed to is behind")
         }
         Refused::TooLarge => too_large("the record is larger than --body-max"),

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater::Request;
 use highwater::batcher::{Awaiting, Batcher, Moment, Options, OptionsError, Refused, Sink};
-use highwater::logging::rate_limited;
 
 use crate::counts::{Tally, add};
+use crate::notice::Notice;
 use crate::partition;
 
 /// How often a worker that ends looks whether the sink has answered.
@@ -32,6 +32,7 @@ pub struct Intake {
     moment: Cell<Option<Moment>>,
     /// How long it may take at the end to hand over what is left.
     end_timeout: Duration,
+    notice: Arc<Notice>,
 }
 
 impl fmt::Debug for Intake {
@@ -60,6 +61,7 @@ impl Intake {
         sink: Box<dyn Sink>,
         options: IntakeOptions,
         tally: Arc<Tally>,
+        notice: Arc<Notice>,
     ) -> Result<Intake, OptionsError> {
         let partitions = options.batcher.partitions;
         Ok(Intake {
@@ -69,6 +71,7 @@ impl Intake {
             turn_partition: Cell::new(options.first_partition % partitions),
             moment: Cell::new(None),
             end_timeout: options.end_timeout,
+            notice,
         })
     }
 
@@ -111,6 +114,12 @@ impl Intake {
         self.batcher.borrow_mut().has_room(partition, now, records, bytes)
     }
 
+    /// Records are answered 503, because there is no room for them in memory.
+    pub fn refuse(&self, records: usize) {
+        self.notice.refused();
+        self.count_refused(records);
+    }
+
     /// Counts records that are answered 503.
     pub fn count_refused(&self, records: usize) {
         add(&self.tally.refused, records as u64);
@@ -139,9 +148,7 @@ impl Intake {
         }
         let now = Instant::now();
         let due = batcher.on_turn_end(now, waker);
-        if let Some(trouble) = batcher.trouble() {
-            rate_limited!(WARN, cause = %trouble, "records could not be written");
-        }
+        self.notice.look(batcher.trouble());
         self.publish(&batcher);
         due.map(|due| due.saturating_duration_since(now))
     }

@@ -18,6 +18,7 @@ pub mod failure;
 pub mod http;
 pub mod intake;
 pub mod metrics;
+pub mod notice;
 pub mod partition;
 pub mod serve;
 pub mod topic;

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::http;
 use crate::intake::{Intake, IntakeOptions};
 use crate::metrics;
+use crate::notice::Notice;
 use crate::topic;
 
 /// Batches under `--ack disk` that the journal has not answered for, of a worker: more than one sync's worth, so that the
@@ -69,12 +70,15 @@ fn intake(
 ) -> PerWorker<Intake> {
     let (plan, backend, counts) = (plan.clone(), Arc::clone(backend), Arc::clone(counts));
     let end_timeout = server.drain_timeout;
+    let data = plan.data.display().to_string();
+    let notice = Arc::new(Notice::new(Arc::clone(&backend), Arc::clone(&counts), data));
     PerWorker::fallible(move |worker| {
         let first_partition = u32::try_from(worker.index).unwrap_or_default();
         // Each worker's own: they begin with ids that no other worker gives.
         let batcher = options(&plan, partitions);
         let options = IntakeOptions { batcher, first_partition, end_timeout };
-        Ok::<_, Failure>(Intake::new(backend.sink()?, options, counts.worker())?)
+        let (sink, notice) = (backend.sink()?, Arc::clone(&notice));
+        Ok::<_, Failure>(Intake::new(sink, options, counts.worker(), notice)?)
     })
 }
 

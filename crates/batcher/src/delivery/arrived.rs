@@ -78,12 +78,11 @@ pub(super) fn search(
                 heard = now;
                 at_end.insert(partition);
             }
-            Some(Err(error)) => {
-                if is_denial(&error) {
-                    return Ok(Search::Denied(error.to_string()));
-                }
+            Some(Err(error)) if is_denial(&error) => {
+                return Ok(Search::Denied(error.to_string()));
             }
-            None => {}
+            // It tries again; silence has its bound.
+            Some(Err(_)) | None => {}
         }
         if at_end.len() == settings.partitions as usize {
             let since = *quiet_since.get_or_insert(now);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use highwater_journal::Stored;
 
-use crate::sink::kafka::{Error, ErrorKind};
+use crate::sink::kafka::{Error, ErrorKind, Settings};
 
 #[derive(Debug)]
 pub(super) struct DeadLetters {
@@ -60,6 +60,22 @@ impl DeadLetters {
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         self.file.sync_data().map_err(|error| self.failed(&error))
     }
+}
+
+pub(super) fn too_large(bytes: usize, max: usize) -> String {
+    format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)")
+}
+
+/// Writes a record to the dead letters.
+pub(super) fn bury(
+    dead_letters: &mut DeadLetters,
+    settings: &Settings,
+    record: &Stored<'_>,
+    reason: &str,
+) -> Result<(), Error> {
+    let Stored { partition, offset, .. } = record;
+    tracing::error!(partition, offset, "a record goes to the dead letters: {reason}");
+    dead_letters.write(&settings.topic, record, reason)
 }
 
 fn end_line(file: &mut File) -> io::Result<()> {

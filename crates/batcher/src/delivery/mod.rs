@@ -2,7 +2,8 @@
 //!
 //! A [`Delivery`] is a thread that reads a journal as one of its named consumers and sends each record to Kafka, in
 //! order. It commits its position only behind records that all replicas have acknowledged (`acks=all`, by an idempotent
-//! producer), so each is delivered at least once; the header `id` tells a repetition from a second record.
+//! producer), so each is delivered; and what was delivered and not heard of is found in the topic before anything is sent again
+//! (`doubts.rs`), so none is there twice.
 //!
 //! ```text
 //!   start ─▶ session ──acknowledged──▶ position committed ─▶ …
@@ -25,14 +26,17 @@
 
 mod arrived;
 mod dead_letters;
+mod direct;
 mod doubts;
 mod marks;
+mod passing;
 mod progress;
 mod run;
 mod session;
 mod suspects;
 mod window;
 
+pub use direct::SpoolSink;
 pub use progress::Progress;
 
 use std::fmt;
@@ -43,9 +47,11 @@ use std::time::{Duration, Instant};
 
 use highwater_journal::{Consumer, Item};
 
+use crate::sink::JournalSink;
 use crate::sink::kafka::{Error, ErrorKind, Settings, look, unavailable};
 use dead_letters::DeadLetters;
-use run::Run;
+use direct::Direct;
+use run::{Run, Shared};
 
 /// How a delivery works.
 #[derive(Clone, Debug)]
@@ -92,6 +98,7 @@ impl DeliveryOptions {
 /// Delivers a journal to Kafka until it is stopped or dropped.
 pub struct Delivery {
     progress: Arc<Progress>,
+    direct: Arc<Direct>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -160,27 +167,28 @@ impl Delivery {
             Err(error) => return Err(error),
         };
         let stop = Arc::<Stop>::default();
-        let mut run = Run::new(
-            settings,
-            topic,
-            options,
-            consumer,
-            dead_letters,
-            Arc::clone(&progress),
-            Arc::clone(&stop),
-        );
-        let ended = Ended(Arc::clone(&progress));
+        let direct = Arc::new(Direct::new(Arc::clone(&progress)));
+        let shared = Shared { progress, direct, stop };
+        let mut run = Run::new(settings, topic, options, consumer, dead_letters, shared.clone());
+        let ended = Ended(Arc::clone(&shared.progress));
         let thread = std::thread::Builder::new().name("delivery".into()).spawn(move || {
             let _ended = ended;
             run.run();
         });
         let thread = thread.map_err(|error| unavailable(format!("starting a thread: {error}")))?;
-        Ok(Delivery { progress, stop, thread: Some(thread) })
+        let Shared { progress, direct, stop } = shared;
+        Ok(Delivery { progress, direct, stop, thread: Some(thread) })
     }
 
     /// How far it has come.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
+    }
+
+    /// A sink for one worker, which writes to the journal by `sink`, and past it while that is full and has nothing left to
+    /// deliver.
+    pub fn sink(&self, sink: JournalSink) -> SpoolSink {
+        SpoolSink::new(sink, Arc::clone(&self.direct))
     }
 
     /// Delivers what is in the journal, for at most `timeout`, and not while Kafka is away; commits its position and

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use highwater_journal::{Consumer, Item, Reader, Stored};
 
-use super::dead_letters::DeadLetters;
+use super::dead_letters::{DeadLetters, bury, too_large};
+use super::direct::Direct;
 use super::doubts::Doubts;
+use super::passing::{PASSING, Passing};
 use super::progress::Progress;
-use super::session::{Fate, Session, is_refused};
+use super::session::{End, Fate, Session, is_refused};
 use super::suspects::Suspects;
 use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
@@ -29,20 +31,12 @@ const READ_MAX: usize = 1024;
 /// So many windows of records may have been sent and not be committed: one without answers, one that waits for its commit.
 const CANDIDATES_WINDOWS: usize = 2;
 
-/// Why a session ends.
-enum End {
-    /// It was told to stop.
-    Stopped,
-    /// What is wrong takes time to pass.
-    Trouble(Error),
-    /// The next session goes on at once.
-    Again,
-}
-
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Trouble(error)
-    }
+/// What the thread shares with those who look at it.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) progress: Arc<Progress>,
+    pub(super) direct: Arc<Direct>,
+    pub(super) stop: Arc<Stop>,
 }
 
 /// What the thread works on.
@@ -55,6 +49,9 @@ pub(super) struct Run {
     reader: Reader,
     dead_letters: DeadLetters,
     progress: Arc<Progress>,
+    direct: Arc<Direct>,
+    /// What goes to Kafka from memory, past a full journal.
+    passing: Option<Passing>,
     stop: Arc<Stop>,
     window: Window,
     suspects: Suspects,
@@ -66,6 +63,15 @@ pub(super) struct Run {
     committed_at: Instant,
     /// There was nothing more to read.
     is_at_end: bool,
+    /// Something was sent from memory just now: more may follow soon.
+    was_passing: bool,
+}
+
+/// However the thread ends, workers that wait for it hear so.
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.direct.close();
+    }
 }
 
 impl Run {
@@ -75,8 +81,7 @@ impl Run {
         options: DeliveryOptions,
         consumer: Consumer,
         dead_letters: DeadLetters,
-        progress: Arc<Progress>,
-        stop: Arc<Stop>,
+        Shared { progress, direct, stop }: Shared,
     ) -> Run {
         Run {
             doubts: Doubts::load(&settings, &options),
@@ -87,6 +92,8 @@ impl Run {
             consumer,
             dead_letters,
             progress,
+            direct,
+            passing: None,
             stop,
             window: Window::default(),
             suspects: Suspects::default(),
@@ -94,6 +101,7 @@ impl Run {
             done_below: 0,
             committed_at: Instant::now(),
             is_at_end: false,
+            was_passing: false,
         }
     }
 
@@ -139,12 +147,19 @@ impl Run {
         self.is_at_end = false;
         let end = self.deliver(&session);
         for (number, fate) in session.end() {
+            if let Some(index) = number.checked_sub(PASSING) {
+                if let (Ok(_), Some(passing)) = (fate, &mut self.passing) {
+                    passing.done(index);
+                }
+                continue;
+            }
             match fate {
                 Ok(offset) => self.window.acknowledge(number, offset),
                 Err(error) => self.suspect(number, is_refused(&error)),
             }
         }
-        let is_clean = self.window.open() == 0;
+        let is_clean = self.window.open() == 0 && self.passing_open() == 0;
+        self.passing.iter_mut().for_each(Passing::end_session);
         // What is not durable among the dead letters is not done with.
         if !self.window.is_unsynced() {
             self.let_go();
@@ -171,9 +186,15 @@ impl Run {
                     Item::End => break,
                 };
             }
+            ids.extend(self.passing.iter().flat_map(Passing::ids).map(|(_, id)| id));
             let stop = Arc::clone(&self.stop);
             let ends = move || stop.until().is_some_and(|until| Instant::now() >= until);
             self.doubts.resolve(&self.settings, ids, ends)?;
+            if let Some(passing) = &mut self.passing {
+                let found: Vec<_> =
+                    passing.ids().filter(|(_, id)| self.doubts.take(*id).is_some()).collect();
+                found.into_iter().for_each(|(index, _)| passing.done(index));
+            }
         }
         self.doubts.begin_session(&self.settings)
     }
@@ -191,17 +212,21 @@ impl Run {
 
     /// Reads, sends, hears, lets go, commits. False if it is told to stop and may not or need not go on.
     fn turn(&mut self, session: &Session) -> Result<bool, End> {
+        // Before the journal is read to its end: what its worker appended earlier goes first.
+        if self.passing.is_none() && !session.is_single {
+            self.passing = Passing::next(&self.direct);
+        }
         let read = self.fill(session)?;
         if self.window.is_unsynced() {
             self.dead_letters.sync()?;
             self.window.synced();
         }
         // Full, or nothing to read: then it waits for answers.
-        let waits = read == 0 && self.window.open() > 0;
+        let waits = read == 0 && self.window.open() + self.passing_open() > 0;
         let fates = session.fates(if waits { POLL } else { Duration::ZERO });
         if self.hear(session, fates)? {
             self.progress.say(None);
-        } else if self.window.open() > 0
+        } else if self.window.open() + self.passing_open() > 0
             && let Some(trouble) = session.trouble()
         {
             self.progress.say(Some(format!("Kafka at {}: {trouble}", self.settings.brokers)));
@@ -217,6 +242,9 @@ impl Run {
             self.commit()?;
         }
         self.tell(is_done);
+        if is_done && self.done.records == 0 {
+            self.pass(session)?;
+        }
         if let Some(until) = self.stop.until() {
             // Nothing more is delivered while Kafka is away: what waits is safe where it is.
             let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
@@ -225,10 +253,31 @@ impl Run {
         if session.is_single && self.suspects.is_empty() && !self.window.is_unsynced() {
             return Err(End::Again);
         }
-        if is_done {
-            self.reader.wait_more(WAIT);
+        if is_done && self.passing.is_none() {
+            let was_passing = std::mem::take(&mut self.was_passing);
+            self.reader.wait_more(if was_passing { POLL } else { WAIT });
         }
         Ok(true)
+    }
+
+    fn passing_open(&self) -> usize {
+        self.passing.as_ref().map_or(0, Passing::open)
+    }
+
+    /// Sends what waits in memory; answers for it when all of it has arrived.
+    fn pass(&mut self, session: &Session) -> Result<(), End> {
+        let Some(passing) = self.passing.as_mut().filter(|_| !session.is_single) else {
+            return Ok(());
+        };
+        passing.send(&self.settings, session, &mut self.dead_letters)?;
+        if let Some(passing) = self.passing.take_if(|passing| passing.is_done()) {
+            let (records, bytes, dead) = passing.finish();
+            self.progress.dead.fetch_add(dead, Ordering::Release);
+            self.progress.delivered_bytes.fetch_add(bytes, Ordering::Release);
+            self.progress.delivered.fetch_add(records, Ordering::Release);
+            self.was_passing = true;
+        }
+        Ok(())
     }
 
     /// Reads and sends as long as there is room. How many records it has read.
@@ -276,6 +325,14 @@ impl Run {
         let mut is_any = false;
         let mut end = None;
         for (number, fate) in fates {
+            if let Some(index) = number.checked_sub(PASSING) {
+                is_any |= fate.is_ok();
+                let (settings, dead_letters) = (&self.settings, &mut self.dead_letters);
+                if let Some(passing) = &mut self.passing {
+                    end = passing.hear(index, fate, settings, dead_letters).err().or(end);
+                }
+                continue;
+            }
             let error = match fate {
                 Ok(offset) => {
                     is_any = true;
@@ -410,8 +467,7 @@ impl Work<'_> {
         if bytes <= max {
             return self.session.send(self.settings, record, number);
         }
-        let reason =
-            format!("the message has {bytes} bytes, and the topic takes {max} (max.message.bytes)");
+        let reason = too_large(bytes, max);
         bury(self.dead_letters, self.settings, record, &reason)?;
         self.window.bury(number);
         self.suspects.remove(entry);
@@ -426,16 +482,4 @@ fn entry(record: &Stored<'_>, partition: u32) -> Entry {
 
 fn disk(error: impl ToString) -> Error {
     Error::new(ErrorKind::Disk, error.to_string())
-}
-
-/// Writes a record to the dead letters.
-fn bury(
-    dead_letters: &mut DeadLetters,
-    settings: &Settings,
-    record: &Stored<'_>,
-    reason: &str,
-) -> Result<(), Error> {
-    let Stored { partition, offset, .. } = record;
-    tracing::error!(partition, offset, "a record goes to the dead letters: {reason}");
-    dead_letters.write(&settings.topic, record, reason)
 }

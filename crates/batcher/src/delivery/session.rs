@@ -14,6 +14,22 @@ use crate::sink::kafka::{
     Error, ErrorKind, Events, OnEvent, Settings, Topic, message, unavailable,
 };
 
+/// Why a session ends.
+pub(super) enum End {
+    /// It was told to stop.
+    Stopped,
+    /// What is wrong takes time to pass.
+    Trouble(Error),
+    /// The next session goes on at once.
+    Again,
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Trouble(error)
+    }
+}
+
 /// What became of a message: its number, and where it stands in its partition, or why it failed.
 pub(super) type Fate = (usize, Result<i64, KafkaError>);
 

@@ -25,6 +25,12 @@ impl JournalSink {
         JournalSink { producer }
     }
 
+    /// Whether the journal had no room for the last records.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn is_full(&self) -> bool {
+        self.producer.is_full()
+    }
+
     /// How many bytes a journal's batch has, at most, that holds `records` records with `body_bytes` bytes in all.
     pub const fn batch_bytes_of(records: usize, body_bytes: usize) -> usize {
         // Each frame's padding comes to less than what an empty body's frame takes beyond its header.

@@ -95,7 +95,7 @@ impl World {
         let storage = Arc::new(self.disk.clone());
         let (journal, committer) = Journal::open_idle(storage, self.options.clone())
             .expect("the disk gives no errors now");
-        // What is removed, cut off, or behind what is believed, is nobody's business any more.
+        // Drop injected damage in removed or truncated regions.
         self.rot.retain(|(file, at)| {
             let end = match parsed.believed.get(file) {
                 Some(believed) => Some(*believed),
@@ -378,8 +378,9 @@ impl World {
         }
         life.reader = life.journal.reader(life.journal.stat().next_offset);
         self.commit_position(life);
-        // The largest batch, a header, and the headers of segments that were begun in vain.
-        let is_worth_it = life.journal.stat().bytes > 8 * 8192 + (12 << 10);
+        // What is not header makes room for the next segment's header, two seals, and the largest batch.
+        let stat = life.journal.stat();
+        let is_worth_it = stat.bytes - 8192 * stat.segments as u64 > 8192 + 2 * 80 + (12 << 10);
         let acknowledged = self.seen.acknowledged;
         self.append(life);
         let is_taken = !life.waiting.is_empty();

@@ -4,6 +4,7 @@
 #[path = "../../../../crates/batcher/tests/kafka/broker.rs"]
 #[allow(dead_code, reason = "the client's tests use the rest of it")]
 mod broker;
+mod full;
 #[path = "../gateway/mod.rs"]
 mod gateway;
 mod leader;

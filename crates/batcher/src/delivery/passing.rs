@@ -1,0 +1,171 @@
+//! The batch that goes to Kafka from memory, past a full journal.
+//!
+//! One at a time, and again in the next session as far as nobody has heard of its records: they are looked for in the
+//! topic like those of the journal. Kafka's refusal of a request makes its records go one by one.
+
+use std::sync::Arc;
+
+use highwater_journal::{Record, Stored};
+use rdkafka::error::KafkaError;
+
+use super::dead_letters::{DeadLetters, bury, too_large};
+use super::direct::Direct;
+use super::session::{End, Session, is_refused};
+use crate::receipt::Answer;
+use crate::sink::kafka::{Error, Settings, bytes_alone, unavailable};
+use crate::{Batch, Written};
+
+/// Messages of records that come from memory have numbers from here on.
+pub(super) const PASSING: usize = 1 << 62;
+
+/// What is known of a record of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Unsent,
+    Open,
+    Done,
+}
+
+/// The batch that is being sent.
+#[derive(Debug)]
+pub(super) struct Passing {
+    batch: Arc<Batch>,
+    answer: Answer,
+    fates: Vec<Fate>,
+    open: usize,
+    left: usize,
+    /// Kafka has refused a request: records go one by one, to find which one it does not take.
+    is_single: bool,
+    dead: u64,
+}
+
+impl Passing {
+    /// The batch that has waited longest.
+    pub(super) fn next(direct: &Direct) -> Option<Passing> {
+        let (batch, answer) = direct.take()?;
+        let left = batch.records();
+        let fates = vec![Fate::Unsent; left];
+        Some(Passing { batch, answer, fates, open: 0, left, is_single: false, dead: 0 })
+    }
+
+    /// Records that were sent and have no answer.
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The ids of the records that are not known to be in the topic.
+    pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u128)> {
+        let undone = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Done);
+        undone.filter_map(|(index, _)| Some((index, self.batch.get(index)?.id)))
+    }
+
+    /// The record to send next.
+    fn to_send(&self) -> Option<usize> {
+        let may_send = !self.is_single || self.open == 0;
+        may_send.then(|| self.fates.iter().position(|fate| *fate == Fate::Unsent)).flatten()
+    }
+
+    fn sent(&mut self, index: usize) {
+        self.fates[index] = Fate::Open;
+        self.open += 1;
+    }
+
+    /// It is in the topic, or among the dead letters.
+    pub(super) fn done(&mut self, index: usize) {
+        let Some(fate) = self.fates.get_mut(index) else { return };
+        self.open -= usize::from(*fate == Fate::Open);
+        self.left -= usize::from(*fate != Fate::Done);
+        *fate = Fate::Done;
+    }
+
+    /// The session has ended: what has no answer is sent again, unless it is found in the topic.
+    pub(super) fn end_session(&mut self) {
+        self.fates
+            .iter_mut()
+            .filter(|fate| **fate == Fate::Open)
+            .for_each(|fate| *fate = Fate::Unsent);
+        self.open = 0;
+    }
+
+    /// All of it is in the topic. How many records and bytes, and how many dead letters, it was.
+    pub(super) fn finish(self) -> (u64, u64, u64) {
+        let Passing { batch, answer, dead, .. } = self;
+        let size = (batch.records() as u64, batch.body_bytes() as u64);
+        // Its memory is used again.
+        drop(batch);
+        answer.resolve(Ok(Written::default()));
+        (size.0, size.1, dead)
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn send(
+        &mut self,
+        settings: &Settings,
+        session: &Session,
+        dead_letters: &mut DeadLetters,
+    ) -> Result<(), Error> {
+        while let Some(index) = self.to_send() {
+            let Some(record) = self.stored(index) else { break };
+            let (bytes, max) = (bytes_alone(record.body.len()), session.topic.message_bytes_max);
+            if bytes > max {
+                self.bury(index, settings, dead_letters, &too_large(bytes, max))?;
+                continue;
+            }
+            session.send(settings, &record, PASSING + index)?;
+            self.sent(index);
+        }
+        Ok(())
+    }
+
+    /// What became of a record.
+    pub(super) fn hear(
+        &mut self,
+        index: usize,
+        fate: Result<i64, KafkaError>,
+        settings: &Settings,
+        dead_letters: &mut DeadLetters,
+    ) -> Result<(), End> {
+        let error = match fate {
+            Ok(_) => {
+                self.done(index);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if !is_refused(&error) {
+            return Err(unavailable(format!("Kafka: {error}")).into());
+        }
+        if self.is_single {
+            // It was alone: it is the one.
+            self.bury(index, settings, dead_letters, &format!("Kafka: {error}"))?;
+        }
+        self.is_single = true;
+        Err(End::Again)
+    }
+
+    /// As the journal would give it, which has no place for it.
+    fn stored(&self, index: usize) -> Option<Stored<'_>> {
+        let Record { partition, time_us, id, body } = self.batch.get(index)?;
+        Some(Stored { offset: 0, partition, time_us, id, body })
+    }
+
+    fn bury(
+        &mut self,
+        index: usize,
+        settings: &Settings,
+        dead_letters: &mut DeadLetters,
+        reason: &str,
+    ) -> Result<(), Error> {
+        if let Some(record) = self.stored(index) {
+            bury(dead_letters, settings, &record, reason)?;
+            dead_letters.sync()?;
+            self.dead += 1;
+        }
+        self.done(index);
+        Ok(())
+    }
+}
