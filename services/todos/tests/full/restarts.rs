@@ -27,7 +27,7 @@ fn ask(instance: &Process, method: &str, target: &str, body: &str) -> highwater_
     let now = since.expect("after 1970").as_secs_f64();
     let token = highwater_todos::auth::issue(SECRET, "me", now, 3600.0);
     let authorization = format!("Authorization: Bearer {token}\r\n");
-    instance.connect().ask(&request(method, target, &authorization, body))
+    instance.connect().ask(request(method, target, &authorization, body))
 }
 
 fn count(url: &str, what: &str) -> i64 {
