@@ -16,6 +16,7 @@ pub mod applier;
 pub mod args;
 pub mod auth;
 pub mod command;
+pub mod data;
 pub mod engine;
 pub mod feed;
 pub mod health;

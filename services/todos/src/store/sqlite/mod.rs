@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use highwater::journal::storage::create_directory;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
 use uuid::Uuid;
 
@@ -116,7 +116,7 @@ impl Sqlite {
                 directory.display()
             ))
         };
-        fs::create_dir_all(directory).map_err(|error| unusable(&error))?;
+        create_directory(directory).map_err(|error| unusable(&error))?;
         let path = directory.join(FILE);
         // NO_MUTEX: one thread at a time has the connection, which `&mut self` guarantees.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE

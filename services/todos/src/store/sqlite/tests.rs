@@ -1,5 +1,6 @@
 //! The store by itself: what was applied, what was applied before, and what is refused.
 
+use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 
 use super::*;
