@@ -15,6 +15,7 @@
 pub mod applier;
 pub mod args;
 pub mod auth;
+pub mod beyond;
 pub mod command;
 pub mod data;
 pub mod engine;
