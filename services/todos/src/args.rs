@@ -59,6 +59,11 @@ pub struct EngineArgs {
           value_parser = size(journal::BYTES_MIN..=1 << 40))]
     pub queue_bytes_max: u64,
 
+    /// Memory for todos that are read: the newest are kept, the others are read from the store [default: 64MiB with
+    /// --database-url, else all are kept]
+    #[arg(long, env = "HIGHWATER_CACHE_BYTES", value_name = "SIZE", value_parser = size(1 << 20..=1 << 40))]
+    pub cache_bytes: Option<u64>,
+
     /// Most todos; beyond it creations are refused: 503
     #[arg(long, env = "HIGHWATER_TODOS_MAX", value_name = "N", default_value = "1000000",
           value_parser = number(1..=100_000_000_u32))]
@@ -66,6 +71,12 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
+    /// How much memory todos may take that are read, if that is bounded.
+    pub fn cache_bytes(&self) -> Option<usize> {
+        let default = self.database_url.as_ref().map(|_| CACHE_BYTES);
+        self.cache_bytes.or(default).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     /// Whether everything is in this process.
     pub fn is_embedded(&self) -> bool {
         self.database_url.is_none() && self.redis_url.is_none() && self.kafka_brokers.is_none()
@@ -88,6 +99,9 @@ impl EngineArgs {
         idle
     }
 }
+
+/// The default of `--cache-bytes` with Postgres: with the process itself and its queues well below 256 MiB.
+const CACHE_BYTES: u64 = 64 << 20;
 
 /// What only matters with Kafka.
 const OF_KAFKA: [&str; 3] = ["kafka-todo-topic", "kafka-partitions", "ack-timeout"];
@@ -145,7 +159,8 @@ impl WorkerArgs {
         let reads =
             "a worker serves nothing and makes no topic; give it to the server, or leave it out";
         let mut idle = self.engine.idle();
-        let of_server = ["kafka-partitions", "queue-bytes-max", "cache-ttl-sec", "todos-max"];
+        let of_server =
+            ["kafka-partitions", "queue-bytes-max", "cache-ttl-sec", "cache-bytes", "todos-max"];
         idle.extend(of_server.map(|setting| Idle::new(setting, reads)));
         idle
     }
@@ -156,7 +171,7 @@ impl SeedArgs {
     pub fn idle(&self) -> Vec<Idle> {
         let direct = "seed writes into the store itself; leave it out";
         let mut idle = vec![Idle::new("redis-url", direct).secret()];
-        let of_server = ["kafka-brokers", "cache-ttl-sec", "todos-max"];
+        let of_server = ["kafka-brokers", "cache-ttl-sec", "cache-bytes", "todos-max"];
         idle.extend(
             of_server.into_iter().chain(OF_KAFKA).map(|setting| Idle::new(setting, direct)),
         );

@@ -47,8 +47,10 @@ pub struct Verified {
 pub enum Denied {
     /// There is no `Authorization: Bearer …`.
     Missing,
-    /// It is no token, or its signature is not right.
+    /// It is not a token.
     Invalid,
+    /// Its signature does not match.
+    Secret,
     /// It is signed, or says it is, by another algorithm than HS256.
     Algorithm,
     /// It has expired.
@@ -64,6 +66,9 @@ impl fmt::Display for Denied {
         f.write_str(match self {
             Denied::Missing => "send a token: Authorization: Bearer …",
             Denied::Invalid => "the token is not valid",
+            Denied::Secret => {
+                "the token is signed with another secret than this service's JWT_SECRET, or was changed"
+            }
             Denied::Algorithm => "the token's algorithm is not HS256",
             Denied::Expired => "the token has expired",
             Denied::NotYet => "the token is not valid yet",
@@ -108,6 +113,7 @@ impl Keys {
         let decoded = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation);
         let claims = decoded.map_err(|error| match error.kind() {
             ErrorKind::InvalidAlgorithm | ErrorKind::UnsupportedAlgorithm => Denied::Algorithm,
+            ErrorKind::InvalidSignature => Denied::Secret,
             // The name of the algorithm is none that the library knows: `none` is one.
             ErrorKind::Json(_) if jsonwebtoken::decode_header(token).is_err() => Denied::Algorithm,
             _ => Denied::Invalid,
@@ -352,10 +358,10 @@ mod tests {
             (signed(HS256, r#"{"sub":"a","exp":1700000000}"#), Denied::Expired),
             (signed(HS256, r#"{"sub":"a","exp":-1}"#), Denied::Expired),
             (signed(HS256, r#"{"sub":"a","nbf":1700000001}"#), Denied::NotYet),
-            (issue("another secret", "a", NOW, 60.0), Denied::Invalid),
-            (format!("{message}."), Denied::Invalid),
+            (issue("another secret", "a", NOW, 60.0), Denied::Secret),
+            (format!("{message}."), Denied::Secret),
             (message.to_owned(), Denied::Invalid),
-            (format!("{message}.{tag}x"), Denied::Invalid),
+            (format!("{message}.{tag}x"), Denied::Secret),
             (format!("{good}.{tag}"), Denied::Invalid),
             ("x".repeat(TOKEN_BYTES_MAX + 1), Denied::Invalid),
             (String::new(), Denied::Invalid),

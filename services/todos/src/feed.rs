@@ -39,6 +39,9 @@ pub trait Feed: Send {
     /// Somebody has seen this revision of the store before now. If the store is behind it, it was restored.
     fn was_seen(&mut self, revision: Revision);
 
+    /// Less is in memory than could be, since much was deleted: what is newest is to be said again, when there is time.
+    fn again(&mut self) {}
+
     /// Whether it works.
     fn part(&self) -> Part;
 }
@@ -50,7 +53,7 @@ pub enum News {
     Nothing,
     /// This has changed since what was said before.
     Changes(Changes),
-    /// What changed is not known any more; this is everything.
+    /// What changed is not known any more; this is everything, or the newest of it.
     Everything(Loaded),
 }
 
@@ -77,6 +80,9 @@ pub fn follow(mut feed: impl Feed + 'static, model: Arc<Model>) -> std::io::Resu
                 Ok(News::Changes(changes)) => {
                     part.is_up();
                     model.apply(changes);
+                    if model.is_short() {
+                        feed.again();
+                    }
                 }
                 Ok(News::Everything(loaded)) => {
                     part.is_up();

@@ -15,7 +15,9 @@
 pub mod applier;
 pub mod args;
 pub mod auth;
+pub mod beyond;
 pub mod command;
+pub mod data;
 pub mod engine;
 pub mod feed;
 pub mod health;

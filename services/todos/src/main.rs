@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use highwater::server::args::{self, Idle, ServerArgs};
 use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs};
-use highwater_todos::{serve, worker};
+use highwater_todos::{data, serve, worker};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print URLs, and commands with a token, once it serves; without JWT_SECRET, make one up
+    /// Print URLs, and commands with a token, once it serves; without JWT_SECRET, keep one in --data
     #[arg(long)]
     demo: bool,
     #[command(flatten)]
@@ -69,9 +69,14 @@ fn main() -> ExitCode {
             Ok(())
         }
         None => {
-            let made_up = || cli.demo.then(|| format!("{:032x}", fastrand::u128(..)));
-            let secret = cli.todos.jwt_secret.clone().or_else(made_up);
-            serve::todos(&cli.todos, &self::secret(secret.as_deref()), &cli.server, cli.demo)
+            let given = cli.todos.jwt_secret.as_deref();
+            let secret = match (given, cli.demo) {
+                (None, true) => data::demo_secret(&cli.todos.engine.data),
+                (given, _) => Ok(secret(given)),
+            };
+            secret
+                .map_err(serve::Failure::new)
+                .and_then(|secret| serve::todos(&cli.todos, &secret, &cli.server, cli.demo))
         }
     };
     match outcome {

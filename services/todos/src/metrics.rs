@@ -86,8 +86,11 @@ fn of_model(metrics: &Metrics, model: &Arc<Model>) -> Result<(), MetricError> {
     metrics.counter_fn("http_cache_misses", "Lists that had to be assembled.", &[], misses)?;
     let size = read(|model| model.cache().answers as u64);
     metrics.gauge_fn("http_cache_size", "Lists in the cache.", &[], move || size() as f64)?;
-    let count = read(|model| model.snapshot().len() as u64);
+    let count = read(|model| model.snapshot().count());
     metrics.gauge_fn("http_store_size", "Todos.", &[], move || count() as f64)?;
+    let shown = read(|model| model.snapshot().len() as u64);
+    let help = "Todos in memory; the others are read from the store.";
+    metrics.gauge_fn("todos_in_memory", help, &[], move || shown() as f64)?;
     let version = read(|model| model.snapshot().revision().version);
     let help = "How many transactions have changed todos.";
     metrics.gauge_fn("todos_store_version", help, &[], move || version() as f64)

@@ -272,6 +272,31 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("temporary directories have plain names")
 }
 
+/// Purpose: who tries the service with `--demo` and starts it again can go on with the token that it printed; one that is
+/// signed with another secret is refused with that reason.
+#[test]
+fn a_demo_keeps_its_secret() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let start = || {
+        let flags = ["--demo", "--listen=127.0.0.1:0", "--metrics=off", "--workers=1", "--data"];
+        Process::start(command(&flags).arg(directory.path().join("new")))
+    };
+    start().stop();
+    let secret = std::fs::read_to_string(directory.path().join("new/demo-secret")).expect("kept");
+    let token = |secret: &str| {
+        let mine = highwater_todos::auth::issue(secret, "demo-user", service::now(), 60.0);
+        bearer(&mine)
+    };
+    let service = start();
+    let mut client = service.connect();
+    let body = r#"{"title":"again"}"#;
+    let answer = client.call("POST", "/todos?wait=applied", &token(secret.trim()), body);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let answer = client.call("POST", "/todos", &token("another"), body);
+    assert_eq!(answer.status, 401);
+    assert!(answer.text().contains("another secret"), "{}", answer.text());
+}
+
 /// Purpose: a wrong or missing setting ends with status 2 and says which, and what to write instead.
 #[test]
 fn wrong_settings() {
@@ -306,7 +331,8 @@ fn unusable_data() {
     {
         let (status, said) = run(args, &[]);
         assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains("in use by another process") && said.contains(data), "{said}");
+        assert!(said.contains("in use by process") && said.contains(data), "{said}");
+        assert_eq!(said.matches("stop it").count(), 1, "{said}");
     }
     assert_eq!(service.get("/todos").text(), "[]");
     let blocked: PathBuf = directory.path().join("file");

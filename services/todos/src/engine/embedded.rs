@@ -9,13 +9,14 @@ use highwater::logging::tracing;
 use super::{Engine, Held};
 use crate::applier::{Applier, Stats};
 use crate::args::EngineArgs;
+use crate::beyond::Beyond;
 use crate::health::Part;
 use crate::model::Model;
 use crate::queue::Queue;
 use crate::queue::journal::{JournalQueue, NAME};
 use crate::serve::Failure;
-use crate::store::Store;
 use crate::store::sqlite::Sqlite;
+use crate::store::{Loaded, Store};
 
 /// How often it is said that the service is still catching up.
 const SAY_INTERVAL: Duration = Duration::from_secs(5);
@@ -27,9 +28,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// everything that any client was ever promised.
 pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     let (mut store, queue) = open(args)?;
-    let loaded = store.load()?;
-    check_count(loaded.todos.len(), args.todos_max as usize);
-    let model = Arc::new(Model::new(loaded));
+    let loaded =
+        store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
+    check_count(loaded.count, args.todos_max);
+    let model = Arc::new(model(args, loaded)?);
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
     let shown = Arc::clone(&model);
     let source = Box::new(queue.source()?);
@@ -54,6 +56,14 @@ pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     })
 }
 
+/// What is read: everything from memory, or within `--cache-bytes` and beyond it from the file.
+pub(super) fn model(args: &EngineArgs, loaded: Loaded) -> Result<Model, Failure> {
+    let Some(bytes_max) = args.cache_bytes() else { return Ok(Model::new(loaded)) };
+    let data = args.data.clone();
+    let beyond = Beyond::new(move || Ok(Box::new(Sqlite::open_to_read(&data)?) as Box<dyn Store>))?;
+    Ok(Model::bounded(loaded, bytes_max, beyond))
+}
+
 /// The store by itself. The queue is held, so that no service runs on the same data.
 pub(super) fn store(args: &EngineArgs) -> Result<Held, Failure> {
     let (store, queue) = open(args)?;
@@ -68,8 +78,8 @@ pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure>
 }
 
 /// Warns if there are more todos than may be created: that bounds writers, and must not keep readers from theirs.
-pub(super) fn check_count(count: usize, max: usize) {
-    if count > max {
+pub(super) fn check_count(count: u64, max: u32) {
+    if count > u64::from(max) {
         tracing::warn!(
             todos = count,
             todos_max = max,

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::applier::{Applier, Stats};
 use crate::args::EngineArgs;
+use crate::beyond::Beyond;
 use crate::feed::{Feed, News, follow};
 use crate::health::Part;
 use crate::model::Model;
@@ -35,6 +36,10 @@ const LOAD_WITHIN: Duration = Duration::from_secs(30);
 
 /// The pause between attempts to load.
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
+
+/// For a client that waits, an answer that takes long is no answer.
+const BEYOND: Timeouts =
+    Timeouts { connect: Duration::from_secs(1), operation: Duration::from_secs(5) };
 
 /// How long an applier waits for this process's model to show what it has applied.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
@@ -124,10 +129,11 @@ fn with_postgres(
     link: Option<&Arc<Link>>,
     embedded_worker: bool,
 ) -> Result<Engine, Failure> {
-    let feed = PostgresFeed::new(&parse_url(url)?)?;
+    let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
+    let feed = PostgresFeed::new(&parse_url(url)?, bytes_max / 2)?;
     let (model, follower, feed_part) = match link {
-        Some(link) => followed(Told::new(feed, Arc::clone(link)), args)?,
-        None => followed(feed, args)?,
+        Some(link) => followed(Told::new(feed, Arc::clone(link)), args, url)?,
+        None => followed(feed, args, url)?,
     };
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
     let mut parts = vec![feed_part];
@@ -163,12 +169,13 @@ fn with_postgres(
 /// Todos in this process's own file: only it can apply.
 fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Failure> {
     let (mut store, journal) = embedded::open(args)?;
-    let loaded = store.load()?;
-    check_count(loaded.todos.len(), args.todos_max as usize);
+    let loaded =
+        store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
+    check_count(loaded.count, args.todos_max);
     if let Some(link) = link {
         link.advance(loaded.revision);
     }
-    let model = Arc::new(Model::new(loaded));
+    let model = Arc::new(embedded::model(args, loaded)?);
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
     let ((source, store), queue): (Ends, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
         let (source, store) = kafka::source(args, Box::new(store))?;
@@ -207,11 +214,18 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
 fn followed<F: Feed + 'static>(
     mut feed: F,
     args: &EngineArgs,
+    url: &str,
 ) -> Result<(Arc<Model>, crate::feed::Follower, Part), Failure> {
     let loaded = load(&mut feed)?;
-    check_count(loaded.todos.len(), args.todos_max as usize);
+    check_count(loaded.count, args.todos_max);
     let part = feed.part();
-    let model = Arc::new(Model::new(loaded));
+    let config = parse_url(url)?;
+    let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
+    let beyond = Beyond::new(move || {
+        let store = Postgres::connect(&config, BEYOND)?;
+        Ok(Box::new(store) as Box<dyn Store>)
+    })?;
+    let model = Arc::new(Model::bounded(loaded, bytes_max, beyond));
     let follower = follow(feed, Arc::clone(&model))?;
     Ok((model, follower, part))
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Bounds;
 use super::write::Worker;
-use super::{not_found, parameter};
+use super::{not_found, only_parameter, parameter};
 use crate::reads::Limit;
 use crate::todo::now_us;
 
@@ -32,6 +32,19 @@ impl FromRequest for Asked {
         // What does not fit is beyond any list.
         let number = text.parse().unwrap_or(i64::MAX);
         Ok(Asked(Limit::of(if text.starts_with('-') { 0 } else { number })))
+    }
+}
+
+/// A request without parameters: this resource has none.
+pub(super) struct NoParameters;
+
+impl FromRequest for NoParameters {
+    #[inline]
+    fn from_request(request: &Request<'_>) -> Result<NoParameters, Error> {
+        match request.query() {
+            None | Some("") => Ok(NoParameters),
+            Some(query) => only_parameter(query, None).map(|_| NoParameters),
+        }
     }
 }
 
@@ -177,7 +190,9 @@ fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error
     let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         // A path that is not known is written as `?`.
         Err(error) if error.path().to_string().starts_with(char::is_alphabetic) => {
-            format!("{}: {}", error.path(), error.inner())
+            let (path, inner) = (error.path().to_string(), error.inner().to_string());
+            // This names the field itself.
+            if inner.starts_with("unknown field") { inner } else { format!("{path}: {inner}") }
         }
         _ => format!("the body is not as it should be: {error}"),
     };

@@ -26,7 +26,7 @@ use highwater::{
 };
 
 use self::error::{error, not_found, unavailable};
-use self::input::{Asked, TodoId};
+use self::input::{Asked, NoParameters, TodoId};
 use self::write::Worker;
 use crate::auth::Keys;
 use crate::health::Part;
@@ -125,7 +125,7 @@ fn reading(router: Router, service: &Arc<Service>) -> Router {
             Read::Ready(bytes) => Ok(json(bytes)),
             Read::Later(_) => Err(Error::internal("a read that is in memory is answered at once")),
         };
-        let one = move |TodoId(id): TodoId| match todos.todo(id) {
+        let one = move |_: NoParameters, TodoId(id): TodoId| match todos.todo(id) {
             Read::Ready(shown) => shown.map(|shown| json(shown.json)).ok_or_else(not_found),
             Read::Later(_) => Err(Error::internal("a read that is in memory is answered at once")),
         };
@@ -135,7 +135,7 @@ fn reading(router: Router, service: &Arc<Service>) -> Router {
         let read = lists.list(limit);
         async move { get(read).await.map(json) }
     };
-    let one = move |TodoId(id): TodoId| {
+    let one = move |_: NoParameters, TodoId(id): TodoId| {
         let read = todos.todo(id);
         async move { get(read).await?.map(|shown| json(shown.json)).ok_or_else(not_found) }
     };
@@ -159,7 +159,7 @@ fn is_ready(away: &[(&str, String)]) -> Response {
     let names: Vec<&str> = away.iter().map(|(name, _)| *name).collect();
     let details: serde_json::Map<String, serde_json::Value> =
         away.iter().map(|(name, reason)| ((*name).to_owned(), reason.as_str().into())).collect();
-    let status = format!("away: {}", names.join(", "));
+    let status = format!("unavailable: {}", names.join(", "));
     let body = serde_json::json!({ "status": status, "details": details });
     json(Bytes::from(body.to_string())).with_status(StatusCode::SERVICE_UNAVAILABLE)
 }
@@ -176,7 +176,7 @@ const NAME_SHOWN_MAX: usize = 64;
 ///
 /// # Errors
 ///
-/// 400 if it is there twice, or the query has another parameter.
+/// 400 if it is there twice, or beside a parameter that this resource does not have.
 #[inline]
 fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, Error> {
     let Some(query) = request.query() else { return Ok(None) };
@@ -184,23 +184,30 @@ fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, E
     let only = query.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
     match only.filter(|value| !value.as_bytes().contains(&b'&')) {
         Some(value) => Ok(Some(value)),
-        None => one_of_many(query, name),
+        None => only_parameter(query, Some(name)),
     }
 }
 
-fn one_of_many<'r>(query: &'r str, name: &str) -> Result<Option<&'r str>, Error> {
+/// The value of the one parameter that the resource has.
+fn only_parameter<'r>(query: &'r str, name: Option<&str>) -> Result<Option<&'r str>, Error> {
     let mut found = None;
-    for pair in query.split('&') {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if key == name && found.replace(value).is_some() {
-            return Err(Error::bad_request(format!("{name}: it is there twice")));
+        if Some(key) != name {
+            return Err(unknown_parameter(key, name));
         }
-        if key != name && !pair.is_empty() {
-            // It may be misspelt, and then the answer would be one to another question.
-            let key: String = key.chars().take(NAME_SHOWN_MAX).collect();
-            let message = format!("{key}: there is no such query parameter here; use {name}");
-            return Err(Error::bad_request(message));
+        if found.replace(value).is_some() {
+            return Err(Error::bad_request(format!("{key}: it is given twice; give it once")));
         }
     }
     Ok(found)
+}
+
+#[cold]
+fn unknown_parameter(key: &str, name: Option<&str>) -> Error {
+    let key: String = key.chars().take(NAME_SHOWN_MAX).collect();
+    Error::bad_request(match name {
+        Some(name) => format!("unknown parameter {key:?}; this resource has `{name}` only"),
+        None => format!("unknown parameter {key:?}; this resource has none"),
+    })
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::Row;
 use crate::reads::Shown;
-use crate::todo::{Key, Todo};
+use crate::todo::{Key, ROW_BYTES, Todo};
 
 /// The most todos in a chunk. It trades copying (a change copies its chunk) against the number of chunks
 /// (every snapshot copies the list of them). A guess.
@@ -47,6 +47,11 @@ impl Chunk {
 
     pub(super) fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// About how much memory it takes, with what the index has of its todos.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.len() + self.len() * ROW_BYTES
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {

@@ -1,9 +1,10 @@
-//! All todos at one moment.
+//! The todos at one moment.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use uuid::Uuid;
 
 use super::Row;
 use super::chunk::{Chunk, merge, push};
@@ -11,12 +12,23 @@ use crate::reads::Shown;
 use crate::store::Revision;
 use crate::todo::Key;
 
-/// All todos at one moment, newest first.
+/// Of which state of the store a snapshot is, and how much of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) revision: Revision,
+    /// How many todos the store has.
+    pub(super) count: u64,
+    /// No todo that stands behind this one is in memory; `None`: all are.
+    pub(super) floor: Option<Key>,
+}
+
+/// The todos at one moment, newest first: all, or all down to a floor.
 #[derive(Default)]
 pub struct Snapshot {
     number: u64,
-    revision: Revision,
+    about: About,
     len: usize,
+    bytes: usize,
     chunks: Vec<Arc<Chunk>>,
 }
 
@@ -28,15 +40,35 @@ impl Snapshot {
 
     /// The store's revision that it shows.
     pub fn revision(&self) -> Revision {
-        self.revision
+        self.about.revision
     }
 
-    /// How many todos there are.
+    /// How many todos the store has.
+    pub fn count(&self) -> u64 {
+        self.about.count
+    }
+
+    /// Whether it shows all of them.
+    pub fn is_whole(&self) -> bool {
+        self.about.floor.is_none()
+    }
+
+    /// The oldest place that it shows, if it does not show everything.
+    pub(super) fn floor(&self) -> Option<Key> {
+        self.about.floor
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many todos it shows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether it shows none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -73,7 +105,7 @@ impl Snapshot {
     }
 
     /// The next one: with these rows, which are sorted newest first, each key once.
-    pub(super) fn with(&self, revision: Revision, rows: &[Row]) -> Snapshot {
+    pub(super) fn with(&self, about: About, rows: &[Row]) -> Snapshot {
         let mut chunks = Vec::with_capacity(self.chunks.len() + rows.len() / 64 + 2);
         let mut rest = rows;
         if self.chunks.is_empty() {
@@ -95,7 +127,26 @@ impl Snapshot {
             rest = later;
         }
         let len = chunks.iter().map(|chunk| chunk.len()).sum();
-        Snapshot { number: self.number + 1, revision, len, chunks }
+        let bytes = chunks.iter().map(|chunk| chunk.memory()).sum();
+        Snapshot { number: self.number + 1, about, len, bytes, chunks }
+    }
+
+    /// Drops its oldest todos until it takes at most `bytes_max`; answers which.
+    pub(super) fn trim(&mut self, bytes_max: usize) -> Vec<Uuid> {
+        let mut dropped = Vec::new();
+        while self.bytes > bytes_max
+            && let Some(chunk) = self.chunks.pop_if(|_| self.len > 0)
+        {
+            self.bytes -= chunk.memory();
+            self.len -= chunk.len();
+            // Those before it stay.
+            self.about.floor = Some(match self.chunks.last() {
+                Some(last) => last.last(),
+                None => Key { created_us: i64::MAX, id: Uuid::max() },
+            });
+            dropped.extend(chunk.keys().map(|key| key.id));
+        }
+        dropped
     }
 
     #[cfg(test)]
@@ -106,6 +157,6 @@ impl Snapshot {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot {} of {:?}: {} todos", self.number, self.revision, self.len)
+        write!(f, "Snapshot {} of {:?}: {} todos", self.number, self.about, self.len)
     }
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::chunk::ROWS_MAX;
 use super::*;
+use crate::store::{Revision, Store as _};
 use crate::todo::tests::sample;
 
 fn list(model: &Model, limit: i64) -> String {
@@ -24,7 +25,7 @@ fn revision(version: u64) -> Revision {
 }
 
 fn changes(todos: Vec<Change>) -> Changes {
-    Changes { revision: revision(1), todos, commands: Vec::new() }
+    Changes { revision: revision(1), todos, ..Changes::default() }
 }
 
 /// Purpose: an empty table is an empty list, and a limit is exact at one below, at and above the count.
@@ -48,7 +49,7 @@ fn limits() {
 #[test]
 fn the_cap() {
     let todos = (0..10_001).map(|n| sample(n, 5)).collect();
-    let model = Model::new(Loaded { revision: revision(1), todos });
+    let model = Model::new(Loaded { revision: revision(1), todos, count: 0 });
     for (limit, count) in [(9_999, 9_999), (10_000, 10_000), (10_001, 10_000), (0, 10_000)] {
         let read: serde_json::Value = serde_json::from_str(&list(&model, limit)).expect("JSON");
         assert_eq!(read.as_array().map(Vec::len), Some(count));
@@ -80,10 +81,12 @@ fn chunks_stay_few() {
 #[test]
 fn replaced() {
     let model = Model::new(Loaded {
+        count: 0,
         revision: revision(1),
         todos: (0..10).map(|n| sample(n, 0)).collect(),
     });
     model.replace(Loaded {
+        count: 0,
         revision: revision(2),
         todos: (5..7).map(|n| sample(n, n as i64)).collect(),
     });
@@ -101,7 +104,12 @@ async fn waiting() {
     let _given_up = model.wait_for(Uuid::from_u128(3));
     let teller = Arc::clone(&model);
     let commands = vec![(Uuid::from_u128(9), Outcome::NotFound), (command, Outcome::Done)];
-    let told = Changes { revision: revision(1), todos: vec![Change::Is(todo.clone())], commands };
+    let told = Changes {
+        revision: revision(1),
+        count: 1,
+        todos: vec![Change::Is(todo.clone())],
+        commands,
+    };
     std::thread::spawn(move || teller.apply(told)).join().expect("it does not panic");
     assert_eq!(wait.await, Some(Outcome::Done));
     assert_eq!(list(&model, 1), format!("[{}]", json(&todo)));
@@ -158,4 +166,117 @@ proptest! {
             prop_assert_eq!(found, expected.get(&id).map(json));
         }
     }
+}
+
+/// A store that has these todos, in memory.
+struct Remembered(Arc<Mutex<BTreeMap<Key, Todo>>>);
+
+impl crate::store::Store for Remembered {
+    fn newest(&mut self, rows_max: usize, _bytes: usize) -> Result<Loaded, StoreError> {
+        let todos = self.0.lock().expect("no panic");
+        let newest = todos.values().rev().take(rows_max).cloned().collect();
+        Ok(Loaded { revision: revision(1), count: todos.len() as u64, todos: newest })
+    }
+
+    fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError> {
+        Ok(self.0.lock().expect("no panic").values().find(|todo| todo.id == id).cloned())
+    }
+
+    fn apply(
+        &mut self,
+        _: &str,
+        _: &[crate::queue::Delivery],
+    ) -> Result<crate::store::Applied, StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn positions(&mut self, _: &str) -> Result<Vec<(u32, u64)>, StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn dead_letters(&mut self, _: usize) -> Result<Vec<crate::store::DeadLetter>, StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn unsent(&mut self, _: &str, _: usize) -> Result<Vec<crate::store::DeadLetter>, StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn were_sent(&mut self, _: &[i64]) -> Result<(), StoreError> {
+        unreachable!("it is only read")
+    }
+}
+
+fn now<T>(read: Read<T>) -> T {
+    match read {
+        Read::Ready(value) => value,
+        Read::Later(later) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("a runtime").block_on(later).expect("the store works")
+        }
+    }
+}
+
+/// Purpose: with a bound, the memory that todos take is bounded, and every read shows what a store with all of them shows,
+/// whatever is created, changed and deleted, inside the bound and beyond it, and after a reload.
+#[test]
+fn a_store_larger_than_memory() {
+    let store: Arc<Mutex<BTreeMap<Key, Todo>>> = Arc::default();
+    let opened = Arc::clone(&store);
+    let beyond = Beyond::new(move || Ok(Box::new(Remembered(Arc::clone(&opened))) as _));
+    const BYTES: usize = 400_000;
+    let model = Model::bounded(Loaded::default(), BYTES, beyond.expect("threads"));
+    let mut random = fastrand::Rng::with_seed(17);
+    for round in 0..4_000u64 {
+        let mut todos = store.lock().expect("no panic");
+        let old = todos.len().checked_sub(1).map(|last| random.usize(..=last));
+        let old = old.and_then(|at| todos.values().nth(at).cloned());
+        let change = match (old, random.u32(..10)) {
+            (Some(old), 0..2) => {
+                todos.remove(&old.key());
+                Change::Gone(old.id)
+            }
+            (Some(mut old), 2..4) => {
+                old.title = format!("changed {round}");
+                todos.insert(old.key(), old.clone());
+                Change::Is(old)
+            }
+            // Some were requested long before.
+            _ => {
+                let todo = sample(u128::from(round), random.i64(..round as i64 + 1));
+                todos.insert(todo.key(), todo.clone());
+                Change::Is(todo)
+            }
+        };
+        let count = todos.len() as u64;
+        drop(todos);
+        let revision = revision(round + 1);
+        model.apply(Changes { revision, count, todos: vec![change], commands: Vec::new() });
+        if round == 2_000 {
+            let loaded = Remembered(Arc::clone(&store)).newest(200, usize::MAX);
+            model.replace(Loaded { revision, ..loaded.expect("it works") });
+        }
+        let all = store.lock().expect("no panic").clone();
+        let id = Uuid::from_u128(random.u64(..=round).into());
+        for _ in 0..2 {
+            let shown = now(model.todo(id)).map(|shown| shown.json.to_vec());
+            let expected =
+                all.values().find(|todo| todo.id == id).map(json).map(String::into_bytes);
+            assert_eq!(shown, expected, "round {round}");
+        }
+        if round % 20 == 0 {
+            for limit in [1, 50, 700, 10_000] {
+                let shown: Vec<String> = all.values().rev().take(limit).map(json).collect();
+                let list = now(model.list(Limit::of(limit as i64)));
+                assert!(list == format!("[{}]", shown.join(",")), "round {round}, limit {limit}");
+            }
+        }
+        assert!(model.snapshot().bytes() <= BYTES / 2);
+        assert_eq!(model.snapshot().count(), all.len() as u64);
+    }
+    assert!(!model.snapshot().is_whole() && !model.snapshot().is_empty(), "{model:?}");
 }

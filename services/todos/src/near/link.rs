@@ -226,13 +226,30 @@ async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wan
             Err(error) => Some(error),
         };
         let Some(error) = error else { break };
+        let error = explain(&error);
         let away = format!("{}: {error}", shared.server);
-        rate_limited!(WARN, error = %error, "{} is away; lists come from memory", shared.server);
+        rate_limited!(WARN, error = %error, "{} is unavailable; lists come from memory", shared.server);
         shared.part.is_away(away);
         // Whoever wants it to stop need not wait.
         let _ = timeout(pause, told.wait_for(|wanted| wanted.stop)).await;
         pause = (pause * 2).min(PAUSE[1]);
     }
+}
+
+/// The error, and what to do about it where that is known.
+pub(super) fn explain(error: &RedisError) -> String {
+    let remedy = match error.code() {
+        Some("OOM") => "; raise its maxmemory, or set maxmemory-policy to allkeys-lru",
+        Some("NOPERM" | "NOAUTH" | "WRONGPASS") => {
+            "; allow this user EVAL, EVALSHA, CLIENT TRACKING and the keys todos:*"
+        }
+        Some("READONLY") => "; give the URL of the primary",
+        _ if error.to_string().contains("unknown command") => {
+            "; this server must run scripts (EVAL, EVALSHA) and CLIENT TRACKING: Redis 6 or later"
+        }
+        _ => "",
+    };
+    format!("{error}{remedy}")
 }
 
 /// Uses a connection while it lives. `None`: told to stop.

@@ -48,7 +48,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use self::link::Way;
+use self::link::{Way, explain};
 pub use self::link::{Link, check_url};
 use crate::feed::{Feed, News};
 use crate::health::Part;
@@ -120,9 +120,12 @@ impl Reads for Near {
                 Ok(list) => list.clone(),
                 Err(_) => None,
             };
-            match (found, inner.model.list(limit)) {
-                (Some(list), _) | (None, Read::Ready(list)) => Ok(list),
-                (None, Read::Later(list)) => list.await,
+            match found {
+                Some(list) => Ok(list),
+                None => match inner.model.list(limit) {
+                    Read::Ready(list) => Ok(list),
+                    Read::Later(list) => list.await,
+                },
             }
         }))
     }
@@ -208,7 +211,7 @@ impl Inner {
         let found = match timeout(LOOKUP, scripts.lookup(&mut way.connection, limit)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                way.failed(&error);
+                way.failed(&explain(&error));
                 return None;
             }
             Err(slow) => {
@@ -245,7 +248,7 @@ impl Inner {
         let scripts = way.scripts().clone();
         let of = (epoch.as_str(), revision);
         if let Err(error) = scripts.fill(&mut way.connection, limit, of, keep_ms, list).await {
-            way.failed(&error);
+            way.failed(&explain(&error));
         }
     }
 }
@@ -287,6 +290,10 @@ impl<F: Feed> Feed for Told<F> {
 
     fn was_seen(&mut self, revision: Revision) {
         self.feed.was_seen(revision);
+    }
+
+    fn again(&mut self) {
+        self.feed.again();
     }
 
     fn part(&self) -> Part {

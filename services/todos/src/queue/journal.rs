@@ -293,9 +293,8 @@ fn of(error: &Error) -> QueueError {
 fn explain(path: &Path, error: &Error) -> QueueError {
     let path = path.display();
     QueueError::new(match error.kind() {
-        ErrorKind::InUse => format!(
-            "{path} is in use by another process: {error}; stop it, or give each instance its own --data"
-        ),
+        // The error names the directory, the process and the remedy.
+        ErrorKind::InUse => format!("{error} (--data); each instance has its own"),
         ErrorKind::Full => format!("cannot write {path}: {error}; free some space"),
         ErrorKind::Version => format!("{path}: {error}; run the version that wrote it"),
         _ => format!(

@@ -35,12 +35,29 @@ pub const COMMANDS_KEPT_US: i64 = 14 * 86_400 * 1_000_000;
 
 /// Durable memory of todos. It blocks its thread, and is used by one.
 pub trait Store: Send {
-    /// Every todo, in no particular order, and the revision they are of.
+    /// Every todo, newest first, and the revision they are of.
     ///
     /// # Errors
     ///
     /// If the store does not work.
-    fn load(&mut self) -> Result<Loaded, StoreError>;
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        self.newest(usize::MAX, usize::MAX)
+    }
+
+    /// The newest todos, newest first, and the revision they are of: at most `rows_max`, and not many more than take
+    /// `bytes_max` in memory ([`Todo::bytes`]).
+    ///
+    /// # Errors
+    ///
+    /// If the store does not work.
+    fn newest(&mut self, rows_max: usize, bytes_max: usize) -> Result<Loaded, StoreError>;
+
+    /// One todo.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not work.
+    fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError>;
 
     /// Applies what a source has delivered, in order, in one transaction with the positions behind it.
     ///
@@ -121,7 +138,9 @@ pub struct Revision {
 pub struct Loaded {
     /// The revision that it is of.
     pub revision: Revision,
-    /// All todos.
+    /// How many todos it has.
+    pub count: u64,
+    /// The newest of them, newest first.
     pub todos: Vec<Todo>,
 }
 
@@ -141,6 +160,8 @@ pub struct Applied {
 pub struct Changes {
     /// The revision after it.
     pub revision: Revision,
+    /// How many todos there are then.
+    pub count: u64,
     /// Todos as they are now. Each id at most once.
     pub todos: Vec<Change>,
     /// What became of commands, in order.

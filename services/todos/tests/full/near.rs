@@ -39,7 +39,12 @@ impl Instance {
     /// The model hears of the next version, Redis does not.
     fn hear(&self, version: u64) {
         let todos = vec![Change::Is(todo(version))];
-        self.model.apply(Changes { revision: at(version), todos, commands: Vec::new() });
+        self.model.apply(Changes {
+            revision: at(version),
+            count: version,
+            todos,
+            commands: Vec::new(),
+        });
     }
 
     /// It hears of it, and tells Redis.
@@ -230,6 +235,37 @@ fn a_redis_that_hangs() {
     });
 }
 
+/// Purpose: a Redis without memory, or one that runs no scripts, is named with what to do about it; lists come from memory
+/// meanwhile, and nothing old is shown.
+#[test]
+fn a_redis_that_refuses() {
+    let Some(redis) = Redis::start() else { return };
+    let instance = Instance::start(&redis);
+    instance.apply(1);
+    eventually("version 1 is shared", || {
+        version(&instance.list(1)) == 1 && key(&redis, "todos:limit:1").is_some()
+    });
+    let () = redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let () = redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    // It takes no list, but forgets those that are old: that frees memory.
+    instance.apply(2);
+    eventually("no list of the old version", || key(&redis, "todos:limit:1").is_none());
+    for limit in 0..4 {
+        assert_eq!(version(&instance.list(limit)), 2);
+    }
+    let () = redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    let () = redis.ask(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+    instance.apply(3);
+    eventually("the remedy is named", || {
+        instance.link.part().away().is_some_and(|why| why.contains("EVALSHA"))
+    });
+    assert_eq!(version(&instance.list(1)), 3);
+    let () = redis.ask(&["ACL", "SETUSER", "default", "+evalsha", "+eval"]);
+    eventually("version 3 is shared", || {
+        version(&instance.list(1)) == 3 && key(&redis, "todos:limit:1").is_some()
+    });
+}
+
 /// A feed that says what it is told to.
 struct Scripted(Vec<News>, Part);
 
@@ -252,7 +288,7 @@ fn a_store_that_was_restored() {
     let instance = Instance::start(&redis);
     let loaded = |timeline: u64, version: u64| {
         let todos = (1..=version).map(todo).collect();
-        News::Everything(Loaded { revision: Revision { timeline, version }, todos })
+        News::Everything(Loaded { revision: Revision { timeline, version }, count: version, todos })
     };
     let news = vec![loaded(0, 9), loaded(1, 2)];
     let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
@@ -285,7 +321,7 @@ fn a_restore_while_redis_hangs() {
     eventually("Redis is said to be away", || instance.link.part().away().is_some());
     let restored = Revision { timeline: 1, version: 2 };
     let todos = vec![todo(1), todo(2)];
-    let news = vec![News::Everything(Loaded { revision: restored, todos })];
+    let news = vec![News::Everything(Loaded { revision: restored, count: 2, todos })];
     let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
     let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else { panic!("it was told to") };
     instance.model.replace(loaded);

@@ -6,6 +6,10 @@ use crate::servers::{schema, sql};
 
 /// An instance on this store, with its queue in `data`.
 fn instance(url: &str, data: &std::path::Path) -> Process {
+    instance_with(url, data, &[])
+}
+
+fn instance_with(url: &str, data: &std::path::Path, more: &[&str]) -> Process {
     let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
     command.env("DATABASE_URL", url).env("JWT_SECRET", SECRET).args([
         "--listen=127.0.0.1:0",
@@ -16,7 +20,7 @@ fn instance(url: &str, data: &std::path::Path) -> Process {
     for name in ["REDIS_URL", "KAFKA_BROKERS", "KAFKA_TODO_TOPIC"] {
         command.env_remove(name);
     }
-    command.arg("--data").arg(data);
+    command.args(more).arg("--data").arg(data);
     Process::start(&mut command)
 }
 
@@ -27,7 +31,7 @@ fn ask(instance: &Process, method: &str, target: &str, body: &str) -> highwater_
     let now = since.expect("after 1970").as_secs_f64();
     let token = highwater_todos::auth::issue(SECRET, "me", now, 3600.0);
     let authorization = format!("Authorization: Bearer {token}\r\n");
-    instance.connect().ask(&request(method, target, &authorization, body))
+    instance.connect().ask(request(method, target, &authorization, body))
 }
 
 fn count(url: &str, what: &str) -> i64 {
@@ -90,4 +94,54 @@ fn a_restart_after_retention() {
     assert_eq!(second.metric("todos_dead_letters_total"), 0.0, "{}", second.said());
     assert_eq!(second.metric("http_store_size"), 1000.0);
     assert_eq!(count(&url, "dead_letters"), 0);
+}
+
+/// Purpose: an instance keeps only as many todos in memory as it may, and yet shows all of them: old ones by id, lists that
+/// are longer than what it keeps, the number of all; and changes of old ones at once.
+#[test]
+fn a_store_larger_than_memory() {
+    let url = schema("full_large");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    // It makes the tables.
+    instance(&url, data.path()).stop();
+    sql(
+        &url,
+        "INSERT INTO todos SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'Todo ' || n, '',
+             false, 'me', now() - interval '1 s' * (50000 - n), now() - interval '1 s' * (50000 - n), 1
+         FROM generate_series(1, 50000) AS n;
+         UPDATE todo_state SET version = 1, todos = 50000",
+    );
+    let service = instance_with(&url, data.path(), &["--cache-bytes=4MiB"]);
+    assert_eq!(service.metric("http_store_size"), 50_000.0);
+    let in_memory = service.metric("todos_in_memory");
+    assert!((100.0..10_000.0).contains(&in_memory), "{in_memory}");
+    let list = service.get("/todos").json();
+    let list = list.as_array().expect("a list");
+    assert_eq!((list.len(), &list[0]["title"]), (10_000, &"Todo 50000".into()));
+    assert_eq!(list[9_999]["title"], "Todo 40001");
+
+    let old = "/todos/00000000-0000-7000-8000-000000000007";
+    let title = || service.get(old).json()["title"].clone();
+    assert_eq!([title(), title()], ["Todo 7", "Todo 7"]);
+    let waits = format!("{old}?wait=applied");
+    for number in 0..20 {
+        let renamed = format!("renamed {number}");
+        let answer = ask(&service, "PUT", &waits, &format!(r#"{{"title":"{renamed}"}}"#));
+        assert_eq!((answer.status, answer.member("title")), (200, renamed.clone()), "{answer:?}");
+        assert_eq!([title(), title()], [&*renamed, &*renamed]);
+    }
+    assert_eq!(ask(&service, "DELETE", &waits, "").status, 200);
+    assert_eq!(service.get(old).status, 404);
+    assert_eq!(service.metric("http_store_size"), 49_999.0);
+
+    // What is in memory shrinks, and is read again.
+    let ids: Vec<&str> =
+        list.iter().take(300).map(|todo| todo["id"].as_str().expect("an id")).collect();
+    for id in &ids {
+        assert_eq!(ask(&service, "DELETE", &format!("/todos/{id}"), "").status, 202);
+    }
+    eventually("they are gone", || service.metric("http_store_size") == 49_699.0);
+    let newest = service.get("/todos?limit=10000").json();
+    assert_eq!(newest[0]["title"], "Todo 49700");
+    assert_eq!(newest[9_999]["title"], "Todo 39701");
 }

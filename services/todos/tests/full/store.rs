@@ -19,7 +19,7 @@ fn connect(url: &str) -> Postgres {
 }
 
 fn feed(url: &str) -> PostgresFeed {
-    PostgresFeed::new(&parse_url(url).expect("a URL")).expect("a runtime")
+    PostgresFeed::new(&parse_url(url).expect("a URL"), usize::MAX).expect("a runtime")
 }
 
 fn titles(loaded: &Loaded) -> BTreeSet<String> {
@@ -316,6 +316,12 @@ fn refuses_what_it_cannot_trust() {
         Postgres::connect(&parse_url(url).expect("a URL"), timeouts).expect_err(url).to_string()
     };
     assert!(refusal(&url).contains("at 99"), "{}", refusal(&url));
+    // A server that takes no writes is named with what to do, and nothing is lost: the deliveries are given again.
+    let fresh = schema("full_read_only");
+    let read_only = "%20-cdefault_transaction_read_only%3Don";
+    let read_only = fresh.replace("&application_name=full_read_only", read_only);
+    let said = refusal(&read_only);
+    assert!(said.contains("primary") && said.contains("read-only"), "{said}");
     let port = highwater_testkit::lasting_ports(1);
     let message = refusal(&format!("postgres://u:hunter2@127.0.0.1:{port}/db"));
     assert!(

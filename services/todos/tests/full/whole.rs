@@ -31,6 +31,7 @@ fn the_full_form() {
     kafka_is_restarted(&mut stage, &instances);
     postgres_is_restarted(&mut stage, &instances);
     worker = a_worker_is_killed(&mut stage, &instances, worker);
+    worker = a_worker_is_killed_and_started_again(&stage, &instances, worker);
     poison_goes_to_the_dead_letters(&stage, &instances);
     a_worker_ends_in_order(&stage, worker);
     for instance in instances {
@@ -287,6 +288,27 @@ fn a_worker_is_killed(stage: &mut Stage, instances: &[Process; 2], worker: Proce
         });
     }
     workers.remove(0)
+}
+
+/// An update waits for the creation that was acknowledged before it, and that waits for a worker. The one that is started
+/// again is the same member of the group, so nobody waits for the session of the killed one, with the brokers' default of
+/// six seconds.
+fn a_worker_is_killed_and_started_again(
+    stage: &Stage,
+    instances: &[Process; 2],
+    mut worker: Process,
+) -> Process {
+    let mut client = stage.client(&instances[0]);
+    for round in 0..5 {
+        worker.kill();
+        worker = stage.worker();
+        let created = client.create(&format!("round {round}"));
+        assert_eq!(created.status, 202, "{created:?}");
+        let target = format!("/todos/{}", created.member("id"));
+        let changed = client.ask("PUT", &target, r#"{"completed":true}"#);
+        assert_eq!(changed.status, 202, "round {round}: {changed:?}\n{}", worker.said());
+    }
+    worker
 }
 
 fn producer(stage: &Stage) -> BaseProducer {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use highwater::logging::{rate_limited, tracing};
+use uuid::Uuid;
 
 use super::KafkaSettings;
 use super::producer::{Message, Producer, Undelivered};
@@ -11,6 +12,7 @@ use super::source::source_name;
 use crate::health::Part;
 use crate::queue::{Delivery, QueueError};
 use crate::store::{Applied, DeadLetter, Loaded, Store, StoreError};
+use crate::todo::Todo;
 
 /// The most dead letters that are sent together.
 const LETTERS_MAX: usize = 256;
@@ -122,8 +124,12 @@ fn producer(settings: &KafkaSettings) -> Result<Producer, QueueError> {
 }
 
 impl Store for WithDeadTopic {
-    fn load(&mut self) -> Result<Loaded, StoreError> {
-        self.store.load()
+    fn newest(&mut self, rows_max: usize, bytes_max: usize) -> Result<Loaded, StoreError> {
+        self.store.newest(rows_max, bytes_max)
+    }
+
+    fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError> {
+        self.store.find(id)
     }
 
     fn apply(&mut self, source: &str, deliveries: &[Delivery]) -> Result<Applied, StoreError> {

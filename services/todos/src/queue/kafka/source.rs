@@ -70,7 +70,8 @@ impl KafkaSource {
 
     /// Joins the group in another way, if that is why it cannot go on. Then nothing is wrong any more.
     fn join_otherwise(&mut self, error: &KafkaError) -> bool {
-        match error.rdkafka_error_code() {
+        let fatal = self.consumer.client().fatal_error().map(|(code, _)| code);
+        match fatal.or(error.rdkafka_error_code()) {
             Some(RDKafkaErrorCode::InvalidSessionTimeout) if self.session != SESSION_BROKERS => {
                 tracing::warn!(
                     wanted = ?SESSION,
@@ -87,7 +88,7 @@ impl KafkaSource {
                     "another worker has this machine's name; this one goes on without an id"
                 );
             }
-            _ if self.consumer.client().fatal_error().is_some() => {
+            _ if fatal.is_some() => {
                 rate_limited!(WARN, error = %error, "Kafka's client gave up; it is replaced");
             }
             _ => return false,

@@ -9,7 +9,7 @@
 //! topic that was deleted and made again, count from zero. Only for commands that are older than ids are kept does the
 //! offset decide: else consumers that come weeks late, and are given everything again, would apply it again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::slice;
 
 use highwater::logging::rate_limited;
@@ -76,6 +76,8 @@ struct Batch<'a> {
     /// The version of what it writes.
     version: i64,
     timeline: i64,
+    /// How many todos there are.
+    count: i64,
     /// What was applied before, where offsets can tell.
     positions: HashMap<u32, u64>,
     now_us: i64,
@@ -95,6 +97,7 @@ impl<'a> Batch<'a> {
     ) -> Result<Batch<'a>, Failure> {
         let row = transaction.query_one(&statements.lock, &[]).await?;
         let (version, timeline): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let count = row.try_get(2)?;
         let positions = match is_shared(source) {
             true => {
                 let rows = transaction.query(&statements.positions, &[&source]).await?;
@@ -107,6 +110,7 @@ impl<'a> Batch<'a> {
             source,
             version: version + 1,
             timeline,
+            count,
             positions,
             now_us: now_us(),
             stamp: None,
@@ -128,6 +132,7 @@ impl<'a> Batch<'a> {
         let positions = deliveries.iter().filter(|delivery| delivery.content.is_ok());
         let positions: Vec<_> = positions.map(|delivery| delivery.position).collect();
         let (mut known, mut todos) = read(transaction, self.statements, &commands).await?;
+        let before: HashSet<Uuid> = todos.keys().copied().collect();
         let mut fresh = Vec::new();
         let mut outcomes = Vec::new();
         let mut changed = BTreeMap::new();
@@ -156,6 +161,11 @@ impl<'a> Batch<'a> {
             None => (id, Change::Gone(id)),
         });
         let changes: BTreeMap<Uuid, Change> = changes.collect();
+        let added = changes.iter().map(|(id, change)| match change {
+            Change::Is(_) => i64::from(!before.contains(id)),
+            Change::Gone(_) => -i64::from(before.contains(id)),
+        });
+        let added: i64 = added.sum();
         self.write(transaction, &changes, &fresh).await?;
         let mut dead = 0;
         for delivery in deliveries {
@@ -165,6 +175,7 @@ impl<'a> Batch<'a> {
                 false => repeated += 1,
             }
         }
+        self.count += added;
         self.changed.extend(changes);
         self.outcomes.extend(outcomes);
         self.stamp = self.stamp.or(fresh.first().map(|(id, _)| *id));
@@ -293,11 +304,14 @@ impl<'a> Batch<'a> {
         }
         let version = if self.stamp.is_some() { self.version } else { self.version - 1 };
         if self.stamp.is_some() {
-            transaction.execute(&self.statements.advance, &[&version, &self.stamp]).await?;
+            transaction
+                .execute(&self.statements.advance, &[&version, &self.stamp, &self.count])
+                .await?;
             transaction.execute(&self.statements.notify, &[]).await?;
         }
         let changes = Changes {
             revision: statements::revision(version, self.timeline)?,
+            count: statements::count(self.count)?,
             todos: self.changed.into_values().collect(),
             commands: self.outcomes,
         };

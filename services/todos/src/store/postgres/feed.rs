@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(40);
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(1), operation: Duration::from_secs(10) };
 
+/// If more todos than these have changed since the last look, the newest ones are read instead.
+const CHANGES_MAX: i64 = 10_000;
+
 /// What others have applied to a Postgres store.
 #[derive(Debug)]
 pub struct PostgresFeed {
@@ -38,6 +41,10 @@ pub struct PostgresFeed {
     /// Somebody has seen this revision of the store.
     seen: Revision,
     part: Part,
+    /// How much memory the todos that are read at first may take.
+    bytes_max: usize,
+    /// Whether the newest todos are to be read again.
+    again: bool,
 }
 
 /// Where the store is in its history.
@@ -51,15 +58,15 @@ struct State {
 }
 
 impl PostgresFeed {
-    /// A feed that says everything first. It connects when it is asked.
+    /// A feed that says first what is newest, as much as takes `bytes_max` in memory. It connects when it is asked.
     ///
     /// # Errors
     ///
     /// If there can be no runtime for it.
-    pub fn new(config: &Config) -> Result<PostgresFeed, StoreError> {
+    pub fn new(config: &Config, bytes_max: usize) -> Result<PostgresFeed, StoreError> {
         let link = Link::new(config, TIMEOUTS, Some(LISTEN))?;
-        let seen = Revision::default();
-        Ok(PostgresFeed { link, said: None, seen, part: Part::new("store") })
+        let (seen, part) = (Revision::default(), Part::new("store"));
+        Ok(PostgresFeed { link, said: None, seen, part, bytes_max, again: false })
     }
 }
 
@@ -69,7 +76,10 @@ impl Feed for PostgresFeed {
             self.link.wait(wait.min(LOOK));
         }
         let (said, seen) = (self.said, self.seen);
-        let (news, state) = self.link.run(async |session| read(session, said, seen).await)?;
+        let (bytes_max, again) = (self.bytes_max, self.again);
+        let read = self.link.run(async |session| read(session, said, seen, bytes_max, again).await);
+        let (news, state) = read?;
+        self.again &= !matches!(news, News::Everything(_));
         self.said = Some(state);
         self.seen = state.revision;
         Ok(news)
@@ -77,6 +87,10 @@ impl Feed for PostgresFeed {
 
     fn was_seen(&mut self, revision: Revision) {
         self.seen = self.seen.max(revision);
+    }
+
+    fn again(&mut self) {
+        self.again = true;
     }
 
     fn part(&self) -> Part {
@@ -89,10 +103,13 @@ async fn read(
     session: &mut Session,
     said: Option<State>,
     seen: Revision,
+    bytes_max: usize,
+    again: bool,
 ) -> Result<(News, State), Failure> {
     let Session { client, statements } = session;
     let now = state(&client.query_one(&statements.state, &[]).await?)?;
     if let Some(said) = said
+        && !again
         && (now.revision, now.stamp) == (said.revision, said.stamp)
         && now.revision >= seen
     {
@@ -117,26 +134,37 @@ async fn read(
         .read_only(true)
         .start()
         .await?;
-    let now = state(&transaction.query_one(&statements.state, &[]).await?)?;
+    let row = transaction.query_one(&statements.state, &[]).await?;
+    let (now, count) = (state(&row)?, statements::count(row.try_get(4)?)?);
     let version = now.revision.version;
     // On another timeline nothing that is known holds.
     let known = said.map(|said| said.revision).filter(|known| {
-        known.timeline == now.revision.timeline && (now.horizon..=version).contains(&known.version)
+        // What is to be read again is read when nothing has changed: outcomes are told first.
+        let is_quiet = again && known.version == version;
+        known.timeline == now.revision.timeline
+            && (now.horizon..=version).contains(&known.version)
+            && !is_quiet
     });
+    let everything = async || -> Result<News, Failure> {
+        let todos = statements::newest(&transaction, statements, usize::MAX, bytes_max).await?;
+        Ok(News::Everything(Loaded { revision: now.revision, count, todos }))
+    };
     let news = match known.map(|known| i64::try_from(known.version)) {
         Some(Ok(known)) => {
-            let changed = transaction.query(&statements.changed, &[&known]).await?;
+            let changed = &statements.changed;
+            let changed = transaction.query(changed, &[&known, &(CHANGES_MAX + 1)]).await?;
             let gone = transaction.query(&statements.gone, &[&known]).await?;
             let outcomes = transaction.query(&statements.outcomes, &[&known]).await?;
             let commands = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;
             let todos = statements::changes(&changed, &gone)?;
-            News::Changes(Changes { revision: now.revision, todos, commands })
+            match i64::try_from(changed.len()) {
+                Ok(..=CHANGES_MAX) => {
+                    News::Changes(Changes { revision: now.revision, count, todos, commands })
+                }
+                _ => everything().await?,
+            }
         }
-        _ => {
-            let rows = transaction.query(&statements.load, &[]).await?;
-            let todos = rows.iter().map(statements::todo).collect::<Result<_, _>>()?;
-            News::Everything(Loaded { revision: now.revision, todos })
-        }
+        _ => everything().await?,
     };
     transaction.commit().await?;
     Ok((news, now))

@@ -159,6 +159,13 @@ impl Failure {
     fn explain(self, config: &Config) -> StoreError {
         let server = server(config);
         StoreError::new(match self {
+            Failure::Sql(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
+                format!(
+                    "{server}: {}; give DATABASE_URL of the primary, or let it take writes \
+                     (default_transaction_read_only)",
+                    cause(&error)
+                )
+            }
             Failure::Sql(error) => format!("{server}: {}", cause(&error)),
             Failure::Timeout(what, after) => {
                 format!("{server}: no {what} within {after:?}; is it overloaded?")

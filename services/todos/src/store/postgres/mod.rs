@@ -21,13 +21,15 @@ use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater::logging::rate_limited;
-use tokio_postgres::Config;
+use tokio_postgres::{Config, IsolationLevel};
+use uuid::Uuid;
 
 pub use self::feed::PostgresFeed;
 pub use self::link::Timeouts;
 use self::link::{Failure, Link, Session};
 use super::{Applied, DeadLetter, Loaded, Store, StoreError};
 use crate::queue::Delivery;
+use crate::todo::Todo;
 
 /// How long ids of applied commands are kept, as Postgres writes [`COMMANDS_KEPT_US`](super::COMMANDS_KEPT_US).
 const COMMANDS_KEPT: &str = "14 days";
@@ -78,14 +80,27 @@ impl Postgres {
 }
 
 impl Store for Postgres {
-    fn load(&mut self) -> Result<Loaded, StoreError> {
+    fn newest(&mut self, rows_max: usize, bytes_max: usize) -> Result<Loaded, StoreError> {
         self.link.run(async |Session { client, statements }| {
-            let row = client.query_one(&statements.state, &[]).await?;
-            // The version is read first: what the todos show beyond it is told again, which is harmless.
+            let transaction = client
+                .build_transaction()
+                .isolation_level(IsolationLevel::RepeatableRead)
+                .read_only(true)
+                .start()
+                .await?;
+            let row = transaction.query_one(&statements.state, &[]).await?;
             let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
-            let rows = client.query(&statements.load, &[]).await?;
-            let todos = rows.iter().map(statements::todo).collect::<Result<_, _>>()?;
-            Ok(Loaded { revision, todos })
+            let count = statements::count(row.try_get(4)?)?;
+            let todos = statements::newest(&transaction, statements, rows_max, bytes_max).await?;
+            transaction.commit().await?;
+            Ok(Loaded { revision, count, todos })
+        })
+    }
+
+    fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError> {
+        self.link.run(async |Session { client, statements }| {
+            let row = client.query_opt(&statements.touched, &[&&[id][..]]).await?;
+            row.as_ref().map(statements::todo).transpose()
         })
     }
 

@@ -89,6 +89,12 @@ ALTER TABLE todo_state ADD COLUMN stamp uuid;
 ALTER TABLE dead_letters ADD COLUMN sent_at timestamptz;
 UPDATE dead_letters SET sent_at = dead_at;
 CREATE INDEX dead_letters_unsent ON dead_letters (number) WHERE sent_at IS NULL;
+", "
+-- Instances read the newest todos, and the rest one by one.
+CREATE INDEX todos_newest_first ON todos (created_at DESC, id DESC);
+-- How many todos there are.
+ALTER TABLE todo_state ADD COLUMN todos bigint NOT NULL DEFAULT 0;
+UPDATE todo_state SET todos = (SELECT count(*) FROM todos);
 "];
 
 /// Brings the tables to this version.

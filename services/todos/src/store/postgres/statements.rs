@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement, Transaction};
 use uuid::Uuid;
 
 use super::link::Failure;
@@ -27,7 +28,8 @@ pub(super) struct Statements {
     pub(super) is_past: Statement,
     pub(super) diverge: Statement,
     pub(super) positions: Statement,
-    pub(super) load: Statement,
+    pub(super) newest: Statement,
+    pub(super) older: Statement,
     pub(super) changed: Statement,
     pub(super) gone: Statement,
     pub(super) outcomes: Statement,
@@ -54,7 +56,7 @@ impl Statements {
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
         let prepare = async |sql: &str| client.prepare(sql).await;
         Ok(Statements {
-            lock: prepare("SELECT version, timeline FROM todo_state FOR UPDATE").await?,
+            lock: prepare("SELECT version, timeline, todos FROM todo_state FOR UPDATE").await?,
             known: prepare("SELECT id, outcome, reason FROM applied_commands WHERE id = ANY($1)").await?,
             touched: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = ANY($1)")).await?,
             upsert: prepare(
@@ -89,16 +91,32 @@ impl Statements {
                  VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING",
             )
             .await?,
-            advance: prepare("UPDATE todo_state SET version = $1, stamp = $2").await?,
+            advance: prepare("UPDATE todo_state SET version = $1, stamp = $2, todos = $3").await?,
             notify: prepare(concat!("NOTIFY ", channel!())).await?,
-            state: prepare("SELECT version, timeline, stamp, horizon FROM todo_state").await?,
+            state: prepare("SELECT version, timeline, stamp, horizon, todos FROM todo_state").await?,
             is_past: prepare("SELECT EXISTS (SELECT 1 FROM applied_commands WHERE id = $1 AND version = $2)")
                 .await?,
             diverge: prepare("UPDATE todo_state SET timeline = $2 WHERE timeline = $1").await?,
             positions: prepare("SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1")
                 .await?,
-            load: prepare(concat!("SELECT ", todo_columns!(), " FROM todos")).await?,
-            changed: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE version > $1")).await?,
+            newest: prepare(concat!(
+                "SELECT ",
+                todo_columns!(),
+                " FROM todos ORDER BY created_at DESC, id DESC LIMIT $1"
+            ))
+            .await?,
+            older: prepare(concat!(
+                "SELECT ",
+                todo_columns!(),
+                " FROM todos WHERE (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $1"
+            ))
+            .await?,
+            changed: prepare(concat!(
+                "SELECT ",
+                todo_columns!(),
+                " FROM todos WHERE version > $1 LIMIT $2"
+            ))
+            .await?,
             gone: prepare("SELECT id FROM todo_tombstones WHERE version > $1").await?,
             outcomes: prepare(
                 "SELECT id, outcome, reason FROM applied_commands WHERE version > $1 ORDER BY version",
@@ -121,6 +139,40 @@ pub(super) fn todo(row: &Row) -> Result<Todo, Failure> {
     })
 }
 
+/// How many todos at once are read of those that are newest.
+const PAGE: i64 = 1000;
+
+/// The newest todos: at most `rows_max`, and not many more than take `bytes_max`. Within one transaction that sees one
+/// state.
+pub(super) async fn newest(
+    transaction: &Transaction<'_>,
+    statements: &Statements,
+    rows_max: usize,
+    bytes_max: usize,
+) -> Result<Vec<Todo>, Failure> {
+    let mut todos: Vec<Todo> = Vec::new();
+    let mut bytes = 0;
+    while todos.len() < rows_max && bytes < bytes_max {
+        let left = i64::try_from(rows_max - todos.len()).unwrap_or(i64::MAX).min(PAGE);
+        let rows = match todos.last() {
+            None => transaction.query(&statements.newest, &[&left]).await?,
+            Some(last) => {
+                let values: [&(dyn ToSql + Sync); 3] = [&left, &time(last.created_us), &last.id];
+                transaction.query(&statements.older, &values).await?
+            }
+        };
+        for row in &rows {
+            let todo = todo(row)?;
+            bytes += todo.bytes();
+            todos.push(todo);
+        }
+        if rows.len() < usize::try_from(left).unwrap_or(usize::MAX) {
+            break;
+        }
+    }
+    Ok(todos)
+}
+
 /// A version and a timeline, which no version of this service makes negative.
 pub(super) fn revision(version: i64, timeline: i64) -> Result<Revision, Failure> {
     let of = |what: &str, number: i64| {
@@ -128,6 +180,12 @@ pub(super) fn revision(version: i64, timeline: i64) -> Result<Revision, Failure>
         u64::try_from(number).map_err(|_| damaged())
     };
     Ok(Revision { timeline: of("timeline", timeline)?, version: of("version", version)? })
+}
+
+/// How many todos there are.
+pub(super) fn count(count: i64) -> Result<u64, Failure> {
+    u64::try_from(count)
+        .map_err(|_| Failure::Damaged(format!("todo_state: there are {count} todos")))
 }
 
 /// The rows of `positions`, as partition and next offset.

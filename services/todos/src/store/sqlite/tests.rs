@@ -1,9 +1,12 @@
 //! The store by itself: what was applied, what was applied before, and what is refused.
 
+use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 
 use super::*;
-use crate::command::Poison;
+use crate::command::{Action, Command, Poison};
+use crate::queue::Position;
+use crate::store::{COMMANDS_KEPT_US, Change, Outcome};
 
 const SOURCE: &str = "journal";
 
@@ -207,7 +210,7 @@ fn refuses_what_it_cannot_trust() {
     let future = Connection::open(&path).expect("it exists");
     future.execute("INSERT INTO schema_migrations VALUES (99, 0)", []).expect("a future file");
     drop(future);
-    assert!(refusal().contains("layout 99, this version reads 2"));
+    assert!(refusal().contains("layout 99, this version reads 3"));
 
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(directory.path().join(format!("{FILE}{suffix}")));

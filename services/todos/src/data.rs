@@ -1,0 +1,71 @@
+//! What `--demo` keeps in the data directory.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use highwater::journal::storage::create_directory;
+
+/// The file of the secret that `--demo` makes up.
+const SECRET: &str = "demo-secret";
+
+/// The secret of `--demo` in this data directory; it is made up when it is not there. So a token of the last run works in
+/// the next one.
+///
+/// # Errors
+///
+/// What cannot be read or written, and what to do about it.
+pub fn demo_secret(data: &Path) -> Result<String, String> {
+    let file = data.join(SECRET);
+    let secret = match fs::read_to_string(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secret = format!("{:032x}", fastrand::u128(..));
+            create_directory(data).and_then(|()| keep(&file, &secret)).map(|()| secret)
+        }
+        read => read,
+    };
+    let secret = secret.map_err(|error| {
+        format!(
+            "cannot keep the demo's secret in {}: {error}; give --data a directory that this user can write, or give JWT_SECRET",
+            file.display()
+        )
+    })?;
+    match secret.trim() {
+        "" => Err(format!("{} is empty; delete it", file.display())),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+/// Writes a file that only this user can read.
+fn keep(file: &Path, secret: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    writeln!(file, "{secret}")?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Purpose: the secret is made up once, only its owner can read it, and a file that says nothing is not taken for one.
+    #[test]
+    fn a_secret_is_kept() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let data = directory.path().join("made/when/missing");
+        let secret = demo_secret(&data).expect("it can be written");
+        assert_eq!(secret.len(), 32);
+        assert_eq!(demo_secret(&data), Ok(secret));
+        let file = data.join(SECRET);
+        let mode = fs::metadata(&file).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(&file, "").expect("writable");
+        assert!(demo_secret(&data).expect_err("it is empty").contains("delete it"));
+        fs::remove_file(&file).expect("it is there");
+        fs::write(directory.path().join("file"), "in the way").expect("writable");
+        let refused = demo_secret(&directory.path().join("file")).expect_err("no directory");
+        assert!(refused.contains("--data"), "{refused}");
+    }
+}
