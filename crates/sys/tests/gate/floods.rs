@@ -13,8 +13,8 @@ use highwater_core::time::Instant as Moment;
 use highwater_sys::bpf::{Counts, PortGate};
 
 use super::{
-    HANG, accept_all, accept_next, assert_refused, assert_silent, connect, eventually, every, gated,
-    gated_behind, in_namespace, in_namespace_with_cgroup,
+    HANG, accept_all, accept_next, assert_refused, assert_silent, connect, eventually, every,
+    gated, gated_behind, in_namespace, in_namespace_with_cgroup,
 };
 
 /// Purpose: places of clients that never complete their handshake are free after a second, whether
