@@ -60,7 +60,7 @@ impl Inbox {
         self.handover.put(|mail| mail.done.push(done));
     }
 
-    /// Wakes the worker: a state that it reads once a turn has changed.
+    /// Wakes the worker: a state that it reads once per turn has changed.
     pub(crate) fn nudge(&self) {
         self.handover.nudge();
     }
