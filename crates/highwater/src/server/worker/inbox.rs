@@ -181,10 +181,11 @@ mod tests {
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         let (one, other) = (ExchangeId::new(1, 7), ExchangeId::new(2, 7));
         let (waker, another) = (inbox.waker(one), inbox.waker(other));
+        let copy = waker.clone();
         for _ in 0..2 {
             for _ in 0..100_000 {
                 waker.wake_by_ref();
-                waker.clone().wake();
+                copy.wake_by_ref();
             }
             another.wake_by_ref();
             inbox.take(&mut woken, &mut done);
