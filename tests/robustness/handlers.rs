@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_testkit::{Client, get, within};
+use highwater_testkit::{Client, PATIENCE, get, within};
 use highwater_tests::server::warm_up;
 
 use crate::{Transport, on_both_transports};
@@ -13,6 +13,7 @@ on_both_transports!(
     abandoned_futures_are_dropped,
     timeouts_are_answers,
     late_results_are_dropped,
+    bursts_of_blocking_requests_are_served,
     a_standing_pool_refuses,
     abandoned_jobs_are_not_begun,
     detached_handlers_outlive_deadlines,
@@ -102,45 +103,57 @@ fn late_results_are_dropped(transport: Transport) {
     assert_eq!(client.get("/block?ms=800").text(), "blocked 800");
 }
 
-/// Purpose: a burst of blocking requests waits its turn, however large it is. A further one is
-/// refused only when the pool has stood still for longer than the patience; other requests are
-/// served as usual.
-fn a_standing_pool_refuses(transport: Transport) {
-    let server = transport.serve(&[]);
-    // 32 threads; more that wait than a pool of a fixed length took; one connection each, since each
-    // owes one answer at a time.
+/// Purpose: a burst of blocking requests is served, however large it is.
+fn bursts_of_blocking_requests_are_served(transport: Transport) {
+    let server = transport.serve(&["--patience", "20s"]);
     highwater_sys::limits::raise_descriptors().expect("limits can be raised");
-    let mut clients: Vec<Client> = (0..32 + 1500)
-        .map(|number| {
+    // One connection each, since each owes one answer at a time.
+    let mut clients: Vec<Client> = (0..1500)
+        .map(|_| {
             let mut client = server.connect();
-            let ms = if number < 32 { 4000 } else { 0 };
-            client.send(get(&format!("/block?ms={ms}"))).expect("open");
+            client.send(get("/block?ms=20")).expect("open");
             client
         })
         .collect();
-    // All of them are in when this is answered.
-    assert_eq!(server.get("/").status, 200);
-    thread::sleep(Duration::from_millis(1100));
-    let mut late = server.connect();
-    let begun = Instant::now();
-    let answer = late.get("/block?ms=0");
-    let refused = begun.elapsed();
-    assert_eq!((answer.status, answer.header("connection")), (503, None));
-    assert!(refused < Duration::from_secs(1), "it waited for the pool: {refused:?}");
-    assert_eq!(late.get("/").status, 200);
-    println!("{transport:?}: a standing pool refuses after {refused:?}");
-    for (number, client) in clients.iter_mut().enumerate() {
-        let expected = if number < 32 { "blocked 4000" } else { "blocked 0" };
-        assert_eq!(client.answer().text(), expected);
+    for client in &mut clients {
+        assert_eq!(client.answer().text(), "blocked 20");
     }
-    assert_eq!(late.get("/block?ms=1").text(), "blocked 1");
+    let threads = server.metric("highwater_pool_threads");
+    assert!((1.0..=512.0).contains(&threads), "{threads}");
+    assert_eq!(server.metric("highwater_pool_jobs_waiting"), 0.0);
+}
+
+/// Purpose: blocking requests that have waited for a thread for longer than the patience are refused,
+/// although no thread has become free; other requests are served as usual, and so are blocking ones when
+/// threads are free again.
+fn a_standing_pool_refuses(transport: Transport) {
+    let server = transport.serve(&["--pool-threads", "8"]);
+    let ask = |ms: u32| {
+        let mut client = server.connect();
+        client.send(get(&format!("/block?ms={ms}"))).expect("open");
+        client
+    };
+    let mut busy: Vec<Client> = (0..8).map(|_| ask(6000)).collect();
+    let is_busy = || server.metric("highwater_pool_threads") == 8.0;
+    assert!(within(PATIENCE, is_busy), "all threads are taken");
+    let mut waiting: Vec<Client> = (0..100).map(|_| ask(0)).collect();
+    assert_eq!(server.get("/").status, 200);
+    for client in &mut waiting {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (503, None));
+        assert_eq!(client.get("/").status, 200, "it goes on");
+    }
+    for client in &mut busy {
+        assert_eq!(client.answer().text(), "blocked 6000");
+    }
+    assert_eq!(waiting[0].get("/block?ms=1").text(), "blocked 1");
 }
 
 /// Purpose: a job that waits for a thread while its client disconnects, or while its request is
 /// answered otherwise, is not begun: the pool works for clients that wait. A detached job is still
 /// begun.
 fn abandoned_jobs_are_not_begun(transport: Transport) {
-    let server = transport.serve(&[]);
+    let server = transport.serve(&["--pool-threads", "32", "--patience", "20s"]);
     let ask = |path: &str| {
         let mut client = server.connect();
         client.send(get(path)).expect("open");

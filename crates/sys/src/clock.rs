@@ -2,6 +2,8 @@
 //! another [`Clock`] takes its place. Threads that serve no connection (log, thread pool, start-up,
 //! gates) use the clocks of the standard library.
 
+use std::time::Duration;
+
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
 /// The clock of both drivers.
@@ -38,18 +40,41 @@ pub fn realtime() -> UnixSeconds {
     UnixSeconds(u64::try_from(read(libc::CLOCK_REALTIME).tv_sec).unwrap_or(0))
 }
 
+/// The CPU time that this thread has used so far.
+pub fn thread_cpu() -> Duration {
+    elapsed(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The CPU time that all threads of this process have used so far.
+pub fn process_cpu() -> Duration {
+    elapsed(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn elapsed(clock: libc::clockid_t) -> Duration {
+    let time = read(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes for the duration of the call.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    debug_assert_eq!(result, 0, "both clocks exist on every Linux");
+    debug_assert_eq!(result, 0, "these clocks exist on every Linux");
     time
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Purpose: CPU time passes for a thread that computes, and for its process at least as much.
+    #[test]
+    fn cpu_time_is_counted() {
+        let (thread, process) = (thread_cpu(), process_cpu());
+        while thread_cpu() < thread + Duration::from_millis(2) {}
+        assert!(process_cpu() >= process + Duration::from_millis(2));
+    }
 
     /// Purpose: seconds and nanoseconds are combined in the right unit, against std's own clock.
     #[test]

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", value_parser = url, requires = "query")]
     prometheus: Option<Uri>,
 
-    /// The query: its result must be one number, completed requests a second
+    /// The query: its result must be one number, completed requests per second
     #[arg(long, value_name = "PROMQL", requires = "prometheus")]
     query: Option<String>,
 
@@ -199,7 +199,7 @@ impl Args {
 
     /// Refuses what has no effect beside the others: whoever gives it believes that it is in force.
     fn refuse_idle(&self) -> Result<(), clap::Error> {
-        let told = |name: &str, value: String, why: &str| {
+        let refuse = |name: &str, value: String, why: &str| {
             Err(contradiction(format!("--{name} {value}: has no effect: {why}; leave it out")))
         };
         if let Limited::To(limit) = self.limit {
@@ -208,24 +208,24 @@ impl Args {
                 [("start", self.limit_start), ("min", self.limit_min), ("max", self.limit_max)];
             if let Some((name, Some(value))) = bounds.into_iter().find(|(_, value)| value.is_some())
             {
-                return told(&format!("limit-{name}"), value.to_string(), &why);
+                return refuse(&format!("limit-{name}"), value.to_string(), &why);
             }
         }
         if let Some(interval) =
             self.interval.filter(|_| self.metrics.is_none() && self.prometheus.is_none())
         {
             let why = "nobody is asked without --metrics or --prometheus";
-            return told("interval", format!("{interval:?}"), why);
+            return refuse("interval", format!("{interval:?}"), why);
         }
         if self.dry_run && self.mechanism != GateChoice::Auto {
             let name = MECHANISMS.iter().find(|(_, choice)| *choice == self.mechanism);
             let name = name.map_or("", |(name, _)| name);
-            return told("mechanism", name.to_owned(), "--dry-run refuses nothing");
+            return refuse("mechanism", name.to_owned(), "--dry-run refuses nothing");
         }
         let is_bpf = matches!(self.mechanism, GateChoice::Auto | GateChoice::Ebpf) && !self.dry_run;
         if let Some(cgroup) = self.cgroup.as_ref().filter(|_| !is_bpf) {
             let why = "only the mechanism ebpf looks at one";
-            return told("cgroup", cgroup.display().to_string(), why);
+            return refuse("cgroup", cgroup.display().to_string(), why);
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Args {
     /// The source of completed requests, if it is not the kernel.
     ///
     /// # Errors
-    /// The query makes no URL, or there is no way to measure.
+    /// The URL and the query do not make a valid URL, or there is no way to measure.
     pub(crate) fn source(&self) -> Result<Option<Source>, clap::Error> {
         if let (Some(base), Some(query)) = (&self.prometheus, &self.query) {
             return Source::query(base, query).map(Some).map_err(contradiction);

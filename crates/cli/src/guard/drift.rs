@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(run(10, |step| if step < 50 { 0 } else { 7 + (step % 3) as i64 }), [-7]);
     }
 
-    /// Purpose: under load the two are read at different moments; that difference is no error,
+    /// Purpose: under load the two are read at different moments; that difference is not an error,
     /// however large.
     #[test]
     fn differences_in_time_are_none() {

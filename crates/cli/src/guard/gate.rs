@@ -58,8 +58,8 @@ enum Kernel {
     Nothing,
     /// A BPF program that is notified when connections begin and end.
     Counting(Counting),
-    /// A BPF program; the guard tells it how many connections there are.
-    Told(Told),
+    /// A BPF program, to which the guard reports how many connections there are.
+    Listed(Listed),
     /// A firewall rule, whose limit cannot change.
     Ceiling { gate: Ceiling, refused: u64 },
 }
@@ -73,7 +73,7 @@ struct Counting {
 }
 
 /// A BPF program that sees only packets without a connection.
-struct Told {
+struct Listed {
     gate: PortGate,
     turnover: Turnover,
     open_at_start: u32,
@@ -135,7 +135,7 @@ impl Gate {
         (self.limit, self.idle) = (limit, idle);
         match &self.kernel {
             Kernel::Nothing | Kernel::Ceiling { .. } => {}
-            Kernel::Counting(Counting { gate, .. }) | Kernel::Told(Told { gate, .. }) => {
+            Kernel::Counting(Counting { gate, .. }) | Kernel::Listed(Listed { gate, .. }) => {
                 gate.words().set_limit(limit.saturating_add(idle))
             }
         }
@@ -159,7 +159,7 @@ impl Gate {
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting(counting) => counting.counted(now, open, listed),
-            Kernel::Told(told) => told.counted(now, open, listed),
+            Kernel::Listed(gate) => gate.counted(now, open, listed),
             Kernel::Ceiling { gate, refused } => {
                 match gate.refused() {
                     Ok(count) => *refused = count,
@@ -182,15 +182,15 @@ impl Gate {
         }
         let why = "the processes that listen are not in the control group";
         let limit = self.limit.saturating_add(self.idle);
-        let told = Told::attach(args, limit, self.list.open())?;
-        (self.kernel, self.reason) = (Kernel::Told(told), listed_because(why));
+        let gate = Listed::attach(args, limit, self.list.open())?;
+        (self.kernel, self.reason) = (Kernel::Listed(gate), listed_because(why));
         Ok(true)
     }
 }
 
 impl Counting {
-    /// Takes in how many connections there are just after the gate was opened: those of which no event
-    /// told began before it, and count like later ones.
+    /// Takes in how many connections there are just after the gate was opened. Those without an event
+    /// began before it, and count like later ones.
     fn begin(&mut self, open: u32) {
         let (established, closed) = self.gate.words().lives();
         self.unseen = i64::from(open) - (established - closed) as i64;
@@ -218,17 +218,17 @@ impl Counting {
         }
     }
 
-    /// Whether connections came of which no event told.
+    /// Whether connections came, but no event.
     fn sees_nothing(&self) -> bool {
         self.unseen > 0 && self.drift.has_added() && self.gate.words().lives().0 == 0
     }
 }
 
-impl Told {
-    fn attach(args: &Args, limit: u32, open_at_start: u32) -> Result<Told, String> {
+impl Listed {
+    fn attach(args: &Args, limit: u32, open_at_start: u32) -> Result<Listed, String> {
         let gate =
             PortGate::attach(args.guarded(), None, limit).map_err(|error| error.to_string())?;
-        Ok(Told { gate, turnover: Turnover::default(), open_at_start, closed: 0 })
+        Ok(Listed { gate, turnover: Turnover::default(), open_at_start, closed: 0 })
     }
 
     fn counted(&mut self, now: Instant, open: u32, listed: Counted) -> Counted {
@@ -296,8 +296,8 @@ fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, Stri
             Err(error) => error.to_string(),
         },
     };
-    let told = Told::attach(args, limit, open_at_start)?;
-    Ok((Kernel::Told(told), listed_because(&why_told)))
+    let gate = Listed::attach(args, limit, open_at_start)?;
+    Ok((Kernel::Listed(gate), listed_because(&why_told)))
 }
 
 /// The kernel's list of the port's connections.

@@ -1,7 +1,7 @@
 //! What is the guard doing, in one line?
 //!
 //! On a terminal: one line that is redrawn. Into a file or a journal: one line every ten seconds.
-//! With `--json`: one object a second, for programs.
+//! With `--json`: one object per second, for programs.
 //!
 //! If the output cannot be written, the guard keeps guarding and drops the line.
 

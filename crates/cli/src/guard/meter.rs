@@ -16,7 +16,7 @@ const SPAN: Duration = Duration::from_secs(1);
 /// Four times what the guard's turns need.
 const LOOKS_MAX: usize = 160;
 
-/// Connections a second.
+/// Connections per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) admitted: f64,

@@ -153,11 +153,11 @@ impl Guard {
             tracing::warn!(reason, "the gate was opened again");
             self.reporter.set_reason(reason);
         }
-        self.tell_listening(counted.listeners > 0);
+        self.log_listening(counted.listeners > 0);
         let answers = self.answers.iter().flat_map(Receiver::try_iter);
         if self.policy.on_turn(now, counted, answers) {
             self.line.make_room();
-            tell(self.policy.state(), self.policy.limit());
+            log_source(self.policy.state(), self.policy.limit());
         }
         self.gate.set_limit(self.policy.limit());
         let report = self.reporter.on_turn(now, counted, &self.policy);
@@ -169,7 +169,7 @@ impl Guard {
     }
 
     /// Logs that the port has lost its server, or has one again.
-    fn tell_listening(&mut self, is_listening: bool) {
+    fn log_listening(&mut self, is_listening: bool) {
         if is_listening == self.is_listening {
             return;
         }
@@ -187,7 +187,7 @@ impl Guard {
 }
 
 /// Logs a change of the source's state, once.
-fn tell(state: &State, limit: u32) {
+fn log_source(state: &State, limit: u32) {
     if let State::Bad(trouble) = state {
         rate_limited!(WARN, trouble = %trouble, limit, "the source is in trouble, the limit stays");
     } else {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use highwater_sys::Connections;
 
-/// Fewer waiting requests are no queue: every request waits for a moment.
+/// Fewer waiting requests are not a queue: every request waits for a moment.
 const WAITING_MIN: usize = 4;
 
 /// A longer wait usually means that the server leaves the bytes unread on purpose, as with a

@@ -1,7 +1,7 @@
 //! What does a source report about the server, and is the report plausible?
 //!
 //! Turns a page of metrics or the answer to a Prometheus query into a [`Reading`], or into the
-//! [`Trouble`] with it. It judges one answer by itself. `policy/` finds what only several answers
+//! [`Trouble`] with it. It judges each answer alone. `policy/` finds what only several answers
 //! can show (a counter that was reset or stands still).
 //!
 //! Pure: text in, a value out. A number that is negative, infinite or not a number is never passed
@@ -18,7 +18,7 @@ use crate::scrape::text::{self, Selector, Sum};
 pub(crate) enum Reading {
     /// Counters, since the server began.
     Totals(Totals),
-    /// Answers a second, as the operator's query defines them.
+    /// Answers per second, as the operator's query defines them.
     Rate(f64),
 }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(found.latency, Some(Timed { seconds: 2.0, count: 5.0 }));
     }
 
-    /// Purpose: a value that is no count is never used as one, and the operator learns which it is
+    /// Purpose: a value that is not a count is never used as one, and the operator learns which it is
     /// and what to do.
     #[test]
     fn wrong_pages_are_told_apart() {

@@ -247,7 +247,7 @@ mod tests {
         stay_ms: u32,
         circumstances: Circumstances,
     ) -> Duration {
-        // Little's law, at a thousand a second.
+        // Little's law, at a thousand per second.
         let sample = Sample { span: SPAN, completed: 100, in_flight: stay_ms, ..Sample::default() };
         *now += SPAN;
         service.gives_up(*now, false);

@@ -15,7 +15,7 @@ const WINDOW_COMPLETED_MIN: u64 = 20;
 
 pub(crate) const WINDOW_MAX: Duration = Duration::from_secs(1);
 
-/// A shorter backlog is no queue: a server that accepts in batches always has one.
+/// A shorter backlog is not a queue: a server that accepts in batches always has one.
 const BACKLOG_MIN: f64 = 4.0;
 
 /// What the kernel has counted since the guard began.

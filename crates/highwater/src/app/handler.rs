@@ -312,10 +312,12 @@ pub struct Blocking {
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve others
 /// meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for clients that are
-/// not async. They wait for a thread in order, and are not begun if their peer has disconnected or was
-/// answered meanwhile ([`Handler::timeout`]) unless they are [`detached`](Handler::detached). The peer is
-/// answered 503 at once while the one that has waited longest has waited for more than a second, or 16 384
-/// wait.
+/// not async. The pool grows while handlers block, up to
+/// [`ServerConfig::pool_threads`](crate::ServerConfig::pool_threads). Handlers wait for a thread in order, and
+/// are not begun if their peer has disconnected or was answered meanwhile ([`Handler::timeout`]) unless they
+/// are [`detached`](Handler::detached). One that has waited for longer than
+/// [`ServerConfig::patience`](crate::ServerConfig::patience) is answered 503; so is one that comes while
+/// 16 384 wait.
 ///
 /// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
 ///

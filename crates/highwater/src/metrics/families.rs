@@ -13,10 +13,10 @@ use super::exposition::{Kind, Page};
 use super::process::Process;
 use super::reasons::Row;
 use super::tally::Tally;
-use super::{DURATION_BOUNDS, Inner, Rates, Scaling, Server, Timeout};
+use super::{DURATION_BOUNDS, Inner, PoolState, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 43] = [
+pub(super) const NAMES: [&str; 45] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -31,6 +31,8 @@ pub(super) const NAMES: [&str; 43] = [
     "http_connections_active",
     "http_connections_in_flight",
     "http_body_memory_bytes",
+    "highwater_pool_threads",
+    "highwater_pool_jobs_waiting",
     "http_goodput_total",
     "http_queue_delay_seconds",
     "http_scaling_connection_limit",
@@ -75,6 +77,11 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         let held = metrics.body_memory.get().map_or(0, |held| held.load(Relaxed));
         let help = "Memory held for bodies of requests; --body-memory-max bounds it.";
         page.single("http_body_memory_bytes", help, Kind::Gauge, held);
+        let pool = metrics.pool.get().map_or(PoolState::default(), |pool| (pool.0)());
+        let help = "Threads for blocking handlers; --pool-threads bounds them.";
+        page.single("highwater_pool_threads", help, Kind::Gauge, pool.threads as u64);
+        let help = "Blocking handlers that wait for a thread.";
+        page.single("highwater_pool_jobs_waiting", help, Kind::Gauge, pool.waiting as u64);
         if let Some(admission) = admission {
             scaling(&mut page, server, &admission);
         }

@@ -75,6 +75,7 @@ struct Inner {
     worker_failures: AtomicU64,
     panics: OnceLock<Arc<AtomicU64>>,
     body_memory: OnceLock<Arc<AtomicU64>>,
+    pool: OnceLock<PoolReader>,
     sampled: Mutex<Sampled>,
 }
 
@@ -99,6 +100,23 @@ struct Gate {
     mechanism: String,
     reason: String,
     limiter: String,
+}
+
+/// How the pool for blocking handlers is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolState {
+    pub(crate) threads: usize,
+    /// Jobs that wait for a thread.
+    pub(crate) waiting: usize,
+}
+
+/// Called with every scrape.
+struct PoolReader(Box<dyn Fn() -> PoolState + Send + Sync>);
+
+impl fmt::Debug for PoolReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)().fmt(f)
+    }
 }
 
 /// Called with every scrape.
@@ -138,6 +156,7 @@ impl Metrics {
             worker_failures: AtomicU64::new(0),
             panics: OnceLock::new(),
             body_memory: OnceLock::new(),
+            pool: OnceLock::new(),
             sampled: Mutex::default(),
         }))
     }
@@ -260,6 +279,11 @@ impl Metrics {
     /// Registers the counter of the memory that request bodies take. Only the first call counts.
     pub(crate) fn body_memory(&self, held: Arc<AtomicU64>) {
         let _ = self.0.body_memory.set(held);
+    }
+
+    /// Registers how the pool for blocking handlers is read. Only the first call counts.
+    pub(crate) fn pool(&self, read: impl Fn() -> PoolState + Send + Sync + 'static) {
+        let _ = self.0.pool.set(PoolReader(Box::new(read)));
     }
 
     /// The answer to `GET /scaling`: a flat JSON object of numbers; `None` before a server admits

@@ -12,7 +12,7 @@ use super::environment;
 use super::error::ServerError;
 use super::listen::listen;
 use super::observer::{Observer, endpoint_names};
-use super::pool::{POOL_QUEUE_MAX, POOL_THREADS_MAX, Pool};
+use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::{self, Kind};
@@ -170,7 +170,7 @@ impl Server {
             watch,
             observer: None,
             readiness,
-            pool: Pool::new(POOL_THREADS_MAX, config.patience, POOL_QUEUE_MAX),
+            pool: pool(&config, &metrics),
             admission: None,
             counted: (0..workers).map(|index| metrics.worker(index)).collect(),
             has_stopped: false,
@@ -293,6 +293,14 @@ impl Plan<'_> {
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+}
+
+/// The threads for blocking handlers, and the metrics that say how they are doing.
+fn pool(config: &ServerConfig, metrics: &Metrics) -> Pool {
+    let pool = Pool::new(config.pool_threads.get(), config.patience, POOL_QUEUE_MAX);
+    let watched = pool.clone();
+    metrics.pool(move || watched.state());
+    pool
 }
 
 /// The memory for bodies of requests, and the metric that tells how much of it is held.

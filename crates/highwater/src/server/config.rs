@@ -37,6 +37,9 @@ pub enum Pin {
     Off,
 }
 
+/// Most threads for handlers that block, unless set otherwise.
+pub(crate) const POOL_THREADS: NonZeroUsize = NonZeroUsize::new(512).expect("it is not zero");
+
 /// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -93,6 +96,10 @@ pub struct ServerConfig {
     /// with `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests
     /// without a body, and bodies that arrive with their heads, are not affected. `--body-memory-max`.
     pub body_memory_max: Option<u64>,
+    /// Most threads for handlers that block ([`blocking`](crate::blocking)). Up to 32 start as jobs come; more
+    /// start while jobs wait and those that run block, rather than compute. Threads that are not needed end
+    /// again. 1 to 65 536; `--pool-threads`, 512.
+    pub pool_threads: NonZeroUsize,
     /// The bounds of each connection.
     pub limits: Limits,
     /// After so long without data from a client its connection is probed; a client that lost its power
@@ -129,6 +136,7 @@ impl Default for ServerConfig {
             queue_target: Duration::from_millis(10),
             deadline_max: Duration::from_secs(60),
             body_memory_max: None,
+            pool_threads: POOL_THREADS,
             limits: Limits::default(),
             tcp_keep_alive: Some(Duration::from_secs(60)),
             drain_timeout: Duration::from_secs(10),

@@ -67,8 +67,8 @@ pub struct SocketGate {
 }
 
 impl SocketGate {
-    /// Protects `listeners`, which all listen on `address`, in [`Mode::Reset`]. Each listener
-    /// counts its arrivals from now on; a listener made later is not covered.
+    /// Protects `listeners`, which all listen on `address`, in [`Mode::Reset`]. A listener that is
+    /// made later is not covered.
     ///
     /// A wildcard address covers its port on every address of the network namespace.
     ///
@@ -114,7 +114,7 @@ impl SocketGate {
     }
 
     /// Frees the places of handshakes that will not complete; `accepted` is how many connections
-    /// were accepted so far. Call it about ten times a second.
+    /// were accepted so far. Call it about ten times per second.
     pub fn reconcile(&mut self, now: Instant, accepted: u64) {
         // Arrivals first. A connection that is admitted and arrives between the readings then counts as
         // missing, which the next look mends; read the other way round it would hide a lost place for the
@@ -195,7 +195,7 @@ impl PortGate {
     }
 
     /// Frees the places of handshakes that will not complete, if there is a control group. Call it ten
-    /// times a second or more often.
+    /// times per second or more often.
     pub fn reconcile(&mut self, now: Instant) {
         if self.events.is_none() {
             return;

@@ -17,7 +17,7 @@
 //!
 //! Of the SYNs of that time, and of those until the next look, the recent share is expected
 //! to be lost as well, if that many are missing. Otherwise a flood of SYNs with forged addresses
-//! would exclude all clients as soon as it sends more SYNs a second than the limit has places,
+//! would exclude all clients as soon as it sends more SYNs per second than the limit has places,
 //! which may be ten. While nothing is lost, `share` is 0 and the count is exact.
 //!
 //! Invariants: no SYN counts as lost before it has been missing for the `patience`, and none is
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The resolution of time: a look that comes sooner after the previous one is merged into it.
 const STEP: Duration = Duration::from_millis(50);
 
-/// The largest amount that is written off in advance: what a flood of 10 000 SYNs a second brings
+/// The largest amount that is written off in advance: what a flood of 10 000 SYNs per second brings
 /// between two looks. A guess; a stronger flood closes the gate for part of that time.
 const AHEAD_MAX: u64 = 1000;
 
@@ -249,8 +249,8 @@ mod tests {
     }
 
     /// Clients whose handshake takes no time and whose work takes a millisecond, against `flood`
-    /// SYNs a second without a handshake, at a gate with room for `limit`. Returns how many of 400
-    /// a second were served in the last eight of ten seconds, and the most that were served at a
+    /// SYNs per second without a handshake, at a gate with room for `limit`. Returns how many of 400
+    /// per second were served in the last eight of ten seconds, and the most that were served at a
     /// time.
     fn besieged(flood: u64, limit: i64) -> (u64, i64) {
         let mut prng = highwater_core::prng::Prng::from_seed(flood);
@@ -290,11 +290,11 @@ mod tests {
     fn a_flood_leaves_room_for_clients() {
         for flood in [0, 1, 10, 100, 1000, 9000] {
             let (served, working_max) = besieged(flood, 10);
-            assert!(served >= 300, "{served} of 400 a second, against {flood}");
+            assert!(served >= 300, "{served} of 400 per second, against {flood}");
             assert!(working_max <= 10, "{working_max} against {flood}");
         }
         let (served, _) = besieged(100_000, 10);
-        assert!(served >= 25, "{served} of 400 a second");
+        assert!(served >= 25, "{served} of 400 per second");
     }
 
     /// Purpose: while every handshake ends within a second, nothing is corrected except for those

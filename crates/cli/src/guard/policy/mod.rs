@@ -34,7 +34,7 @@ use crate::scrape::TIMEOUT;
 const STALE_AFTER: Duration = Duration::from_secs(5);
 const STALE_COMPLETED: u64 = 100;
 
-/// More answers a second than any server gives; 100 times what Highwater does with pipelining.
+/// More answers per second than any server gives; 100 times what Highwater does with pipelining.
 const RATE_MAX: f64 = 1e9;
 
 /// The state of the source.
@@ -83,8 +83,8 @@ pub(crate) struct Policy {
     service: Service,
     window: Window,
     source: Option<Watch>,
-    /// The state that was last reported to the operator.
-    told: &'static str,
+    /// The state that was last logged.
+    logged: &'static str,
 }
 
 impl Policy {
@@ -104,7 +104,7 @@ impl Policy {
             service: Service::default(),
             window: Window::new(now),
             source: interval.map(|interval| Watch::new(interval, now)),
-            told: if interval.is_some() { State::Waiting.name() } else { State::Kernel.name() },
+            logged: if interval.is_some() { State::Waiting.name() } else { State::Kernel.name() },
         }
     }
 
@@ -124,7 +124,7 @@ impl Policy {
     }
 
     /// Takes in the counts until `now`, and the source's answer since the last turn. Returns
-    /// whether the kind of the source's state has changed, so that the operator should be told.
+    /// whether the kind of the source's state has changed, which is to be logged then.
     pub(crate) fn on_turn(
         &mut self,
         now: Instant,
@@ -159,7 +159,7 @@ impl Policy {
         // not.
         self.end_probe(now, matches!(self.state(), State::Bad(_)));
         let state = self.state().name();
-        std::mem::replace(&mut self.told, state) != state
+        std::mem::replace(&mut self.logged, state) != state
     }
 
     /// Restores the limit in force if a probe has lasted too long, or is hopeless.
@@ -274,7 +274,7 @@ impl Watch {
 
     fn judge_rate(&mut self, at: Instant, rate: f64, is_first: bool, window: &Window) -> Verdict {
         if rate > RATE_MAX {
-            return self.fail(Trouble::Absurd(format!("{rate} requests a second")));
+            return self.fail(Trouble::Absurd(format!("{rate} requests per second")));
         }
         if rate == 0.0 && self.stands_still(at, window) {
             return self.fail(stale("the query's result is 0", window));

@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    /// Runs for `seconds` with `rate` arrivals a second; returns how many a second were answered in
+    /// Runs for `seconds` with `rate` arrivals per second; returns how many per second were answered in
     /// time.
     fn run(&mut self, seconds: u64, rate: f64) -> f64 {
         let before = self.good;
@@ -137,7 +137,7 @@ impl Scene {
     }
 }
 
-/// Purpose: a guard that starts in the middle of an overload recovers by itself, whatever the
+/// Purpose: a guard that starts in the middle of an overload recovers on its own, whatever the
 /// excess, the deadline and the speed of the server.
 #[test]
 fn a_cold_start_in_an_overload_recovers() {

@@ -68,6 +68,8 @@ const URI: RangeInclusive<u64> = 64..=(1 << 20);
 /// Bodies taken whole live in memory; larger ones are for routes that stream.
 const BODY: RangeInclusive<u64> = 1..=(1 << 30);
 /// A mebibyte is one body by default; a tebibyte, more than any machine has for this.
+const POOL_THREADS: RangeInclusive<NonZeroUsize> =
+    NonZeroUsize::MIN..=NonZeroUsize::new(65_536).expect("it is not zero");
 const BODY_MEMORY: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
 /// Zero disables the least rate.
 const RATE: RangeInclusive<u32> = 0..=(1 << 30);
@@ -203,6 +205,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SIZE", value_parser = size(BODY_MEMORY))]
     pub body_memory_max: Option<u64>,
 
+    /// Most threads for handlers that block; they start when jobs wait, and end when they are not needed
+    #[arg(long, value_name = "N", default_value = "512", value_parser = number(POOL_THREADS))]
+    pub pool_threads: NonZeroUsize,
+
     /// Requests served on one connection before it is closed [default: any number]
     #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
     pub max_requests_per_connection: Option<u32>,
@@ -257,6 +263,7 @@ impl ServerArgs {
             queue_target: self.queue_target,
             deadline_max: self.deadline_max,
             body_memory_max: self.body_memory_max,
+            pool_threads: self.pool_threads,
             limits: self.limits(),
             tcp_keep_alive: self.tcp_keep_alive,
             drain_timeout: self.drain_timeout,

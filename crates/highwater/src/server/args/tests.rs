@@ -105,7 +105,7 @@ fn every_flag_has_its_effect() {
                 --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --refuse connections --refuse-close on --unready-after 5s --connection-limit 64 \
                 --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
-                --body-max 1GiB --body-memory-max 2GiB --max-requests-per-connection 5 --drain-timeout 0s --log json";
+                --body-max 1GiB --body-memory-max 2GiB --pool-threads 9 --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
     let expected = ServerConfig {
         listen: "[::1]:80".parse().expect("an address"),
@@ -127,6 +127,7 @@ fn every_flag_has_its_effect() {
         queue_target: Duration::from_millis(20),
         deadline_max: Duration::from_secs(5),
         body_memory_max: Some(2 << 30),
+        pool_threads: NonZeroUsize::new(9).expect("it is not zero"),
         limits: Limits {
             header_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(2),

@@ -80,7 +80,7 @@ impl<C: Clock> WorkerState<C> {
         metrics.connections_active.set(u64::from(acceptor.count()));
     }
 
-    /// Reads the clock, once a turn, when there is something to do.
+    /// Reads the clock, once per turn, when there is something to do.
     #[inline]
     pub(super) fn freshen(&mut self) {
         if let Some(lost) = self.parts.turn.freshen() {

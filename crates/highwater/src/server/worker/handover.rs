@@ -1,6 +1,6 @@
 //! How is a worker woken, wherever it waits?
 //!
-//! Other threads put mail into the worker's mailbox; the worker takes it once a turn. While the worker waits,
+//! Other threads put mail into the worker's mailbox; the worker takes it once per turn. While the worker waits,
 //! the first mail wakes it at the place where it waits, and only there: a wake-up at another place is lost,
 //! and nothing would repeat it.
 //!
@@ -78,7 +78,7 @@ impl<M: Default> HandOver<M> {
         self.nudge();
     }
 
-    /// Wakes the worker as if there were mail: a state that it reads once a turn has changed.
+    /// Wakes the worker as if there were mail: a state that it reads once per turn has changed.
     pub(crate) fn nudge(&self) {
         match self.state.swap(MAIL, AcqRel) {
             IN_DRIVER => (self.driver)(),

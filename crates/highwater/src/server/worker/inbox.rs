@@ -21,7 +21,9 @@ pub(super) struct Done {
     pub(super) exchange: ExchangeId,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(super) job: u64,
-    /// `Err` if the job panicked; `None` if it panicked outside of the handler.
+    /// It has waited too long for a thread, and was not begun.
+    pub(super) is_refused: bool,
+    /// `Err` if the job panicked; `None` if it was refused, or panicked outside of the handler.
     pub(super) response: Option<Guarded<Result<Response, Panic>>>,
 }
 
@@ -58,7 +60,7 @@ impl Inbox {
         self.handover.put(|mail| mail.done.push(done));
     }
 
-    /// Wakes the worker: a state that it reads once a turn has changed.
+    /// Wakes the worker: a state that it reads once per turn has changed.
     pub(crate) fn nudge(&self) {
         self.handover.nudge();
     }
@@ -179,10 +181,11 @@ mod tests {
         let (mut woken, mut done) = (Vec::new(), Vec::new());
         let (one, other) = (ExchangeId::new(1, 7), ExchangeId::new(2, 7));
         let (waker, another) = (inbox.waker(one), inbox.waker(other));
+        let copy = waker.clone();
         for _ in 0..2 {
             for _ in 0..100_000 {
                 waker.wake_by_ref();
-                waker.clone().wake();
+                copy.wake_by_ref();
             }
             another.wake_by_ref();
             inbox.take(&mut woken, &mut done);

@@ -17,7 +17,7 @@ use crate::app::{
     self, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job, Known,
     OnUpgrade, Outcome, Panic, Response, Upgraded, drop_guarded,
 };
-use crate::server::pool::Ticket;
+use crate::server::pool::{Begin, Ticket};
 
 /// The status that is recorded if the client disconnects before its answer. It is not registered; nginx
 /// introduced it for access logs.
@@ -31,13 +31,14 @@ struct Delivery {
     inbox: Arc<Inbox>,
     exchange: ExchangeId,
     job: u64,
+    is_refused: bool,
     response: Option<Guarded<Result<Response, Panic>>>,
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        let Delivery { exchange, job, .. } = *self;
-        self.inbox.deliver(Done { exchange, job, response: self.response.take() });
+        let Delivery { exchange, job, is_refused, .. } = *self;
+        self.inbox.deliver(Done { exchange, job, is_refused, response: self.response.take() });
     }
 }
 
@@ -230,11 +231,16 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let (inbox, number) = (Arc::clone(&tasks.inbox), tasks.next_job());
         let (ticket, wanted) = (!is_detached).then(Ticket::new).unzip();
         let reporter = self.app.clone();
-        let run = move || {
+        let run = move |begin| {
             if wanted.as_ref().is_some_and(|wanted| !wanted.is_wanted()) {
                 return;
             }
-            let mut delivery = Delivery { inbox, exchange, job: number, response: None };
+            let is_refused = begin == Begin::Refuse;
+            let mut delivery =
+                Delivery { inbox, exchange, job: number, is_refused, response: None };
+            if is_refused {
+                return;
+            }
             let result = job.run();
             if let (Some(permit), Ok(response)) = (&mut permit, &result) {
                 permit.answered(response.status());
@@ -243,7 +249,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             delivery.response = Some(Guarded::new(result));
             reporter.report_panics(target);
         };
-        if tasks.pool.submit(Box::new(run)).is_err() {
+        if !tasks.pool.submit_job(Box::new(run)) {
             let error = Error::overloaded("the pool for blocking work is full");
             let response = self.exchange.fail(self.app, error);
             self.report_failure(&response);
@@ -268,6 +274,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// A job is done. Its answer is dropped if the request already timed out.
     pub(in super::super) fn job_done(&mut self, done: Done) {
         if self.exchange.awaits_job(done.job) {
+            if done.is_refused {
+                let error = Error::overloaded("no thread was free for blocking work in time");
+                let response = self.exchange.fail(self.app, error);
+                return self.finish_task(Ok(response));
+            }
             let response = done.response.map(Guarded::into_inner);
             self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
         }

@@ -1,0 +1,458 @@
+//! The bounded pool for `blocking` handlers: threads that may wait, so that workers never do.
+//!
+//! Threads start when jobs come, up to [`THREADS_FREE`] without a question. Beyond that, more start while
+//! jobs wait and more threads would finish more of them (`growth.rs`). Those that are not needed end again.
+//!
+//! Jobs wait in order. Once the oldest has waited for half of the patience, the newest are begun first: the
+//! clients of the oldest will be gone before their answers are there. A job that has waited for longer than
+//! the patience is refused (503). Nothing else is refused but what would exceed the bound on memory.
+//!
+//! A job is not begun once its answer is no longer awaited: see [`Ticket`].
+//!
+//! ```text
+//!   submit ─▶ queue ─▶ a thread: run
+//!               ▲ └──▶ the keeper: refuse what has waited too long; start threads
+//!               └───── the keeper looks every `LOOK` while jobs wait, and sleeps otherwise
+//! ```
+
+mod growth;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_sys::{clock, cpu};
+
+use self::growth::{Growth, Used};
+use crate::logging::rate_limited;
+use crate::metrics::PoolState;
+
+/// A unit of blocking work that nobody refuses.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+/// A unit of blocking work that answers a request: it is run or refused.
+pub(crate) type Job = Box<dyn FnOnce(Begin) + Send>;
+
+/// What becomes of a [`Job`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// It has a thread.
+    Run,
+    /// It has waited for longer than the patience.
+    Refuse,
+}
+
+/// As many threads start without a question: their memory is small, and most handlers that block wait for
+/// something else. A guess.
+const THREADS_FREE: usize = 32;
+
+/// Most jobs that wait for a thread; beyond it 503. A bound on memory only: each holds a request's
+/// arguments, and most hold little else. A guess.
+pub(crate) const POOL_QUEUE_MAX: usize = 16_384;
+
+/// How often the keeper looks while jobs wait: a small part of what clients notice.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A thread ends if it was not needed for about this long.
+const UNUSED_MAX: Duration = Duration::from_secs(10);
+
+/// Threads that run jobs, and the queue in front of them. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes a thread.
+    work: Condvar,
+    /// Wakes the keeper.
+    keeping: Condvar,
+    /// Zero: jobs wait until `run_deferred`.
+    threads_max: usize,
+    queue_max: usize,
+    patience: Duration,
+    unused_max: Duration,
+    /// The cores that the process may use. Threads start from workers, which may be pinned to one of them.
+    cores: Vec<usize>,
+    /// How many of them its control group pays for.
+    parallelism: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Waiting>,
+    threads: usize,
+    idle: usize,
+    surplus: Surplus,
+    /// What jobs that have ended took.
+    job_time: Duration,
+    job_cpu: Duration,
+    has_keeper: bool,
+    keeper_sleeps: bool,
+    closed: bool,
+}
+
+/// Threads that are not needed.
+#[derive(Default)]
+struct Surplus {
+    /// When the present period began; `None` before the first thread was idle.
+    since: Option<Instant>,
+    /// The fewest idle threads in it.
+    idle_least: usize,
+    /// How many are to end.
+    ending: usize,
+}
+
+struct Waiting {
+    since: Instant,
+    work: Work,
+}
+
+enum Work {
+    Task(Task),
+    Job(Job),
+}
+
+impl Work {
+    fn call(self, begin: Begin) {
+        run_caught(move || match self {
+            Work::Task(task) => task(),
+            Work::Job(job) => job(begin),
+        });
+    }
+}
+
+/// The queue is full, or its oldest job has waited too long; the task is returned.
+pub(crate) struct Full(pub(crate) Task);
+
+impl std::fmt::Debug for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Full")
+    }
+}
+
+/// Held while the answer of a job is awaited. Dropping it cancels the job if it has not begun.
+#[derive(Debug)]
+pub(crate) struct Ticket(Arc<AtomicBool>);
+
+/// The job's side of a [`Ticket`].
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Ticket {
+    pub(crate) fn new() -> (Ticket, Wanted) {
+        let gone = Arc::new(AtomicBool::new(false));
+        (Ticket(Arc::clone(&gone)), Wanted(gone))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Wanted {
+    /// Whether the answer is still awaited.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.0.load(Relaxed)
+    }
+}
+
+impl Pool {
+    /// A pool of at most `threads_max` threads, whose jobs wait for at most `patience`, and of which at most
+    /// `queue_max` wait.
+    pub(crate) fn new(threads_max: usize, patience: Duration, queue_max: usize) -> Self {
+        Pool::with_unused_max(threads_max, patience, queue_max, UNUSED_MAX)
+    }
+
+    fn with_unused_max(
+        threads_max: usize,
+        patience: Duration,
+        queue_max: usize,
+        unused_max: Duration,
+    ) -> Self {
+        let (state, work, keeping) = (Mutex::default(), Condvar::new(), Condvar::new());
+        // Looked up by reading files: not for the many pools of a simulation.
+        let parallelism = match threads_max {
+            0 => 1,
+            _ => thread::available_parallelism().map_or(1, NonZero::get),
+        };
+        let shared = Shared {
+            state,
+            work,
+            keeping,
+            threads_max,
+            queue_max,
+            patience,
+            unused_max,
+            cores: cpu::allowed().unwrap_or_default(),
+            parallelism,
+        };
+        Pool { shared: Arc::new(shared) }
+    }
+
+    /// A pool without threads: jobs run when `run_deferred` is called. For the simulator, which has
+    /// to decide when.
+    #[cfg(feature = "sim")]
+    pub(crate) fn deferred(queue_max: usize) -> Self {
+        Pool::new(0, Duration::MAX, queue_max)
+    }
+
+    /// Jobs that wait.
+    #[cfg(feature = "sim")]
+    pub(crate) fn queued(&self) -> usize {
+        self.state().waiting
+    }
+
+    /// Runs the jobs that wait.
+    #[cfg(feature = "sim")]
+    pub(crate) fn run_deferred(&self) {
+        let jobs = std::mem::take(&mut self.shared.lock().queue);
+        jobs.into_iter().for_each(|waiting| waiting.work.call(Begin::Run));
+    }
+
+    /// How it is doing now.
+    pub(crate) fn state(&self) -> PoolState {
+        let state = self.shared.lock();
+        PoolState { threads: state.threads, waiting: state.queue.len() }
+    }
+
+    /// Queues a task.
+    ///
+    /// # Errors
+    /// [`Full`] if what waits has waited for longer than the patience, or the queue is full.
+    pub(crate) fn submit(&self, task: Task) -> Result<(), Full> {
+        let now = Instant::now();
+        let state = self.shared.lock();
+        if state.waited(now).is_some_and(|waited| waited > self.shared.patience) {
+            return Err(Full(task));
+        }
+        self.shared.push(state, Waiting { since: now, work: Work::Task(task) }).map_err(|work| {
+            match work {
+                Work::Task(task) => Full(task),
+                Work::Job(_) => unreachable!("it is the work that was given"),
+            }
+        })
+    }
+
+    /// Queues a job that answers a request. Answers whether there was room for it.
+    #[must_use]
+    pub(crate) fn submit_job(&self, job: Job) -> bool {
+        let waiting = Waiting { since: Instant::now(), work: Work::Job(job) };
+        self.shared.push(self.shared.lock(), waiting).is_ok()
+    }
+
+    /// Lets the threads end once the queue is empty.
+    pub(crate) fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+        self.shared.keeping.notify_all();
+    }
+}
+
+impl State {
+    /// How long the oldest has waited, if any waits.
+    fn waited(&self, now: Instant) -> Option<Duration> {
+        self.queue.front().map(|waiting| now.saturating_duration_since(waiting.since))
+    }
+
+    /// What is begun next: the oldest, or the newest if the oldest would be answered too late.
+    fn pop(&mut self, now: Instant, patience: Duration) -> Option<Work> {
+        let is_late = self.waited(now)? > patience / 2;
+        // A task is never refused, so it must have its turn.
+        let may_wait = matches!(self.queue.front(), Some(Waiting { work: Work::Job(_), .. }));
+        let next = if is_late && may_wait { self.queue.pop_back() } else { self.queue.pop_front() };
+        next.map(|waiting| waiting.work)
+    }
+
+    /// The next job to be refused: the oldest, if it has waited for longer than the patience.
+    fn pop_expired(&mut self, now: Instant, patience: Duration) -> Option<Work> {
+        let is_over = self.waited(now)? > patience;
+        let may_refuse = matches!(self.queue.front(), Some(Waiting { work: Work::Job(_), .. }));
+        let over = if is_over && may_refuse { self.queue.pop_front() } else { None };
+        over.map(|waiting| waiting.work)
+    }
+
+    /// A thread has nothing to do. Answers whether it should end.
+    fn is_surplus(&mut self, unused_max: Duration) -> bool {
+        let (now, surplus) = (Instant::now(), &mut self.surplus);
+        let since = *surplus.since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= unused_max {
+            *surplus =
+                Surplus { since: Some(now), idle_least: self.idle, ending: surplus.idle_least };
+        }
+        let ends = surplus.ending > 0;
+        surplus.ending = surplus.ending.saturating_sub(1);
+        ends
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Jobs run outside the lock; nothing inside it panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `waiting`, and sees to it that somebody takes it.
+    ///
+    /// # Errors
+    /// There is no room, or no thread can be started; the work is returned.
+    fn push(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        waiting: Waiting,
+    ) -> Result<(), Work> {
+        if state.queue.len() >= self.queue_max {
+            return Err(waiting.work);
+        }
+        state.queue.push_back(waiting);
+        if state.idle < state.queue.len() && self.threads_max > 0 {
+            let is_free = state.threads < self.threads_max.min(THREADS_FREE);
+            if is_free && !self.start_thread(&mut state) && state.threads == 0 {
+                // There is no thread to run it, and there may never be one: refuse it now.
+                let waiting = state.queue.pop_back().expect("it was pushed above");
+                return Err(waiting.work);
+            }
+            if state.idle < state.queue.len() {
+                self.wake_keeper(&mut state);
+            }
+        }
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Starts a thread, if the system allows it.
+    fn start_thread(self: &Arc<Self>, state: &mut State) -> bool {
+        let shared = Arc::clone(self);
+        let name = format!("hw-pool-{}", state.threads);
+        let started = thread::Builder::new().name(name).spawn(move || shared.run());
+        if let Err(error) = &started {
+            rate_limited!(
+                WARN,
+                threads = state.threads,
+                error = %error,
+                remedy = "allow more processes (ulimit -u, pids.max), or set --pool-threads to less",
+                "no further thread for blocking handlers can be started",
+            );
+        }
+        state.threads += usize::from(started.is_ok());
+        started.is_ok()
+    }
+
+    fn wake_keeper(self: &Arc<Self>, state: &mut State) {
+        if state.keeper_sleeps {
+            state.keeper_sleeps = false;
+            self.keeping.notify_one();
+        } else if !state.has_keeper {
+            let shared = Arc::clone(self);
+            let name = "hw-keeper".to_owned();
+            // Without it, the pool works with the threads that it has; the next job tries again.
+            state.has_keeper =
+                thread::Builder::new().name(name).spawn(move || shared.keep()).is_ok();
+        }
+    }
+
+    /// Lets this thread run on any core, whatever the worker that started it is pinned to.
+    fn unpin(&self) {
+        // If that is not allowed, it runs beside the worker.
+        let _ = cpu::pin_thread_to(&self.cores);
+    }
+
+    /// A thread of the pool.
+    fn run(&self) {
+        self.unpin();
+        let mut state = self.lock();
+        loop {
+            let began = Instant::now();
+            if let Some(work) = state.pop(began, self.patience) {
+                drop(state);
+                let cpu = clock::thread_cpu();
+                work.call(Begin::Run);
+                let (took, used) = (began.elapsed(), clock::thread_cpu().saturating_sub(cpu));
+                state = self.lock();
+                state.job_time += took;
+                state.job_cpu += used;
+            } else if state.closed || state.is_surplus(self.unused_max) {
+                state.threads -= 1;
+                return;
+            } else {
+                state.idle += 1;
+                let waited = self.work.wait_timeout(state, self.unused_max);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                state.surplus.idle_least = state.surplus.idle_least.min(state.idle);
+            }
+        }
+    }
+
+    /// The keeper: refuses jobs that have waited too long, and starts threads where they help.
+    fn keep(self: &Arc<Self>) {
+        self.unpin();
+        let mut growth = Growth::new(self.parallelism);
+        let mut looked_at = Instant::now();
+        let mut state = self.lock();
+        while !(state.closed && state.queue.is_empty()) {
+            if state.queue.is_empty() {
+                growth.rest();
+                state.keeper_sleeps = true;
+                state = self.keeping.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.keeper_sleeps = false;
+                continue;
+            }
+            let now = Instant::now();
+            if let Some(expired) = state.pop_expired(now, self.patience) {
+                drop(state);
+                expired.call(Begin::Refuse);
+                state = self.lock();
+                continue;
+            }
+            let (job_time, job_cpu) = (state.job_time, state.job_cpu);
+            let used = Used { job_time, job_cpu, process_cpu: clock::process_cpu() };
+            let (threads, waiting) = (state.threads, state.queue.len());
+            let more = growth.more(used, now - looked_at, threads, waiting);
+            looked_at = now;
+            for _ in 0..more.min(self.threads_max.saturating_sub(threads)) {
+                if !self.start_thread(&mut state) {
+                    break;
+                }
+            }
+            let waited = self.keeping.wait_timeout(state, LOOK);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.has_keeper = false;
+    }
+}
+
+/// Runs a job, and keeps its panic from ending the thread. Handlers catch their own panics; a panic that
+/// reaches this place comes from a value that was dropped around the handler.
+fn run_caught(job: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+        rate_limited!(
+            ERROR,
+            cause = panic_text(&*panic),
+            instead = "let nothing panic when it is dropped",
+            "a job on the pool panicked outside of its handler",
+        );
+        // Dropping it might panic again.
+        std::mem::forget(panic);
+    }
+}
+
+/// The message of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "no message",
+    }
+}
+
+#[cfg(test)]
+mod tests;
