@@ -152,13 +152,16 @@ impl<T> Queue<T> {
         popped
     }
 
-    /// Takes the oldest entry of a class, if `is_given_up` holds for it.
+    /// Takes the oldest entry of a class, if `is_given_up` holds for it and no health check waits.
     pub(crate) fn pop_front_if(
         &mut self,
         is_given_up: impl Fn(&Entry<T>) -> bool,
     ) -> Option<Entry<T>> {
-        let sheddable = self.classes.iter_mut().skip(Class::High as usize);
-        sheddable.into_iter().find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
+        let [never_shed, sheddable @ ..] = &mut self.classes;
+        if !never_shed.is_empty() {
+            return None;
+        }
+        sheddable.iter_mut().find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
     }
 
     /// Takes the newest entry of the most important class, with the reason if its own deadline has passed.
