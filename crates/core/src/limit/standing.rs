@@ -25,9 +25,11 @@
 //!
 //! **Clients' patience may be shorter.** Where most requests that are started have been given up by
 //! their clients while they waited, the queue already takes longer than they wait, whatever the
-//! setting says. Such requests are *dropped* from then on instead of started, which helps if the
-//! clients of one burst have gone. If after half a patience clients still give up, and the queue was
-//! never short, then it stands.
+//! setting says. If more arrives than is started as well, in windows in a row as above, the queue
+//! stands at once. Else such requests are *dropped* from then on instead of started, and the newest
+//! are started first, because in order all would be started just when their clients give up. That
+//! refuses nobody, and helps if the clients of one burst have gone. If after half a patience clients
+//! still give up, and the queue was never short, then it stands.
 //!
 //! **Standing ends** when, over one patience, the time with an empty queue would have been enough
 //! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
@@ -79,9 +81,13 @@ const INFLOW_PERCENT: u64 = 150;
 const STAND: u32 = 4;
 
 /// Requests are dropped for having been given up once that was the case for this percentage of
-/// those started, in each of [`WINDOWS`] windows in a row. Half: a few impatient clients among
+/// those started, in each of [`LEAVING`] windows in a row. Half: a few impatient clients among
 /// patient ones are no overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
 const ABANDONED_PERCENT: u64 = 50;
+
+/// Three windows: in one or two, a third of impatient clients may be most of those started.
+/// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
+const LEAVING: u32 = 3;
 
 /// A queue stands if, after half a patience of dropping, requests dropped are still this percentage
 /// of those started. One: just above the capacity no more than the excess gives up.
@@ -274,6 +280,11 @@ impl Standing {
             let grew = came * 100 >= self.window.started * INFLOW_PERCENT && came > 0;
             self.growing = if grew { self.growing + 1 } else { 0 };
             self.leaving = if self.window.was_given_up() { self.leaving + 1 } else { 0 };
+            let is_too_long_for_them = self.leaving > 0 && turn.waiting > CROWD;
+            if is_too_long_for_them && self.growing >= WINDOWS {
+                self.begin_to_stand(turn.ended);
+                return;
+            }
             self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
             self.longest = Duration::ZERO;
         }
@@ -315,14 +326,15 @@ impl Standing {
     /// Whether clients have given up for a while, although what they gave up was dropped.
     fn still_leave(&mut self, turn: &Turn) -> bool {
         if turn.waiting <= CROWD {
+            // No overload; but those who wait may still be there only because others are dropped.
             self.leaving = 0;
-            self.dropping = None;
+            self.dropping = self.dropping.map(|_| Dropping::from(turn.ended));
             return false;
         }
         let Some(dropping) = &mut self.dropping else {
-            if self.leaving >= WINDOWS {
+            if self.leaving >= LEAVING {
                 self.leaving = 0;
-                self.dropping = Some(Dropping { began: turn.ended, dropped: 0, started: 0 });
+                self.dropping = Some(Dropping::from(turn.ended));
             }
             return false;
         };
@@ -371,6 +383,12 @@ impl Standing {
             self.stands = false;
             self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
         }
+    }
+}
+
+impl Dropping {
+    fn from(began: Instant) -> Dropping {
+        Dropping { began, dropped: 0, started: 0 }
     }
 }
 

@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, reason = "the tables are what the experiments are for")]
 
 mod model;
+mod onset;
 
 use self::model::{MS, S, Service, US, World};
 

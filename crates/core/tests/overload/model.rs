@@ -225,6 +225,14 @@ impl World {
         while !self.queue.is_empty() && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
             let overdue = |request: &Request| self.now - request.sent > target;
+            let given_up = |request: &Request| self.now - request.sent > request.patience;
+            let drops = self.standing.drops_abandoned();
+            if drops && self.queue.front().is_some_and(given_up) {
+                let request = self.queue.pop_front().expect("there is one");
+                abandoned += 1;
+                self.leave(request);
+                continue;
+            }
             if stands && refused < REFUSALS_MAX && self.queue.front().is_some_and(overdue) {
                 let request = self.queue.pop_front().expect("there is one");
                 refused += 1;
@@ -232,15 +240,13 @@ impl World {
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
-            let late = stands && self.queue.front().is_some_and(overdue);
+            let late = drops && (!stands || self.queue.front().is_some_and(overdue));
             let next = if late { self.queue.pop_back() } else { self.queue.pop_front() };
             let request = next.expect("there is one");
             if self.now - request.sent > request.patience {
                 abandoned += 1;
-                if self.standing.drops_abandoned() {
-                    self.pass(self.now + DROP_COST);
-                    self.tenth.dropped += 1;
-                    self.again(request, BACK_OFF);
+                if drops {
+                    self.leave(request);
                     continue;
                 }
             }
@@ -271,6 +277,13 @@ impl World {
         let deadline = if request.patience == u64::MAX { self.deadline } else { request.patience };
         self.tenth.good += u64::from(latency <= deadline);
         self.again(request, 0);
+    }
+
+    /// The client of a request has given up, and nothing is done for it.
+    fn leave(&mut self, request: Request) {
+        self.pass(self.now + DROP_COST);
+        self.tenth.dropped += 1;
+        self.again(request, BACK_OFF);
     }
 
     fn refuse(&mut self, request: Request, cost: u64) {

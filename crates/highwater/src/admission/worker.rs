@@ -201,8 +201,7 @@ impl<T> WorkerAdmission<T> {
     /// How many requests can be started within the short target.
     fn places(&self) -> usize {
         let cost = self.standing.cost().unwrap_or_default();
-        let target = short_target(self.terms.queue_target, self.terms.patience, cost);
-        let places = target.as_nanos() / cost.as_nanos().max(1);
+        let places = self.short_target().as_nanos() / cost.as_nanos().max(1);
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
@@ -302,18 +301,40 @@ impl<T> WorkerAdmission<T> {
         self.budget.is_over(now)
     }
 
-    /// Takes the next request from the queue, with the reason if it must be refused.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<(Entry<T>, Option<Rejection>)> {
-        self.queue.pop(now, self.gate.sheds())
+    /// Takes the next request from the queue, with the reason if it must be refused. `hung_up_at` says of a waiting
+    /// request when its client hung up, if it did: while clients give up, theirs leave the queue first.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        hung_up_at: impl Fn(&T) -> Option<Instant>,
+    ) -> Option<(Entry<T>, Option<Rejection>)> {
+        let sheds = self.gate.sheds();
+        if sheds && self.standing.drops_abandoned() {
+            let short = self.short_target();
+            let is_given_up = |entry: &Entry<T>| {
+                hung_up_at(&entry.item).is_some_and(|at| at - entry.ready > short)
+            };
+            if let Some(entry) = self.queue.pop_front_if(is_given_up) {
+                return Some((entry, None));
+            }
+            if !self.standing.stands() {
+                return self.queue.pop_newest(now);
+            }
+        }
+        self.queue.pop(now, sheds)
+    }
+
+    /// How long a request may wait while the queue stands.
+    fn short_target(&self) -> Duration {
+        let cost = self.standing.cost().unwrap_or_default();
+        short_target(self.terms.queue_target, self.terms.patience, cost)
     }
 
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`.
     /// One that hangs up as soon as it has sent its request (`nc`, scripts) may wait for its answer.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
         let Some(hung_up_at) = hung_up_at else { return false };
-        let Terms { queue_target, patience, .. } = self.terms;
-        let cost = self.standing.cost().unwrap_or_default();
-        let is_abandoned = hung_up_at - ready > short_target(queue_target, patience, cost);
+        let is_abandoned = hung_up_at - ready > self.short_target();
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -396,8 +417,7 @@ impl<T> WorkerAdmission<T> {
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
-        let Terms { queue_target, patience, .. } = self.terms;
-        self.queue.set_target(stands.then(|| short_target(queue_target, patience, cost)));
+        self.queue.set_target(stands.then(|| self.short_target()));
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         metrics.queue.stands.set(u64::from(stands));
         metrics.queue.cost_nanos.set(nanos(cost));

@@ -152,6 +152,27 @@ impl<T> Queue<T> {
         popped
     }
 
+    /// Takes the oldest entry of a class, if `is_given_up` holds for it and no health check waits.
+    pub(crate) fn pop_front_if(
+        &mut self,
+        is_given_up: impl Fn(&Entry<T>) -> bool,
+    ) -> Option<Entry<T>> {
+        let [never_shed, sheddable @ ..] = &mut self.classes;
+        if !never_shed.is_empty() {
+            return None;
+        }
+        sheddable.iter_mut().find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
+    }
+
+    /// Takes the newest entry of the most important class, with the reason if its own deadline has passed.
+    pub(crate) fn pop_newest(&mut self, now: Instant) -> Option<(Entry<T>, Option<Rejection>)> {
+        let [never_shed, sheddable @ ..] = &mut self.classes;
+        let newest = || sheddable.iter_mut().find_map(VecDeque::pop_back);
+        let entry = never_shed.pop_front().or_else(newest)?;
+        let is_late = entry.deadline <= now;
+        Some((entry, is_late.then_some(Rejection::QueueDeadline)))
+    }
+
     /// The entry to start next, unless its deadline has passed.
     fn pop_next(
         &mut self,

@@ -56,6 +56,31 @@ fn newest_first_while_the_oldest_are_late() {
     assert_eq!(take(&mut queue, 50), started(23), "the newest");
 }
 
+/// Purpose: while clients give up, theirs leave first, and then the newest is started; health checks go before both, and
+/// a deadline of the client's own still counts.
+#[test]
+fn given_up_requests_leave_first() {
+    let mut queue = Queue::new();
+    (0..4).for_each(|n| queue.push(Class::Normal, entry(n, u64::from(n))));
+    queue.push(Class::High, entry(4, 0));
+    queue.push(Class::NeverShed, entry(5, 3));
+    let given_up = |queue: &mut Queue<u32>| queue.pop_front_if(|entry| entry.item < 2);
+    let newest = |queue: &mut Queue<u32>| {
+        queue.pop_newest(at(9)).map(|(entry, refuse)| (entry.item, refuse))
+    };
+    assert_eq!(given_up(&mut queue), None, "a health check waits");
+    assert_eq!(newest(&mut queue), Some((5, None)));
+    let items = [0, 1].map(|_| given_up(&mut queue).map(|entry| entry.item));
+    assert_eq!((items, given_up(&mut queue)), ([Some(0), Some(1)], None));
+    queue.push(Class::Normal, Entry { deadline: at(8), ..entry(6, 4) });
+    let late = Some((6, Some(Rejection::QueueDeadline)));
+    assert_eq!(
+        [(); 4].map(|()| newest(&mut queue)),
+        [Some((4, None)), late, Some((3, None)), Some((2, None))]
+    );
+    assert_eq!(newest(&mut queue), None);
+}
+
 /// Purpose: a queue is full when it holds more than can be refused while as many are started as the target allows.
 /// Less important requests take no place from a more important one, and health checks always find one.
 #[test]

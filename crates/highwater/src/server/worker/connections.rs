@@ -151,6 +151,12 @@ impl Connections {
         self.records[connection.index()].is_alive().then_some(connection)
     }
 
+    /// When the client of the exchange `id` hung up, if it did.
+    pub(super) fn hung_up_at(&self, id: ExchangeId) -> Option<Instant> {
+        let connection = self.lookup(id)?;
+        self.records[connection.index()].protocol.hung_up_at()
+    }
+
     /// The connection that `token` of the timer wheel names, if it is still the same. The wheel then has no
     /// entry for it any more.
     pub(super) fn fired(&mut self, token: u64) -> Option<ConnId> {

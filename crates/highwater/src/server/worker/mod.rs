@@ -297,7 +297,10 @@ impl<D: Driver> Worker<D> {
             if state.parts.admission.is_turn_over(now) && looked_at > 0 {
                 break;
             }
-            let Some((entry, refuse)) = state.parts.admission.next(now) else { break };
+            let connections = &state.connections;
+            let hung_up_at = |waiting: &ExchangeId| connections.hung_up_at(*waiting);
+            let next = state.parts.admission.next(now, hung_up_at);
+            let Some((entry, refuse)) = next else { break };
             let Some(id) = state.connections.lookup(entry.item) else { continue }; // It is closed.
             looked_at += 1;
             let mut at = state.exchange(id);

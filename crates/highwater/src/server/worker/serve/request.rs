@@ -114,8 +114,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if known.is_some() {
                 self.exchange.known = known;
             }
-            // Looked at where it stands, as are the verdict and the outcome below: each is written in pieces, and a
-            // copy right behind would wait for the pieces to leave the CPU's store buffer.
+            // Looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
             let request = match &next {
                 Next::Request(request) => request,
                 Next::Wait => {
@@ -162,7 +161,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             self.exchange.deadline = grant.deadline;
             let body = match request.body {
                 Body::Whole(bytes) => RequestBody::Whole(bytes),
-                // No handler reads it: the connection drops it as it arrives.
                 Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
                 Body::Streamed => self.parts.feed(self.exchange, index),
             };

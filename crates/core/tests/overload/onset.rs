@@ -1,0 +1,33 @@
+//! The first seconds of an overload.
+
+use super::model::{MS, S, Service, US, World};
+
+/// What the law leaves of the peak at `load`, if every refusal is a reset.
+fn law(service: Service, load: f64) -> f64 {
+    let price = 16_400.0 / service.mean();
+    (1.0 - load * price) / (1.0 - price)
+}
+
+/// Purpose: a load that begins from nothing, far above the capacity or just above it, costs little until it is
+/// recognized, although the clients wait for a fifth of the patience that is set. Of requests whose cost is random,
+/// some are always late, and the worker is idle now and then.
+#[test]
+fn the_first_seconds() {
+    const SEEDS: u64 = 10;
+    for (service, least) in
+        [(Service::Constant(1_000 * US), 0.97), (Service::Exponential(1_000 * US), 0.95)]
+    {
+        for load in [1.2, 2.0, 5.0, 10.0] {
+            let share = |seed| {
+                let mut world = World::new(seed, service);
+                world.impatient = (1000, 200 * MS);
+                world.load(load);
+                world.run(5 * S);
+                world.total(|tenth| tenth.good) as f64 * service.mean() / 5e9 / law(service, load)
+            };
+            let mean = (1..=SEEDS).map(share).sum::<f64>() / SEEDS as f64;
+            println!("{service:?} at {load}: {mean:.3} of the law over five seconds");
+            assert!(mean >= least, "{service:?} at {load}: {mean}");
+        }
+    }
+}
