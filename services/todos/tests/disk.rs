@@ -208,7 +208,7 @@ fn the_bound_of_todos() {
     let mine = as_user("me");
     let mut client = service.connect();
     let mut create = |title: &str, target: &str| {
-        client.call("POST", target, &mine, &format!(r#"{{"title":"{title}"}}"#))
+        client.call("POST", target, &mine, format!(r#"{{"title":"{title}"}}"#))
     };
     // Nothing is applied meanwhile: all of them are queued.
     let blocker = rusqlite::Connection::open(directory.path().join("todos.db")).expect("the store");
