@@ -176,108 +176,103 @@ fn pages_load_nothing() {
     assert!(page.contains("prefers-color-scheme: dark"), "{page}");
 }
 
+/// Pages with one mistake each: the text, the line of the mistake, and what is said about it.
+const MISTAKES: &[(&str, u32, &str)] = &[
+    (
+        "a\n\n<!-- @metrik:tag=\"v1\" -->",
+        3,
+        "@metrik is not a directive; write one of meta, metric",
+    ),
+    ("<!-- @chart: title=\"x\" -->", 1, "@chart needs query; write query="),
+    ("<!-- @metric: format=short -->", 1, "@metric needs tag or query; write tag="),
+    ("<!-- @table: title=\"x\" -->", 1, "@table needs query"),
+    ("<!-- @demo: -->", 1, "@demo needs num"),
+    ("<!-- @mermaid: title=x -->", 1, "@mermaid needs diagram"),
+    ("<!-- @git: -->", 1, "@git needs show"),
+    ("<!-- @git: show=leaves -->", 1, "write show=\"branches\""),
+    ("\n<!-- @table: query=\"SELEC 1\" -->", 2, "begins with \"SELEC\"; write SELECT"),
+    (
+        "<!-- @table: query=\"SELECT nope FROM limits\" -->",
+        1,
+        "no such column: nope, at \"nope FROM limits\"; limits has n, rps, word, kind",
+    ),
+    (
+        "<!-- @table: query=\"SELECT 1 FROM nope\" -->",
+        1,
+        "no such table: nope; the database has benchmark_results, ",
+    ),
+    ("<!-- @table: query=\"DELETE FROM limits\" -->", 1, "would write"),
+    ("<!-- @table: query=\"WITH a AS (SELECT 1) DELETE FROM limits\" -->", 1, "would write"),
+    ("<!-- @table: query=\"SELECT 1; DROP TABLE limits\" -->", 1, "followed by another"),
+    ("<!-- @metric: query=\"UPDATE limits SET n = 1 RETURNING n\" -->", 1, "would write"),
+    ("<!-- @table: query=\"SELECT * FROM limits WHERE n > 99\" -->", 1, "has no rows"),
+    ("<!-- @chart: query=\"SELECT n, rps FROM limits WHERE n > 99\" -->", 1, "has no rows"),
+    (
+        "<!-- @chart: query=\"SELECT n, rps FROM limits\" y=latency -->",
+        1,
+        "y=\"latency\" is not a column of the query; it has n, rps",
+    ),
+    ("<!-- @chart: query=\"SELECT n FROM limits\" -->", 1, "has 1 column; select y too"),
+    ("<!-- @chart: query=\"SELECT n, word FROM limits\" -->", 1, "which is not a number"),
+    ("<!-- @chart: query=\"SELECT n, NULL FROM limits\" -->", 1, "which is not a number"),
+    (
+        "<!-- @chart: query=\"SELECT n, rps FROM limits\" type=cake -->",
+        1,
+        "type \"cake\" is unknown; write one of line",
+    ),
+    ("<!-- @metric:tag=\"v9\" -->", 1, "there is no record of baseline_rps of \"v9\"; measure it"),
+    ("<!-- @metric:tag=\"v2\" -->", 1, "there is no record of baseline_rps of \"v2\""),
+    ("<!-- @metric:tag=\"v2\" field=p99_latency_us -->", 1, "there is no record of p99_latency_us"),
+    (
+        "<!-- @metric:tag=\"v1\" field=\"rps\" -->",
+        1,
+        "there is no column \"rps\"; write one of tag, chapter_number",
+    ),
+    ("<!-- @metric:tag=\"v1\" field=\"tag\" format=short -->", 1, "is not a number"),
+    (
+        "<!-- @metric:tag=\"v1\" format=\"long\" -->",
+        1,
+        "format \"long\" is unknown; write one of short",
+    ),
+    (
+        "<!-- @metric: query=\"SELECT n FROM limits WHERE n > 99\" -->",
+        1,
+        "there is no record of the query",
+    ),
+    ("<!-- @demo: num=7 -->", 1, "there is no demo 7"),
+    ("a\n<!-- @table: query=\"SELECT 1\"", 2, "the directive does not end; write -->"),
+    ("a <!-- @table: query=\"SELECT 1\" --> b", 1, "stands within a paragraph"),
+    ("<!-- @footer: -->\n\nx\n\n<script>x</script>", 5, "<script> may load or run something"),
+    ("![x](http://example.org/x.png)", 1, "a picture would be loaded"),
+    ("a\n\n[b](nowhere.md#c)", 3, "nowhere.md, which does not exist; correct the link"),
+    (
+        "<!-- @table: query=\"SELECT 1\" tilte=x -->",
+        1,
+        "@table has no parameter tilte; write one of query, sql, title",
+    ),
+    (
+        "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"b\": {}}' -->",
+        1,
+        "@table: columns: \"b\" is not a column of the query; it has a",
+    ),
+    (
+        "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"a\": {\"klass\": \"x\"}}' -->",
+        1,
+        "unknown field `klass`, expected `class` or `label`",
+    ),
+    (
+        "<!-- @chart: query=\"SELECT n, rps FROM limits\" datasets='{\"rps\": {\"x\": 1}}' -->",
+        1,
+        "@chart: datasets: unknown field `x`",
+    ),
+];
+
 /// Purpose: everything that can be wrong is said with file, line and remedy, by `build` and by `check`, with exit
 /// status 1, and then nothing is written.
 #[test]
 fn problems() {
     let scene = Scene::new("problems");
-    for (text, line, expected) in [
-        (
-            "a\n\n<!-- @metrik:tag=\"v1\" -->",
-            3,
-            "@metrik is not a directive; write one of meta, metric",
-        ),
-        ("<!-- @chart: title=\"x\" -->", 1, "@chart needs query; write query="),
-        ("<!-- @metric: format=short -->", 1, "@metric needs tag or query; write tag="),
-        ("<!-- @table: title=\"x\" -->", 1, "@table needs query"),
-        ("<!-- @demo: -->", 1, "@demo needs num"),
-        ("<!-- @mermaid: title=x -->", 1, "@mermaid needs diagram"),
-        ("<!-- @git: -->", 1, "@git needs show"),
-        ("<!-- @git: show=leaves -->", 1, "write show=\"branches\""),
-        ("\n<!-- @table: query=\"SELEC 1\" -->", 2, "begins with \"SELEC\"; write SELECT"),
-        (
-            "<!-- @table: query=\"SELECT nope FROM limits\" -->",
-            1,
-            "no such column: nope, at \"nope FROM limits\"; limits has n, rps, word, kind",
-        ),
-        (
-            "<!-- @table: query=\"SELECT 1 FROM nope\" -->",
-            1,
-            "no such table: nope; the database has benchmark_results, ",
-        ),
-        ("<!-- @table: query=\"DELETE FROM limits\" -->", 1, "would write"),
-        ("<!-- @table: query=\"WITH a AS (SELECT 1) DELETE FROM limits\" -->", 1, "would write"),
-        ("<!-- @table: query=\"SELECT 1; DROP TABLE limits\" -->", 1, "followed by another"),
-        ("<!-- @metric: query=\"UPDATE limits SET n = 1 RETURNING n\" -->", 1, "would write"),
-        ("<!-- @table: query=\"SELECT * FROM limits WHERE n > 99\" -->", 1, "has no rows"),
-        ("<!-- @chart: query=\"SELECT n, rps FROM limits WHERE n > 99\" -->", 1, "has no rows"),
-        (
-            "<!-- @chart: query=\"SELECT n, rps FROM limits\" y=latency -->",
-            1,
-            "y=\"latency\" is not a column of the query; it has n, rps",
-        ),
-        ("<!-- @chart: query=\"SELECT n FROM limits\" -->", 1, "has 1 column; select y too"),
-        ("<!-- @chart: query=\"SELECT n, word FROM limits\" -->", 1, "which is not a number"),
-        ("<!-- @chart: query=\"SELECT n, NULL FROM limits\" -->", 1, "which is not a number"),
-        (
-            "<!-- @chart: query=\"SELECT n, rps FROM limits\" type=cake -->",
-            1,
-            "type \"cake\" is unknown; write one of line",
-        ),
-        (
-            "<!-- @metric:tag=\"v9\" -->",
-            1,
-            "there is no record of baseline_rps of \"v9\"; measure it",
-        ),
-        ("<!-- @metric:tag=\"v2\" -->", 1, "there is no record of baseline_rps of \"v2\""),
-        (
-            "<!-- @metric:tag=\"v2\" field=p99_latency_us -->",
-            1,
-            "there is no record of p99_latency_us",
-        ),
-        (
-            "<!-- @metric:tag=\"v1\" field=\"rps\" -->",
-            1,
-            "there is no column \"rps\"; write one of tag, chapter_number",
-        ),
-        ("<!-- @metric:tag=\"v1\" field=\"tag\" format=short -->", 1, "is not a number"),
-        (
-            "<!-- @metric:tag=\"v1\" format=\"long\" -->",
-            1,
-            "format \"long\" is unknown; write one of short",
-        ),
-        (
-            "<!-- @metric: query=\"SELECT n FROM limits WHERE n > 99\" -->",
-            1,
-            "there is no record of the query",
-        ),
-        ("<!-- @demo: num=7 -->", 1, "there is no demo 7"),
-        ("a\n<!-- @table: query=\"SELECT 1\"", 2, "the directive does not end; write -->"),
-        ("a <!-- @table: query=\"SELECT 1\" --> b", 1, "stands within a paragraph"),
-        ("<!-- @footer: -->\n\nx\n\n<script>x</script>", 5, "<script> may load or run something"),
-        ("![x](http://example.org/x.png)", 1, "a picture would be loaded"),
-        ("a\n\n[b](nowhere.md#c)", 3, "nowhere.md, which does not exist; correct the link"),
-        (
-            "<!-- @table: query=\"SELECT 1\" tilte=x -->",
-            1,
-            "@table has no parameter tilte; write one of query, sql, title",
-        ),
-        (
-            "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"b\": {}}' -->",
-            1,
-            "@table: columns: \"b\" is not a column of the query; it has a",
-        ),
-        (
-            "<!-- @table: query=\"SELECT 1 AS a\" columns='{\"a\": {\"klass\": \"x\"}}' -->",
-            1,
-            "unknown field `klass`, expected `class` or `label`",
-        ),
-        (
-            "<!-- @chart: query=\"SELECT n, rps FROM limits\" datasets='{\"rps\": {\"x\": 1}}' -->",
-            1,
-            "@chart: datasets: unknown field `x`",
-        ),
-    ] {
+    for &(text, line, expected) in MISTAKES {
         scene.write("page.md", text);
         for verb in ["build", "check"] {
             let output = scene.book(verb);
@@ -450,7 +445,7 @@ fn filled_pages_are_built() {
             "<!-- @chart: query=\"SELECT 1, 2\" file=\"/x.svg\" -->\n<!-- @end -->",
             "page.md:1: @chart: file \"/x.svg\" is not a path to an .svg",
         ),
-        ("\n<!-- @metrik: --><!-- @end -->", "page.md:2: @metrik is no directive"),
+        ("\n<!-- @metrik: --><!-- @end -->", "page.md:2: @metrik is not a directive"),
     ] {
         scene.write("page.md", text);
         let output = scene.fill(&[]);
