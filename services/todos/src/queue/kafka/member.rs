@@ -4,12 +4,13 @@
 //!
 //! * The session is [`SESSION`], if the brokers allow it, else [`SESSION_BROKERS`], which they always do.
 //! * A worker that starts again on the same machine is the same member again, and has the partitions at once: its id is
-//!   the machine's name and the lowest number that no other worker there holds. A lock on a file is that hold; the system
-//!   releases it however the process ends.
+//!   the machine's name and a number that no other worker there holds: of those that are free, the one whose worker lived
+//!   last. A lock on a file is that hold, which the system releases however the process ends; the file's time says how
+//!   long its worker lived.
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long a member may be silent until its partitions go to others. Together with the time to divide them anew, nobody
 /// waits for a killed worker for more than two seconds.
@@ -25,24 +26,45 @@ const NUMBERS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct MemberId {
     pub(super) id: String,
-    _held: File,
+    held: File,
 }
 
-/// The lowest id that is free, for a worker of `topic`. `None`: none can be held; then the member has no id.
+impl MemberId {
+    /// Says that this worker lives. To be called about once a second.
+    pub(super) fn touch(&self) {
+        // Where it fails, the next worker may take the number of another one that has ended.
+        let _ = self.held.set_modified(SystemTime::now());
+    }
+}
+
+/// The id for a worker of `topic` that starts. `None`: none can be held; then the member has no id.
 pub(super) fn take(topic: &str) -> Option<MemberId> {
     let machine = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     take_in(&std::env::temp_dir(), machine.trim(), topic)
 }
 
 fn take_in(folder: &Path, machine: &str, topic: &str) -> Option<MemberId> {
-    (0..NUMBERS_MAX).find_map(|number| {
+    let mut free: Vec<(SystemTime, MemberId)> = Vec::new();
+    for number in 0..NUMBERS_MAX {
         let id = format!("highwater-todos-{machine}-{topic}-{number}");
         let file = folder.join(format!("{id}.lock"));
+        let is_new = !file.exists();
+        if is_new && !free.is_empty() {
+            break;
+        }
         let open = File::options().write(true).create(true).truncate(false).open(file);
         let held = open.ok()?;
-        held.try_lock().ok()?;
-        Some(MemberId { id, _held: held })
-    })
+        let lived = held.metadata().and_then(|file| file.modified()).ok()?;
+        if held.try_lock().is_ok() {
+            free.push((lived, MemberId { id, held }));
+            if is_new {
+                break;
+            }
+        }
+    }
+    let (_, member) = free.into_iter().max_by_key(|(lived, _)| *lived)?;
+    member.touch();
+    Some(member)
 }
 
 #[cfg(test)]
@@ -59,6 +81,24 @@ mod tests {
         let id = first.id.clone();
         drop(first);
         assert_eq!(take().id, id);
+    }
+
+    /// Purpose: a worker that is killed and started again has its own id, although there are others of workers that ended
+    /// before; else it would wait for its own session.
+    #[test]
+    fn the_last_that_lived() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let take = || take_in(folder.path(), "here", "topic").expect("one is free");
+        let members = [take(), take(), take()];
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (member, seconds) in members.iter().zip([10, 30, 20]) {
+            member.held.set_modified(at(seconds)).expect("it is ours");
+        }
+        let ids: Vec<String> = members.iter().map(|member| member.id.clone()).collect();
+        drop(members);
+        let again = [take(), take(), take()];
+        let again: Vec<&str> = again.iter().map(|member| &*member.id).collect();
+        assert_eq!(again, [&*ids[1], &*ids[2], &*ids[0]]);
     }
 
     /// Purpose: where no file can be made, a worker works without an id.

@@ -28,6 +28,9 @@ pub const GROUP: &str = "todo-workers";
 /// what is there already is taken.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// How often a member says that it lives.
+const TOUCH: Duration = Duration::from_secs(1);
+
 /// How long a member that ends takes, at most, to say that it leaves.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -37,6 +40,8 @@ pub struct KafkaSource {
     settings: KafkaSettings,
     session: Duration,
     member: Option<MemberId>,
+    /// When it was said last that this member lives.
+    touched: Instant,
     name: String,
     topic: String,
     brokers: String,
@@ -60,6 +65,7 @@ impl KafkaSource {
             settings: settings.clone(),
             session: SESSION,
             member,
+            touched: Instant::now(),
             name: source_name(&settings.topic),
             topic: settings.topic.clone(),
             brokers: settings.brokers.clone(),
@@ -114,6 +120,10 @@ impl Source for KafkaSource {
     }
 
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        if self.touched.elapsed() >= TOUCH {
+            self.touched = Instant::now();
+            self.member.iter().for_each(MemberId::touch);
+        }
         let mut deliveries = Vec::new();
         let mut until = Instant::now() + wait;
         let mut failure = None;
