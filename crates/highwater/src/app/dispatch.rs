@@ -195,14 +195,14 @@ impl App {
     #[inline]
     pub(crate) fn render(&self, target: Target, head: &Head<'_>, outcome: &mut Outcome<'_>) {
         if let Outcome::Ready(response) = outcome
-            && response.is_special()
+            && response.is_failure()
         {
-            self.render_special(target, head, response);
+            self.render_failure(target, head, response);
         }
     }
 
     #[cold]
-    fn render_special(&self, target: Target, head: &Head<'_>, response: &mut Response) {
+    fn render_failure(&self, target: Target, head: &Head<'_>, response: &mut Response) {
         let scope = self.shared.scope(target);
         if scope.stack.is_empty() && response.is_error() {
             let empty = Response::new(response.status());

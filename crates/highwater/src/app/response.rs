@@ -241,6 +241,12 @@ impl Response {
         self.error.is_some()
     }
 
+    /// Whether it carries an error, or a status that says the server failed.
+    #[inline]
+    pub(crate) fn is_failure(&self) -> bool {
+        self.error.is_some() || self.status.as_u16() >= 500
+    }
+
     /// Renders the error of this response, if it has one that is not rendered.
     #[inline]
     pub(crate) fn render(self, renderer: impl FnOnce(&Error) -> Response) -> Response {
