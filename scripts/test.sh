@@ -18,6 +18,8 @@ starts_kafka=
 
 main() {
   step "what the tests need" scripts/test-deps.sh
+  # A browser reads the site that it builds.
+  step "the generator of the site" scripts/site.sh --install
   export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
   echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
   # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. What ran before, stays.
