@@ -14,7 +14,7 @@ main() {
   local target=${CARGO_TARGET_DIR:-target} mdbook
   mdbook=$target/tools/bin/mdbook
   [ "$("$mdbook" --version 2>/dev/null)" = "mdbook v$version" ] ||
-    cargo install --quiet --locked "mdbook@$version" --no-default-features --features search --root "$target/tools"
+    cargo install --quiet --debug --locked "mdbook@$version" --no-default-features --features search --root "$target/tools"
   [ "${1:-}" != --install ] || return 0
   cargo run --quiet --locked -p highwater-tests --bin site -- "$mdbook" "$target/site"
   echo "$target/site/html/index.html"
