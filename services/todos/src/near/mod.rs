@@ -48,8 +48,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use self::link::{Way, explain};
 pub use self::link::{Link, check_url};
+use self::link::{Way, explain};
 use crate::feed::{Feed, News};
 use crate::health::Part;
 use crate::model::Model;
