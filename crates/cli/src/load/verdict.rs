@@ -45,8 +45,10 @@ impl Outcome {
     }
 
     /// Whether the client ran so little that an answer in time would have been chance: that none came says nothing.
+    /// Requests that found every connection waiting for the server are the server's.
     pub(crate) fn is_unmeasured(&self) -> bool {
-        let sent = self.rate_ratio();
+        let waiting = self.tally.crowded as f64 / self.tally.asked.max(1) as f64;
+        let sent = self.rate_ratio() + waiting;
         let hardly_ran = self.client_waited >= 1.0 - MEASURED_MIN;
         let is_behind = sent < MEASURED_MIN || (sent < RATE_RATIO_MIN && hardly_ran);
         self.tally.counts.good == 0 && is_behind
