@@ -252,7 +252,8 @@ fn whole_files_that_are_lost_are_told() {
     assert_eq!(ids(&records), (0..100).filter(|id| !lost(id)).collect::<Vec<_>>());
 }
 
-/// Purpose: retention keeps what a named consumer has not read, and removes it once it has.
+/// Purpose: retention keeps what a named consumer has not read, and removes it once it has. Without a consumer nothing
+/// has been read.
 #[test]
 fn retention_waits_for_consumers() {
     let place = Place::new("spool");
@@ -287,6 +288,10 @@ fn retention_waits_for_consumers() {
 
     drop(consumer);
     journal.forget_consumer("kafka").expect("the disk works");
+    journal.close().expect("the disk works");
+    let journal = open(&place, options.clone());
+    assert_eq!(journal.stat().first_offset, Some(first), "a consumer may come, and has read nothing");
+    journal.release_unread();
     journal.close().expect("the disk works");
     let journal = open(&place, options);
     assert!(journal.stat().bytes <= 4 * SEGMENT_BYTES_MIN, "nobody needs it any more");
