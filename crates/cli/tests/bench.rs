@@ -14,7 +14,7 @@ mod servers;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use scene::{Scene, bench, cpus_or_skip, json_of, text_of, until};
+use scene::{Scene, assert_measured, bench, cpus_or_skip, json_of, text_of, until};
 use serde_json::Value;
 
 /// Purpose: a run of good servers measures every row, with every field that is promised; its record says under what
@@ -27,7 +27,7 @@ fn a_run_and_what_reads_it() {
         + &scene.cell("paced", "rate = 500\nburst = 5\nclose = true");
     let plan = scene.plan(2, &(servers + &cells));
     let run = scene.run(&plan);
-    assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
+    assert_measured(&run);
     assert!(text_of(&run).contains(" s left: "), "{}", text_of(&run));
     let record = scene.record("r.json");
     assert_eq!(record["plan"]["name"], "test");
@@ -141,7 +141,7 @@ fn children_are_counted() {
     let Some(scene) = cpus_or_skip("children") else { return };
     let plan = scene.plan(1, &(scene.server("parent", "parent", "") + &scene.cell("hello", "")));
     let run = scene.run(&plan);
-    assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
+    assert_measured(&run);
     let record = scene.record("r.json");
     // The parent only waits. What answering costs at least: a system call or two.
     let cost = record["cells"][0]["server_cpu_us_per_request"].as_f64().expect("it was measured");
@@ -173,7 +173,7 @@ fn killed_and_resumed() {
     );
     assert_eq!(scene.rows("r.json"), before);
     let resumed = bench(&[&flags[..], &["--resume"]].concat());
-    assert_eq!(resumed.status.code(), Some(0), "{}", text_of(&resumed));
+    assert_measured(&resumed);
     let after = scene.rows("r.json");
     assert!(before.iter().all(|row| after.contains(row)), "a row was lost or measured again");
     // The A/A run's four and the servers' four; more only if the machine spoiled pairs.
@@ -191,7 +191,13 @@ fn killed_and_resumed() {
     assert!(scene.living().is_empty(), "{:?}", scene.living());
     // A complete run has nothing left to do; another plan is refused.
     let again = bench(&[&flags[..], &["--resume"]].concat());
-    assert_eq!((again.status.code(), scene.rows("r.json")), (Some(0), after));
+    assert_measured(&again);
+    assert_eq!(scene.rows("r.json"), after);
+    // How often is decided before anything is measured.
+    let longer = bench(&[&flags[..], &["--resume", "--rounds", "9"]].concat());
+    assert_eq!(longer.status.code(), Some(2), "{}", text_of(&longer));
+    assert!(text_of(&longer).contains("was begun with 2 rounds"), "{}", text_of(&longer));
+    assert_eq!(scene.rows("r.json"), after);
     let changed =
         std::fs::read_to_string(&plan).expect("just written").replace("seed = 3", "seed = 4");
     std::fs::write(&plan, changed).expect("the folder is ours");
@@ -230,7 +236,9 @@ fn refused_plans() {
             "workers = 2\nready = \"/hello\"\n[[cell",
             "unequal workers",
         ),
-        ("workers = 1", "wokers = 1", "unknown field `wokers`"),
+        ("workers = 1", "wokers = 1", "unknown field `wokers`; did you mean `workers`?"),
+        ("rounds = 1", "rounds = -2", "rounds: integer -2 is not a whole number"),
+        ("rounds = 1", "rounds = \"two\"", "rounds: string \"two\" is not a whole number"),
         ("ready = \"/hello\"", "", "missing field `ready`; write ready = "),
         (
             "seed = 3",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::scene::{self, bench, cpus_or_skip, text_of, until};
+use crate::scene::{self, assert_measured, bench, cpus_or_skip, text_of, until};
 
 const SHED: &str = "--shed accept";
 /// Of 4 ms each: a core does 250 a second, and less here. A machine that others use may let a server wait for long.
@@ -52,7 +52,7 @@ fn too_much() {
     until("all its processes are gone", || scene.living().is_empty());
     let before = scene.rows("r.json");
     let run = bench(&[&only[..], &["--resume"]].concat());
-    assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
+    assert_measured(&run);
     let record = scene.record("r.json");
     let rows = scene.rows("r.json");
     assert!(before.iter().all(|row| rows.contains(row)), "a row was lost or measured again");
@@ -91,7 +91,7 @@ fn too_much() {
     exported(&scene, &path);
     let other = scene.path("quick.json");
     let quick = bench(&["run", &plan, "--out", &other, "--quick"]);
-    assert_eq!(quick.status.code(), Some(0), "{}", text_of(&quick));
+    assert_measured(&quick);
     assert_eq!(scene.rows("quick.json").len(), 2);
 }
 
@@ -160,7 +160,7 @@ fn a_network_of_its_own() {
         assert!(reason.contains("no free moment"), "{reason}");
         return;
     }
-    assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
+    assert_measured(&run);
     let cost = refusal["cpu_us_per_refusal"].as_f64().expect("it was measured");
     assert!(cost.is_finite(), "{refusal}");
     assert!(row(&record, "2x", "one")["law"].is_number(), "{record}");

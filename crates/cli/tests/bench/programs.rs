@@ -1,6 +1,6 @@
 //! Plans whose programs are compared: a server that runs meanwhile, services, parts, and programs that fail.
 
-use super::scene::{self, Scene, bench, cpus_or_skip, json_of, text_of, until};
+use super::scene::{self, Scene, assert_measured, bench, cpus_or_skip, json_of, text_of, until};
 
 /// The figures of `highwater load --json`.
 const FIGURES: &str = "requests = { json = [\"ok\"] }\nrps = { json = [\"rps\"] }\np99_us = { json = [\"p99_us\"] }\n\
@@ -53,7 +53,7 @@ fn programs_are_compared() {
         + "[[cell]]\nname = \"closed\"\nconnections = 4\n\n";
     let plan = scene.plan(1, &tables);
     let run = scene.run(&plan);
-    assert_eq!(run.status.code(), Some(0), "{}", text_of(&run));
+    assert_measured(&run);
     assert!(std::path::Path::new(&scene.path("stopped")).exists(), "it was to be stopped");
     until("the service is gone", || scene.living().is_empty());
     let record = scene.record("r.json");
