@@ -19,7 +19,7 @@ use super::sending::Sending;
 use super::server::Running;
 use super::soak::Soak;
 use super::task::{Failed, Task};
-use super::{others, overload};
+use super::{behind, overload};
 use crate::load::{OnMark, Outcome};
 
 /// Samples of the answer in one measured span, and the least time between two.
@@ -104,7 +104,7 @@ impl Task<'_> {
         }
         let lost = soak.map(Soak::stop);
         let spent = reader.spent().map_err(Failed::Void)?;
-        if let Some(behind) = others::behind(&outcome, "", &spent.others) {
+        if let Some(behind) = behind::behind(&outcome, "", &spent.others) {
             return Err(Failed::Void(behind));
         }
         let after = round_trip(cpus)?;

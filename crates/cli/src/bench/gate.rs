@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::others;
 use super::plan::{Metric, Party};
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Pair, Rules};
@@ -359,7 +358,7 @@ fn too_few(pairs: usize, rows: &[&Row], rules: Rules) -> String {
         rows.iter().filter_map(|row| stats::rejection(row, rules)).collect();
     reasons.sort_unstable();
     reasons.dedup();
-    let others = others::disturbers(rows.iter().copied(), rules);
+    let others = stats::disturbers(rows.iter().copied(), rules);
     let reasons = reasons.into_iter().map(str::to_owned).chain(others).collect::<Vec<_>>();
     let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
     format!("{pairs} pairs are too few{why}: measure again, into another record")

@@ -11,6 +11,7 @@
 //! the others'. The load is `highwater load`'s own code.
 
 mod ask;
+mod behind;
 mod beside;
 mod cell;
 mod compare;

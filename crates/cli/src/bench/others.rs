@@ -1,17 +1,12 @@
-//! Who else used the CPUs? What a row is disturbed by, by name, and what a client that fell behind was kept by.
+//! Who else used the CPUs? What a row is disturbed by, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::gate::RATE_RATIO_MIN;
 use super::plan::Cpus;
-use super::reader::rounded;
-use super::record::Row;
-use super::stats::{self, Rules};
 use super::tree::{self, Processes};
-use crate::load::Outcome;
 
 /// Names that a row keeps, and a message shows.
 const NAMES_MAX: usize = 3;
@@ -41,12 +36,12 @@ pub(super) fn between(
     for (name, cpu_s) in later.used_since(earlier, ours) {
         *used.entry(name).or_default() += cpu_s;
     }
-    let share = |cpu_s: f64| rounded(cpu_s / seconds.max(1e-9), 3);
+    let share = |cpu_s: f64| (cpu_s / seconds.max(1e-9) * 1e3).round() / 1e3;
     let all = used.into_iter().map(|(name, cpu_s)| Other { name, busy: share(cpu_s) });
     most(all.collect())
 }
 
-fn most(mut all: Vec<Other>) -> Vec<Other> {
+pub(super) fn most(mut all: Vec<Other>) -> Vec<Other> {
     all.retain(|other| other.busy >= SHARE_MIN);
     all.sort_by(|a, b| b.busy.total_cmp(&a.busy));
     all.truncate(NAMES_MAX);
@@ -58,34 +53,6 @@ pub(super) fn show(others: &[Other]) -> Option<String> {
     let percent = |other: &Other| format!("{} {:.0} %", other.name, other.busy * 100.0);
     let shown: Vec<String> = others.iter().map(percent).collect();
     (!shown.is_empty()).then(|| format!("{} of a CPU", shown.join(", ")))
-}
-
-/// What disturbed those of `rows` that do not count, each at its worst.
-pub(super) fn disturbers<'a>(rows: impl Iterator<Item = &'a Row>, rules: Rules) -> Option<String> {
-    let disturbed = rows.filter(|row| stats::rejection(row, rules).is_some());
-    let mut worst: BTreeMap<&str, f64> = BTreeMap::new();
-    for other in disturbed.filter_map(|row| row.measured.as_ref()).flat_map(|row| &row.others) {
-        let known = worst.entry(&other.name).or_default();
-        *known = known.max(other.busy);
-    }
-    let all = worst.into_iter().map(|(name, busy)| Other { name: name.to_owned(), busy });
-    show(&most(all.collect()))
-}
-
-/// Why a row whose client did not send what it was asked for is void.
-pub(super) fn behind(outcome: &Outcome, of: &str, others: &[Other]) -> Option<String> {
-    if outcome.rate_ratio() >= RATE_RATIO_MIN {
-        return None;
-    }
-    let busy = outcome.client_cpu * 100.0;
-    let kept = match show(others) {
-        Some(others) => format!("; others used the CPUs: {others}"),
-        None => String::new(),
-    };
-    Some(format!(
-        "{of}the client fell behind: it sent {:.1} % of the rate, and used {busy:.0} % of a CPU{kept}",
-        outcome.rate_ratio() * 100.0
-    ))
 }
 
 /// What uses the CPUs before anything is measured, if that would spoil rows.

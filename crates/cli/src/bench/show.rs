@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
+use super::overload;
 use super::record::{Interval, Measured, Part, Record, Row};
 use super::stats::{self, Rules};
-use super::{others, overload};
 
 /// The share of a CPU from which on a part is shown.
 const PART_SHOWN: f64 = 0.005;
@@ -257,7 +257,7 @@ fn rejected(record: &Record) -> String {
     let parts: Vec<String> =
         counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
-    let others = others::disturbers(record.rows(), rules);
+    let others = stats::disturbers(record.rows(), rules);
     let others = others.map_or_else(String::new, |others| format!(" (at worst {others})"));
     format!("{} rows, not counted: {parts}{others}\n", record.rows().count())
 }

@@ -7,6 +7,9 @@
 //! - A *pair* is two rows of one round and cell that count and have the same speed. Only ratios of pairs are
 //!   compared.
 
+use std::collections::BTreeMap;
+
+use super::others::{self, Other};
 use super::plan::Metric;
 use super::record::{Interval, Measured, Record, Row};
 
@@ -174,6 +177,18 @@ pub(crate) fn rejection(row: &Row, rules: Rules) -> Option<&'static str> {
 pub(crate) fn counts_any(record: &Record) -> bool {
     let rules = Rules::of(record);
     record.cells.iter().any(|row| rejection(row, rules).is_none())
+}
+
+/// What disturbed those of `rows` that do not count, each at its worst.
+pub(crate) fn disturbers<'a>(rows: impl Iterator<Item = &'a Row>, rules: Rules) -> Option<String> {
+    let disturbed = rows.filter(|row| rejection(row, rules).is_some());
+    let mut worst: BTreeMap<&str, f64> = BTreeMap::new();
+    for other in disturbed.filter_map(|row| row.measured.as_ref()).flat_map(|row| &row.others) {
+        let known = worst.entry(&other.name).or_default();
+        *known = known.max(other.busy);
+    }
+    let all = worst.into_iter().map(|(name, busy)| Other { name: name.to_owned(), busy });
+    others::show(&others::most(all.collect()))
 }
 
 /// A comparison of two rows of one round.

@@ -24,7 +24,7 @@ const WAITED_MAX: f64 = 0.05;
 const LAG_MAX: Duration = Duration::from_millis(5);
 /// A stop of the client from which on it is named.
 const STOOD_MAX: Duration = Duration::from_millis(100);
-/// Sent over asked for, below which a run without an answer in time says nothing about the server.
+/// Sent over asked for, and time with a CPU, below which a run without an answer in time says nothing about the server.
 const MEASURED_MIN: f64 = 0.5;
 /// Sent over asked for, below which the load was not the one that was asked for.
 const RATE_RATIO_MIN: f64 = 0.99;
@@ -44,9 +44,12 @@ impl Outcome {
         }
     }
 
-    /// Whether the client sent so little that an answer in time would have been chance: that none came says nothing.
+    /// Whether the client ran so little that an answer in time would have been chance: that none came says nothing.
     pub(crate) fn is_unmeasured(&self) -> bool {
-        self.tally.counts.good == 0 && self.rate_ratio() < MEASURED_MIN
+        let sent = self.rate_ratio();
+        let hardly_ran = self.client_waited >= 1.0 - MEASURED_MIN;
+        let is_behind = sent < MEASURED_MIN || (sent < RATE_RATIO_MIN && hardly_ran);
+        self.tally.counts.good == 0 && is_behind
     }
 
     /// Why the figures measure the client and not the server, with the remedy.

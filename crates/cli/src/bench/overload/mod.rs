@@ -22,8 +22,8 @@ use std::time::Duration;
 pub(super) use derive::{goodputs, note_law, refusals, signals, steps as judged};
 pub(super) use table::text;
 
+use super::behind;
 use super::network::Side;
-use super::others;
 use super::reader::{Reader, rounded};
 use super::record::{Measured, Overload};
 use super::sending::Sending;
@@ -174,7 +174,7 @@ fn overload_of(outcome: &Outcome) -> Overload {
 fn in_time(outcomes: &[(&str, &Outcome)], reader: &Reader) -> Result<(), Failed> {
     let spent = reader.spent().map_err(Failed::Void)?;
     let mut behind =
-        outcomes.iter().filter_map(|(of, outcome)| others::behind(outcome, of, &spent.others));
+        outcomes.iter().filter_map(|(of, outcome)| behind::behind(outcome, of, &spent.others));
     behind.next().map_or(Ok(()), |behind| Err(Failed::Void(behind)))
 }
 

@@ -41,8 +41,8 @@ use super::template::Values;
 /// How many requests one turn sends before it reads answers again.
 const BATCH_MAX: usize = 256;
 /// After how long it reads them in any case, and after how many requests it looks at the clock.
-const SENDING_MAX: Duration = Duration::from_millis(5);
-const CLOCK_EVERY: usize = 16;
+const SENDING_MAX: Duration = Duration::from_millis(1);
+const CLOCK_EVERY: usize = 8;
 /// A poll that reports as many events may have left some behind.
 const EVENTS_FULL: usize = 256;
 /// How often one turn polls while there may be more.
@@ -84,6 +84,12 @@ impl Plan {
     /// of a server that answers.
     fn begin_within(&self) -> Duration {
         self.give_up / 2
+    }
+
+    /// How long after its intended send a request may be sent. What a client that was away meanwhile would send at the
+    /// last moment is not the server's to answer.
+    fn send_within(&self, was_away: bool) -> Duration {
+        if was_away { self.give_up / 4 * 3 } else { self.give_up }
     }
 }
 
@@ -286,7 +292,7 @@ impl<D: Dial> Client<D> {
             _ => self.core.looked,
         };
         let before = self.core.looked;
-        self.core.was_away = false;
+        self.core.was_away = now - before >= AWAY;
         let (mut now, mut wait) = (now, wait);
         for _ in 0..POLLS_MAX {
             self.command(now);
@@ -367,7 +373,8 @@ impl<D: Dial> Client<D> {
         if connection.state != State::Busy || connection.is_sent {
             return;
         }
-        if connection.due.intended + self.core.plan.give_up <= now {
+        let within = self.core.plan.send_within(self.core.was_away);
+        if connection.due.intended + within <= now {
             return self.core.not_sent(index, now);
         }
         let (request, count) = (connection.request as usize, connection.owed);
