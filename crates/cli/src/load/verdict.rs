@@ -48,8 +48,10 @@ impl Outcome {
     pub(crate) fn is_unmeasured(&self) -> bool {
         let sent = self.rate_ratio();
         let hardly_ran = self.client_waited >= 1.0 - MEASURED_MIN;
+        // For want of a connection it is the server that did not answer.
+        let is_crowded = self.tally.crowded * 2 > self.tally.not_sent;
         let is_behind = sent < MEASURED_MIN || (sent < RATE_RATIO_MIN && hardly_ran);
-        self.tally.counts.good == 0 && is_behind
+        self.tally.counts.good == 0 && is_behind && !is_crowded
     }
 
     /// Why the figures measure the client and not the server, with the remedy.
