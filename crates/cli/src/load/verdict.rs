@@ -26,6 +26,8 @@ const LAG_MAX: Duration = Duration::from_millis(5);
 const STOOD_MAX: Duration = Duration::from_millis(100);
 /// Sent over asked for, and time with a CPU, below which a run without an answer in time says nothing about the server.
 const MEASURED_MIN: f64 = 0.5;
+/// Sent over asked for, from which on the server was asked often enough whatever the client lacked.
+const BEHIND_MAX: f64 = 0.9;
 /// Sent over asked for, below which the load was not the one that was asked for.
 const RATE_RATIO_MIN: f64 = 0.99;
 
@@ -50,7 +52,7 @@ impl Outcome {
         let hardly_ran = self.client_waited >= 1.0 - MEASURED_MIN;
         // For want of a connection it is the server that did not answer.
         let is_crowded = self.tally.crowded * 2 > self.tally.not_sent;
-        let is_behind = sent < MEASURED_MIN || (sent < RATE_RATIO_MIN && hardly_ran);
+        let is_behind = sent < MEASURED_MIN || (sent < BEHIND_MAX && hardly_ran);
         self.tally.counts.good == 0 && is_behind && !is_crowded
     }
 
