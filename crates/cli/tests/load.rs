@@ -161,8 +161,12 @@ fn stalled() {
     let stalls = serve(|mut stream| {
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    for extra in [&["--rate", "300", "--close"][..], &["--connections", "8"]] {
-        all_end_as("timeouts", stalls, &[extra, &["--deadline", "200ms"]].concat(), 1);
+    for extra in [
+        &["--rate", "300", "--close", "--deadline", "1s"][..],
+        // Its users must come back within the span.
+        &["--connections", "8", "--deadline", "50ms"],
+    ] {
+        all_end_as("timeouts", stalls, extra, 1);
     }
 }
 

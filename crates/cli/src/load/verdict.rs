@@ -26,6 +26,8 @@ const LAG_MAX: Duration = Duration::from_millis(5);
 const STOOD_MAX: Duration = Duration::from_millis(100);
 /// Sent over asked for, and time with a CPU, below which a run without an answer in time says nothing about the server.
 const MEASURED_MIN: f64 = 0.5;
+/// Sent over asked for, from which on the server was asked often enough whatever the client lacked.
+const BEHIND_MAX: f64 = 0.9;
 /// Sent over asked for, below which the load was not the one that was asked for.
 const RATE_RATIO_MIN: f64 = 0.99;
 
@@ -45,13 +47,13 @@ impl Outcome {
     }
 
     /// Whether the client ran so little that an answer in time would have been chance: that none came says nothing.
-    /// Requests that found every connection waiting for the server are the server's.
     pub(crate) fn is_unmeasured(&self) -> bool {
-        let waiting = self.tally.crowded as f64 / self.tally.asked.max(1) as f64;
-        let sent = self.rate_ratio() + waiting;
+        let sent = self.rate_ratio();
         let hardly_ran = self.client_waited >= 1.0 - MEASURED_MIN;
-        let is_behind = sent < MEASURED_MIN || (sent < RATE_RATIO_MIN && hardly_ran);
-        self.tally.counts.good == 0 && is_behind
+        // For want of a connection it is the server that did not answer.
+        let is_crowded = self.tally.crowded * 2 > self.tally.not_sent;
+        let is_behind = sent < MEASURED_MIN || (sent < BEHIND_MAX && hardly_ran);
+        self.tally.counts.good == 0 && is_behind && !is_crowded
     }
 
     /// Why the figures measure the client and not the server, with the remedy.
