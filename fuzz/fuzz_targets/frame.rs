@@ -1,9 +1,9 @@
-//! Any bytes as a journal's segment: nothing may panic, a walk must end and tell every byte once, and
-//! it must say the same however the file comes into memory.
+//! Any bytes as a journal's segment: nothing may panic, a walk must end and report every byte once, and its
+//! result must not depend on the size of the windows.
 //!
-//! Input: one byte choosing the windows' size, then commands, one a byte, each with the bytes it needs:
-//! 0 appends raw bytes, 1 a record, 2 flips a byte, 3 cuts the end off. So the mutations of a fuzzer,
-//! which cannot guess a checksum, still stand beside intact frames.
+//! Input: one byte choosing the windows' size, then commands, one per byte, each with the bytes it needs: 0
+//! appends raw bytes, 1 a record, 2 flips a byte, 3 cuts the end off. So the mutations of a fuzzer, which
+//! cannot guess a checksum, are still next to intact frames.
 #![no_main]
 
 use highwater_core::frame::{self, SegmentHeader, Step, Walk};

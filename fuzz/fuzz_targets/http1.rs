@@ -1,5 +1,5 @@
 //! Any bytes, split anywhere: the HTTP/1.1 connection must not panic, must end when its input does,
-//! and must say the same however the bytes were split.
+//! and must give the same result however the bytes were split.
 //!
 //! Input: one byte choosing the limits (odd: tight), one byte seeding the splits, then what a client
 //! sends. Seeds: `cargo test -p highwater-tests --test conformance_core -- --ignored
@@ -49,7 +49,8 @@ fn tight_limits() -> Limits {
     }
 }
 
-/// What the application was handed and the peer heard, the interim responses left out.
+/// The requests that the application received and the replies that the peer received, without
+/// interim ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
     handed: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Any bytes, split anywhere: the reader of responses must not panic, must use up its input, must say the
-//! same however the bytes were split, and must count what it reads.
+//! Any bytes, split anywhere: the reader of responses must not panic, must use up its input, must give the
+//! same result however the bytes were split, and must count what it reads.
 //!
 //! Input: one byte choosing the limits (odd: tight) and what was asked, one byte seeding the splits, then
 //! what a server sends.

@@ -1,9 +1,10 @@
 //! Does the router answer as the plain model does?
 //!
-//! The input is text: a line that begins with `=` is a path to find (without the `=`), any other line
-//! is a pattern to insert. Whatever the router accepts, it must match exactly like the model that
-//! tries every pattern in turn; whatever it refuses as a conflict must conflict in the model. Finds
-//! and insertions alternate as the input says, so the tree is searched in every state of growth.
+//! The input is text: a line that begins with `=` is a path to find (without the `=`), any other
+//! line is a pattern to insert. A pattern that the router accepts must match exactly like the
+//! model, which tries every pattern in turn; a pattern that it refuses as a conflict must conflict
+//! in the model. Finds and insertions alternate as the input says, so the tree is searched in every
+//! state of growth.
 //!
 //! In patterns `X`, `Y`, `Z` and `R` stand for `{x}`, `{y}`, `{z}` and `{*rest}`: as single bytes, a
 //! mutation hits upon them often, while it would nearly always break the braces.

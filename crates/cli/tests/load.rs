@@ -148,7 +148,7 @@ fn reset_and_truncated() {
 fn malformed() {
     let lies = serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok"));
     let json = all_end_as("malformed", lies, &[], 1);
-    assert_eq!(json["malformation"], "Content-Length is no number");
+    assert_eq!(json["malformation"], "Content-Length is not a number");
     let talks_on =
         serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nmore than two"));
     let json = all_end_as("ok", talks_on, &[], 0);

@@ -1,5 +1,4 @@
-//! The interface between a worker and a kernel: what happened (`Event`), what to do next
-//! (`Driver`).
+//! The interface between a worker and a kernel: events (`Event`) and commands (`Driver`).
 //!
 //! A driver moves bytes and tells the time; it never looks inside the bytes. There are three:
 //! io_uring and epoll in `highwater-sys`, and a seeded simulator in `highwater::sim`. All report
@@ -13,13 +12,13 @@
 //!   when the kernel holds no buffer and no operation of that connection any more.
 //! * R4 Ids are small and dense (a slot index): a worker may use them to index a `Vec`.
 //! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written.
-//! * R6 Commands (`send`, `read`, `close`, `accept`, …) never call back; what they cause is reported by
+//! * R6 Commands (`send`, `read`, `close`, `accept`, …) never call back; their effects are reported by
 //!   a later `poll`. A command naming a closed id is a bug in the worker.
-//! * R7 `poll` waits no longer than told, and not at all when an event is ready or a `Waker` of this
+//! * R7 `poll` waits no longer than requested, and not at all when an event is ready or a `Waker` of this
 //!   driver was used. It may return without any event.
-//! * R8 After [`Accepting::Few`] no more connections come than it said, and after
-//!   [`Accepting::Paused`] none, except those that the kernel had already taken from the listen
-//!   queue under a larger bound.
+//! * R8 After [`Accepting::Few`] no more than that many connections are accepted, and after
+//!   [`Accepting::Paused`] none, except connections that the kernel had already taken from the listen queue
+//!   under a larger bound.
 //! * R9 Where reading has stopped, by [`Reading::Stop`] or by `Eof`, the end of a connection is
 //!   still reported: a reset or a failure by `Closed`, and a FIN behind unread bytes by `HungUp`,
 //!   once. (Not before the first [`Driver::read`]: most connections with one request never need
@@ -48,7 +47,7 @@ impl ConnId {
     }
 }
 
-/// What a driver reports from [`Driver::poll`].
+/// An event that [`Driver::poll`] reports.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A connection was accepted, with its peer's address if the driver was asked to look it up.
@@ -61,7 +60,7 @@ pub enum Event<'a> {
     /// The peer has finished sending, or is gone. Bytes that it sent earlier may still be unread;
     /// if the worker receives them all, `Eof` follows. Not reported after `Eof`.
     HungUp(ConnId),
-    /// The kernel took a part of the send in flight; the rest follows by itself.
+    /// The kernel took a part of the send in flight; the rest follows automatically.
     Progress(ConnId),
     /// The kernel took the whole send in flight. The buffer comes back, for reuse.
     Sent(ConnId, Vec<u8>),
@@ -83,7 +82,7 @@ pub enum AcceptError {
     Other(i32),
 }
 
-/// Bytes to send: what was encoded, then optionally one large body that others share.
+/// Bytes to send: encoded ones, then optionally one large shared body.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Sent first. Comes back with [`Event::Sent`].
@@ -124,7 +123,7 @@ pub enum Reading {
     /// Deliver once, then stop. Every connection starts with this: it is cheapest for a single
     /// request.
     Once,
-    /// Deliver all bytes that arrive until told otherwise.
+    /// Deliver all bytes that arrive, until the next command.
     Stream,
     /// Deliver nothing more, so that TCP pushes back; report only the end (R9). Bytes that were
     /// already received may still be delivered.
@@ -157,9 +156,8 @@ pub enum Wait {
 pub enum Accepting {
     /// Yes, as many as come.
     On,
-    /// This many more, then none until told otherwise, as if by [`Accepting::Paused`]. Every
-    /// [`Event::Accepted`] after the command counts, so a worker that knows its free room never
-    /// gets one connection too many.
+    /// This many more, then none, as if by [`Accepting::Paused`]. Every [`Event::Accepted`] after the command
+    /// counts, so a worker that knows its free room never gets one connection too many.
     Few(u32),
     /// Not now: connections wait in the listen queue.
     Paused,
@@ -176,8 +174,8 @@ pub trait Driver {
     /// See [`Driver::clock`].
     type Clock: Clock;
 
-    /// Submits everything commanded so far, waits as long as told for something to happen, and
-    /// reports what did. Bounded: at most a few hundred events per call.
+    /// Submits all commands so far, waits for events as long as `wait` allows, and reports them. Bounded: at
+    /// most a few hundred events per call.
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>))
     -> Result<(), Self::Error>;
 
@@ -190,11 +188,11 @@ pub trait Driver {
     /// Closes, abandoning a send in flight. Answered by [`Event::Closed`].
     fn close(&mut self, id: ConnId, how: Close);
 
-    /// Sets whether connections are accepted. A new driver accepts none until it is told to.
+    /// Sets whether connections are accepted. A new driver accepts none before this is called.
     fn accept(&mut self, accepting: Accepting);
 
-    /// Sets how many connections may wait to be accepted. The kernel drops further attempts, so
-    /// that clients try again a second later. Connections that wait already keep waiting.
+    /// Sets how many connections may wait to be accepted. The kernel drops further attempts, so that clients
+    /// try again a second later. Connections that already wait stay.
     fn backlog(&mut self, backlog: u32);
 
     /// Whether the peer has finished sending or is gone, even if bytes it sent earlier are still

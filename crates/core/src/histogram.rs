@@ -1,8 +1,8 @@
 //! A log-linear histogram: the distribution of values, in a fixed amount of memory.
 //!
 //! Every octave is cut into 64 buckets of one width (the layout of HdrHistogram), so a bucket is
-//! never wider than 1/64 of the values in it: whatever is reported lies at most 1.6 % above what
-//! was recorded, and values up to 127 are exact. Count, sum, minimum and maximum are always exact.
+//! never wider than 1/64 of the values in it: a reported value is at most 1.6 % above the recorded
+//! one, and values up to 127 are exact. Count, sum, minimum and maximum are always exact.
 //!
 //! It has no unit and no clock; latencies are best recorded in nanoseconds, which reaches
 //! 18 minutes. Recording is a few instructions and never allocates; histograms of several workers
@@ -21,7 +21,7 @@ pub const VALUE_MAX: u64 = (1 << 40) - 1;
 /// How many buckets there are; at 8 bytes each a histogram holds 17.5 KiB.
 pub const BUCKETS: usize = bucket_of(VALUE_MAX) + 1;
 
-/// An octave has 2⁶ buckets. Six bits are what an error below 2 % takes.
+/// An octave has 2⁶ buckets: an error below 2 % needs six bits.
 const PRECISION_BITS: u32 = 6;
 
 /// A distribution of `u64` values.
@@ -105,7 +105,7 @@ impl Histogram {
     /// The smallest reported value that at least the share `q` of all values does not exceed:
     /// 0.5 is the median, 1.0 the maximum. `None` if there are no values.
     ///
-    /// The value of that rank (nearest-rank definition) is `v`; reported is between `v` and
+    /// If `v` is the value of that rank (nearest-rank definition), the result is between `v` and
     /// `v + v / 64`, and never beyond the maximum. A `q` outside 0 to 1 counts as the nearer end,
     /// and NaN as 0.
     pub fn quantile(&self, q: f64) -> Option<u64> {
@@ -114,8 +114,8 @@ impl Histogram {
         let mut seen = 0;
         for (bucket, n) in self.buckets.iter().enumerate() {
             seen += n;
-            // Not even the last bucket's top is its largest value if values beyond the range are
-            // in it, but then the maximum is the only thing known about them.
+            // If the last bucket holds values beyond the range, even its top is not its largest
+            // value. Only the maximum is known about them.
             if seen >= rank {
                 return Some(if bucket == BUCKETS - 1 { max } else { bucket_top(bucket).min(max) });
             }
@@ -125,9 +125,9 @@ impl Histogram {
 
     /// How many values are at or below `value`: a cumulative bucket as Prometheus wants it.
     ///
-    /// No larger value is ever counted. Left out may be values that are at most 1/64 smaller than
-    /// `value` (those that share a bucket with larger ones); nothing is left out if `value` is
-    /// below 128, or one less than a multiple of the bucket's width, or at least the maximum.
+    /// Larger values are never counted. Values up to 1/64 smaller than `value` may be left out (if
+    /// they share a bucket with larger ones); none is if `value` is below 128, or one less than a
+    /// multiple of the bucket's width, or at least the maximum.
     pub fn count_at_or_below(&self, value: u64) -> u64 {
         if value >= self.max {
             return self.count;

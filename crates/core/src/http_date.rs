@@ -8,7 +8,7 @@ use crate::time::UnixSeconds;
 /// The length of a formatted date.
 pub const LENGTH: usize = 29;
 
-/// The last second that four digits of year can say: 9999-12-31T23:59:59Z.
+/// The last second that a four-digit year can express: 9999-12-31T23:59:59Z.
 pub const LATEST: UnixSeconds = UnixSeconds(253_402_300_799);
 
 const SECONDS_PER_DAY: u64 = 86_400;
@@ -20,7 +20,7 @@ const MONTH_NAMES: [&[u8; 3]; 12] = [
 
 /// `time` as an IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
-/// What is later than [`LATEST`] is written as [`LATEST`].
+/// A time later than [`LATEST`] is written as [`LATEST`].
 pub fn format(time: UnixSeconds) -> [u8; LENGTH] {
     let seconds = time.0.min(LATEST.0);
     let (days, second) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
@@ -40,17 +40,17 @@ pub fn format(time: UnixSeconds) -> [u8; LENGTH] {
     text
 }
 
-/// The time that `text` says in any of the three formats a recipient must accept: IMF-fixdate,
-/// RFC 850 (`Sunday, 06-Nov-94 08:49:37 GMT`) and asctime (`Sun Nov  6 08:49:37 1994`).
+/// Parses `text` in any of the three formats a recipient must accept: IMF-fixdate, RFC 850
+/// (`Sunday, 06-Nov-94 08:49:37 GMT`) and asctime (`Sun Nov  6 08:49:37 1994`).
 ///
-/// `None` if it is none of them, or names a day or an hour that does not exist; a field with such a
-/// date is to be ignored (RFC 9110 §13.1.3). Names are case-sensitive. The day's name must be one,
-/// but need not be the right one: the rest is unambiguous, and §5.6.7 asks for robustness.
-/// A leap second counts as the second after it. What is earlier than 1970 is the epoch: no
-/// modification time is older, so comparisons come out the same.
+/// `None` if it has none of these formats, or if the day or the hour does not exist; a field with
+/// such a date is to be ignored (RFC 9110 §13.1.3). Names are case-sensitive. The day's name must
+/// be valid, but need not match the date: the rest is unambiguous, and §5.6.7 asks for robustness.
+/// A leap second counts as the second after it. A date before 1970 becomes the epoch: no
+/// modification time is older, so comparisons give the same result.
 ///
-/// `now` settles the century of RFC 850's two-digit year: a date that would be more than 50 years
-/// in the future means the same year of the century before.
+/// `now` determines the century of RFC 850's two-digit year: a date that would be more than 50
+/// years in the future is in the century before.
 pub fn parse(text: &[u8], now: UnixSeconds) -> Option<UnixSeconds> {
     parse_imf_fixdate(text).or_else(|| parse_rfc850(text, now)).or_else(|| parse_asctime(text))
 }
@@ -116,7 +116,7 @@ fn parse_asctime(text: &[u8]) -> Option<UnixSeconds> {
     time_from_parts(year, month, day, second)
 }
 
-/// What is left to read. Each method takes what it names, or nothing at all.
+/// The unread text. Each method takes the part it names, or nothing at all.
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(parsed("Sat, 31 Dec 2016 23:59:60 GMT"), Some(1_483_228_800));
     }
 
-    /// Purpose: what is almost a date is not one.
+    /// Purpose: text that is almost a date is refused.
     #[test]
     fn other_texts_are_refused() {
         let texts = [
@@ -367,13 +367,13 @@ mod tests {
     ];
 
     proptest! {
-        /// Purpose: whatever is formatted parses back to the same second.
+        /// Purpose: a formatted date parses back to the same second.
         #[test]
         fn round_trip(seconds in 0..=LATEST.0) {
             prop_assert_eq!(parse(&format(UnixSeconds(seconds)), NOW), Some(UnixSeconds(seconds)));
         }
 
-        /// Purpose: no text makes the parser panic, least of all one that is nearly a date.
+        /// Purpose: no text makes the parser panic, not even one that is nearly a date.
         #[test]
         fn never_panics(
             text in prop::sample::select(&DATES[..]),

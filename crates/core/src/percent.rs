@@ -90,7 +90,7 @@ mod tests {
         assert!(matches!(percent_decode("12345"), Ok(Cow::Borrowed("12345"))));
     }
 
-    /// Purpose: whatever is malformed is refused, with its place.
+    /// Purpose: malformed text is refused, with the position of the error.
     #[test]
     fn malformed() {
         assert_eq!(percent_decode("%"), Err(DecodeError::BadEscape(0)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Purpose: what an encoder wrote comes back, whichever bytes it chose to escape.
+        /// Purpose: encoded text decodes to the original, whichever bytes the encoder escaped.
         #[test]
         fn undoes_encoding(text in any::<String>(), escaped in any::<[bool; 7]>()) {
             let mut encoded = String::new();

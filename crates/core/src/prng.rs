@@ -52,7 +52,7 @@ impl Prng {
         assert!(bound > 0, "below(0) has no possible answer");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
-            // The 2^64 mod `bound` lowest fractions are what makes some answers likelier: redraw.
+            // The 2^64 mod `bound` lowest fractions make some results likelier: redraw.
             let biased = bound.wrapping_neg() % bound;
             while (product as u64) < biased {
                 product = u128::from(self.next_u64()) * u128::from(bound);
@@ -72,7 +72,7 @@ impl Prng {
         range.start + self.below(range.end - range.start)
     }
 
-    /// True with probability `numerator` / `denominator`; always true if the numerator is not the
+    /// True with probability `numerator` / `denominator`; always true if the numerator is not
     /// smaller.
     ///
     /// # Panics

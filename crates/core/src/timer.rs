@@ -40,7 +40,7 @@ use crate::time::Instant;
 /// The resolution, and how late a token may come: 2²³ ns, about 8.4 ms.
 ///
 /// The deadlines of a connection are seconds. A coarse tick lets many of them share one wake-up: an
-/// idle worker wakes at most 119 times a second, whatever it holds.
+/// idle worker wakes at most 119 times per second, whatever it holds.
 pub const TICK: Duration = Duration::from_nanos(1 << TICK_BITS);
 
 const TICK_BITS: u32 = 23;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(wheel.next(), None);
     }
 
-    /// Purpose: what is overdue when inserted fires on the next call, even within the same tick and
+    /// Purpose: a token overdue when inserted fires on the next call, even within the same tick and
     /// even if the clock has gone back.
     #[test]
     fn the_past_is_due_at_once() {
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(wheel.entries.capacity(), capacity);
     }
 
-    /// What the wheel must do, without a wheel: a map from deadline to tokens.
+    /// The wheel's specification, without a wheel: a map from deadline to tokens.
     #[derive(Default)]
     struct Model {
         pending: BTreeMap<Instant, Vec<u64>>,

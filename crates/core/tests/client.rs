@@ -1,5 +1,5 @@
-//! What must hold of all that a server may send: no panic, no dependence on cuts, every response of our
-//! own encoder read as it was meant, and never laxer than `httparse`, which we did not write.
+//! Properties of the response reader for any input: no panic, the same result however bytes are split, every
+//! response of our own encoder read as intended, and never laxer than `httparse`, an independent parser.
 
 mod common;
 
@@ -26,7 +26,7 @@ struct Response {
     keep_alive: Option<bool>,
 }
 
-/// What a reader makes of a connection.
+/// The result of reading a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
     responses: Vec<Response>,
@@ -110,7 +110,7 @@ fn pieces<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
     ends.into_iter().map(piece).collect()
 }
 
-/// What counting makes of it: it must hear of the same ends.
+/// The result of counting: the same ends.
 fn skipped(bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<End>, Option<Malformed>) {
     let (mut reader, mut ends) = (Reader::new(limits), Vec::new());
     for mut piece in pieces(bytes, cuts) {
@@ -128,7 +128,7 @@ fn skipped(bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<End>, Option<Ma
     (ends, None)
 }
 
-/// A handler's answer, and how it is asked for.
+/// A handler's answer, and the request for it.
 #[derive(Clone, Debug)]
 struct Exchange {
     head_only: bool,
@@ -168,7 +168,7 @@ fn exchange() -> impl Strategy<Value = Exchange> {
 }
 
 impl Exchange {
-    /// Has a connection answer; adds what it sends to `wire`, and returns what should be read of it.
+    /// Makes a connection answer; appends its output to `wire`, and returns the expected reading.
     fn answer(&self, peer: &mut Peer, wire: &mut Vec<u8>) -> Response {
         let method = if self.head_only { "HEAD" } else { "POST" };
         let expect = if self.continues { "Expect: 100-continue\r\n" } else { "" };
@@ -221,7 +221,7 @@ impl Exchange {
 }
 
 proptest! {
-    /// Purpose: what our own encoder writes is read as it was meant, wherever it is cut.
+    /// Purpose: the output of our own encoder is read as intended, wherever it is cut.
     #[test]
     fn round_trip(exchanges in vec(exchange(), 1..5), cuts in vec(any::<usize>(), 0..20)) {
         let (mut peer, mut wire) = (Peer::new(), Vec::new());
@@ -247,7 +247,7 @@ proptest! {
         prop_assert_eq!(run.responses, expected);
     }
 
-    /// Purpose: no bytes make it panic, and a cut never changes what is found; counting finds the same.
+    /// Purpose: no bytes make it panic, and a cut never changes the result; counting agrees.
     #[test]
     fn any_bytes(
         noise in vec(any::<u8>(), 0..200),
@@ -258,7 +258,7 @@ proptest! {
         check_cuts(&[BEGINNINGS[begin].as_bytes(), &noise].concat(), &cuts, tight)?;
     }
 
-    /// Purpose: the same of bytes that are nearly right.
+    /// Purpose: the same for bytes that are nearly valid.
     #[test]
     fn nearly_right(
         parts in vec(0..PARTS.len(), 0..24),
@@ -270,7 +270,7 @@ proptest! {
         compare_with_httparse(bytes.as_bytes())?;
     }
 
-    /// Purpose: a head that is accepted says the same to a parser that we did not write.
+    /// Purpose: an accepted head means the same to an independent parser.
     #[test]
     fn never_laxer_than_httparse(
         fields in vec("[!-~ \t\u{e9}]{0,24}", 0..6),
@@ -331,7 +331,7 @@ fn check_cuts(bytes: &[u8], cuts: &[usize], tight: bool) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Compares the first head in `bytes`, if we accept it, with what httparse makes of it.
+/// Compares the first head in `bytes`, if we accept it, with httparse's result.
 fn compare_with_httparse(bytes: &[u8]) -> Result<(), TestCaseError> {
     let mut reader = Reader::default();
     let mut input = bytes;
@@ -345,7 +345,7 @@ fn compare_with_httparse(bytes: &[u8]) -> Result<(), TestCaseError> {
     let len = head.bytes().len();
     prop_assert_eq!(parsed, Ok(httparse::Status::Complete(len)), "{}", bytes.escape_ascii());
     prop_assert_eq!(theirs.code, Some(head.status()));
-    // It keeps the white space behind a value, which is no part of it.
+    // It keeps the white space after a value, which is not part of it.
     let theirs: Vec<_> = theirs
         .headers
         .iter()

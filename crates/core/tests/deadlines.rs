@@ -24,7 +24,7 @@ fn idle_since(peer: &mut Peer, now: Instant) {
     peer.heard(now);
 }
 
-/// Purpose: a client that never says a word is closed without one.
+/// Purpose: a client that never sends a byte is closed without an answer.
 #[test]
 fn silent_connection() {
     assert_eq!(Peer::new().expire(ms(10_000)), Expired::Close);
@@ -40,7 +40,7 @@ fn head_stalls() {
     assert_eq!(peer.heard(ms(10_000)), (CLOSE.into(), Then::Shutdown));
 }
 
-/// Purpose: one byte a second does not extend the head's deadline: it is a total.
+/// Purpose: one byte per second does not extend the head's deadline: it is a total.
 #[test]
 fn head_drips() {
     let mut peer = Peer::new();
@@ -73,7 +73,7 @@ fn empty_line_is_idleness() {
     assert_eq!(peer.next(ms(3_000), GET), whole("/", ""));
 }
 
-/// Purpose: an idle connection is closed without a word, counted from the end of the last answer.
+/// Purpose: an idle connection is closed silently, counted from the end of the last answer.
 #[test]
 fn idle() {
     let mut peer = Peer::new();
@@ -81,8 +81,8 @@ fn idle() {
     assert_eq!(peer.expire(ms(61_000)), Expired::Close);
 }
 
-/// Purpose: a client that reads a long answer slowly is not idle: nothing but the write timeout may
-/// cut it off, and idleness begins when it has everything.
+/// Purpose: a client that reads a long answer slowly is not idle: only the write timeout may cut it
+/// off, and idleness begins when the client has received everything.
 #[test]
 fn slow_reader_is_not_idle() {
     let mut peer = Peer::new();
@@ -108,7 +108,7 @@ fn write_stalls() {
     assert_eq!(peer.expire(ms(31_000)), Expired::Reset);
 }
 
-/// Purpose: the handler has all the time it wants while it owes the answer.
+/// Purpose: a handler may take any time while it owes the answer.
 #[test]
 fn no_deadline_while_a_reply_is_owed() {
     let mut peer = Peer::new();
@@ -129,7 +129,7 @@ fn body_stalls() {
     assert_eq!(peer.heard(ms(50_000)), (CLOSE.into(), Then::Shutdown));
 }
 
-/// Purpose: framing is no progress: a body of nothing but extensions stalls.
+/// Purpose: framing is not progress: a body of nothing but extensions stalls.
 #[test]
 fn chunk_extensions_are_no_progress() {
     let limits = Limits { body_rate_min: 0, ..Limits::default() };
@@ -142,7 +142,7 @@ fn chunk_extensions_are_no_progress() {
     assert_eq!(peer.expire(ms(30_000)), Expired::Reject(Reject::BodyTimeout));
 }
 
-/// Purpose: a body below the least rate is refused when its grace is over, however steadily it
+/// Purpose: a body below the minimum rate is refused when its grace is over, however steadily it
 /// drips: 5 s, and a second more for each 240 bytes.
 #[test]
 fn body_drips() {
@@ -159,8 +159,8 @@ fn body_drips() {
     assert_eq!(fast.deadline(), ms(7_000));
 }
 
-/// Purpose: the part of a body that came together with its head counts like the rest of it, in either
-/// framing: who sends at once what he has is not slow when he then takes a breath.
+/// Purpose: the part of a body that came together with its head counts like the rest of it, in
+/// either framing: a client that sends what it has at once is not slow if it then pauses.
 #[test]
 fn what_comes_with_the_head_counts() {
     for (framing, body) in [
@@ -178,8 +178,8 @@ fn what_comes_with_the_head_counts() {
     }
 }
 
-/// Purpose: the handler of a streamed body is told that it stalled; the answer is still owed, with
-/// whatever status it chooses, and is the last.
+/// Purpose: the handler of a streamed body is notified of a stall; the answer is still owed, with
+/// any status the handler chooses, and is the last.
 #[test]
 fn streamed_body_stalls() {
     let mut peer = Peer::new();
@@ -192,7 +192,7 @@ fn streamed_body_stalls() {
     assert_eq!(peer.heard(due), (CLOSE.into(), Then::Shutdown));
 }
 
-/// Purpose: when the answer is already under way nothing can tell the peer: it is reset.
+/// Purpose: once the answer has begun, no status can be sent: the connection is reset.
 #[test]
 fn streamed_body_stalls_under_a_streamed_reply() {
     let mut peer = Peer::new();
@@ -201,7 +201,7 @@ fn streamed_body_stalls_under_a_streamed_reply() {
     assert_eq!(peer.expire(ms(5_000)), Expired::Reset);
 }
 
-/// Purpose: a handler that stops reading stops the clock, and starts it anew when it goes on.
+/// Purpose: a handler that stops reading stops the clock; it restarts when the handler resumes.
 #[test]
 fn paused_body_has_no_deadline() {
     let mut peer = Peer::new();
@@ -227,7 +227,7 @@ fn body_awaiting_its_100_has_no_deadline() {
     assert_eq!(peer.expire(ms(65_000)), Expired::BodyFailed(Reject::BodyTimeout));
 }
 
-/// Purpose: what is left of an unwanted body must keep coming; when it does not, the connection is
+/// Purpose: the rest of an unwanted body must keep arriving; if it stalls, the connection is
 /// closed, but not before the answer has been taken.
 #[test]
 fn discarded_body_stalls() {
@@ -269,7 +269,7 @@ fn lingering_close() {
     assert_eq!(peer.expire(ms(27_000)), Expired::Close);
 }
 
-/// Purpose: a lingering close drops a bounded amount, not whatever comes in its time.
+/// Purpose: a lingering close drops a bounded amount, not everything that arrives in its time.
 #[test]
 fn lingering_close_is_bounded() {
     let mut peer = Peer::new();

@@ -1,5 +1,5 @@
-//! What must hold of all input: no panic, no dependence on splits, every valid request accepted and
-//! echoed, and never laxer than `httparse`, which we did not write.
+//! Properties for any input: no panic, the same result however it is split, every valid request
+//! accepted and echoed, and never laxer than `httparse`, an independent parser.
 
 mod common;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::ZERO;
 
-/// Everything the application was handed, and everything the peer heard.
+/// Everything that the application and the peer received.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
     requests: Vec<Asked>,
@@ -47,7 +47,7 @@ fn run(pieces: &[&[u8]], limits: &Limits) -> Run {
             if serve(&mut connection, &mut input, &mut scratch, limits, &mut run) {
                 continue;
             }
-            // What the bound on output holds back can go on once that is taken.
+            // Input held back by the bound on output continues once the output is taken.
             if !flush(&mut connection, &mut run) {
                 break;
             }
@@ -60,7 +60,7 @@ fn run(pieces: &[&[u8]], limits: &Limits) -> Run {
     run
 }
 
-/// A copy of a head must say what the head says.
+/// A copy of a head must agree with the head.
 fn assert_copies_alike(head: &Head<'_>) {
     let copy = OwnedHead::copy(head);
     let copy = copy.head();
@@ -152,7 +152,7 @@ fn whole(bytes: &[u8]) -> Run {
     run(&[bytes], &Limits::default())
 }
 
-/// Pieces of requests, right and wrong, that random choice alone would not hit upon.
+/// Pieces of requests, valid and invalid, that random bytes alone would not contain.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         "GET / HTTP/1.1\r\n",
@@ -219,7 +219,7 @@ fn cut<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
     pieces
 }
 
-/// A valid request, and what must come of it.
+/// A valid request, and its expected result.
 #[derive(Clone, Debug)]
 struct Valid {
     wire: Vec<u8>,
@@ -327,8 +327,8 @@ fn compare_with_httparse(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the application is to see of `fields`: where the target names a host, that counts and not what
-/// `Host` says (RFC 9112 §3.2.2).
+/// The fields that the application should see: if the target names a host, it replaces the value of
+/// `Host` (RFC 9112 §3.2.2).
 fn with_targets_host(
     method: &str,
     target: &str,
@@ -404,7 +404,7 @@ proptest! {
         }
     }
 
-    /// Purpose: what we accept httparse accepts, and sees the same in it. We may be stricter.
+    /// Purpose: httparse accepts what we accept, with the same result. We may be stricter.
     #[test]
     fn never_laxer_than_httparse(bytes in nearly_valid()) {
         compare_with_httparse(&bytes)?;

@@ -30,7 +30,7 @@ fn finish(peer: &mut Peer) -> Result<(), LengthMismatch> {
     peer.connection.finish_body(&peer.limits, NOW)
 }
 
-/// What was heard, and that the connection persists: it answers another request.
+/// The reply received; asserts that the connection persists: it answers another request.
 fn persists(peer: &mut Peer) -> String {
     let (text, then) = peer.heard(NOW);
     assert_eq!(then, Then::Keep, "{text}");
@@ -235,8 +235,8 @@ fn shared_pieces_keep_their_order() {
     }
 }
 
-/// Purpose: an upgrade hands over the bytes that came with the request, then whatever comes, both
-/// ways, and each side ends by itself.
+/// Purpose: an upgrade hands over the bytes that came with the request, then all later ones, both ways, and
+/// each side ends separately.
 #[test]
 fn upgrade() {
     let mut peer = asked(&format!("{GET}early"));
@@ -258,7 +258,7 @@ fn upgrade() {
     assert_eq!(peer.heard(NOW), ("last".into(), Then::Close));
 }
 
-/// Purpose: an upgraded connection that is stopped takes nothing more until it goes on.
+/// Purpose: an upgraded connection that is stopped takes nothing more until it resumes.
 #[test]
 fn upgrade_pauses() {
     let mut peer = asked(GET);
@@ -288,7 +288,7 @@ fn the_end_of_a_stopped_body() {
         }
         assert_eq!(peer.next(NOW, ""), Seen::BodyEnd, "{fields}");
         peer.respond(NOW, 200, "");
-        // What was stopped was that body, not the next.
+        // That body was stopped, not the next.
         assert_eq!(peer.next(NOW, &post("/s", fields)), streamed("/s"));
         assert_eq!(peer.next(NOW, body), Seen::Body(b"hello".into()));
     }
@@ -305,7 +305,7 @@ fn ten_thousand_pipelined() {
     let mut unsent = wire.as_bytes();
     let (mut answered, mut heard) = (0, 0);
     while heard < 10_000 {
-        // The peer sends as long as it is let, and reads only when it is not.
+        // The peer sends while it may, and reads only when it may not.
         while peer.connection.wants_input(&peer.limits) && !unsent.is_empty() {
             let (piece, rest) = unsent.split_at(unsent.len().min(4096));
             unsent = rest;
@@ -553,8 +553,8 @@ fn input_given_back_behind_the_last_request_lingers() {
     assert_eq!(connection.allocated(), 0);
 }
 
-/// Purpose: what was tried of a long head that came in pieces must not hold back a shorter one that
-/// comes whole.
+/// Purpose: the state of parsing a long head that came in pieces must not delay a shorter one that comes
+/// whole.
 #[test]
 fn a_shorter_head_behind_a_longer_one() {
     let head = |len: usize| format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(len));
@@ -567,8 +567,8 @@ fn a_shorter_head_behind_a_longer_one() {
     assert_eq!(peer.next(NOW, &head(2_000)), whole("/", ""));
 }
 
-/// Purpose: statuses without content have none whatever is passed, and 205 says so, since without a
-/// length it would be taken to go on (RFC 9110 §15.3.6).
+/// Purpose: statuses without content have none whatever is passed, and 205 says so in a field: without a
+/// length, its content would seem to continue (RFC 9110 §15.3.6).
 #[test]
 fn no_content_for_statuses_that_have_none() {
     for (status, framing) in [(204, ""), (205, "content-length: 0|"), (304, "")] {
@@ -586,8 +586,8 @@ fn no_content_for_statuses_that_have_none() {
     }
 }
 
-/// Purpose: an interim status is never sent as if it were the reply: the next reply would be taken
-/// for this one. Whoever is above has to answer something else.
+/// Purpose: an interim status is never sent as if it were the reply: the next reply would be taken for this
+/// one. The caller must choose another status.
 #[test]
 fn interim_statuses_are_no_replies() {
     for status in [100, 101, 103, 199] {

@@ -1,4 +1,4 @@
-//! What becomes of the fields behind a request's content (RFC 9110 §6.5, RFC 9112 §7.1.2)?
+//! What happens to the fields after a request's content (RFC 9110 §6.5, RFC 9112 §7.1.2)?
 
 mod common;
 
@@ -9,7 +9,7 @@ use highwater_core::time::Instant;
 const NOW: Instant = Instant::ZERO;
 const HEAD: &str = "POST /s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// Content, trailers, and how a streamed request ends whose wire bytes come in the given pieces.
+/// Content, trailers and end of a streamed request whose wire bytes come in the given pieces.
 fn stream(pieces: &[&str], limits: Limits) -> (Vec<u8>, Option<String>, Seen) {
     let mut peer = Peer::with(limits);
     let (mut content, mut trailers) = (Vec::new(), None);
@@ -33,8 +33,8 @@ fn at_once(section: &str) -> (Vec<u8>, Option<String>, Seen) {
     stream(&[&format!("{HEAD}2\r\nab\r\n0\r\n{section}")], Limits::default())
 }
 
-/// Purpose: trailers are handed out behind the content and before the end, the same wherever the bytes are
-/// cut; the next request is found behind them.
+/// Purpose: trailers are handed out after the content and before the end, the same wherever the bytes are
+/// cut; the next request is found after them.
 #[test]
 fn every_cut_gives_the_same() {
     let section = "X-Sum: 1234 \r\nX-Empty:\r\nContent-Length: 9\r\nx-sum:\t5\r\n\r\n";
@@ -56,8 +56,9 @@ fn every_cut_gives_the_same() {
     assert_eq!(peer.next(NOW, ""), whole("/", ""));
 }
 
-/// Purpose: what decides about a message before its content is read cannot come behind it: framing, routing,
-/// credentials, conditions. It is left out, in any case; a section of nothing else is none.
+/// Purpose: fields that decide about a message before its content is read cannot be trailers: framing,
+/// routing, credentials, conditions. They are left out, whatever their case; a section of nothing else counts
+/// as none.
 #[test]
 fn fields_that_cannot_be_trailers() {
     for name in [
@@ -79,8 +80,8 @@ fn fields_that_cannot_be_trailers() {
     assert_eq!(at_once("\r\n"), (b"ab".to_vec(), None, Seen::BodyEnd), "there are none");
 }
 
-/// Purpose: trailers are as bounded as header fields, exactly, and what would be refused there is refused
-/// here; nothing of such a section is handed out.
+/// Purpose: trailers have exactly the limits of header fields, and are refused for the same errors; nothing
+/// of such a section is handed out.
 #[test]
 fn bounds_and_refusals() {
     let fails = |section: &str, reject| {
@@ -111,7 +112,7 @@ fn bounds_and_refusals() {
     assert_eq!((end(1, 59), end(1, 60), end(1, 61)), (Seen::BodyEnd, Seen::BodyEnd, too_large));
 }
 
-/// Purpose: a collected body drops its trailers, checked by the same rules; so does one that was answered
+/// Purpose: a collected body drops its trailers, checked by the same rules; so does a body that was answered
 /// before it was read.
 #[test]
 fn dropped_with_bodies_that_nobody_streams() {

@@ -15,7 +15,7 @@ use std::process::Command;
 pub enum Capability {
     /// Change the network: rules, and programs of control groups.
     NetAdmin = 12,
-    /// Nearly anything, among it all that `Bpf` allows.
+    /// Nearly anything, including all that `Bpf` allows.
     SysAdmin = 21,
     /// Load and attach BPF programs.
     Bpf = 39,
@@ -41,7 +41,7 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Whether this thread has `capability`. Also `false` if that cannot be found out.
+/// Whether this thread has `capability`. Also `false` if that cannot be determined.
 pub fn has(capability: Capability) -> bool {
     let number = capability as usize;
     get().is_ok_and(|sets| sets[number / 32].effective & 1 << (number % 32) != 0)
@@ -75,12 +75,12 @@ pub fn hand_on(command: &mut Command, capability: Capability) {
         let (number, bit) = (capability as usize, 1 << (capability as usize % 32));
         sets.iter_mut().for_each(|half| half.inheritable = 0);
         if sets[number / 32].permitted & bit == 0 {
-            return set(&sets); // The program will say what it lacks.
+            return set(&sets); // The program will report what it lacks.
         }
         sets[number / 32].inheritable |= bit;
         set(&sets)?;
         let raise = libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong;
-        // SAFETY: takes no pointers. Where it is forbidden, the program will say what it lacks.
+        // SAFETY: takes no pointers. If it is forbidden, the program will report what it lacks.
         unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, number as libc::c_ulong, 0, 0) };
         Ok(())
     };
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// Purpose: a capability that was given up is gone for the thread and the threads it starts,
-    /// not for other threads; giving up an absent one is no error.
+    /// not for other threads; giving up an absent one is not an error.
     #[test]
     fn given_up_is_gone() {
         let before = has(Capability::NetAdmin);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(u64::from_str_radix(line, 16).unwrap(), expected);
     }
 
-    /// Purpose: what this module says is what the kernel tells in `/proc`.
+    /// Purpose: this module agrees with the kernel's report in `/proc`.
     #[test]
     fn agrees_with_proc() {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();

@@ -1,6 +1,6 @@
-//! What time is it? The clock of drivers and workers: they read no other, and in the simulator
-//! another [`Clock`] takes its place. Threads that serve no connection (log, thread pool, start-up,
-//! gates) use the clocks of the standard library.
+//! What time is it? The clock of drivers and workers: they read no other, and the simulator
+//! replaces it by a [`Clock`] of its own. Threads that serve no connection (log, thread pool,
+//! start-up, gates) use the clocks of the standard library.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub use probe::{Capabilities, Transport, probe};
 pub use socket::{KeepAlive, Listener};
 pub use wake::Waker;
 
-/// What a driver of this crate is made with.
+/// Settings of a driver of this crate.
 #[derive(Clone, Debug)]
 pub struct DriverConfig {
     /// Whether `Accepted` carries the peer's address. Costs io_uring one system call per
@@ -88,15 +88,15 @@ impl Default for DriverConfig {
 
 /// A driver that other code on its thread, such as an async runtime, can wait for.
 ///
-/// To park: [`poll`](Driver::poll) with a timeout of zero until nothing comes, clear the readiness
-/// that was seen last, call [`prepare_wait`](External::prepare_wait), and only if it says `true`
+/// To park: [`poll`](Driver::poll) with a timeout of zero until nothing comes, clear the last
+/// readiness seen, call [`prepare_wait`](External::prepare_wait), and only if it returns `true`
 /// wait until [`readiness_fd`](External::readiness_fd) is readable. Waiting for a level or for an
-/// edge both work; the descriptor is never to be read.
+/// edge both work; never read from the descriptor.
 pub trait External: Driver<Error = io::Error> {
     /// Readable when a [`poll`](Driver::poll) may have something to do.
     fn readiness_fd(&self) -> BorrowedFd<'_>;
 
-    /// Submits all commands, and says whether it is safe to wait for
+    /// Submits all commands, and returns whether it is safe to wait for
     /// [`readiness_fd`](External::readiness_fd) now. If `false`, there is something to poll for.
     fn prepare_wait(&mut self) -> io::Result<bool>;
 

@@ -9,7 +9,7 @@ use crate::call::check;
 pub struct DescriptorLimit {
     /// The limit in force.
     pub soft: u64,
-    /// The value up to which the process may raise it by itself.
+    /// The highest soft limit that the process may set without a privilege.
     pub hard: u64,
 }
 

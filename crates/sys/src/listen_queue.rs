@@ -18,7 +18,7 @@ impl ListenQueue {
     /// How many attempts to connect found no room since the listener was made, modulo 2³². The
     /// kernel drops them, and this counter is the only trace. A repeated attempt (by default after
     /// a second) counts again, and so does an attempt that a gate's program dropped. `None` once
-    /// the listener is closed, or if the kernel does not say.
+    /// the listener is closed, or if the kernel does not report it.
     pub fn overflows(&self) -> Option<u32> {
         // `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last word.
         const DROPS: usize = 8;

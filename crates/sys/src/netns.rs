@@ -1,8 +1,8 @@
-//! A network of its own: interfaces, addresses, rules and gates that nothing else on the machine sees.
+//! A network namespace: interfaces, addresses, rules and gates that nothing else on the machine sees.
 //!
 //! A namespace lives as long as its handle, the threads and processes inside it, and the sockets they opened there.
-//! Whatever ends them, `SIGKILL` too, the kernel then removes it with all it holds. Making and entering one needs
-//! CAP_SYS_ADMIN.
+//! However these end, even by `SIGKILL`, the kernel then removes it with everything in it. Making and entering one
+//! needs CAP_SYS_ADMIN.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use crate::call::{check, context};
 
-/// Where the kernel shows the namespace of the calling thread.
+/// The kernel's file for the namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace.
@@ -18,7 +18,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Makes one, without any interface that is up.
+    /// Makes a namespace in which no interface is up.
     ///
     /// # Errors
     /// Whatever `unshare(2)` reports: `EPERM` without CAP_SYS_ADMIN.
@@ -33,20 +33,20 @@ impl Namespace {
         made.join().unwrap_or_else(|_| Err(io::Error::other("the thread that made it panicked")))
     }
 
-    /// Runs `act` on the calling thread inside: the sockets, threads and processes that it starts are inside too, and
-    /// stay there. The thread is back outside afterwards.
+    /// Runs `act` on the calling thread inside the namespace: the sockets, threads and processes that it starts are
+    /// inside too, and stay there. The thread is back outside afterwards.
     ///
     /// # Errors
     /// Whatever `setns(2)` reports: `EPERM` without CAP_SYS_ADMIN. Then `act` was not run.
     ///
     /// # Panics
-    /// If the thread cannot get back: it must not go on in a network that it does not expect.
+    /// If the thread cannot return: it must not continue in the wrong network.
     pub fn inside<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
-        /// Goes back even if `act` panics.
+        /// Returns even if `act` panics.
         struct Home(File);
         impl Drop for Home {
             fn drop(&mut self) {
-                enter(&self.0).expect("who could leave a namespace can come back");
+                enter(&self.0).expect("a thread that left its namespace can return");
             }
         }
         let home = File::open(OWN)?;
@@ -55,7 +55,7 @@ impl Namespace {
         Ok(act())
     }
 
-    /// The descriptor, which this process may name to others as `/proc/PID/fd/N`.
+    /// The descriptor, which other processes can open as `/proc/PID/fd/N`.
     pub fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Purpose: what is done inside sees nothing of the machine's network, and the thread comes back.
+    /// Purpose: code inside sees nothing of the machine's network, and the thread returns.
     #[test]
     fn a_thread_goes_in_and_comes_back() {
         let namespace = match Namespace::new() {
@@ -86,7 +86,7 @@ mod tests {
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback is up outside");
         let port = listener.local_addr().expect("it is bound").port();
-        // Loopback of a new namespace is down: nothing can be sent, and nobody has the port.
+        // Loopback of a new namespace is down: nothing can be sent, and the port is free.
         let (bound, sent) = namespace
             .inside(|| {
                 let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("no interface is needed");

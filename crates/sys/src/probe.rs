@@ -26,12 +26,12 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What [`probe`] found.
+/// The result of [`probe`].
 #[derive(Clone, Debug)]
 pub struct Capabilities {
     /// Whether the io_uring driver works; if not, the refused operation and the likely cause.
     pub uring: Result<(), String>,
-    /// The kernel's release, as `uname -r` prints it. For people to read; code must not decide by
+    /// The kernel's release, as `uname -r` prints it. For people to read; code must not depend on
     /// it.
     pub kernel: String,
 }

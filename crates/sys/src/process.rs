@@ -1,7 +1,7 @@
-//! How are processes started, so that none outlives the one that started it?
+//! How are processes started so that none outlives its parent?
 //!
-//! A child can be told to end with its parent ([`tie`]), a process can take in what its descendants leave
-//! behind ([`adopt_orphans`], [`wait_any`]), and any process can be told to end ([`end`]).
+//! A child can be made to end with its parent ([`tie`]), a process can adopt the orphans among its descendants
+//! ([`adopt_orphans`], [`wait_any`]), and any process can be asked or forced to end ([`end`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::call::check;
 use crate::cpu;
 
-/// How a process is told to end.
+/// The signal that ends a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// SIGTERM: it may finish what it has begun.
@@ -31,9 +31,9 @@ impl End {
     }
 }
 
-/// Has `command` start a child that is sent `end` when the calling thread ends, whatever ends it; that runs
-/// on the cores `cpus` only (empty: on those of the calling thread); and that no signal is blocked for.
-/// Start it from a thread that lives as long as the child should.
+/// Makes `command` start a child that is sent `end` when the calling thread ends, for whatever reason; that runs only
+/// on the cores `cpus` (if empty, on those of the calling thread); and that blocks no signal. Start it from a thread
+/// that lives as long as the child should.
 ///
 /// Programs that change their user or have capabilities of their own lose the tie (`prctl(2)`,
 /// `PR_SET_PDEATHSIG`).
@@ -48,7 +48,7 @@ pub fn tie(command: &mut Command, cpus: &[usize], end: End) {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut()) };
         // SAFETY: takes no pointer.
         check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, end.number()) })?;
-        // A parent that ended before that call would send nothing any more.
+        // If the parent ended before that call, no signal would be sent.
         // SAFETY: takes no pointer.
         if unsafe { libc::getppid() } != parent.cast_signed() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -94,8 +94,8 @@ pub fn wait_any() -> io::Result<Option<(u32, ExitStatus)>> {
     }
 }
 
-/// The CPU time of all children that have ended and been waited for, with that of their children likewise, in user and in
-/// kernel mode together.
+/// The CPU time, in user and kernel mode, of all children that have ended and been waited for, including that of their
+/// own such children.
 ///
 /// # Errors
 /// Whatever `getrusage(2)` reports.
@@ -112,7 +112,7 @@ pub fn ended_children_cpu() -> io::Result<Duration> {
     Ok(time(usage.ru_utime) + time(usage.ru_stime))
 }
 
-/// Tells the process `id` to end.
+/// Signals the process `id` to end.
 ///
 /// # Errors
 /// There is no such process, or it is not ours to end.
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 
-    /// Purpose: what a child used is counted once it has been waited for, and what its own child used with it.
+    /// Purpose: a child's CPU time counts once the child has been waited for, and includes that of its own child.
     #[test]
     fn children_that_ended_are_counted() {
         let before = ended_children_cpu().unwrap();
@@ -178,11 +178,12 @@ mod tests {
         let status = Command::new("/bin/sh").args(["-c", &within]).status().unwrap();
         assert!(status.success());
         let used = ended_children_cpu().unwrap() - before;
-        // Twenty thousand turns of a shell take some milliseconds; a shell that only starts another one, less than one.
+        // Twenty thousand iterations in a shell take some milliseconds; a shell that only starts another one, less than
+        // one.
         assert!(used > Duration::from_millis(2), "{used:?}");
     }
 
-    /// Purpose: what is told to end ends, and what is gone already is an error rather than another process.
+    /// Purpose: a signalled process ends; if it is gone already, that is an error and no other process is hit.
     #[test]
     fn end_is_for_those_that_live() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();

@@ -138,8 +138,8 @@ impl Listener {
         Ok((fd, addr.decode()))
     }
 
-    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind). Those that
-    /// wait already stay, however many they are.
+    /// How many connections may wait from now on, capped as for [`bind`](Listener::bind).
+    /// Connections that already wait stay, however many they are.
     ///
     /// # Errors
     /// Whatever `listen(2)` reports.
@@ -172,7 +172,7 @@ impl Listener {
         }
     }
 
-    /// Whether accepting waits for a connection.
+    /// Sets whether accepting returns at once if no connection waits.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         let on = i32::from(nonblocking);
         // SAFETY: FIONBIO reads one int, which lives until the call returns.
@@ -308,7 +308,7 @@ pub(crate) fn client(
     Ok(fd)
 }
 
-/// Begins to connect; `EINPROGRESS` says that it goes on.
+/// Begins to connect; `EINPROGRESS` means that it continues in the background.
 pub(crate) fn connect(fd: RawFd, target: SocketAddr) -> io::Result<()> {
     let mut addr = RawAddr::encode(target);
     let (raw, len) = (addr.as_mut_ptr(), addr.len);
@@ -341,9 +341,9 @@ pub(crate) fn reset_on_close(fd: RawFd) {
     let _ = set_socket_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
 }
 
-/// Sends FIN and goes on reading.
+/// Sends FIN and continues reading.
 pub(crate) fn finish_sending(fd: RawFd) {
-    // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will tell.
+    // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will report.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
 }
 
@@ -456,7 +456,7 @@ pub(crate) fn accept_failure(errno: i32) -> Option<AcceptError> {
     match errno {
         libc::EMFILE | libc::ENFILE => Some(AcceptError::Descriptors),
         libc::ENOBUFS | libc::ENOMEM => Some(AcceptError::Memory),
-        // Cancelled by us, interrupted, or the client has gone.
+        // Cancelled by us, interrupted, or the client has disconnected.
         libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
         // Errors of the new connection that Linux reports here; accept(2) says to try again. EPERM
         // is a firewall's.

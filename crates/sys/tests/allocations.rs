@@ -1,5 +1,5 @@
-//! The hot path of both drivers allocates nothing. In a binary of its own: the allocator is one of
-//! the process.
+//! The hot path of both drivers allocates nothing. In its own binary, because the allocator belongs
+//! to the whole process.
 
 mod common;
 
@@ -16,7 +16,7 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything to the system's allocator, unchanged.
+// SAFETY: passes everything to the system's allocator, unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -31,7 +31,7 @@ impl Seen {
     }
 }
 
-/// A dialer, a listener, and everything the dialer has said.
+/// A dialer, a listener, and everything that the dialer has reported.
 struct Rig<D> {
     dialer: D,
     listener: TcpListener,
@@ -54,7 +54,7 @@ impl Make for UringDialer {
     }
 }
 
-/// Runs the test it stands before on both dialers.
+/// Runs the following test on both dialers.
 macro_rules! on_both {
     ($(#[$doc:meta])* fn $name:ident<$dialer:ident>() $body:block) => {
         mod $name {
@@ -367,7 +367,7 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: an address that this machine has not is an error of the caller's, at once.
+    /// Purpose: a source address that this machine lacks is the caller's error, at once.
     fn foreign_source<D>() {
         let mut rig = Rig::<D>::with(&[b"?"], vec![Ipv4Addr::new(192, 0, 2, 1).into()]);
         assert!(rig.dialer.connect().is_err());
@@ -391,7 +391,7 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: dropping a dialer with everything in flight ends its connections.
+    /// Purpose: dropping a dialer with many operations in flight ends its connections.
     fn dropped<D>() {
         let large = vec![b'x'; 8 << 20];
         let mut rig = Rig::<D>::new(&[&large]);

@@ -79,7 +79,7 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: a client that finishes sending first still gets its answer, then the close.
+    /// Purpose: a client that finishes sending first still gets its answer, and is then closed.
     fn half_close_is_answered<D>() {
         let mut rig = Rig::<D>::new();
         let (mut client, id) = rig.accepted();
@@ -208,7 +208,7 @@ on_both! {
 }
 
 on_both! {
-    /// Purpose: a lingering close: FIN after the answer, while what the client says is still read.
+    /// Purpose: a lingering close: FIN after the answer, while the client's bytes are still read.
     fn then_shutdown_reads_on<D>() {
         let mut rig = Rig::<D>::new();
         let (mut client, id) = rig.accepted();

@@ -14,7 +14,7 @@ use highwater_core::driver::{Close, ConnId, Output, Reading, Then};
 use highwater_sys::{KeepAlive, Listener};
 use socket2::SockRef;
 
-/// A connection that was read from, and is no more; 100 KiB are unread if `behind` says so.
+/// A connection on which reading has begun and stopped; 100 KiB are unread if `behind` is set.
 fn stopped<D: Subject>(rig: &mut Rig<D>, streamed: bool, behind: bool) -> (TcpStream, ConnId) {
     let (mut client, id) = rig.accepted();
     client.write_all(b"?").unwrap();

@@ -97,7 +97,7 @@ fn park(fd: BorrowedFd<'_>) -> bool {
 }
 
 on_both! {
-    /// Purpose: parked outside the driver, not one of many requests is slept through.
+    /// Purpose: parked outside the driver, a waiter misses none of many requests.
     fn external_wait_loses_nothing<D>() {
         const ROUNDS: usize = 20_000;
         let mut rig = Rig::<D>::new();

@@ -1,7 +1,8 @@
 //! Are these the bytes that were written? CRC-32C (Castagnoli), as in iSCSI (RFC 3720, appendix B.4).
 //!
-//! Eight tables take eight bytes a step ("slicing by 8", M. E. Kounavis and F. L. Berry, ISCC 2005).
-//! The processor's own instruction would be faster still; it needs `unsafe`, which is not here.
+//! Eight tables take eight bytes per step ("slicing by 8", M. E. Kounavis and F. L. Berry, ISCC
+//! 2005). The processor's own instruction would be faster still, but needs `unsafe`, which this
+//! crate forbids.
 
 /// The polynomial 0x1EDC6F41, bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -43,7 +44,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The checksum of what `crc` is the checksum of, followed by `bytes`.
+/// The checksum of earlier bytes, whose checksum is `crc`, followed by `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     let mut crc = !crc;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -66,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The definition: one bit after the other.
+    /// The definition: bit by bit.
     fn by_definition(bytes: &[u8]) -> u32 {
         let mut crc = !0;
         for byte in bytes {
@@ -78,7 +79,7 @@ mod tests {
         !crc
     }
 
-    /// Purpose: a file must be readable by whatever else computes CRC-32C; RFC 3720, B.4.
+    /// Purpose: any other implementation of CRC-32C must be able to read a file; RFC 3720, B.4.
     #[test]
     fn the_vectors_of_rfc_3720() {
         let ascending: Vec<u8> = (0..32).collect();
@@ -96,7 +97,8 @@ mod tests {
     }
 
     proptest! {
-        /// Purpose: eight bytes a step must give what one bit a step gives, wherever it is divided.
+        /// Purpose: eight bytes per step give the same result as one bit per step, wherever they
+        /// are split.
         #[test]
         fn it_is_the_definition(bytes: Vec<u8>, cut: prop::sample::Index) {
             prop_assert_eq!(crc32c(&bytes), by_definition(&bytes));

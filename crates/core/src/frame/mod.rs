@@ -1,21 +1,21 @@
-//! Which records do these bytes hold, and which bytes hold none any more?
+//! Which records do these bytes hold, and which bytes are damaged?
 //!
 //! The format of the journal's files, as functions over bytes: a segment begins with a
 //! [`SegmentHeader`], twice, and then holds frames. A frame is a header, a body, and zeros up to the
 //! next multiple of eight. `docs/journal.md` draws it.
 //!
-//! Two checksums stand in a frame's header: one of the header, one of the body. So the length of a
-//! frame can be believed even if its body cannot, and exactly one record is lost with a bad body. The
-//! header's checksum begins with the segment's salt, a number that no client knows: bytes that a
-//! client sent as a body, and bytes that an older file left on the disk, cannot pass for frames.
+//! A frame's header has two checksums: one of the header, one of the body. So the length of a frame is valid
+//! even if its body is damaged, and a damaged body loses exactly one record. The header's checksum begins
+//! with the segment's salt, a number that no client knows: neither bytes that a client sent as a body, nor
+//! bytes that an older file left on the disk, can pass for frames.
 //!
-//! [`Walk`] goes through a segment window by window. It tells a **hole** (bad bytes with an intact
-//! frame behind them) from a **tail** (bad bytes up to the end). A frame's `mark` says how much of the
-//! segment was durable when the frame was written, so a hole before a later frame's mark is damage to
-//! what was durable, and another may be what a crash has torn.
+//! [`Walk`] goes through a segment window by window. It distinguishes a **hole** (bad bytes followed by an
+//! intact frame) from a **tail** (bad bytes up to the end). A frame's `mark` says how much of the segment was
+//! durable when the frame was written. So a hole before a later frame's mark is damage to durable records;
+//! any other hole may be a write that a crash interrupted.
 //!
-//! Never here: files, clocks, randomness. Invariants: nothing panics, whatever the bytes; a walk ends,
-//! and its frames, holes and tail cover every byte once.
+//! It uses no files, clocks or randomness. Invariants: no bytes make it panic; a walk ends, and its frames,
+//! holes and tail cover every byte once.
 
 mod crc32c;
 mod segment;
@@ -33,26 +33,26 @@ pub const HEADER_BYTES: usize = 56;
 /// Every frame begins at a multiple of this.
 pub const ALIGN: usize = 8;
 
-/// The longest body the format has. A longer length in a header is not believed.
+/// The longest body that the format allows. A header with a longer length is invalid.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// A frame of each kind begins with these bytes.
 const RECORD: [u8; 4] = *b"HWFR";
 const SEAL: [u8; 4] = *b"HWFS";
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A record of the application.
     Record,
-    /// The end of a segment that was finished in order: how many records it has, and of when.
+    /// The end of a cleanly finished segment: the number, offsets and time of its records.
     Seal,
 }
 
-/// What stands before a body.
+/// The header before a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: Kind,
     /// Its length.
     pub body_bytes: u32,
@@ -60,18 +60,18 @@ pub struct Header {
     pub body_crc: u32,
     /// The record's number in the journal.
     pub offset: u64,
-    /// When it was taken, in microseconds since 1970.
+    /// When the record was accepted, in microseconds since 1970.
     pub time_us: u64,
-    /// Its identity, as whoever appended it chose it.
+    /// The record's id, chosen by the caller who appended it.
     pub id: u128,
-    /// Its partition, likewise.
+    /// The record's partition, also chosen by the caller.
     pub partition: u32,
-    /// So many bytes of the segment were durable when this frame was written; a multiple of eight.
+    /// How many bytes of the segment were durable when this frame was written; a multiple of eight.
     pub mark: u64,
 }
 
 impl Header {
-    /// The header of a record with `body` that has no place in a segment yet (see [`stamp`]).
+    /// The header of a record with `body`, not yet placed in a segment (see [`stamp`]).
     fn of(partition: u32, time_us: u64, id: u128, body: &[u8]) -> Header {
         debug_assert!(body.len() <= BODY_BYTES_MAX);
         Header {
@@ -91,7 +91,7 @@ impl Header {
         frame_bytes(self.body_bytes as usize)
     }
 
-    /// As it stands in a segment with `salt`.
+    /// The header's bytes in a segment with `salt`.
     pub fn encode(&self, salt: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = self.encode_without_crc();
         let crc = header_crc(&bytes, salt);
@@ -99,7 +99,7 @@ impl Header {
         bytes
     }
 
-    /// As it stands anywhere, but for its checksum.
+    /// The header's bytes without the checksum.
     fn encode_without_crc(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let kind = match self.kind {
@@ -117,7 +117,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the header that `bytes` begins with; `None` if there is none of a segment with `salt`.
+    /// Reads the header at the start of `bytes`; `None` if it is not one of a segment with `salt`.
     pub fn decode(bytes: &[u8], salt: u64) -> Option<Header> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let kind = match get::<4>(bytes, 0) {
@@ -142,24 +142,24 @@ impl Header {
     }
 }
 
-/// The checksum of a header: of the salt, and of all its bytes but the checksum.
+/// The checksum of a header: of the salt, and of all its bytes except the checksum.
 fn header_crc(bytes: &[u8; HEADER_BYTES], salt: u64) -> u32 {
     let crc = crc32c_append(crc32c(&salt.to_le_bytes()), &bytes[..4]);
     crc32c_append(crc, &bytes[8..])
 }
 
-/// Length of a frame whose body is so long.
+/// Length of a frame whose body has this length.
 pub const fn frame_bytes(body_bytes: usize) -> usize {
     (HEADER_BYTES + body_bytes).next_multiple_of(ALIGN)
 }
 
-/// Appends the frame of a record to `frames`. It still lacks its place, which [`stamp`] gives it.
+/// Appends the frame of a record to `frames`. [`stamp`] must then place it in a segment.
 pub fn push(frames: &mut Vec<u8>, partition: u32, time_us: u64, id: u128, body: &[u8]) {
     let header = Header::of(partition, time_us, id, body);
     push_frame(frames, &header.encode_without_crc(), body);
 }
 
-/// What the last frame of a finished segment says about the segment.
+/// The summary in the last frame of a finished segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// How many records there are.
@@ -178,7 +178,7 @@ pub struct Seal {
 pub const SEAL_BYTES: usize = frame_bytes(24);
 
 impl Seal {
-    /// Appends the seal's frame to `frames`, for a segment with `salt` of which `mark` bytes are durable.
+    /// Appends the seal's frame to `frames`, for a segment with `salt` and `mark` durable bytes.
     pub fn push(&self, frames: &mut Vec<u8>, salt: u64, mark: u64) {
         let mut body = [0; 24];
         put(&mut body, 0, &self.records.to_le_bytes());
@@ -189,7 +189,7 @@ impl Seal {
         push_frame(frames, &header.encode(salt), &body);
     }
 
-    /// Reads what a frame of [`Kind::Seal`] says.
+    /// Decodes a frame of [`Kind::Seal`].
     pub fn decode(header: &Header, body: &[u8]) -> Option<Seal> {
         let body: &[u8; 24] = body.try_into().ok()?;
         let field = |at| u64::from_le_bytes(get(body, at));
@@ -210,11 +210,11 @@ fn push_frame(frames: &mut Vec<u8>, header: &[u8; HEADER_BYTES], body: &[u8]) {
     frames.resize(end, 0);
 }
 
-/// Gives each frame of `frames`, which [`push`] has made, its place: in a segment with `salt`, with
-/// offsets from `offset` on. It may be done again, for another segment.
+/// Places the frames that [`push`] appended to `frames` in a segment with `salt`, with offsets from `offset`
+/// on. May be repeated for another segment.
 pub fn stamp(frames: &mut [u8], salt: u64, offset: u64, mark: u64) {
     let (mut at, mut offset) = (0, offset);
-    // All of them are records, so the checksum of what comes first is that of all.
+    // All frames are records, so their checksums begin with the same bytes.
     let first = crc32c_append(crc32c(&salt.to_le_bytes()), &RECORD);
     while let Some(bytes) =
         frames.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<HEADER_BYTES>())
@@ -228,26 +228,26 @@ pub fn stamp(frames: &mut [u8], salt: u64, offset: u64, mark: u64) {
     }
 }
 
-/// Length of the frame that `frames`, which [`push`] has made, begins with. `None` at their end.
+/// Length of the first frame in `frames`, which [`push`] made. `None` at their end.
 pub fn stamped_bytes(frames: &[u8]) -> Option<usize> {
     let header: &[u8; HEADER_BYTES] = frames.first_chunk()?;
     Some(frame_bytes(u32::from_le_bytes(get(header, 8)) as usize))
 }
 
-/// What a position in a segment holds.
+/// The content of a segment at one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// An intact frame.
     Frame(Header, &'a [u8]),
-    /// Perhaps a frame, of so many bytes: there are fewer here. Its header is given if that is whole.
+    /// Perhaps a frame, of this many bytes, which is more than there are; its header if that is complete.
     Incomplete(usize, Option<Header>),
-    /// An intact header, with a body that is not what was written.
+    /// An intact header with a damaged body.
     BadBody(Header),
     /// No header.
     Nothing,
 }
 
-/// Reads what `bytes` begins with.
+/// Parses the start of `bytes`.
 pub fn parse(bytes: &[u8], salt: u64) -> Parsed<'_> {
     if bytes.len() < HEADER_BYTES {
         return Parsed::Incomplete(HEADER_BYTES, None);

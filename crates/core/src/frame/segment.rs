@@ -1,28 +1,28 @@
-//! What a segment says of itself: its place among the others, its salt, and how far to believe the
-//! segment before it.
+//! A segment's header: its place among the others, its salt, and how much of the previous segment
+//! is valid.
 
 use core::fmt;
 
 use super::{ALIGN, crc32c, get, put};
 
-/// The version of the format that is written here.
+/// The format version that this code writes.
 pub const VERSION: u32 = 1;
 
-/// Where the header's second copy stands: in another sector and another page than the first, so that
-/// the loss of one costs no record.
+/// Position of the header's second copy: in another sector and another page than the first, so that
+/// the loss of one loses no record.
 pub const COPY_AT: usize = 4096;
 
-/// Where the frames begin. What is before them and in no copy of the header is zero.
+/// Position of the first frame. Before it, every byte outside the copies of the header is zero.
 pub const FRAMES_AT: usize = 8192;
 
 const MAGIC: [u8; 8] = *b"HWJOURNL";
 
-/// The beginning of a segment.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Its place among the segments; later ones have higher numbers, and none is given twice.
     pub sequence: u64,
-    /// What the checksums of its frames' headers begin with.
+    /// The number with which the checksums of its frames' headers begin.
     pub salt: u64,
     /// No record in it has a lower offset.
     pub base_offset: u64,
@@ -32,19 +32,19 @@ pub struct SegmentHeader {
     pub previous: Option<Previous>,
 }
 
-/// The segment before one, as that one knows it.
+/// The previous segment, as a segment's header records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Previous {
     /// Its number.
     pub sequence: u64,
-    /// How many of its bytes are durable. What stands behind them was never acknowledged.
+    /// How many of its bytes are durable. Records after them were never acknowledged.
     pub end: u64,
 }
 
-/// Why bytes are no segment's header.
+/// Why bytes are not a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadSegmentHeader {
-    /// A checksum is wrong, or it is something else.
+    /// A checksum is wrong, or the bytes are something else.
     Damaged,
     /// A version that this program does not know.
     Version(u32),
@@ -67,7 +67,7 @@ impl SegmentHeader {
     /// Length of one copy.
     pub const BYTES: usize = 64;
 
-    /// The whole beginning of a segment: both copies, and zeros.
+    /// All bytes before the frames: both copies, and zeros.
     pub fn encode(&self) -> [u8; FRAMES_AT] {
         let (previous, end) = match self.previous {
             Some(Previous { sequence, end }) => (sequence, end),
@@ -94,7 +94,7 @@ impl SegmentHeader {
         block
     }
 
-    /// Reads the header from the beginning of a segment, from whichever copy is intact.
+    /// Reads the header from the start of a segment, from either copy that is intact.
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, BadSegmentHeader> {
         let copies = [0, COPY_AT].map(|at| match block.get(at..at + SegmentHeader::BYTES) {
             Some(copy) => decode_copy(copy),
@@ -106,7 +106,7 @@ impl SegmentHeader {
         }
     }
 
-    /// Where in the beginning of a segment the first byte stands that is not as [`encode`] wrote it.
+    /// Position of the first byte before the frames that differs from what [`encode`] wrote.
     ///
     /// [`encode`]: SegmentHeader::encode
     pub fn first_damage(&self, block: &[u8]) -> Option<usize> {
@@ -125,8 +125,8 @@ fn decode_copy(copy: &[u8]) -> Result<SegmentHeader, BadSegmentHeader> {
     }
     let field = |at| u64::from_le_bytes(get(copy, at));
     let previous = Previous { sequence: field(48), end: field(56) };
-    // Where frames end, they end at a multiple of their alignment: a checksum that fits by chance
-    // should not make anybody look at odd places.
+    // Frames end at a multiple of their alignment. A checksum that matches by chance must not yield
+    // another position.
     if !previous.end.is_multiple_of(ALIGN as u64) {
         return Err(BadSegmentHeader::Damaged);
     }
@@ -139,7 +139,7 @@ fn decode_copy(copy: &[u8]) -> Result<SegmentHeader, BadSegmentHeader> {
     })
 }
 
-/// The checksum of a copy: of all its bytes, with zero where the checksum stands.
+/// The checksum of a copy: of all its bytes, with the checksum itself as zero.
 fn copy_crc(copy: &[u8]) -> u32 {
     let mut bytes: [u8; SegmentHeader::BYTES] = get(copy, 0);
     put(&mut bytes, 12, &[0; 4]);

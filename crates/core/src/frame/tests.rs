@@ -1,4 +1,4 @@
-//! Expectations come from what was put in: a list of records, and where the test has damaged them.
+//! Expectations come from the input: a list of records, and the places that the test damages.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use std::vec::Vec;
 
 const SALT: u64 = 0x0123_4567_89ab_cdef;
 
-/// Bodies of these lengths as one segment's frames, from offset 10 on, and where each begins; last its
-/// end.
+/// Frames with bodies of these lengths, in one segment from offset 10 on; and the position of each,
+/// then that of their end.
 fn frames(lengths: &[usize]) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut places) = (Vec::new(), Vec::new());
     for (index, length) in lengths.iter().enumerate() {
@@ -24,7 +24,7 @@ fn body(index: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (index * 31 + at) as u8).collect()
 }
 
-/// What a walk says, with its steps owned.
+/// The steps of a walk, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Record(u64, u64, Vec<u8>),
@@ -47,7 +47,7 @@ fn walk(bytes: &[u8], window: usize) -> Vec<Told> {
             Step::Tail(from, to) => told.push(Told::Tail(from, to)),
             Step::More(needed) => {
                 let left = bytes.len() - walk.at() as usize;
-                assert!(needed > end.saturating_sub(walk.at() as usize), "asks for what it has");
+                assert!(needed > end.saturating_sub(walk.at() as usize), "asks for bytes it has");
                 size = needed.max(window).min(left.max(1));
                 continue;
             }
@@ -57,7 +57,7 @@ fn walk(bytes: &[u8], window: usize) -> Vec<Told> {
     }
 }
 
-/// What a walk should say of `lengths` of which the frame `bad` is damaged.
+/// The expected steps of a walk through `lengths` if the frame `bad` is damaged.
 fn expected(lengths: &[usize], places: &[usize], bad: Option<usize>) -> Vec<Told> {
     let place = |index: usize| places[index] as u64;
     (0..lengths.len())
@@ -76,15 +76,15 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    /// Purpose: what is written is read, however the file comes into memory.
+    /// Purpose: every record written is read, whatever the size of the windows.
     #[test]
     fn records_come_back(lengths in lengths(), window in 1..2000usize) {
         let (bytes, places) = frames(&lengths);
         prop_assert_eq!(walk(&bytes, window), expected(&lengths, &places, None));
     }
 
-    /// Purpose: one wrong byte, wherever it is, costs the one record it stands in and is told apart:
-    /// a hole in the middle, a tail at the end.
+    /// Purpose: one wrong byte, wherever it is, loses only its own record, and is reported as what
+    /// it is: a hole in the middle, a tail at the end.
     #[test]
     fn a_wrong_byte_costs_one_record(
         lengths in lengths(), at: prop::sample::Index, flip in 1..=255u8, window in 1..2000usize,
@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!(walk(&bytes, window), expected(&lengths, &places, bad));
     }
 
-    /// Purpose: a file that ends anywhere keeps the records that are whole, and its rest is a tail.
+    /// Purpose: a file cut off anywhere keeps its complete records, and the rest is a tail.
     #[test]
     fn a_torn_end_costs_what_is_not_whole(lengths in lengths(), at: prop::sample::Index) {
         let (mut bytes, places) = frames(&lengths);
@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(walk(&bytes, 100), told);
     }
 
-    /// Purpose: any bytes are told once, in order and without a gap, and nothing panics.
+    /// Purpose: all bytes are reported once, in order and without a gap, and nothing panics.
     #[test]
     fn any_bytes_are_covered_once(
         mut bytes: Vec<u8>, places: Vec<(prop::sample::Index, u8)>, lengths in lengths(),
@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(told, walk(&bytes, bytes.len().max(1)));
     }
 
-    /// Purpose: a segment's header survives the loss of either of its copies, and any wrong byte
-    /// before the frames is seen.
+    /// Purpose: a segment's header survives the loss of either copy, and any wrong byte before the
+    /// frames is detected.
     #[test]
     fn segment_headers(
         fields: [u64; 4], previous: Option<(u32, u32)>, at in 0..FRAMES_AT, flip in 1..=255u8,
@@ -176,7 +176,7 @@ fn a_frame_inside_a_body_is_no_frame() {
     assert_eq!(walk(&bytes, 1000), [Told::Hole(0, second), honest]);
 }
 
-/// Purpose: what an earlier, failed write left behind a later one has lower offsets, and is no record.
+/// Purpose: leftovers of an earlier, failed write have lower offsets and are not records.
 #[test]
 fn offsets_only_rise() {
     let (mut bytes, places) = frames(&[8, 8]);
@@ -186,7 +186,7 @@ fn offsets_only_rise() {
     assert_eq!(told, [Told::Record(0, 20, body(0, 8)), tail]);
 }
 
-/// Purpose: a file of a later version is not taken for damage.
+/// Purpose: a file of a later version is not reported as damaged.
 #[test]
 fn another_version_is_named() {
     let header =
@@ -203,7 +203,7 @@ fn another_version_is_named() {
     assert_eq!(std::format!("{error}"), "format version 2; this program knows 1");
 }
 
-/// Purpose: a seal says what it was given, and a walk takes it for a frame.
+/// Purpose: a seal decodes to its input, and a walk treats it as a frame.
 #[test]
 fn a_seal_ends_a_segment() {
     let (mut bytes, places) = frames(&[3, 5]);
@@ -221,7 +221,7 @@ fn a_seal_ends_a_segment() {
     assert_eq!(vec![walk.next(&[], true)], [Step::End]);
 }
 
-/// Purpose: a length beyond what the format has is not believed; one at the limit is.
+/// Purpose: a length beyond the format's limit is refused; one at the limit is accepted.
 #[test]
 fn bodies_have_a_limit() {
     for (bytes, believed) in

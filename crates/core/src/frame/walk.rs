@@ -1,4 +1,4 @@
-//! A way through a segment's frames, window by window.
+//! Walks through a segment's frames, window by window.
 //!
 //! ```text
 //!            intact frame                    bad header or body
@@ -12,7 +12,7 @@
 
 use super::{ALIGN, HEADER_BYTES, Header, Parsed, parse};
 
-/// What comes next.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// An intact frame, at this place in the segment.
@@ -21,24 +21,24 @@ pub enum Step<'a> {
     Hole(u64, u64),
     /// Bytes from the first place up to the end hold no intact frame.
     Tail(u64, u64),
-    /// A window of at least so many bytes is needed, from [`Walk::at`] on.
+    /// A window of at least this many bytes is needed, beginning at [`Walk::at`].
     More(usize),
-    /// Everything up to the end is told. There may be more later: a walk goes on from there.
+    /// Everything up to the end has been reported. The walk continues if more is written later.
     End,
 }
 
-/// Where a walk is.
+/// The state of a walk.
 #[derive(Clone, Debug)]
 pub struct Walk {
     salt: u64,
     at: u64,
     bad_since: Option<u64>,
-    /// Lower offsets than this are not believed: they only ever rise.
+    /// Frames with lower offsets are rejected: offsets only rise.
     offset_min: u64,
 }
 
 impl Walk {
-    /// From place `at` of a segment with `salt`, where no frame has a lower offset than `offset_min`.
+    /// A walk from position `at` of a segment with `salt` and no offset below `offset_min`.
     pub fn new(salt: u64, at: u64, offset_min: u64) -> Walk {
         Walk { salt, at, bad_since: None, offset_min }
     }
@@ -48,7 +48,7 @@ impl Walk {
         self.at
     }
 
-    /// Takes a step. `window` holds the segment's bytes from [`at`](Walk::at) on; `last` says that it
+    /// Takes a step. `window` holds the segment's bytes from [`at`](Walk::at) on; with `last`, it
     /// holds all of them.
     pub fn next<'a>(&mut self, window: &'a [u8], last: bool) -> Step<'a> {
         let mut used = 0;
@@ -61,13 +61,13 @@ impl Walk {
                 Parsed::Frame(header, body) if self.fits(&header) => {
                     return self.frame(header, body);
                 }
-                // Of a window that is too short, only what was looked at is behind us.
+                // Of a window that is too short, skip only the bytes examined.
                 Parsed::Incomplete(needed, header) if !last => match header {
                     Some(header) if !self.fits(&header) => ALIGN,
                     _ => return Step::More(needed),
                 },
                 Parsed::BadBody(header) if self.fits(&header) => header.frame_bytes(),
-                // A whole header whose body is cut off: nothing else begins within that body.
+                // A complete header with a truncated body: no other frame begins within that body.
                 Parsed::Incomplete(_, Some(header)) if self.fits(&header) => rest.len(),
                 _ => next_candidate(rest),
             };
@@ -99,7 +99,8 @@ impl Walk {
     }
 }
 
-/// How far it is in `rest` to where a frame may begin, at least one step: the rest if nowhere.
+/// Distance to the next possible start of a frame in `rest`, at least one step; all of `rest` if
+/// none.
 fn next_candidate(rest: &[u8]) -> usize {
     let mut at = ALIGN;
     while at + HEADER_BYTES <= rest.len() {
@@ -108,6 +109,6 @@ fn next_candidate(rest: &[u8]) -> usize {
         }
         at += ALIGN;
     }
-    // What is left could be the beginning of a header: it is kept while more may come.
+    // The last bytes may begin a header: keep them while more may follow.
     at.min(rest.len())
 }

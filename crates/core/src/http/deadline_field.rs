@@ -5,7 +5,7 @@
 //! 1970-01-01T00:00:00Z. Both are advice. An invalid one is ignored, like any unknown field: refusing the
 //! request for it would help no client. If several are valid, the earliest counts.
 //!
-//! Never here: what happens once the deadline has passed.
+//! It does not decide what happens once the deadline has passed.
 
 use core::time::Duration;
 

@@ -110,7 +110,7 @@ impl OwnedFields {
         Fields { bytes: &self.bytes, spans: &self.spans }
     }
 
-    /// Replaces the fields of that name. The bytes of the old ones are kept until all of it is dropped.
+    /// Replaces the fields of that name. The old bytes stay allocated until the whole copy is dropped.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let OwnedFields { bytes, spans } = self;
         spans.retain(|span| !span.name_in(bytes).eq_ignore_ascii_case(name.as_bytes()));

@@ -46,9 +46,8 @@ impl<'a> Head<'a> {
         text(self.target)
     }
 
-    /// The requested server, as `host [":" port]`: the target of a `CONNECT`, else the value of `Host`. The
-    /// decoder of a protocol that sends it otherwise writes it as that field. `None` if it is missing, as
-    /// HTTP/1.0 allows.
+    /// The requested server, as `host [":" port]`: the target of a `CONNECT`, else the value of `Host`. If a protocol
+    /// sends it in another way, its decoder writes it as that field. `None` if it is missing, as HTTP/1.0 allows.
     pub fn authority(&self) -> Option<&'a str> {
         if self.method == Method::Connect {
             return Some(self.target());
@@ -63,10 +62,10 @@ impl<'a> Head<'a> {
         text(self.path_bytes())
     }
 
-    /// The bytes of [`Head::path`], which need not be checked to be text.
+    /// The bytes of [`Head::path`], without a check that they are text.
     #[inline]
     pub fn path_bytes(&self) -> &'a [u8] {
-        // Only an absolute-form target can lack a path while it has one (RFC 9110 §4.2.3).
+        // Only in absolute-form can the path be missing; it then counts as `/` (RFC 9110 §4.2.3).
         if self.path_len == 0 && self.method != Method::Connect {
             return b"/";
         }

@@ -19,15 +19,14 @@ pub struct Limits {
     /// Largest request body in bytes where a route sets no bound of its own; beyond it 413.
     /// `--body-max`, 1 MiB.
     pub body_max: u64,
-    /// From the first byte of a request head (or from the accept) to its last; then 408, or a silent
-    /// close if no byte came. A total, so that one byte a second does not extend it.
-    /// `--header-timeout`, 10 s.
+    /// From the first byte of a request head (or from the accept) to its last; then 408, or a silent close if
+    /// no byte came. A total, so that one byte per second does not extend it. `--header-timeout`, 10 s.
     pub header_timeout: Duration,
     /// Longest pause between two pieces of a body; then 408. `--body-timeout`, 30 s.
     pub body_timeout: Duration,
-    /// Least average rate of a body in bytes a second once [`Limits::body_grace`] has passed; below it 408.
-    /// Zero disables it. `--body-rate-min`, 240. It bounds what one client may hold; while other requests
-    /// need the places that uploads hold, the minimum rate rises.
+    /// Minimum average rate of a body in bytes per second once [`Limits::body_grace`] has passed; below it
+    /// 408. Zero disables it. `--body-rate-min`, 240. It bounds the resources that one client can hold; while
+    /// other requests need the places held by uploads, the minimum rate rises.
     pub body_rate_min: u32,
     /// How long a body may be slower than its minimum rate. 5 s.
     pub body_grace: Duration,

@@ -1,4 +1,4 @@
-//! What is a message of HTTP, whatever it looks like on the wire (RFC 9110)?
+//! What is an HTTP message, whatever its wire format (RFC 9110)?
 //!
 //! The types that an application and a protocol share. A protocol's decoder makes a [`Head`] and says how the
 //! [`Body`] arrives; the application plans for it ([`BodyPlan`]), and answers with a status, with fields that
@@ -10,7 +10,7 @@
 //!                    ◀─ BodyPlan, status, FieldWriter, Payload ◀─┘
 //! ```
 //!
-//! Never here: bytes of a connection, how messages are framed, when a connection ends. `http1` decides that,
+//! It knows nothing of a connection's bytes, of framing, or of when a connection ends: `http1` decides that,
 //! and this module does not depend on it.
 
 mod body;

@@ -1,5 +1,5 @@
-//! A head that outlives the bytes it came in: for code that runs after them, and for code that changes the
-//! head for others.
+//! A head that outlives the bytes it came in: for code that runs later, and for code that changes the head
+//! for other code.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -57,15 +57,15 @@ impl OwnedHead {
             path_len: self.path_len,
             version: self.version,
             names_deadline: self.names_deadline,
-            // Fields may have been changed; looking costs little here.
+            // Fields may have changed; a lookup is cheap here.
             names_request_id: true,
             asks_upgrade: self.asks_upgrade,
             fields: self.fields.fields(),
         }
     }
 
-    /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that is a
-    /// matter of the connection.
+    /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that concerns
+    /// the connection.
     pub fn set_field(&mut self, name: &str, value: &[u8]) {
         self.names_deadline |= names_deadline(name);
         self.fields.set(name, value);

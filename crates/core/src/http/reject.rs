@@ -12,7 +12,7 @@ pub enum Reject {
     LineEnd,
     /// The request line is not `method SP target SP version` (RFC 9112 §3).
     RequestLine,
-    /// The method is no token, or longer than 32 bytes (RFC 9110 §9.1).
+    /// The method is not a token, or longer than 32 bytes (RFC 9110 §9.1).
     Method,
     /// The target contains a byte that no URI may contain (RFC 9112 §3.2).
     TargetByte,
@@ -22,7 +22,7 @@ pub enum Reject {
     Version,
     /// The major version is not 1 (RFC 9110 §15.6.6).
     VersionUnsupported,
-    /// A field name is empty, is no token, or is followed by white space (RFC 9112 §5.1).
+    /// A field name is empty, is not a token, or is followed by white space (RFC 9112 §5.1).
     FieldName,
     /// A field value contains a control character (RFC 9110 §5.5).
     FieldValue,
@@ -30,7 +30,7 @@ pub enum Reject {
     LineFolding,
     /// `Host` is missing, repeated or not `host [":" port]` (RFC 9112 §3.2).
     Host,
-    /// `Content-Length` is not one run of digits, or stands there twice (RFC 9112 §6.3).
+    /// `Content-Length` is not one run of digits, or occurs twice (RFC 9112 §6.3).
     ContentLength,
     /// `Transfer-Encoding` is anything but one `chunked`, or came with HTTP/1.0 (RFC 9112 §6.1).
     TransferEncoding,
@@ -44,11 +44,11 @@ pub enum Reject {
     Truncated,
     /// The head did not arrive within its deadline (RFC 9110 §15.5.9).
     HeaderTimeout,
-    /// The body stalled or arrived below the least rate (RFC 9110 §15.5.9).
+    /// The body stalled, or arrived below the minimum rate (RFC 9110 §15.5.9).
     BodyTimeout,
-    /// The body is larger than the route takes (RFC 9110 §15.5.14).
+    /// The body is larger than the route accepts (RFC 9110 §15.5.14).
     BodyTooLarge,
-    /// The request target is longer than the server takes (RFC 9110 §15.5.15).
+    /// The request target is longer than the server accepts (RFC 9110 §15.5.15).
     UriTooLong,
     /// An expectation other than `100-continue` (RFC 9110 §10.1.1).
     Expectation,
@@ -92,14 +92,14 @@ impl Reject {
             Reject::TargetByte => "the request target contains a byte that must be percent-encoded",
             Reject::TargetForm => "the form of the request target does not fit the method",
             Reject::Version => "the protocol version is malformed",
-            Reject::VersionUnsupported => "only HTTP/1.0 and HTTP/1.1 are spoken here",
+            Reject::VersionUnsupported => "only HTTP/1.0 and HTTP/1.1 are supported",
             Reject::FieldName => "a field name is not a token directly followed by a colon",
             Reject::FieldValue => "a field value contains a control character",
             Reject::LineFolding => "a field line begins with white space",
             Reject::Host => "exactly one valid Host field is required",
             Reject::ContentLength => "Content-Length must be one decimal number",
             Reject::TransferEncoding => {
-                "the only transfer coding taken is one chunked, in HTTP/1.1"
+                "the only transfer coding accepted is one chunked, in HTTP/1.1"
             }
             Reject::TwoFramings => "Content-Length and Transfer-Encoding exclude each other",
             Reject::ChunkSize => "a chunk is malformed",
@@ -107,9 +107,9 @@ impl Reject {
             Reject::Truncated => "the request ended before it was complete",
             Reject::HeaderTimeout => "the request head took too long to arrive",
             Reject::BodyTimeout => "the request body arrived too slowly",
-            Reject::BodyTooLarge => "the request body is larger than this resource takes",
+            Reject::BodyTooLarge => "the request body is larger than this resource accepts",
             Reject::UriTooLong => "the request target is too long",
-            Reject::Expectation => "the only expectation met is 100-continue",
+            Reject::Expectation => "the only expectation supported is 100-continue",
             Reject::HeaderTooLarge => "the header section is too large or has too many fields",
         }
     }

@@ -17,7 +17,7 @@ pub trait FieldWriter {
 pub enum Payload<'a> {
     /// Bytes to be copied.
     Bytes(&'a [u8]),
-    /// Shared bytes; sent without a copy if they are many.
+    /// Shared bytes; sent without a copy if large.
     Shared(Bytes),
     /// Content that follows piece by piece, of this length if it is known.
     Stream(Option<u64>),

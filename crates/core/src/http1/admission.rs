@@ -14,7 +14,7 @@ impl Connection {
             && self.tail.is_empty()
     }
 
-    /// The head of the request in `input`, together with input taken before. `None` if it is incomplete or
+    /// The head of the request in `input`, together with earlier input. `None` if it is incomplete or
     /// invalid: then [`Connection::next`] will not hand out a request. Takes nothing and changes nothing.
     pub fn peek<'r>(
         &'r self,
@@ -38,8 +38,8 @@ impl Connection {
         self.held_since != Instant::MAX
     }
 
-    /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines rest: they
-    /// are later by the time held, and what the peer has sent still counts.
+    /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines are
+    /// suspended: they are later by the time held, and bytes already received still count.
     pub fn hold(&mut self, held: bool, now: Instant) {
         match (self.is_held(), held) {
             (false, true) => self.held_since = now,
@@ -63,9 +63,8 @@ mod tests {
     use super::*;
     use crate::http::BodyPlan;
 
-    /// Purpose: the deadlines of a body rest while its request is queued, and are not renewed. A body that
-    /// came a piece at a time, each of which was queued, once had its minimum rate counted anew with every
-    /// piece, and could take for ever.
+    /// Purpose: a body's deadlines are suspended while its request is queued, and are not restarted. Once,
+    /// each queued piece of a body restarted its minimum rate, so a body in small pieces could take for ever.
     #[test]
     fn a_held_body_keeps_its_deadlines() {
         let limits = Limits { body_rate_min: 100, ..Limits::default() };
@@ -105,9 +104,9 @@ mod tests {
         assert_eq!(connection.deadline(&limits), alone + held + earned);
     }
 
-    /// Purpose: the empty line that some clients send behind a body makes no connection busy: it is idle since
-    /// its answer was sent, and one that sends more of them is not idle for a shorter time. With one such line
-    /// each, idle connections once could not be closed to make room, and kept everybody else out.
+    /// Purpose: an empty line after a body, which some clients send, does not make a connection busy: it has
+    /// been idle since its answer was sent, and more such lines do not shorten that time. Once, idle
+    /// connections with one such line each could not be closed to make room, and kept all other clients out.
     #[test]
     fn an_empty_line_is_idle() {
         let (limits, start) = (Limits::default(), Instant::from_nanos(1));
@@ -131,7 +130,7 @@ mod tests {
         let rest_len = rest.len();
         connection.stash_owned(carry, rest_len);
         assert_eq!(connection.idle_since(), Some(start));
-        // The beginning of a request behind it is none.
+        // The beginning of a request after it is not an empty line.
         let mut carry = connection.take_carry();
         carry.extend_from_slice(b"G");
         let later = start + Duration::from_secs(1);

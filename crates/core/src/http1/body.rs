@@ -1,4 +1,4 @@
-//! A request body's framing undone: wire bytes in, content out, one slice of the input at a time.
+//! Decodes a request body's framing: wire bytes in, content out, one slice of the input at a time.
 //!
 //! ```text
 //! Size ─▶ [Extension…] ─▶ SizeLf ─▶ Data ─▶ DataCr ─▶ DataLf ─▶ Size      (RFC 9112 §7.1)
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use super::syntax::{is_token_byte, is_value_byte};
 use crate::http::{Limits, Reject};
 
-/// Most bytes of chunk extensions in one body. They carry nothing anyone uses, and cost a pass.
+/// Most bytes of chunk extensions in one body. They serve no known purpose, and cost a pass.
 const EXTENSIONS_MAX: u32 = 16 * 1024;
 
 /// How the body that follows a head is delimited (RFC 9112 §6.3).
@@ -21,7 +21,7 @@ pub(super) enum Framing {
     Chunked,
 }
 
-/// Undoes one body's framing. The content is never copied or kept; trailer fields are kept on demand.
+/// Decodes one body. The content is never copied or kept; trailer fields are kept on demand.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     state: State,
@@ -38,7 +38,7 @@ pub struct Decoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Length,
-    /// Within a chunk's size, after so many digits.
+    /// Within a chunk's size, after this many digits.
     Size(u8),
     ExtensionName {
         empty: bool,
@@ -81,17 +81,17 @@ impl Decoder {
         self
     }
 
-    /// Nobody asks for the trailer section any more.
+    /// Stops keeping the trailer section.
     pub(super) fn drop_trailers(&mut self) {
         self.kept = None;
     }
 
-    /// The lines of the trailer section, once; each is a field and valid. `None` if there are none.
+    /// The lines of the trailer section, once; each is a valid field. `None` if there are none.
     pub(super) fn take_trailers(&mut self) -> Option<Vec<u8>> {
         self.kept.take().filter(|lines| !lines.is_empty())
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Heap memory in bytes.
     pub(super) fn allocated(&self) -> usize {
         self.kept.as_ref().map_or(0, Vec::capacity)
     }
@@ -139,7 +139,7 @@ impl Decoder {
         }
     }
 
-    /// Takes all that `input` has of the content onto `body`, which must not exceed `max` bytes.
+    /// Appends all content in `input` to `body`, which must not exceed `max` bytes.
     pub(super) fn append(
         &mut self,
         input: &mut &[u8],
@@ -196,7 +196,7 @@ impl Decoder {
 
     fn size(&mut self, digits: u8, byte: u8) -> Result<State, Reject> {
         match (byte as char).to_digit(16) {
-            // Sixteen digits fill 64 bits; leading zeros beyond that are nobody's business.
+            // Sixteen digits fill 64 bits. More are refused, even leading zeros.
             Some(_) if digits == 16 => Err(Reject::ChunkSize),
             Some(digit) => {
                 let size = if digits == 0 { 0 } else { self.left };
@@ -214,8 +214,8 @@ impl Decoder {
         }
     }
 
-    /// `chunk-ext`, with the "bad white space" around `;` and `=` that has to be parsed although
-    /// nobody may send it (RFC 9110 §5.6.3). There is none before the line end.
+    /// `chunk-ext`, with the "bad white space" around `;` and `=` that recipients must parse although senders
+    /// must not send it (RFC 9110 §5.6.3). There is none before the line end.
     fn extension(&mut self, byte: u8) -> Result<State, Reject> {
         self.extensions += 1;
         if self.extensions > EXTENSIONS_MAX {

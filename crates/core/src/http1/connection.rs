@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// length.
 const REPARSE_STEP: usize = 1024;
 
-/// Capacity beyond twice its content that the carry may keep.
+/// Spare capacity that the carry may keep, beyond twice its content.
 const CARRY_SLACK_MAX: usize = 1024;
 
 impl Connection {
@@ -112,7 +112,7 @@ impl Connection {
         if !self.worth_parsing(bytes) {
             return Next::Wait;
         }
-        // By reference: what was just written in pieces is slow to copy as a whole.
+        // By reference: copying a value whose parts were just written is slow.
         let parsed = parse::parse(bytes, limits, &mut scratch.spans);
         let parsed = match &parsed {
             Ok(Some(parsed)) => parsed,
@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Whether the connection waits for a request, has no byte of one, and has no output waiting or in
-    /// flight. An empty line is no byte of a request.
+    /// flight. An empty line does not count as part of a request.
     pub fn is_idle(&self) -> bool {
         matches!(self.input, Input::Head)
             && self.reply == Reply::None

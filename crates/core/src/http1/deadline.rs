@@ -1,4 +1,4 @@
-//! The deadlines of one connection: until when something must happen, and what follows otherwise.
+//! The deadlines of one connection: by when something must happen, and what follows if it does not.
 //!
 //! Deadlines are data. The worker keeps them in a timer wheel and reads the deadline again when one fires; a
 //! deadline that moved meanwhile costs nothing.
@@ -95,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// The progress of a streamed body that its handler waits for: since when it waits without a pause, and
-    /// how many bytes the route still accepts. `None` while the handler does not wait for the peer.
+    /// The progress of a streamed body that its handler waits for: since when it has waited without a pause,
+    /// and how many bytes the route still accepts. `None` while the handler does not wait for the peer.
     pub fn upload(&self) -> Option<(Instant, u64)> {
         let waits = matches!(self.input, Input::Streaming(_))
             && self.reply == Reply::Owed
@@ -107,7 +107,7 @@ impl Connection {
 
     /// Ends a streamed body that came too slowly. The reply is still owed, and will be the last.
     pub fn end_upload(&mut self) {
-        debug_assert!(self.upload().is_some(), "the peer is what is waited for");
+        debug_assert!(self.upload().is_some(), "the handler waits for the peer");
         self.fail_body(Reject::BodyTimeout);
     }
 

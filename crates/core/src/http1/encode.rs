@@ -11,7 +11,7 @@ pub struct FieldEncoder<'a> {
 }
 
 impl FieldEncoder<'_> {
-    /// Appends lines that were prepared.
+    /// Appends prepared lines.
     #[inline]
     pub fn push_lines(&mut self, lines: &FieldLines) {
         self.out.extend_from_slice(&lines.0);
@@ -30,8 +30,8 @@ impl FieldWriter for FieldEncoder<'_> {
     }
 }
 
-/// Fields prepared for [`FieldEncoder::push_lines`], so that writing them is one copy: for answers that
-/// are the same for many requests. The rules of [`FieldWriter::push`] hold for them.
+/// Fields prepared for [`FieldEncoder::push_lines`], which writes them with one copy: for fields that many answers
+/// share. The rules of [`FieldWriter::push`] apply.
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines(Box<[u8]>);
 
@@ -50,8 +50,8 @@ impl FieldLines {
 pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
     out.reserve(160);
     if status == 200 {
-        // In one piece, and changed where it stands: a line that is changed first and copied then is read before
-        // the change has left the CPU's store buffer, and waits for it.
+        // Append the line, then change it in place. If it were changed first, the copy would read it before the change
+        // has left the CPU's store buffer, and would have to wait.
         let begin = out.len();
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n");
         return out[begin + 23..begin + 52].copy_from_slice(date);
@@ -71,7 +71,7 @@ pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
 pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
     let digit = |place: u64| b'0' + (length / place % 10) as u8;
     match length {
-        // Short content is what most answers have: its line is written in one piece, and changed where it stands.
+        // Most answers are short: write the line in one piece, then change it in place.
         0..10 => {
             out.extend_from_slice(b"content-length: 0\r\n");
             let at = out.len() - 3;
@@ -185,7 +185,7 @@ mod tests {
     use crate::http::OwnedFields;
     use alloc::format;
 
-    /// Purpose: fields that were prepared are written as those that were not.
+    /// Purpose: prepared fields are written like all others.
     #[test]
     fn prepared_lines() {
         let mut fields = OwnedFields::default();

@@ -1,4 +1,4 @@
-//! One connection whose peer has finished sending: its progress, and how long it may make none.
+//! One connection whose peer has finished sending: how long its answer may make no progress.
 //!
 //! A FIN means that the peer will send no more. It may wait for its answer (`nc`, scripts), or it may have
 //! disconnected (a closed tab): the server cannot tell before it sends. So it still answers, and
@@ -20,7 +20,7 @@ impl Connection {
         self.eof
     }
 
-    /// The peer has finished sending, though bytes that it sent before may be unread.
+    /// The peer has finished sending, although earlier bytes may be unread.
     pub fn on_hang_up(&mut self, now: Instant) {
         self.gone_since = self.gone_since.min(now);
         self.hung_up_at = self.hung_up_at.min(now);

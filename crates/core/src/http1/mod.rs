@@ -1,4 +1,5 @@
-//! HTTP/1.1 as a value (RFC 9110, RFC 9112): bytes in, requests out, responses in, bytes out.
+//! HTTP/1.1 as a sans-I/O state machine (RFC 9110, RFC 9112): bytes in, requests out, responses in, bytes
+//! out.
 //!
 //! [`Connection`] is the server's side of one connection. It owns no socket and reads no clock; the worker
 //! does, gives it the received bytes and takes its output. TLS fits below it: the decrypted bytes are its

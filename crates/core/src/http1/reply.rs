@@ -18,12 +18,12 @@ const COPY_MAX: usize = 8 * 1024;
 const SHARED_CHUNK_MIN: usize = 64 * 1024;
 
 impl Connection {
-    /// Gives the reply that is owed. `fields` writes the header fields but for framing, `Date` and
-    /// `Connection`. Returns whether content is to follow through [`Connection::push_body`]; it is
-    /// not if the request was a `HEAD`, or the status has no content.
+    /// Gives the reply that is owed. `fields` writes the header fields except framing, `Date` and
+    /// `Connection`. Returns whether content is to follow through [`Connection::push_body`]; not if the
+    /// request was a `HEAD`, or the status has no content.
     ///
     /// # Panics
-    /// If no reply is owed; if `status` is below 200 and `payload` is no upgrade; if `payload` is an
+    /// If no reply is owed; if `status` is below 200 and `payload` is not an upgrade; if `payload` is an
     /// upgrade and the request's content is not yet complete.
     #[inline]
     pub fn respond(
@@ -109,7 +109,7 @@ impl Connection {
         };
         match status {
             ..200 => {
-                panic!("{status} is no final status: the next reply would be taken for this one")
+                panic!("{status} is not a final status: the next reply would be taken for this one")
             }
             204 | 304 => (Length::None, false),
             205 => (Length::Known(0), false),

@@ -32,7 +32,7 @@ impl Connection {
         self.body_bytes = partial_len;
     }
 
-    /// Bytes of memory of the body that is being collected; 0 if none is.
+    /// Memory of the body that is being collected, in bytes; 0 if none is.
     #[inline]
     pub fn collected(&self) -> usize {
         match (&self.input, &self.partial) {
@@ -52,12 +52,12 @@ impl Connection {
         self.partial = None;
     }
 
-    /// How large the body could have been that was refused as too large.
+    /// The limit that was exceeded by a body refused as too large.
     pub fn body_max(&self) -> u64 {
         self.body_max
     }
 
-    /// There is no memory for the body being collected: a last reply with an error is owed.
+    /// There is no memory for the body being collected: an error reply, the last one, is owed.
     pub fn refuse_body(&mut self) {
         debug_assert!(self.is_collecting(), "only a body that is collected is held");
         self.refuse(Reject::BodyTooLarge);

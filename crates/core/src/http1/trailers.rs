@@ -1,15 +1,15 @@
-//! Which fields of a request's trailer section are handed on.
+//! Which fields of a request's trailer section are passed on?
 
 use super::parse::field;
 use super::state::Scratch;
 use crate::http::{Fields, REQUEST_DEADLINE, REQUEST_TIMEOUT};
 
-/// Fields that decide about a message before its content is read, and so must not come behind it (RFC 9110
+/// Fields that decide about a message before its content is read, and so must not follow it (RFC 9110
 /// §6.5.1): framing, routing, conditions and other modifiers, credentials, and how content is to be read.
 ///
-/// They are left out, not refused: the section says that only senders must not do this, and that recipients
-/// ignore such fields. A refusal would come when the handler has begun, and protect nothing, since no trailer
-/// is ever taken for a header field.
+/// They are left out, not refused: that section forbids only sending them, and has recipients ignore them. A
+/// refusal would come after the handler has begun, and would protect nothing, since a trailer is never
+/// treated as a header field.
 const LEFT_OUT: [&[u8]; 29] = [
     b"transfer-encoding",
     b"content-length",
@@ -42,7 +42,7 @@ const LEFT_OUT: [&[u8]; 29] = [
     REQUEST_DEADLINE,
 ];
 
-/// The fields of a trailer section in `lines`, each of which was found valid; `None` if none is handed on.
+/// The fields of a trailer section in `lines`, which are all valid; `None` if none is passed on.
 #[cold]
 pub(super) fn read<'r>(lines: &[u8], scratch: &'r mut Scratch) -> Option<Fields<'r>> {
     let Scratch { spans, body } = scratch;

@@ -18,7 +18,7 @@ use crate::time::Instant;
 const START: f64 = 20.0;
 const FLOOR: f64 = 1.0;
 
-/// What is left of the limit after a bad sample; Netflix's default.
+/// The factor applied to the limit after a bad sample; Netflix's default.
 const DECREASE: f64 = 0.9;
 
 /// What is added per second while all is well: 1 for each tenth of a second, the usual span of a

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It stores what each limit achieved, and does not step to a limit that was worse lately. Below
-//! 1000 requests a second it concludes nothing.
+//! 1000 requests per second it concludes nothing.
 //!
 //! It is here for comparison. The rate of answers has no maximum over the limit: it is as high with
 //! a thousand requests waiting as with ten, although all of the thousand are answered too late. So
@@ -33,7 +33,7 @@ const RUNGS: usize = ((MAX - MIN) / STEP) as usize + 1;
 /// How often it decides.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Below this many requests a second, a change of the rate says more about the clients than about
+/// Below this many requests per second, a change of the rate says more about the clients than about
 /// the server.
 const RATE_MIN: f64 = 1000.0;
 
@@ -148,7 +148,7 @@ impl Limit for HillClimb {
 mod tests {
     use super::*;
 
-    /// Lets a period pass at `rate` requests a second, in samples of a tenth of a second.
+    /// Lets a period pass at `rate` requests per second, in samples of a tenth of a second.
     fn period(climber: &mut HillClimb, now: &mut Instant, rate: u64) -> u32 {
         let span = Duration::from_millis(100);
         for _ in 0..50 {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(limits[3] - limits[2], 100);
     }
 
-    /// Purpose: it does not walk twice into what was worse, and forgets after a while.
+    /// Purpose: it does not return to a worse limit, and forgets after a while.
     #[test]
     fn it_remembers_what_each_limit_achieved() {
         let (mut climber, mut now) = (HillClimb::new(u32::MAX), Instant::ZERO);

@@ -1,6 +1,6 @@
 //! How much work may be in progress at once?
 //!
-//! A [`Limit`] receives a [`Sample`] of what happened since the last one. It answers how many
+//! A [`Limit`] receives a [`Sample`] of what happened since the last one, and returns how many
 //! connections may have work. It computes a number and does nothing else: other modules enforce the
 //! limit, pay for refusals and take the samples.
 //!
@@ -34,13 +34,13 @@
 //! |---|---|---|---|---|---|---|
 //! | `Standing` | `WINDOW_SHARE` | 1/32 | length of a window, as a share of the patience | longer: an overload is seen later; shorter: random variation counts more | derived from CoDel's 100 ms | `an_overload_is_seen_in_time`, `chance_is_no_overload` |
 //! | `Standing`, `short_target` | `REQUESTS` | 4 | a window lasts at least 4 of its longest turns, the short target at least 4 requests | less: one slow request looks like growth; more: later decisions, longer waits | guess | `chance_is_no_overload` |
-//! | `Standing` | `CROWD` | 16 | a queue of up to 16 requests is no overload | less: page loads are refused; more: slow requests wait longer | guess: two browsers | `a_page_is_no_overload` |
+//! | `Standing` | `CROWD` | 16 | a queue of up to 16 requests is not an overload | less: page loads are refused; more: slow requests wait longer | guess: two browsers | `a_page_is_no_overload` |
 //! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue standing | less: false alarms; more: an overload is seen later | rule | `chance_is_no_overload` |
 //! | `Standing` | `INFLOW_PERCENT` | 150 | arrivals as a percentage of starts, in a window of growth | less: false alarms; more: small overloads are seen only by `STAND` | rule | `an_overload_is_seen_in_time` |
 //! | `Standing` | `STAND` | 4 | patiences in a row with a queue too long that make it standing | less: a burst is refused; more: a closed loop waits in vain for longer | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
-//! | `Standing` | `ABANDONED_PERCENT` | 50 | share of given-up requests among those started from which on the queue is too long for its clients | less: a few impatient clients count as many; more: work is done for nobody | rule: most of them | `a_few_impatient_clients_are_no_overload` |
+//! | `Standing` | `ABANDONED_PERCENT` | 50 | share of given-up requests among those started from which on the queue is too long for its clients | less: a few impatient clients count as many; more: work is done in vain | rule: most of them | `a_few_impatient_clients_are_no_overload` |
 //! | `Standing` | `LEAVING` | 3 | windows of that in a row until such requests are dropped | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_impatient_clients_are_no_overload`, `the_first_seconds` |
-//! | `Standing` | `STILL_PERCENT` | 1 | share of dropped requests after half a patience that makes the queue stand | less: chance makes it stand; more: loads just above the capacity do not | rule: the excess | `clients_that_give_up_are_seen` |
+//! | `Standing` | `STILL_PERCENT` | 1 | share of dropped requests after half a patience that makes the queue standing | less: chance makes it standing; more: loads just above the capacity do not | rule: the excess | `clients_that_give_up_are_seen` |
 //! | `Standing` | `EMPTY_PERCENT` | 50 | share of time with an empty queue that ends standing at once | less: it ends in a pause of the overload; more: it lasts longer than the load | guess | `it_ends_with_the_load` |
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
@@ -98,15 +98,15 @@ pub struct Sample {
     pub started: u64,
     /// How many workers there are.
     pub workers: u32,
-    /// Workers whose queue stands.
+    /// Workers with a standing queue.
     pub standing: u32,
-    /// What a request costs a worker: the mean over the workers whose queue stands, or over all
-    /// workers if none stands.
+    /// The cost of a request to a worker: the mean over the workers with a standing queue, or over
+    /// all workers if there are none.
     pub cost: Duration,
     /// Requests that wait to be started now.
     pub queued: u32,
-    /// The share of the time with an empty queue, 0 to 1: the mean over the workers whose queue
-    /// stands.
+    /// The share of the time with an empty queue, 0 to 1: the mean over the workers with a standing
+    /// queue.
     pub empty: f32,
     /// Connections with work: the mean over the span, rounded.
     pub in_flight: u32,
@@ -176,8 +176,8 @@ impl Sample {
 
 /// An algorithm that finds how much work may be in progress at once.
 pub trait Limit: Send {
-    /// Takes in a sample and answers the limit from now on. `now` never goes back. Samples come
-    /// about every tenth of a second, or later if nothing happens.
+    /// Takes in a sample and returns the new limit. `now` never goes back. Samples come about every
+    /// tenth of a second, or later if nothing happens.
     fn on_sample(&mut self, now: Instant, sample: &Sample) -> u32;
 
     /// The limit after the last sample.

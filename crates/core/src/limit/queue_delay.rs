@@ -1,8 +1,8 @@
 //! The limit that protects the workers' time, and nothing else.
 //!
 //! ```text
-//!   no queue stands      no limit: every request waits its turn
-//!   queues stand         limit = Σ over workers (target ÷ cost) + silent connections with a place
+//!   no standing queue    no limit: every request waits its turn
+//!   standing queues      limit = Σ over workers (target ÷ cost) + silent connections with a place
 //! ```
 //!
 //! It limits the connections that want a worker's time: those just accepted, and those whose
@@ -10,10 +10,10 @@
 //! no knee to find and no search: the cost of a request and the time it may wait say how many may
 //! wait.
 //!
-//! If the queue of one worker stands and that of another does not, the other may have as many
-//! requests waiting as it can finish within the patience.
+//! Beside workers with a standing queue, a worker without one may have as many requests waiting as
+//! it can finish within the patience.
 //!
-//! It never decides whether a queue stands ([`Standing`](super::Standing) does).
+//! It never decides whether a queue is standing ([`Standing`](super::Standing) does).
 //!
 //! Invariants: 1 ≤ limit ≤ the bound given; without a standing queue the limit is that bound; the
 //! same samples give the same limits.
@@ -35,8 +35,8 @@ const AIM_PERCENT: u32 = 75;
 /// value.
 const EMPTY_MAX: f32 = 0.05;
 
-/// How long a request may wait while queues stand: `target`, but at least the cost of four
-/// requests, and at most `patience` if that is larger than `target`.
+/// How long a request may wait while there is a standing queue: `target`, but at least the cost of
+/// four requests, and at most `patience` if that is larger than `target`.
 pub fn short_target(target: Duration, patience: Duration, cost: Duration) -> Duration {
     target.max(cost.saturating_mul(REQUESTS).min(patience))
 }
@@ -97,7 +97,7 @@ impl Limit for QueueDelay {
     }
 
     fn name(&self) -> &'static str {
-        // The settings have always called the default so: it follows the gradient of delay.
+        // The name that the settings have always used: it follows the gradient of delay.
         "gradient"
     }
 }

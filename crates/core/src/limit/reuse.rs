@@ -1,9 +1,10 @@
 //! Are connections kept for many requests, or is each used for one?
 //!
-//! While a queue stands, a server refuses either connections or requests. Refusing a connection is
-//! cheaper, because nothing of it reaches the worker. But a proxy with a pool of connections, or a
-//! browser, takes a refused connection for a broken server; and its open connections bring the
-//! requests anyway. So where connections are kept, the server accepts them and refuses requests.
+//! While there is a standing queue, a server refuses either connections or requests. Refusing a
+//! connection is cheaper, because nothing of it reaches the worker. But a proxy with a pool of
+//! connections, or a browser, takes a refused connection for a broken server; and its open
+//! connections bring the requests anyway. So where connections are kept, the server accepts them
+//! and refuses requests.
 //!
 //! ```text
 //!              at least KEPT requests per connection
@@ -19,10 +20,10 @@
 
 use core::time::Duration;
 
-/// Requests per connection from which on connections count as kept. Two different answers need
+/// From this many requests per connection on, connections count as kept. Two different answers need
 /// different evidence, so half as many end it. A guess: an HTTP client that keeps its connections
-/// at all sends far more; a few that ask twice are no pool. `a_pool_is_recognized` and
-/// `clients_that_close_are_recognized` notice a wrong value.
+/// at all sends far more; a few clients that send two requests are not a pool.
+/// `a_pool_is_recognized` and `clients_that_close_are_recognized` notice a wrong value.
 const KEPT: f64 = 4.0;
 
 /// Half of the counts are forgotten in this time.
@@ -41,7 +42,7 @@ pub struct Reuse {
 
 impl Reuse {
     /// Takes in the connections accepted and the requests answered since the last call, which was
-    /// `span` ago. Answers whether connections are kept.
+    /// `span` ago. Returns whether connections are kept.
     pub fn on_sample(&mut self, span: Duration, connections: u64, requests: u64) -> bool {
         // The first terms of the exponential, which `core` lacks; a sample is short or nothing
         // happened in it.
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Purpose: clients that use a connection once are recognized at once, also after a pool.
+    /// Purpose: clients that use a connection once are recognized at once, even after a pool.
     #[test]
     fn clients_that_close_are_recognized() {
         let mut reuse = Reuse::default();

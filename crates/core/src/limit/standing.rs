@@ -1,4 +1,4 @@
-//! Does a worker's queue stand: does more work arrive than the worker can do?
+//! Does a worker have a *standing queue* (CoDel's term): does more work arrive than it can do?
 //!
 //! ```text
 //!                 the queue takes longer than the patience, and more arrives than is started
@@ -7,7 +7,7 @@
 //!       └◀──────────── the refused requests would have fitted into the idle time ◀─────────┘
 //! ```
 //!
-//! A burst is no overload: the worker serves the requests one after the other, and a patient client
+//! A burst is not an overload: the worker serves the requests one after the other, and a patient client
 //! gets its answer. The server must refuse requests only when they keep arriving faster than it
 //! serves them, and when the queue already takes longer than clients wait. Then it is better to
 //! refuse early.
@@ -23,13 +23,13 @@
 //! first misses: many clients that each wait for their answer before they ask again, and loads just
 //! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
 //!
-//! **Clients' patience may be shorter.** Where most requests that are started have been given up by
-//! their clients while they waited, the queue already takes longer than they wait, whatever the
-//! setting says. If more arrives than is started as well, in windows in a row as above, the queue
-//! stands at once. Else such requests are *dropped* from then on instead of started, and the newest
-//! are started first, because in order all would be started just when their clients give up. That
-//! refuses nobody, and helps if the clients of one burst have gone. If after half a patience clients
-//! still give up, and the queue was never short, then it stands.
+//! **Clients' patience may be shorter.** If most of the requests being started have already been
+//! given up by their clients, the queue takes longer than the clients wait, whatever the setting.
+//! If arrivals also exceed starts, in windows in a row as above, the queue is standing at once.
+//! Otherwise such requests are *dropped* from then on instead of started, and the newest are
+//! started first: in order of arrival, each would be started just when its client gives up. This
+//! refuses no request, and is enough if the clients of one burst have disconnected. If clients
+//! still give up after half a patience, and the queue was never short, the queue is standing.
 //!
 //! **Standing ends** when, over one patience, the time with an empty queue would have been enough
 //! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
@@ -41,8 +41,8 @@
 //!
 //! It never reads a clock, never looks at requests, and never decides which request to refuse.
 //!
-//! Invariants: without waiting requests, a queue stands for no longer than a patience. A single
-//! burst of any size never makes a queue stand. Neither does a queue of at most [`CROWD`] requests.
+//! Invariants: without waiting requests, a queue is standing for no longer than a patience. Neither
+//! a single burst of any size nor a queue of at most [`CROWD`] requests makes a queue standing.
 
 use core::time::Duration;
 
@@ -75,22 +75,22 @@ const WINDOWS: u32 = 5;
 /// wrong value.
 const INFLOW_PERCENT: u64 = 150;
 
-/// A queue stands after it has exceeded the patience for this many patiences in a row and shrank in
-/// none of them. Four, because the arrival of a burst makes the first one look like growth.
-/// `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
+/// A queue is standing after it has exceeded the patience for this many patiences in a row and
+/// shrank in none of them. Four, because the arrival of a burst makes the first one look like
+/// growth. `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
 const STAND: u32 = 4;
 
-/// Requests are dropped for having been given up once that was the case for this percentage of
-/// those started, in each of [`LEAVING`] windows in a row. Half: a few impatient clients among
-/// patient ones are no overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
+/// Given-up requests are dropped once they were this percentage of the requests started, in each of
+/// [`LEAVING`] windows in a row. Half: a few impatient clients among patient ones are not an
+/// overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
 const ABANDONED_PERCENT: u64 = 50;
 
 /// Three windows: in one or two, a third of impatient clients may be most of those started.
 /// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
 const LEAVING: u32 = 3;
 
-/// A queue stands if, after half a patience of dropping, requests dropped are still this percentage
-/// of those started. One: just above the capacity no more than the excess gives up.
+/// A queue is standing if, after half a patience of dropping, the dropped requests are still this
+/// percentage of the started ones. One: just above the capacity, only the excess gives up.
 /// `clients_that_give_up_are_seen` notices a wrong value.
 const STILL_PERCENT: u64 = 1;
 
@@ -137,7 +137,8 @@ pub struct Standing {
     /// not shrunk it.
     excess: Option<Window>,
     stood: u32,
-    /// How many windows in a row had clients that give up; and since when those are dropped.
+    /// How many windows in a row had clients that give up; and since when their requests are
+    /// dropped.
     leaving: u32,
     dropping: Option<Dropping>,
     /// The two spans that decide when standing ends.
@@ -156,8 +157,8 @@ struct Window {
     abandoned: u64,
 }
 
-/// Requests that clients gave up are dropped: since when, and in the second half of a patience, how
-/// many were, and how many were started.
+/// The dropping of given-up requests: since when; and, in the second half of a patience, how many
+/// were dropped and how many started.
 #[derive(Clone, Copy, Debug)]
 struct Dropping {
     began: Instant,
@@ -199,19 +200,19 @@ impl Standing {
         }
     }
 
-    /// Whether the queue stands.
+    /// Whether the queue is standing.
     #[inline]
     pub fn stands(&self) -> bool {
         self.stands
     }
 
-    /// Whether requests that their clients have given up are to be dropped instead of started.
+    /// Whether given-up requests are to be dropped instead of started.
     #[inline]
     pub fn drops_abandoned(&self) -> bool {
         self.stands || (self.is_watching && self.dropping.is_some())
     }
 
-    /// What a request has cost the worker lately; `None` before the first request.
+    /// The recent cost of a request to the worker; `None` before the first request.
     pub fn cost(&self) -> Option<Duration> {
         let started = u32::try_from(self.started).unwrap_or(u32::MAX);
         self.spent.checked_div(started)
@@ -222,7 +223,7 @@ impl Standing {
         self.empty
     }
 
-    /// Takes in one turn. Answers whether the queue stands from now on.
+    /// Takes in one turn. Returns whether the queue is now standing.
     #[inline]
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
         let waited = self.waiting > 0;
@@ -323,10 +324,10 @@ impl Standing {
         self.dropping = None;
     }
 
-    /// Whether clients have given up for a while, although what they gave up was dropped.
+    /// Whether clients have given up for a while, although their requests were dropped.
     fn still_leave(&mut self, turn: &Turn) -> bool {
         if turn.waiting <= CROWD {
-            // No overload; but those who wait may still be there only because others are dropped.
+            // Not an overload; but clients may still wait only because other requests are dropped.
             self.leaving = 0;
             self.dropping = self.dropping.map(|_| Dropping::from(turn.ended));
             return false;

@@ -19,7 +19,7 @@
 //!
 //! # Precedence
 //! In every segment, from left to right, literal text comes before `{param}`, and `{param}` before
-//! `{*rest}`. The order of insertion never matters. The search goes back when a choice leads
+//! `{*rest}`. The order of insertion never matters. The search backtracks when a choice leads
 //! nowhere: with `/a/b` and `/{x}/c`, the path `/a/c` matches the second. Different routes may name
 //! the same parameter differently, but two routes that match the same paths are refused.
 //!
@@ -27,12 +27,12 @@
 //!
 //! A lookup allocates nothing and does not recurse. A node determines how many segments were
 //! matched to reach it, so a lookup enters each node at most once: it is never exponential. Its
-//! work is at most the path's length for each node whose parent was reached. To go back it walks
+//! work is at most the path's length for each node whose parent was reached. To backtrack it walks
 //! up: each node knows its parent, so no stack is needed.
 //!
-//! Invariants: a literal child begins with a byte that none of its siblings begins with; a `{param}`
-//! or `{*rest}` hangs below literal text that ends with `/`; patterns all begin with `/`, which is
-//! the root's text.
+//! Invariants: a literal child begins with a byte that none of its siblings begins with; a
+//! `{param}` or `{*rest}` follows literal text that ends with `/`; patterns all begin with `/`,
+//! which is the root's text.
 
 mod pattern;
 
@@ -109,7 +109,7 @@ impl<T> Router<T> {
     /// # Errors
     ///
     /// If the pattern is malformed, or another route already matches the same paths. The error
-    /// names the pattern, or both, and says what to write instead. The router is as it was.
+    /// names the pattern, or both, and says what to write instead. The router is unchanged.
     pub fn insert(&mut self, pattern: &str, value: T) -> Result<RouteId, InsertError> {
         let Pattern { pieces, param_names } = Pattern::parse(pattern)?;
         let id =
@@ -202,7 +202,7 @@ impl<T> Router<T> {
             choice = match choice {
                 Choice::Literal if pos == path.len() => match node.route {
                     Some(route) => return Some(route),
-                    // A parameter is never empty, so nothing else can match the end either.
+                    // A parameter is never empty, so no other choice can match the end either.
                     None => Choice::GoBack,
                 },
                 Choice::Literal => match self.literal_match(node, &path[pos..]) {
@@ -340,7 +340,7 @@ impl Node {
     }
 }
 
-/// How many bytes there are up to the next `/` or the end.
+/// Length of the text before the next `/` or the end.
 #[inline]
 fn segment_length(path: &[u8]) -> usize {
     path.iter().position(|&byte| byte == b'/').unwrap_or(path.len())

@@ -117,11 +117,11 @@ impl fmt::Display for InsertError {
                 write!(f, "it must begin with a slash; write `/{pattern}`")
             }
             Kind::NeverMatches { character: '?' } => f.write_str(
-                "the query is no part of the path; leave out everything from the `?` and read \
+                "the query is not part of the path; leave out everything from the `?` and read \
                  the query in the handler",
             ),
             Kind::NeverMatches { character } => {
-                write!(f, "no path has a {character:?} in it as it arrives; write `")?;
+                write!(f, "a path on the wire never contains {character:?}; write `")?;
                 character
                     .encode_utf8(&mut [0; 4])
                     .bytes()
@@ -136,7 +136,7 @@ impl fmt::Display for InsertError {
             Kind::PartOfSegment { segment } => write!(
                 f,
                 "in `{segment}` the parameter is only part of the segment; write `{{name}}` alone \
-                 between the slashes, and take what is around it off in the handler"
+                 between the slashes, and remove the text around it in the handler"
             ),
             Kind::OtherSyntax { segment } => {
                 let name = segment.get(1..).filter(|name| is_name(name)).unwrap_or("name");
@@ -145,15 +145,15 @@ impl fmt::Display for InsertError {
             }
             Kind::BadName { name } => write!(
                 f,
-                "`{name}` is no name for a parameter; use ASCII letters, digits, `_` and `-`, and \
-                 check in the handler what the value looks like"
+                "`{name}` is not a parameter name; use ASCII letters, digits, `_` and `-`, and \
+                 check the value in the handler"
             ),
             Kind::DuplicateName { name } => {
                 write!(f, "two parameters are called `{name}`; give one of them another name")
             }
             Kind::RestNotLast { name } => write!(
                 f,
-                "`{{*{name}}}` takes all that is left, so it must come last; write `{{{name}}}` for \
+                "`{{*{name}}}` matches the rest of the path, so it must come last; write `{{{name}}}` for \
                  one segment"
             ),
             Kind::TooManyParams => write!(

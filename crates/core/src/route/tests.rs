@@ -85,8 +85,8 @@ fn matches() {
     }
 }
 
-/// Purpose: literal before parameter before rest, in every segment from the left, and choices that
-/// lead nowhere are taken back, over several segments.
+/// Purpose: literal before parameter before rest, in every segment from the left, and the search
+/// backtracks over several segments.
 #[test]
 fn precedence_and_going_back() {
     let router = router(&[
@@ -167,9 +167,9 @@ fn refusals() {
         ("/:id", "write `{id}`"),
         ("/*path", "write `{*path}`"),
         ("/*", "write `{*name}`"),
-        ("/{}", "`` is no name"),
-        ("/{*}", "`` is no name"),
-        ("/{id:[0-9]+}", "`id:[0-9]+` is no name for a parameter"),
+        ("/{}", "`` is not a parameter name"),
+        ("/{*}", "`` is not a parameter name"),
+        ("/{id:[0-9]+}", "`id:[0-9]+` is not a parameter name"),
         ("/{a}/{a}", "two parameters are called `a`"),
         ("/{a}/{*a}", "two parameters are called `a`"),
         ("/{*a}/b", "must come last; write `{a}`"),
@@ -226,8 +226,8 @@ fn assert_each_node_entered_once(router: &Router<usize>, path: &str) -> usize {
     entered.len()
 }
 
-/// Purpose: the tree that tempts most to going back (each of 12 segments may be literal or
-/// parameter: 4096 routes) costs at most one visit to each node, however the path is chosen.
+/// Purpose: the tree with the most backtracking (each of 12 segments may be literal or parameter:
+/// 4096 routes) costs at most one visit to each node, however the path is chosen.
 #[test]
 fn going_back_is_bounded_by_the_tree() {
     let mut router = Router::new();
@@ -273,8 +273,8 @@ fn patterns() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Purpose: any set of routes answers any path as the plain model does: the same route, the same
-    /// parameters; and what is refused as a conflict conflicts in the model too.
+    /// Purpose: any set of routes answers any path as the plain model does: the same route, the
+    /// same parameters; and every refused conflict is a conflict in the model too.
     #[test]
     fn agrees_with_the_model(
         patterns in patterns(),

@@ -28,7 +28,7 @@ pub enum Seen {
     /// The target, and the body if it is whole.
     Request(String, Option<Vec<u8>>),
     Body(Vec<u8>),
-    /// Names and values, one field a line.
+    /// Names and values, one field per line.
     Trailers(String),
     BodyEnd,
     BodyFailed(Reject),
@@ -129,7 +129,7 @@ impl Peer {
         self.connection.respond(status, DATE, &self.limits, now, |_| {}, payload)
     }
 
-    /// What is to be sent now, `date` left out. It stays in flight until [`Peer::sent`].
+    /// The output to be sent now, without `date`. It stays in flight until [`Peer::sent`].
     pub fn take(&mut self, now: Instant) -> Option<(String, Then)> {
         let (output, then) = self.connection.take_output(now)?;
         let bytes = [output.bytes, output.tail.to_vec()].concat();
@@ -142,7 +142,7 @@ impl Peer {
         self.connection.on_sent(now);
     }
 
-    /// Takes what is to be sent and has it sent at once.
+    /// Takes the output and has it sent at once.
     pub fn heard(&mut self, now: Instant) -> (String, Then) {
         let output = self.take(now).expect("there is something to send");
         self.sent(now);

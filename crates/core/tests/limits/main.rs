@@ -23,7 +23,7 @@ const SWEPT: [u32; 14] = [1, 2, 4, 8, 12, 16, 32, 64, 128, 160, 180, 256, 512, 1
 const LOADS: &[f64] =
     if cfg!(debug_assertions) { &[1.2, 5.0] } else { &[0.8, 1.2, 2.0, 5.0, 10.0] };
 
-/// Runs that a figure is the mean of.
+/// Runs per figure, which is their mean.
 const SEEDS: u64 = 3;
 
 fn mean(values: &[f64]) -> f64 {

@@ -52,7 +52,7 @@ impl Service {
     }
 }
 
-/// What it costs the core to refuse a connection.
+/// The core's cost of refusing a connection.
 const REFUSAL: f64 = 16.4 * US;
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl Scene {
         }
     }
 
-    /// Requests a second that the cores and the back end could serve if none had to be refused.
+    /// Requests per second that the cores and the back end could serve if none had to be refused.
     pub(crate) fn capacity(&self) -> f64 {
         let cores = self.cores as f64 / self.service.mean();
         match self.backend {
@@ -104,7 +104,7 @@ struct Request {
     tries_left: u32,
 }
 
-/// Times order as their bits do while they are not negative.
+/// Non-negative times sort like their bits.
 type Key = Reverse<(u64, u64)>;
 
 /// A tenth of a second of a run.
@@ -176,7 +176,7 @@ impl Default for Counters {
     }
 }
 
-/// What is recorded.
+/// The span of one record, in seconds.
 const TICK: f64 = 0.1;
 
 /// How long a refused client waits before it tries again.
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
         self.speed = 1.0 / factor;
     }
 
-    /// Lets `seconds` pass with `rate` new requests a second.
+    /// Lets `seconds` pass with `rate` new requests per second.
     pub(crate) fn run(&mut self, seconds: f64, rate: f64) {
         let end = self.now + seconds;
         let mut arrival = self.now + self.gap(rate);

@@ -1,7 +1,7 @@
-//! When a queue stands, and how many requests may wait then: tested against a modelled worker.
+//! When is a queue standing, and how many requests may wait then? Tested against a modelled worker.
 //!
 //! There are two requirements. *No request is refused that could have been answered within the
-//! client's patience*: bursts, page loads and random variation are no overload. *Refusals are early
+//! client's patience*: bursts, page loads and random variation are not overload. *Refusals are early
 //! and cheap*: a real overload is seen within a fraction of the patience.
 //!
 //! `cargo test --profile fast -p highwater-core --test overload -- --nocapture` prints the tables.
@@ -83,8 +83,8 @@ fn a_few_clients_are_no_overload() {
     }
 }
 
-/// Purpose: just above the capacity, clients that give up long before the patience that is set get answers
-/// in time again soon after the queue has become too long for them, at any load.
+/// Purpose: just above the capacity, clients that give up long before the configured patience get answers in
+/// time again soon after the queue has become too long for them, at any load.
 #[test]
 fn clients_that_give_up_are_seen() {
     for load in [1.03, 1.05, 1.1, 1.2, 1.4, 2.0] {
@@ -106,7 +106,8 @@ fn clients_that_give_up_are_seen() {
     }
 }
 
-/// Purpose: a few clients that give up early, among many that wait, are no overload: nobody else is refused.
+/// Purpose: a few clients that give up early, among many that wait, are not an overload: no other request is
+/// refused.
 #[test]
 fn a_few_impatient_clients_are_no_overload() {
     for share in [20, 100, 300] {
@@ -119,7 +120,7 @@ fn a_few_impatient_clients_are_no_overload() {
     }
 }
 
-/// Purpose: a burst whose clients have all gone away does not cause the refusal of those who come after it.
+/// Purpose: a burst whose clients have all disconnected does not cause later clients to be refused.
 #[test]
 fn a_burst_that_was_given_up_is_dropped() {
     let mut world = World::new(1, Service::Constant(5 * MS));
@@ -189,7 +190,7 @@ fn it_ends_with_the_load() {
             assert!(took <= most, "{load}, seed {seed}: {took} s");
         }
     }
-    // And fifty that come half a second later are no overload.
+    // And fifty that come half a second later are not an overload.
     let mut world = World::new(1, PLAIN);
     world.load(10.0);
     world.run(3 * S);
@@ -239,8 +240,8 @@ fn the_overload_table() {
     }
 }
 
-/// Purpose: a thousand clients that connect and send nothing must not take the places of those that
-/// send requests.
+/// Purpose: a thousand clients that connect and send nothing must not take the places of clients that send
+/// requests.
 #[test]
 fn silent_clients_hold_no_places() {
     let mut world = World::new(1, PLAIN);

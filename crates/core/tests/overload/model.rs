@@ -20,10 +20,10 @@ pub(crate) const S: u64 = 1_000_000_000;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const TARGET: Duration = Duration::from_millis(10);
 
-/// What a refusal takes from the worker: by the gate (a reset), and by a 503.
+/// The worker's cost of a refusal: by the gate (a reset), and by a 503.
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
-/// What it takes to drop a request that its client has given up.
+/// The cost of dropping a request that its client has given up.
 const DROP_COST: u64 = 10 * US;
 
 /// How long a refused client waits before it tries again.
@@ -39,7 +39,7 @@ pub(crate) enum Service {
     Constant(u64),
     /// The mean.
     Exponential(u64),
-    /// Most take the first, one in so many the second.
+    /// Most take the first time, one in this many the second.
     Bimodal(u64, u64, u64),
     /// Mean and shape; cut at a thousand means.
     Pareto(u64, f64),
@@ -186,7 +186,7 @@ impl World {
         (-(1.0 - self.prng.unit()).ln() * self.gap) as u64 + 1
     }
 
-    /// Lets so much time pass.
+    /// Lets this much time pass.
     pub(crate) fn run(&mut self, time: u64) {
         let end = self.now + time;
         while self.now < end {

@@ -2,15 +2,15 @@
 
 use super::model::{MS, S, Service, US, World};
 
-/// What the law leaves of the peak at `load`, if every refusal is a reset.
+/// The share of the peak that the law predicts at `load`, if every refusal is a reset.
 fn law(service: Service, load: f64) -> f64 {
     let price = 16_400.0 / service.mean();
     (1.0 - load * price) / (1.0 - price)
 }
 
 /// Purpose: a load that begins from nothing, far above the capacity or just above it, costs little until it is
-/// recognized, although the clients wait for a fifth of the patience that is set. Of requests whose cost is random,
-/// some are always late, and the worker is idle now and then.
+/// recognized, although the clients wait for only a fifth of the configured patience. If the cost of requests is
+/// random, some are always late, and the worker is idle now and then.
 #[test]
 fn the_first_seconds() {
     const SEEDS: u64 = 10;

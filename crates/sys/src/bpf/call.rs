@@ -1,6 +1,6 @@
 //! Calls `bpf(2)`.
 //!
-//! Only what a gate needs, with the kernel's structures written out (`union bpf_attr` of
+//! It has only what a gate needs, with the kernel's structures written out (`union bpf_attr` of
 //! `linux/bpf.h`) and no library in between. Every descriptor is closed on exec.
 
 use std::io;
@@ -120,7 +120,7 @@ pub(super) fn create_map(attributes: &MapCreate) -> io::Result<OwnedFd> {
 /// Loads `program`, after the verifier has checked it.
 ///
 /// # Errors
-/// The kernel's error. If the verifier refused the program itself, with the verifier's explanation.
+/// The kernel's error; if the verifier refused the program itself, with its explanation.
 pub(super) fn load(program: &Program, purpose: Purpose, title: &str) -> io::Result<OwnedFd> {
     let instructions = program.instructions();
     let mut attributes = ProgramLoad {

@@ -38,7 +38,7 @@ impl Cookies {
         cookies
     }
 
-    /// Whether cookies were sent lately. Call it a few times per second.
+    /// Whether cookies were sent recently. Call it a few times per second.
     pub(super) fn are_out(&mut self, now: Instant) -> bool {
         let sent = self.read().unwrap_or(self.sent);
         if sent != self.sent {

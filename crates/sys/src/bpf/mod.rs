@@ -117,8 +117,8 @@ impl SocketGate {
     /// were accepted so far. Call it about ten times per second.
     pub fn reconcile(&mut self, now: Instant, accepted: u64) {
         // Arrivals first. A connection that is admitted and arrives between the readings then counts as
-        // missing, which the next look mends; read the other way round it would hide a lost place for the
-        // whole second in which the smallest count decides.
+        // missing, until the next call corrects it. In the other order it would hide a lost place for the
+        // whole second over which the smallest count is taken.
         let waiting: u64 = self.queues.iter().filter_map(ListenQueue::waiting).map(u64::from).sum();
         let Counts { admitted, reset, dropped } = self.words.counts();
         let (refused, arrived) = (reset + dropped, accepted + waiting);
@@ -138,8 +138,8 @@ impl Drop for SocketGate {
     }
 }
 
-/// How long a handshake with another server keeps its place. Clients farther away than this wait for
-/// the network, not for the server; they count again once they are connected.
+/// How long a handshake with another server keeps its place. Clients with a longer round trip wait for the
+/// network, not for the server; they count again once they are connected.
 const HANDSHAKE: Duration = Duration::from_millis(100);
 
 /// A gate before a port on which another process listens.
@@ -162,10 +162,10 @@ pub struct PortGate {
 }
 
 impl PortGate {
-    /// Protects `address` in this thread's network namespace, in [`Mode::Reset`]. [`Mode::Drop`]
-    /// does the same, because only the listener's owner can drop. The IPv6 wildcard means the port
-    /// on every address, including IPv4. The IPv4 wildcard is refused: the end of a connection does
-    /// not tell which wildcard it came by.
+    /// Protects `address` in this thread's network namespace, in [`Mode::Reset`]. [`Mode::Drop`] does the
+    /// same, because only the listener's owner can drop. The IPv6 wildcard means the port on every address,
+    /// including IPv4. The IPv4 wildcard is refused: the end of a connection does not show which wildcard
+    /// accepted it.
     ///
     /// The processes that listen must be in `cgroup` (a directory of a cgroup v2 file system, see
     /// [`cgroup_root`]) or below: then the gate learns when connections begin and end. If they are not,

@@ -62,8 +62,8 @@ mod event {
     pub(super) const LOCAL_PORT: i16 = 68;
     /// 0 while a SYN has been received and the handshake is not complete.
     pub(super) const IS_FULL_SOCKET: i16 = 72;
-    /// The initial window is asked for: when a SYN begins a handshake, whether or not the kernel
-    /// answers it with a cookie, and when a client of this machine connects.
+    /// The initial window is requested: when a SYN begins a handshake, whether or not the kernel answers it
+    /// with a cookie, and when a client of this machine connects.
     pub(super) const WINDOW: i32 = 2;
     /// A connection to a listener was established.
     pub(super) const ACCEPTED: i32 = 5;
@@ -175,7 +175,7 @@ pub(super) fn connection_events(map: i32, address: SocketAddr, namespace: u64) -
     a.jump_if(R2, If::Equal, event::STATE_CHANGED, changed);
     a.jump(done);
     a.place(opening);
-    // A client that connects from this port is no connection to it.
+    // A client that connects from this port is not a connection to it.
     a.load(Width::U32, R2, R6, event::IS_FULL_SOCKET);
     a.jump_if(R2, If::NotEqual, 0, done);
     a.map_value(R1, map);

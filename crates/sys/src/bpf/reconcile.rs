@@ -221,10 +221,10 @@ mod tests {
         assert_eq!(reconciler.look(at(9000), 2, 2), 0);
     }
 
-    /// Purpose: load that never pauses hides no loss. Nine of ten looks find handshakes in
-    /// progress, in different numbers. Places lost before are free within two seconds, even if they
-    /// are much fewer than the arrivals in that time. For a while, as many more may be written off
-    /// as are in progress; in the end the count is exact.
+    /// Purpose: load that never pauses hides no loss. Nine of ten looks find handshakes in progress, in
+    /// different numbers. Places lost before are free within two seconds, even if they are far fewer than the
+    /// arrivals in that time. For a while, as many more may be written off as are in progress; in the end the
+    /// count is exact.
     #[test]
     fn a_loss_is_written_off_under_steady_load() {
         for lost in [1, 5, 500] {

@@ -1,12 +1,11 @@
-//! When did bytes arrive? The kernel knows, also if nobody looked at the connection then.
+//! When did bytes arrive? The kernel knows, even if the caller looks later.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::call::check;
 
-/// When the bytes of an event arrived. Asking costs a system call, so it is done only when somebody
-/// wants to know.
+/// When the bytes of an event arrived. Asking costs a system call, so it is done only on request.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival(Source);
 
@@ -21,13 +20,13 @@ impl Arrival {
         Arrival(Source::Socket(socket))
     }
 
-    /// An arrival so long ago, for a dialer that is simulated.
+    /// An arrival this long ago, for a simulated dialer.
     pub fn known(ago: Duration) -> Arrival {
         Arrival(Source::Known(ago))
     }
 
-    /// How long ago the connection's last byte came, to the kernel's tick (10 ms at most). To be
-    /// asked only while the event is handled. `None` if the kernel does not say.
+    /// How long ago the connection's last byte came, to the kernel's tick (10 ms at most). Call it
+    /// only while the event is handled. `None` if the kernel does not report it.
     pub fn ago(&self) -> Option<Duration> {
         match self.0 {
             Source::Socket(fd) => last_received(fd),

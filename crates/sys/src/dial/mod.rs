@@ -41,7 +41,7 @@ pub use crate::uring::dial::UringDialer;
 pub enum Event<'a> {
     /// It is established: messages may be sent.
     Connected(ConnId),
-    /// Bytes arrived. [`Arrival`] knows when, for a caller that could not look at once.
+    /// Bytes arrived. [`Arrival`] knows when, for a caller that looks at them later.
     Received(ConnId, &'a [u8], Arrival),
     /// The server has finished sending. The caller should close the connection.
     Eof(ConnId),
@@ -80,7 +80,7 @@ impl Failure {
     }
 }
 
-/// What a dialer is made with.
+/// Settings of a dialer.
 #[derive(Clone, Debug)]
 pub struct DialConfig {
     /// The target of every connection.
@@ -107,17 +107,17 @@ pub trait Dial {
     /// If there is no such message, or it is shorter.
     fn send(&mut self, id: ConnId, message: usize, len: usize);
 
-    /// Sends what `fill` writes into the buffer, which it gets empty.
+    /// Sends what `fill` writes into the buffer, which is empty at first.
     fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>));
 
-    /// Closes, abandoning what is on its way.
+    /// Closes, abandoning data in transit.
     fn close(&mut self, id: ConnId);
 
     /// How many closed connections still exist because the kernel has not ended their operations.
     fn closing(&self) -> usize;
 
-    /// Submits everything commanded so far, waits as long as told for something to happen, and
-    /// reports what did. Bounded: at most a few hundred events per call.
+    /// Submits all commands so far, waits for events as long as `wait` allows, and reports them.
+    /// Bounded: at most a few hundred events per call.
     ///
     /// # Errors
     /// The ring or the epoll instance failed, not a connection.

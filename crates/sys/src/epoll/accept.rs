@@ -1,6 +1,6 @@
 //! Accepting: a level-triggered listener. To pause, epoll stops watching it.
 //!
-//! When told to accept again, it tries first, and watches the listener only if no connection waits.
+//! When accepting resumes, it tries first, and watches the listener only if no connection waits.
 //! Under overload there is room for one connection at a time, and this saves two system calls for
 //! each.
 

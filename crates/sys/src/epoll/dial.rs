@@ -1,4 +1,4 @@
-//! Dialing over epoll. It works on every Linux, also where io_uring is refused.
+//! Dialing over epoll. It works on every Linux, even where io_uring is refused.
 //!
 //! How it works: level-triggered, one receive per readiness. A connection is watched for becoming
 //! writable until it is established, and again while the socket's buffer is full.
@@ -42,7 +42,7 @@ struct State {
 /// Where the bytes of a message are.
 #[derive(Clone, Copy)]
 enum Message {
-    /// Among those that the dialer was made with.
+    /// In the messages that the dialer was given at first, by index.
     Given(usize),
     /// In the connection's own buffer.
     Written,

@@ -1,4 +1,4 @@
-//! The driver over epoll. It works on every Linux, also where io_uring is refused.
+//! The driver over epoll. It works on every Linux, even where io_uring is refused.
 //!
 //! How it works: edge-triggered. One receive per readiness; it is repeated only while the buffer
 //! comes back full, because a short receive means that the socket is empty and the next edge says
@@ -118,7 +118,7 @@ impl Epoll {
         }
     }
 
-    /// The peer has finished sending or is gone. Receiving may not have shown that: reading has
+    /// The peer has finished sending or is gone. Receiving may not have reported that: reading has
     /// stopped, or has not yet reached the end (R9).
     #[cold]
     fn on_hang_up(&mut self, index: u32, flags: u32, on_event: &mut impl FnMut(Event<'_>)) {
@@ -218,7 +218,7 @@ impl Epoll {
 
 /// Sending.
 impl Epoll {
-    /// Writes what is left of the send in flight, once. Returns whether all is written.
+    /// Writes the rest of the send in flight, once. Returns whether all is written.
     #[inline]
     fn write(&mut self, index: u32) -> io::Result<bool> {
         let slot = self.slots.at(index);
@@ -340,9 +340,9 @@ impl Driver for Epoll {
 
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
-        // A poll may consist of reports alone: to ask epoll as well would cost a quiet server a
+        // A poll may consist of reports alone: asking epoll as well would cost a quiet server a
         // system call per request. But not twice in a row, or one fast connection would starve the
-        // rest; and not for a worker that is too busy to wait and polls only to see what is new.
+        // rest; and not for a worker that is too busy to wait and polls only to check for events.
         self.only_reported =
             reported && wait != Wait::No && self.ready.is_empty() && !self.only_reported;
         if self.only_reported {
@@ -402,7 +402,7 @@ impl Driver for Epoll {
             return;
         }
         slot.reading = reading;
-        // Also where reading stops: the end must be reported (R9).
+        // Even when reading stops: the end must be reported (R9).
         if !slot.is(REGISTERED) && self.watch(id.0, false).is_err() {
             self.drop_fd(id.0);
             return self.report(id.0);

@@ -98,7 +98,7 @@ impl Slot {
         bytes
     }
 
-    /// What is left of the send in flight, in its two parts.
+    /// The rest of the send in flight, in its two parts.
     #[inline]
     pub(super) fn rest(&self) -> [&[u8]; 2] {
         let first = self.sent.min(self.bytes.len());

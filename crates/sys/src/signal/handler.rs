@@ -1,15 +1,15 @@
-//! What runs when a signal comes?
+//! What runs when a signal arrives?
 //!
-//! A handler may run at any moment, on any thread, in the middle of any code. So it only touches atomics, and writes
-//! to descriptors that are never closed: an ear that is given back keeps its descriptor for the next one.
+//! A handler may run at any moment, on any thread, in the middle of any code. So it only touches atomics, and writes to
+//! descriptors that are never closed: a closed *ear* (a receiver of signals) keeps its descriptor for the next one.
 //!
 //! ```text
 //!  installed by us ──▶ notes the signal in every ear ──▶ calls the handler that was there before
 //! ```
 //!
-//! The default action of a signal is not carried out while a handler of ours is installed. When the last ear is
-//! closed, what was there before is restored. If another handler was installed over ours meanwhile, ours stays below
-//! it, without an ear, and only hands signals on.
+//! The default action of a signal is not carried out while a handler of ours is installed. When the last ear is closed,
+//! the previous handler is restored. If another handler was installed over ours meanwhile, ours stays below it, without
+//! an ear, and only passes signals on.
 
 use std::io;
 use std::mem;
@@ -22,10 +22,10 @@ use super::{SIGNALS, Signal};
 use crate::call::check;
 use crate::wake::{eventfd, reset_raw, ring_raw};
 
-/// How many can wait for signals at once in one process: servers, mostly one.
+/// How many ears one process may have. Usually there is one, of one server.
 const EARS_MAX: usize = 64;
 
-/// What an ear notes, and how its owner is woken.
+/// The signals that an ear has received, and the descriptor that wakes its owner.
 struct Slot {
     is_open: AtomicBool,
     /// An eventfd; -1 before it is first used. Never closed.
@@ -38,7 +38,7 @@ static SLOTS: [Slot; EARS_MAX] = [const {
     Slot { is_open: AtomicBool::new(false), fd: AtomicI32::new(-1), caught: AtomicU32::new(0) }
 }; EARS_MAX];
 
-/// A handler that was installed by other code, and that ours calls.
+/// A handler that other code installed, and that ours calls.
 struct Previous {
     handler: AtomicUsize,
     flags: AtomicI32,
@@ -73,23 +73,23 @@ impl Previous {
     }
 }
 
-/// What ours calls, by signal.
+/// The handlers that ours calls, by signal.
 static PREVIOUS: [Previous; SIGNALS.len()] = [const { Previous::none() }; SIGNALS.len()];
-/// What ours called when it was installed first, if it had to be installed again over another handler.
+/// The handlers that ours called when first installed, if it had to be installed again over another one.
 static BENEATH: [Previous; SIGNALS.len()] = [const { Previous::none() }; SIGNALS.len()];
 /// The thread that runs our handler, by signal; 0 if none does.
 static INSIDE: [AtomicI32; SIGNALS.len()] = [const { AtomicI32::new(0) }; SIGNALS.len()];
 
-/// How many ears are open, and what to restore after the last: one lock, so that one cannot be opened while the
+/// How many ears are open, and what to restore after the last: under one lock, so that no ear is opened while the
 /// handlers of the last are removed.
 static INSTALLED: Mutex<Installed> =
     Mutex::new(Installed { ears: 0, originals: [None; 4], covers: [None; 4] });
 
 struct Installed {
     ears: usize,
-    /// What was installed before ours, by signal; `None` where ours is not.
+    /// The actions before ours, by signal; `None` where ours is not installed.
     originals: [Option<libc::sigaction>; SIGNALS.len()],
-    /// What was installed over ours, where ours then went on top once more.
+    /// The actions that were installed over ours, where ours was then installed over them again.
     covers: [Option<libc::sigaction>; SIGNALS.len()],
 }
 
@@ -103,12 +103,12 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
     let Some(index) = SIGNALS.iter().position(|known| known.1 == number) else { return };
     // SAFETY: it is the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above. What is interrupted may be about to read it.
+    // SAFETY: as above. The interrupted code may be about to read it.
     let interrupted = unsafe { errno.read() };
     // SAFETY: takes no pointers.
     let thread = unsafe { libc::gettid() };
     if INSIDE[index].swap(thread, SeqCst) == thread {
-        // Called by the handler that it has called: that was installed over ours, and ours over that again.
+        // Called by a handler that this one has called: it was installed over ours, and ours over it again.
         BENEATH[index].call(number, info, context);
     } else {
         SLOTS.iter().filter(|slot| slot.is_open.load(SeqCst)).for_each(|slot| slot.note(index));
@@ -126,7 +126,7 @@ impl Slot {
     }
 }
 
-/// Hears signals. While there is one, our handlers are installed.
+/// Receives signals. While one exists, our handlers are installed.
 #[derive(Debug)]
 pub(super) struct Ear {
     index: usize,
@@ -207,7 +207,7 @@ impl Installed {
         let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
         let action = libc::sigaction {
             sa_sigaction: handler as usize,
-            // What the handler before ours must not be interrupted by.
+            // The signals that must not interrupt the previous handler.
             sa_mask: current.sa_mask,
             // Runtimes with small stacks need handlers on a stack of their own.
             sa_flags: libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK,
@@ -219,7 +219,7 @@ impl Installed {
         Ok(())
     }
 
-    /// Restores what was there before, unless another handler was installed over ours.
+    /// Restores the previous action, unless another handler was installed over ours.
     fn uninstall(&mut self, index: usize) {
         let number = SIGNALS[index].1;
         let Some(original) = self.originals[index] else { return };
@@ -242,7 +242,7 @@ fn is_ours(action: &libc::sigaction) -> bool {
     action.sa_sigaction == handler as usize
 }
 
-/// What happens when the signal comes.
+/// The current action for the signal.
 fn current(number: i32) -> io::Result<libc::sigaction> {
     let mut action = mem::MaybeUninit::uninit();
     // SAFETY: a null new action changes nothing, and `action` is valid for writes.
@@ -251,8 +251,8 @@ fn current(number: i32) -> io::Result<libc::sigaction> {
     Ok(unsafe { action.assume_init() })
 }
 
-/// Writing to a connection that is gone is an error to handle, and not the end of the process. Rust's own start does
-/// the same; a program with another `main` may not.
+/// Makes a write to a closed connection an error to handle instead of the end of the process. Rust's own start does the
+/// same; a program with another `main` may not.
 pub(super) fn ignore_broken_pipes() -> io::Result<()> {
     if current(libc::SIGPIPE)?.sa_sigaction == libc::SIG_DFL {
         // SAFETY: SIG_IGN runs no code of ours, so nothing can be interrupted at a bad moment.

@@ -1,15 +1,14 @@
 //! How does the operator tell this process to stop?
 //!
 //! With signals, which are caught wherever in the process they are delivered: it does not matter which threads ran
-//! before, or which runtime the caller is in. A handler notes the signal and wakes whoever waits for it
+//! before, or which runtime the caller is in. A handler notes the signal and wakes the threads that wait for it
 //! (`handler.rs`).
 //!
 //! Invariants:
 //!
-//! * Handlers that were installed before are called as well, and are the process's handlers again when nobody waits
-//!   for signals any more.
-//! * Everyone who waits hears of each signal.
-//! * A signal that every thread of the process blocks is delivered while somebody waits here.
+//! * Handlers that were installed before are called as well, and are restored when the last [`Signals`] is dropped.
+//! * Every waiter receives each signal.
+//! * A signal that every thread of the process blocks is delivered while a thread waits here.
 
 mod handler;
 
@@ -23,7 +22,7 @@ use crate::Waker;
 use crate::call::check;
 use crate::wake::wait_readable_with;
 
-/// A signal that tells a server something.
+/// A signal that a server handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM: stop, finishing what was begun.
@@ -57,8 +56,8 @@ const SIGNALS: [(Signal, i32); 4] = [
 /// Waits for signals. While one of these exists, the signals do not end the process.
 #[derive(Debug)]
 pub struct Signals {
-    /// Has a descriptor already, made before there are connections: a server that has run out of descriptors must
-    /// still hear that it is to stop.
+    /// Its descriptor is made before there are connections: a server that has run out of descriptors must still receive
+    /// the signal to stop.
     ear: Ear,
 }
 

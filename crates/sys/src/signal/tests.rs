@@ -1,4 +1,4 @@
-//! Tests that change the handlers of the test process have to be alone for that.
+//! Tests that change the handlers of the test process must run alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,8 +39,8 @@ fn install(number: i32, handler: usize) {
     check(unsafe { libc::sigaction(number, &action, ptr::null_mut()) }).expect("it is a signal");
 }
 
-/// Purpose: a signal does not kill, is heard once by everyone who waits, and is named correctly, although threads ran
-/// before, which may take it.
+/// Purpose: a signal does not kill the process, reaches every waiter once, and is named correctly, even if threads that
+/// started before may take it.
 #[test]
 fn everyone_hears_each_signal() {
     let _alone = alone();
@@ -64,7 +64,7 @@ fn everyone_hears_each_signal() {
     let _ = before.join();
 }
 
-/// Purpose: a signal that all threads block, as programs do that used to wait with `sigwait`, is heard.
+/// Purpose: a signal that all threads block, as in programs that used to wait with `sigwait`, is received.
 #[test]
 fn blocked_signals_are_heard() {
     let _alone = alone();
@@ -87,7 +87,7 @@ extern "C" fn first(_: i32) {
     FIRST.fetch_add(1, SeqCst);
 }
 
-/// Calls what was installed before it: ours.
+/// Calls the handler that was installed before it: ours.
 extern "C" fn second(number: i32) {
     SECOND.fetch_add(1, SeqCst);
     let below = BELOW.load(SeqCst);
@@ -100,7 +100,7 @@ extern "C" fn second(number: i32) {
 static BELOW: AtomicUsize = AtomicUsize::new(0);
 
 /// Purpose: the application's handler is called as well, and is the only one again afterwards; one that it installs
-/// later, over ours, stays, and a server that starts then hears signals once.
+/// later, over ours, stays, and a server that starts then receives signals once.
 #[test]
 fn handlers_of_the_application() {
     let _alone = alone();
@@ -135,7 +135,7 @@ fn handlers_of_the_application() {
     install(libc::SIGINT, original);
 }
 
-/// Purpose: under `nohup` a server goes on when its terminal closes, and stops when it is asked to.
+/// Purpose: under `nohup` a server continues when its terminal closes, and stops when it is asked to.
 #[test]
 fn a_hang_up_that_is_ignored_stays_ignored() {
     let _alone = alone();

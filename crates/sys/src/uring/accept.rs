@@ -105,7 +105,7 @@ impl Uring {
         }
     }
 
-    /// Arms or cancels accepts until what is in flight is what is wanted.
+    /// Arms or cancels accepts until the wanted number is in flight.
     pub(super) fn arm_accept(&mut self) {
         let acceptor = &mut self.acceptor;
         if acceptor.cancelling {

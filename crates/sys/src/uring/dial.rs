@@ -10,7 +10,7 @@
 //!
 //! A message that is written for one send is sent without waiting for room (`MSG_DONTWAIT`): once it
 //! has been submitted, the kernel has copied it or refused it, and its buffer may be used again, with
-//! no completion to say so. What was refused for lack of room, the tail of a large message, is then
+//! no completion to say so. The rest for which there was no room, the tail of a large message, is then
 //! sent by an operation that reports its end; its buffer is kept apart until then.
 //!
 //! A closed connection's slot is free at once, although the kernel has not ended its operations
@@ -47,7 +47,7 @@ const BUFFERS: u16 = 512;
 /// How often one poll enters the kernel, at most.
 const ENTRIES_MAX: usize = 64;
 
-/// What is in flight for a connection.
+/// The operations in flight for a connection.
 #[derive(Default)]
 struct State {
     connecting: bool,
@@ -98,7 +98,7 @@ pub struct UringDialer {
     submitted: u64,
     /// Messages of closed connections that are yet to be submitted.
     retired: Vec<Vec<u8>>,
-    /// What the kernel may still read, by number.
+    /// Bytes that the kernel may still read, by number.
     tails: HashMap<u64, Tail>,
     tails_begun: u64,
     /// Receives that found no buffer during this poll, by slot and generation.

@@ -154,7 +154,7 @@ impl Uring {
             }
             Operation::Watch => self.on_watched(token, entry, on_event),
             Operation::Alarm => self.alarm_at = Instant::MAX,
-            Operation::Cancel => {} // Whatever it did shows in what it cancelled.
+            Operation::Cancel => {} // Its effect shows in the cancelled operation.
         }
     }
 }
@@ -257,7 +257,7 @@ impl Uring {
 
 /// Sending.
 impl Uring {
-    /// Submits what is left of the send in flight.
+    /// Submits the rest of the send in flight.
     #[inline]
     fn push_send(&mut self, index: u32) {
         let token = self.slots.token(Operation::Send, index);
@@ -354,7 +354,7 @@ impl Uring {
         let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
         slot.clear(CLOSE_QUEUED);
         if result != -libc::ECANCELED {
-            slot.fd = -1; // Whatever it says, Linux has freed the descriptor.
+            slot.fd = -1; // Whatever it returns, Linux has freed the descriptor.
             self.free_if_done(index, on_event);
         } else if slot.is(ABANDONED) {
             self.shut(index);

@@ -21,7 +21,7 @@ const GETEVENTS: u32 = 1 << 0;
 
 pub(super) struct Ring {
     io: IoUring,
-    /// What did not fit into the submission queue, in order, and whether it is linked to the next.
+    /// Entries that did not fit into the submission queue, in order; and whether each is linked to the next.
     overflow: VecDeque<(squeue::Entry, bool)>,
 }
 
@@ -210,7 +210,7 @@ impl Ring {
         unsafe { self.push(&entry) }
     }
 
-    /// Tells each time that the peer finishes sending, or the connection fails.
+    /// Reports each time that the peer finishes sending, or that the connection fails.
     pub(super) fn watch(&mut self, fd: RawFd, token: Token) {
         let entry = opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).multi(true).build();
         // SAFETY: points to nothing.
@@ -238,7 +238,7 @@ impl Ring {
         unsafe { self.push(&entry) }
     }
 
-    /// Cancels whatever is in flight.
+    /// Cancels everything in flight.
     pub(super) fn cancel_all(&mut self) {
         let all = io_uring::types::CancelBuilder::any();
         let entry = opcode::AsyncCancel2::new(all).build().user_data(Token::CANCEL.0);

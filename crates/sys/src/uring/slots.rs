@@ -1,4 +1,4 @@
-//! What is in flight for each connection, and how a completion finds its connection.
+//! The operations in flight for each connection, and how a completion finds its connection.
 
 use std::os::fd::RawFd;
 
@@ -80,7 +80,7 @@ pub(super) const RECEIVING: u16 = 1 << 0;
 pub(super) const CANCELLING: u16 = 1 << 1;
 /// A send is in flight.
 pub(super) const SENDING: u16 = 1 << 2;
-/// A close is in flight, by itself or linked behind the send.
+/// A close is in flight, on its own or linked behind the send.
 pub(super) const CLOSE_QUEUED: u16 = 1 << 3;
 /// The peer has finished sending.
 pub(super) const EOF: u16 = 1 << 4;
@@ -112,7 +112,7 @@ pub(super) struct Slot {
     pub(super) then: Then,
     /// How many bytes of the send in flight the kernel has taken.
     pub(super) sent: usize,
-    /// What is being sent: the kernel reads it until the send's completion is reaped.
+    /// The bytes being sent: the kernel reads them until the send's completion is reaped.
     pub(super) bytes: Vec<u8>,
     /// Only for connections that ever sent a shared body.
     message: Option<Box<Message>>,
@@ -182,7 +182,7 @@ impl Slot {
         self.sent == self.bytes.len() + self.tail_len()
     }
 
-    /// What is left to be sent. Valid until `end_send`.
+    /// The unsent rest. Valid until `end_send`.
     #[inline]
     pub(super) fn rest(&mut self) -> Rest {
         match &mut self.message {
@@ -216,7 +216,7 @@ impl Message {
         };
         let first = sent.min(bytes.len());
         self.parts = [part(&bytes[first..]), part(&self.tail[sent - first..])];
-        // The kernel refuses nothing about an empty part, but need not look at one either.
+        // The kernel accepts an empty part, but need not look at it.
         let skip = usize::from(first == bytes.len());
         self.header.msg_iov = self.parts[skip..].as_mut_ptr();
         self.header.msg_iovlen = self.parts.len() - skip;

@@ -11,7 +11,7 @@ use super::buffers::Buffers;
 use super::ring::Ring;
 use super::slots::Token;
 
-/// Does once what the driver depends on: receives into provided buffers, armed once for many.
+/// Tries the operation that the driver depends on: receives into provided buffers, armed once for many.
 pub(crate) fn try_out() -> Result<(), Refusal> {
     let refused = |step| move |cause| Refusal { step, cause };
     let mut ring = Ring::new(2, 4)?;

@@ -1,4 +1,4 @@
-//! What the tests of both drivers share: a driver with a log of its events, and real clients.
+//! Shared by the tests of both drivers: a driver with a log of its events, and real clients.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its part")]
 
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ impl Subject for Epoll {
     }
 }
 
-/// Runs the test it stands before on both drivers.
+/// Runs the following test on both drivers.
 #[macro_export]
 macro_rules! on_both {
     ($(#[$doc:meta])* fn $name:ident<$driver:ident>() $body:block) => {
@@ -102,7 +102,7 @@ impl Seen {
     }
 }
 
-/// A driver, and what it has reported. Checks on every event what the contract promises of all.
+/// A driver, and what it has reported. Checks every event against the contract's general promises.
 pub struct Rig<D> {
     pub driver: D,
     pub addr: SocketAddr,

@@ -92,9 +92,9 @@ fn a_lost_place_is_found_under_load() {
     });
 }
 
-/// Purpose: a flood of SYNs without handshakes, thirty times as many a second as there are places,
-/// excludes other clients for two seconds at most, although it overflows the listener's queue of
-/// handshakes and the kernel resorts to cookies. It leaves nothing in the count.
+/// Purpose: a flood of SYNs without handshakes, thirty times as many per second as there are places, excludes
+/// other clients for two seconds at most, although it overflows the listener's queue of handshakes and the
+/// kernel resorts to cookies. It leaves nothing in the count.
 #[test]
 fn a_flood_of_syns_leaves_room_for_clients() {
     in_namespace(|| {
@@ -124,8 +124,8 @@ fn a_flood_of_syns_leaves_room_for_clients() {
     });
 }
 
-/// Purpose: where the kernel answers with cookies, a client that has a place gets in even if it has the
-/// last; the one after it is refused without a word, and by a reset again when there are no cookies.
+/// Purpose: where the kernel answers with cookies, a client that has a place gets in even if it has the last;
+/// the next one is refused silently, and by a reset again when there are no cookies.
 #[test]
 fn cookies_get_in() {
     in_namespace(|| {
@@ -206,10 +206,10 @@ fn a_late_handshake_has_one_place() {
     });
 }
 
-/// Purpose: before a server that is not ours, packets that belong to no connection take no place,
-/// whatever their flags; handshakes that nobody completes take one for a tenth of a second, and a flood
-/// of them excludes clients for no longer than that. Each such packet once took a place for a second or
-/// more, so that 20 a second refused most clients.
+/// Purpose: before a server that is not ours, packets that belong to no connection take no place, whatever
+/// their flags; handshakes that are never completed take one for a tenth of a second, and a flood of them
+/// excludes clients for no longer than that. Each such packet once took a place for a second or more, so that
+/// 20 per second refused most clients.
 #[test]
 fn strays_take_no_place_before_others() {
     in_namespace_with_cgroup(|cgroup| {

@@ -21,8 +21,8 @@ use highwater_sys::capability::{self, Capability};
 
 /// No step of a test takes this long unless something hangs.
 const HANG: Duration = Duration::from_secs(20);
-/// What a client waits before it takes a connection for silently dropped: less than the second after
-/// which its kernel repeats the SYN, and far more than loopback takes.
+/// How long a client waits before it counts a connection as silently dropped: less than the second after
+/// which its kernel repeats the SYN, and far longer than loopback takes.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Runs a test in a network namespace of its own; its loopback works. The namespace ends with the
@@ -38,7 +38,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
             skip("root", "this sandbox allows no network namespaces");
         }
     };
-    // Named after the test, for what it says of itself.
+    // Named after the test, so that its messages show the test.
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(test).expect("a thread can be had");
     if let Err(panic) = thread.join() {
@@ -65,10 +65,10 @@ fn enter_own_namespace() -> bool {
     true
 }
 
-/// Listeners, and the same ones to accept from.
+/// Listeners, and their standard library handles to accept from.
 struct Listeners {
     accepting: Vec<TcpListener>,
-    /// What the gate knows them by.
+    /// The listeners that the gate was attached to.
     _known: Vec<Listener>,
 }
 
@@ -106,7 +106,7 @@ impl Process {
 
     /// Kills it, and waits until it is gone.
     fn kill(&mut self) {
-        // It may have ended by itself.
+        // It may have ended on its own.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -131,7 +131,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, Soc
     (Listeners::of(listeners), address, gate)
 }
 
-/// One listener with so short a queue, and the gate before it.
+/// One listener with a queue of this length, and the gate before it.
 fn gated_behind(address: &str, backlog: u32, limit: u32) -> (Listeners, SocketAddr, SocketGate) {
     let listeners = vec![Listener::bind(address.parse().unwrap(), backlog).unwrap()];
     let address = listeners[0].local_addr().unwrap();
@@ -383,7 +383,7 @@ fn victim() {
     std::thread::sleep(HANG);
 }
 
-/// Purpose: a process killed leaves no gate behind: 100 ms later its port is open.
+/// Purpose: a killed process leaves no gate behind: 100 ms later its port is open.
 #[test]
 fn kill_9_leaves_nothing() {
     in_namespace(|| {
@@ -402,7 +402,7 @@ fn kill_9_leaves_nothing() {
     });
 }
 
-/// Purpose: a gate dropped is gone, though its listeners go on.
+/// Purpose: a dropped gate has no effect, although its listeners continue.
 #[test]
 fn a_dropped_gate_is_open() {
     in_namespace(|| {

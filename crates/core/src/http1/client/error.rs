@@ -13,7 +13,7 @@ pub enum Malformed {
     Status,
     /// A line ends in LF without CR, or a CR stands alone (RFC 9112 §2.2).
     LineEnd,
-    /// A field name is empty, is no token, or is followed by white space (RFC 9112 §5.1).
+    /// A field name is empty, is not a token, or is followed by white space (RFC 9112 §5.1).
     FieldName,
     /// A field value contains a control character (RFC 9110 §5.5).
     FieldValue,
@@ -23,7 +23,7 @@ pub enum Malformed {
     SectionTooLarge,
     /// A section has more fields than [`Limits::fields_max`](super::Limits::fields_max).
     TooManyFields,
-    /// `Content-Length` is no number of 64 bits (RFC 9110 §8.6).
+    /// `Content-Length` is not a 64-bit number (RFC 9110 §8.6).
     ContentLength,
     /// Two lengths that differ (RFC 9112 §6.3, rule 5).
     ContentLengths,
@@ -33,7 +33,7 @@ pub enum Malformed {
     /// Both `Content-Length` and `Transfer-Encoding`: response splitting looks like this
     /// (RFC 9112 §6.3, rule 3).
     TwoFramings,
-    /// A chunk's size is no hexadecimal number of 64 bits (RFC 9112 §7.1).
+    /// A chunk's size is not a 64-bit hexadecimal number (RFC 9112 §7.1).
     ChunkSize,
     /// A chunk extension contains a control character, or is longer than 4 KiB (RFC 9112 §7.1.1).
     ChunkExtension,
@@ -49,7 +49,7 @@ impl Malformed {
     /// The error, in words.
     pub const fn reason(self) -> &'static str {
         match self {
-            Malformed::StatusLine => "no status line of HTTP/1",
+            Malformed::StatusLine => "the first line is not an HTTP/1 status line",
             Malformed::Version => "a version that is not HTTP/1",
             Malformed::Status => "a status that is not 100 to 599",
             Malformed::LineEnd => "a line does not end with CR LF",
@@ -58,16 +58,16 @@ impl Malformed {
             Malformed::LineFolding => "a field line begins with white space",
             Malformed::SectionTooLarge => "a head or trailer section is too large",
             Malformed::TooManyFields => "too many fields",
-            Malformed::ContentLength => "Content-Length is no number",
+            Malformed::ContentLength => "Content-Length is not a number",
             Malformed::ContentLengths => "two Content-Lengths that differ",
             Malformed::TransferEncoding => {
                 "a Transfer-Encoding that is not one chunked, in HTTP/1.1"
             }
             Malformed::TwoFramings => "both Content-Length and Transfer-Encoding",
-            Malformed::ChunkSize => "a chunk size is no hexadecimal number",
+            Malformed::ChunkSize => "a chunk size is not a hexadecimal number",
             Malformed::ChunkExtension => "a chunk extension is malformed or too long",
-            Malformed::ChunkEnd => "a chunk is longer than it says",
-            Malformed::Switch => "101 to a request that asked for no upgrade",
+            Malformed::ChunkEnd => "a chunk is longer than its stated size",
+            Malformed::Switch => "101 to a request that did not ask for an upgrade",
             Malformed::TooManyInterims => "too many interim responses before a final one",
         }
     }

@@ -214,7 +214,7 @@ impl Parsing {
         Ok(())
     }
 
-    /// The content of the response to `asked`, by the rules of RFC 9112 §6.3 in their order.
+    /// The content of the response to `asked`, by the rules of RFC 9112 §6.3 in order.
     #[inline]
     pub(super) fn content(&self, asked: Asked) -> Result<Content, Malformed> {
         match self.status {
@@ -257,7 +257,7 @@ impl Parsing {
 }
 
 impl Limits {
-    /// The section does not end within `room`, its received bytes within the limit.
+    /// The section does not end within `room`: its received bytes, up to the limit.
     fn incomplete(&self, room: &[u8]) -> Result<Option<usize>, Malformed> {
         if room.len() < self.head_max { Ok(None) } else { Err(Malformed::SectionTooLarge) }
     }
@@ -299,8 +299,8 @@ fn status_line(bytes: &[u8], seen: &mut usize) -> Result<Option<(usize, u16, Ver
     Ok(Some((end + 2, status, if is_10 { Version::Http10 } else { Version::Http11 })))
 }
 
-/// Whether `bytes`, which may be cut, are `HTTP/1.x` and a space. Later minor versions than 1.1 count
-/// as that (RFC 9110 §2.5).
+/// Whether `bytes`, which may be cut, are `HTTP/1.x` and a space. Later minor versions count as 1.1 (RFC 9110
+/// §2.5).
 #[cold]
 fn check_version(bytes: &[u8]) -> Result<(), Malformed> {
     for (at, &byte) in bytes.iter().enumerate() {
@@ -399,7 +399,7 @@ fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// A number of 64 bits in decimal digits and nothing else.
+/// A 64-bit number: decimal digits and nothing else.
 #[inline]
 fn decimal(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);

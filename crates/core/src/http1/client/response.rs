@@ -53,14 +53,14 @@ pub struct End {
     pub keep_alive: bool,
 }
 
-/// What the end of a connection means for what was read on it.
+/// The meaning of a connection's end for the response being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
     /// No response was in progress, or the connection had left HTTP.
     Clean,
-    /// It completes a response that lasts until then.
+    /// It completes a response that is delimited by the close.
     End(End),
-    /// It cuts a response off.
+    /// It truncates a response.
     Truncated,
 }
 
@@ -68,14 +68,14 @@ pub enum Eof {
 enum State {
     Between,
     Head,
-    /// Content of which this much is missing.
+    /// Content; this much is missing.
     Length(u64),
     /// Within a chunk's size, after this many digits.
     Size(u64, u8),
     /// Behind a chunk's size, after this many bytes.
     Extension(u64, u32),
     SizeLf(u64),
-    /// A chunk of which this much is missing.
+    /// A chunk; this much is missing.
     Data(u64),
     DataCr,
     DataLf,
@@ -124,8 +124,9 @@ impl Reader {
         }
     }
 
-    /// Takes bytes off the front of `input` and returns what they are, until [`Next::Wait`]. `asked` is the
-    /// request whose response is read; it is used when the response's head is complete.
+    /// Takes bytes off the front of `input` and returns their meaning; call it until it returns
+    /// [`Next::Wait`]. `asked` is the request whose response is read; it is used when the response's head is
+    /// complete.
     ///
     /// # Errors
     /// The bytes are not a valid response; the reader must not be used further.
@@ -217,7 +218,7 @@ impl Reader {
         self.state == State::Between
     }
 
-    /// Bytes of memory it holds besides itself: none between responses, except for assembled trailers.
+    /// Heap memory in bytes: none between responses, except for assembled trailers.
     pub fn carried(&self) -> usize {
         self.carry.capacity()
     }
@@ -367,7 +368,7 @@ fn find<'i>(
     Ok(None)
 }
 
-/// Takes up to `wanted` bytes off the front of `input`; and how many are still wanted.
+/// Takes up to `wanted` bytes off the front of `input`. Returns them, and how many are still wanted.
 #[inline]
 fn take<'i>(input: &mut &'i [u8], wanted: u64) -> (&'i [u8], u64) {
     let len = usize::try_from(wanted).unwrap_or(usize::MAX).min(input.len());

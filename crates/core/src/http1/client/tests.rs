@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-/// The result of some bytes, and of the connection's end after them.
+/// The result of reading some bytes and then the connection's end.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     /// Status, then content and trailers; content in which a response was cut off is left out.
@@ -129,7 +129,7 @@ fn framing() {
     }
 }
 
-/// Purpose: chunks, their extensions and the trailer section are undone (RFC 9112 §7.1).
+/// Purpose: chunks, their extensions and the trailer section are decoded (RFC 9112 §7.1).
 #[test]
 fn chunks() {
     for (framing, content, fate) in [
@@ -152,7 +152,7 @@ fn chunks() {
     }
 }
 
-/// Purpose: the request decides as well (RFC 9112 §6.3, rules 1 and 2).
+/// Purpose: the request also decides where a response ends (RFC 9112 §6.3, rules 1 and 2).
 #[test]
 fn what_was_asked() {
     let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";

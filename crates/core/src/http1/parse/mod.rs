@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::syntax::{is_host, path_end, target_run, token_run, value_run};
 use crate::http::{Fields, Head, Limits, Method, Reject, Span, Version};
 
-/// Longest method token taken; the longest registered one has 17 bytes.
+/// Longest method token accepted; the longest registered one has 17 bytes.
 const METHOD_MAX: usize = 32;
 
 /// A complete head: positions and the facts that framing needs.
@@ -129,7 +129,7 @@ fn authority_start(target: &[u8]) -> Option<usize> {
         .map(<[u8]>::len)
 }
 
-/// How long the authority is that `rest` begins with.
+/// Length of the authority at the start of `rest`.
 fn authority_len(rest: &[u8]) -> usize {
     rest.iter().position(|b| matches!(b, b'/' | b'?' | b'\\')).unwrap_or(rest.len())
 }

@@ -21,7 +21,7 @@
 //!
 //! With that limit, the last request waits as long as it is then served. This bounds the latency,
 //! and it keeps every place of the back end busy however uneven the requests are. A limit that is
-//! too low grows by itself: no request waits, so `rate × 2 × service time` is twice the number in
+//! too low grows automatically: no request waits, so `rate × 2 × service time` is twice the number in
 //! flight. A limit that is too high falls, because the rate does not depend on it.
 //!
 //! ```text
@@ -85,8 +85,8 @@ const FLOOR: f64 = 4.0;
 
 /// How long a window may take, and how long nothing must have been refused before the limit is
 /// dropped. Shorter: the limit has to be found again at the next rush. Longer: an old limit refuses
-/// requests needlessly. Clients that were told to come back in 1 to 4 s (`Retry-After`) have come
-/// back by then. `a_limit_is_dropped_when_it_is_not_needed` notices a wrong value.
+/// requests needlessly. Clients that got a `Retry-After` of 1 to 4 s have come back by then.
+/// `a_limit_is_dropped_when_it_is_not_needed` notices a wrong value.
 const PATIENCE: f64 = 5.0;
 
 /// Two concurrencies count as equal within this factor. Smaller: comparisons that say nothing.

@@ -38,7 +38,7 @@ impl Point {
             in_flight_max: f64::from(window.in_flight_max).max(in_flight),
             rate,
             latency: latency.max(0.5 / rate / in_flight.max(1.0)).max(1e-6),
-            // A request that is said to have waited all the time tells nothing about service.
+            // If a request waited all the time, its latency says nothing about service.
             waited: Some(window.queue_delay_mean.as_secs_f64())
                 .filter(|waited| *waited < latency.min(in_flight / rate))
                 .unwrap_or(0.0),
