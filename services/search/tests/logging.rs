@@ -23,16 +23,16 @@ fn said(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     server.env_remove("HIGHWATER_LOG").envs(variables.iter().copied());
     let server = server.stdout(Stdio::null()).stderr(Stdio::piped());
     let server = server.spawn().expect("the binary starts");
-    // Once SIGTERM is held back it cannot kill; it is heard when the server has started.
+    // Once SIGTERM is caught it does not kill; the server drains when it has started.
     let status = format!("/proc/{}/status", server.id());
-    let holds_back = || {
+    let catches = || {
         let status = std::fs::read_to_string(&status).expect("we have not waited for it");
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let mask = u64::from_str_radix(mask.unwrap_or_default().trim(), 16);
         mask.is_ok_and(|mask| mask & 1 << (15 - 1) != 0)
     };
     let begun = Instant::now();
-    while !holds_back() {
+    while !catches() {
         assert!(begun.elapsed() < PATIENCE, "it does not start");
         std::thread::yield_now();
     }
