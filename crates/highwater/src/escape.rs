@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Appends `text` as the inside of a JSON string (RFC 8259 §7), which no terminal and no reader of lines takes
-/// for anything but text.
+/// Appends `text` as the contents of a JSON string (RFC 8259 §7), escaped so that no terminal and no line
+/// reader takes any of it for a control character or a line end.
 pub(crate) fn json(text: &str, out: &mut String) {
     for character in text.chars() {
         match character {
@@ -23,7 +23,8 @@ pub(crate) fn json(text: &str, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    /// Purpose: each kind of character comes out as RFC 8259 §7 allows, and what ends a line nowhere as itself.
+    /// Purpose: each kind of character is escaped as RFC 8259 §7 allows, and no line terminator appears
+    /// unescaped.
     #[test]
     fn what_could_end_a_string_or_a_line_is_escaped() {
         let mut out = String::new();

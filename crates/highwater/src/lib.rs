@@ -1,9 +1,9 @@
 //! An HTTP server framework for Linux that keeps its high-water mark: its throughput stays at its peak
 //! however far demand exceeds capacity.
 //!
-//! An application is a [`Router`] of plain functions. Their arguments say what they need of a request,
-//! their results become responses, and their shape says how they are run: `fn` at once on the worker,
-//! `async fn` as a future on the worker, [`blocking`] on a pool, [`fixed`] not at all.
+//! An application is a [`Router`] of plain functions. Their arguments declare what they need from a request, their
+//! return values become responses, and their form decides how they run: `fn` directly on the worker, `async fn` as
+//! a future on the worker, [`blocking`] on a pool of threads, [`fixed`] not at all.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
@@ -69,13 +69,13 @@
 //! # Ok::<(), highwater::BuildError>(())
 //! ```
 //!
-//! Everything that goes wrong with a request, in a handler, an extractor, the routing or the protocol,
-//! is an [`Error`], and [`Router::errors`] is the one place that gives it a shape.
+//! Every failure of a request, whether in a handler, an extractor, the routing or the protocol, is an [`Error`],
+//! and [`Router::errors`] is the one place that decides how errors look to clients.
 //!
 //! # Where to go from here
 //!
 //! * [The guide](https://github.com/highwater-rs/highwater/blob/main/docs/guide.md) goes from the first route to production.
-//! * [`Server`] serves a router, with the settings of [`ServerConfig`], of the environment, or of [`ServerArgs`].
+//! * [`Server`] serves a router, configured by [`ServerConfig`], the environment, or [`ServerArgs`].
 //! * [`FromRequest`] lists what handlers may take, [`IntoResponse`] what they may return.
 //! * [`layer`] and [`layers`] cover routes: authentication, access logs, CORS, security headers.
 //! * [`testing`] serves a router in tests, without a port.

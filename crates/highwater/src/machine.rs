@@ -8,7 +8,7 @@ const DESCRIPTORS_MODEST: u64 = 10_000;
 /// Descriptors kept for files, clients and metrics, beyond those of connections.
 pub(crate) const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// The capabilities of this machine, as far as this process may know and use them.
+/// The capabilities of this machine that this process can see and use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Machine {
@@ -57,8 +57,8 @@ pub fn look() -> Machine {
     }
 }
 
-/// The default share of the memory for request bodies: a quarter of what this process may use. The
-/// handlers' own data and everything else must fit into the rest. A guess.
+/// The default share of memory for request bodies: a quarter of the memory that this process may
+/// use. The handlers' own data and everything else must fit into the rest. A guess.
 const BODY_MEMORY_SHARE: u64 = 4;
 
 /// Memory for bodies if the machine's memory is not known.
@@ -70,7 +70,7 @@ pub(crate) fn body_memory() -> u64 {
     let total = read("/proc/meminfo").as_deref().and_then(meminfo_total);
     let groups = read("/proc/self/cgroup").unwrap_or_default();
     let limits = memory_limit_files(&groups).into_iter();
-    // A control group without a limit says `max`; the first version says a number beyond all
+    // A control group without a limit reads `max`; in version 1 it reads a number larger than any
     // memory.
     let limits = limits.filter_map(|path| read(&path)?.trim().parse().ok());
     let least = limits.chain(total).min();
@@ -116,7 +116,7 @@ pub(crate) fn connections_max(descriptors: u64) -> u32 {
 }
 
 impl Machine {
-    /// What to change, the most valuable first.
+    /// Recommended changes, the most valuable first.
     pub fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         if self.transport == "epoll" {

@@ -2,7 +2,7 @@
 //!
 //! One number bounds the whole server: how many connections may have work. It is in [`Bound`]: the controller
 //! writes it and every worker reads it. Each worker has a [`WorkerGate`], which knows the worker's share of
-//! the limit and its load, and publishes the load once a turn.
+//! the limit and its load, and publishes the load once per turn.
 //!
 //! What counts as load depends on the limiter. The default protects the workers' time: a connection *wants
 //! time* from being accepted until its request is started, and from the moment its next request waits for its
@@ -10,12 +10,12 @@
 //! hand, and limits that follow the request rate, count connections *with work*: until their request is
 //! answered. An idle connection is never load.
 //!
-//! Never here: a lock, work per request, or a system call, except one: when a worker's queue begins or ceases
-//! to stand, the controller is woken.
+//! Never here: a lock, work per request, or a system call, except one: when a worker's standing queue forms
+//! or ends, the controller is woken.
 //!
 //! Invariants: shares add up to the limit, or to the number of workers if that is more, since a worker that
 //! accepts no connection would leave those of its listener waiting for ever; a worker's load is published at
-//! most once a turn, and only when it changed.
+//! most once per turn, and only when it changed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ use crate::metrics::WorkerMetrics;
 #[repr(align(128))]
 pub(crate) struct Bound {
     limit: AtomicU32,
-    /// A worker's queue has begun, or ceased, to stand.
+    /// A worker's standing queue has formed, or ended.
     raised: AtomicBool,
     /// Connections that were refused before a worker saw them, so far.
     refused: AtomicU64,
@@ -95,7 +95,7 @@ pub(crate) enum Counts {
     Work,
 }
 
-/// How many connections of a worker have each kind of want.
+/// How many connections of a worker have each kind of demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     /// The worker's time.
@@ -163,7 +163,7 @@ impl WorkerGate {
         WorkerGate { counts, ..self }
     }
 
-    /// Reports at the end of a turn how many connections have each want.
+    /// Reports at the end of a turn how many connections have each demand.
     #[inline]
     pub(crate) fn settle(&mut self, now: Load) {
         let arrived = std::mem::take(&mut self.arrived);
@@ -190,7 +190,7 @@ impl WorkerGate {
         }
     }
 
-    /// The worker's queue has begun, or ceased, to stand.
+    /// The worker's standing queue has formed, or ended.
     #[cold]
     pub(crate) fn alarm(&self) {
         self.bound.raise();

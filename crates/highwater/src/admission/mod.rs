@@ -16,8 +16,8 @@
 //!  settings     what can be set; setup: builds all of it
 //! ```
 //!
-//! Invariants: with the default settings nothing is refused before a queue stands; if the machine does not
-//! permit one mechanism, another one works, and an event says which and why.
+//! Invariants: with the default settings nothing is refused without a standing queue; if the machine does
+//! not permit one mechanism, another one works, and an event names it and the reason.
 
 mod backlog;
 mod budget;

@@ -12,10 +12,10 @@ use highwater_core::http::Head;
 pub enum Priority {
     /// Before the others.
     High,
-    /// As most.
+    /// The usual priority.
     #[default]
     Normal,
-    /// When there is time.
+    /// Only when there is time.
     Low,
 }
 

@@ -3,9 +3,9 @@
 //! Counted over all workers. A permit is taken before the handler is called and given back when the
 //! response's head is made, or when the work on it is dropped. Routes without a limit never come here.
 //!
-//! A limit that is found ([`Concurrency::Auto`]) measures how many permits are held, how many answers there
-//! are, and how long they take. Workers pass the time at the end of their turns, and the first one that finds
-//! a sample due takes it; there is no thread and no clock here.
+//! An automatic limit ([`Concurrency::Auto`]) measures how many permits are held, how many answers there are,
+//! and how long they take. Workers pass the time at the end of their turns, and the first one that finds a
+//! sample due takes it; there is no thread and no clock here.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ use super::scarcity::Scarcity;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
-    /// So many; at least 1.
+    /// This many; at least 1.
     Fixed(u32),
     /// As many as the back end can use: no limit until answers become slow because more requests are under
     /// way, then the concurrency at which they take about twice as long as alone. For handlers that wait for
@@ -295,7 +295,7 @@ mod tests {
                     None => refused += 1,
                 }
             }
-            // 16 places of 50 ms: 0.32 a millisecond, and none before 50 ms.
+            // 16 places of 50 ms: 0.32 per millisecond, and none before 50 ms.
             let due = u64::from(millis % 25 < 8);
             for _ in 0..due {
                 if held

@@ -48,7 +48,7 @@ pub enum GateRefusal {
     Drop,
 }
 
-/// What is refused while more is asked than can be done.
+/// What is refused during an overload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refuse {
     /// Requests where connections are kept for several of them, as by proxies; else connections.
@@ -67,7 +67,7 @@ pub enum Limiter {
     Fixed,
     /// Steps of a hundred along the request rate.
     HillClimb,
-    /// Queueing delay: no limit while no queue stands, else as many as can wait for no longer than the
+    /// Queueing delay: no limit without a standing queue, else as many as can wait for no longer than the
     /// target.
     Gradient,
     /// One more while there is no overload, a tenth less when there is (AIMD).
@@ -175,7 +175,7 @@ impl AdmissionSettings {
         })
     }
 
-    /// What is refused. A limit on connections that is set, or found by another limiter, is meant.
+    /// What is refused. A limit that counts work always refuses connections.
     pub(super) fn refuses(&self) -> Refuse {
         match self.counts() {
             Counts::Time => self.refuse,

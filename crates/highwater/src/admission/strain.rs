@@ -8,13 +8,13 @@
 //! ```
 //!
 //! Both directions take the same time, so the answer cannot change more often than that. Never here: a clock,
-//! the decision whether a queue stands.
+//! or detecting a standing queue.
 
 use std::time::Duration;
 
 use highwater_core::time::Instant;
 
-/// Watches for how long queues stand.
+/// Watches how long queues stand.
 #[derive(Debug)]
 pub(super) struct Strain {
     after: Duration,
@@ -28,7 +28,7 @@ impl Strain {
         Strain { after, is_strained: false, since: None }
     }
 
-    /// Takes in whether a queue stands at `now`. Answers whether the server is not ready.
+    /// Takes in whether there is a standing queue at `now`. Returns whether the server is not ready.
     pub(super) fn on_sample(&mut self, now: Instant, stands: bool) -> bool {
         if stands == self.is_strained {
             self.since = None;

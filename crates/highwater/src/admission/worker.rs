@@ -13,8 +13,9 @@
 //!           Serve(grant)
 //! ```
 //!
-//! At the end of each turn the worker reports what its connections want. From that this module determines
-//! whether the queue stands (`core::limit::Standing`), shortens the waiting time if so, and updates the gate.
+//! At the end of each turn the worker reports the demand of its connections. From that this module determines
+//! whether there is a standing queue (`core::limit::Standing`), shortens the waiting time if so, and updates the
+//! gate.
 //!
 //! Never here: a socket, a connection, the application. Requests are named by an id of type `T`; the rules of
 //! a request's route are an argument.
@@ -31,7 +32,7 @@ use super::queue::{Class, Entry, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
-/// What a connection wants from its worker.
+/// The demand of a connection on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// Nothing: it is idle, or it is being closed.
@@ -43,7 +44,7 @@ pub(crate) enum Demand {
 }
 
 impl Load {
-    /// The want of a connection changes from `before` to `after`.
+    /// The demand of a connection changes from `before` to `after`.
     fn change(&mut self, before: Demand, after: Demand) {
         for (demand, change) in [(before, u32::MAX), (after, 1)] {
             let count = match demand {
@@ -145,7 +146,7 @@ pub(crate) struct WorkerAdmission<T> {
     queue: Queue<T>,
     budget: TurnBudget,
     standing: Standing,
-    /// How many connections have each want.
+    /// How many connections have each demand.
     load: Load,
     terms: Terms,
     /// Requests refused so far.
@@ -192,8 +193,8 @@ impl<T> WorkerAdmission<T> {
         self.queue.is_empty() && self.budget.has_time(now())
     }
 
-    /// Whether a request that comes now is refused at once: the queue stands, and holds as many of its class and above
-    /// as can be refused in the time that they may wait.
+    /// Whether a request that comes now is refused at once: there is a standing queue, and it holds as many of its
+    /// class and above as can be refused in the time that they may wait.
     pub(crate) fn is_full(&self, class: Class) -> bool {
         self.standing.stands() && self.gate.sheds() && self.queue.is_full(class, self.places())
     }
@@ -205,7 +206,7 @@ impl<T> WorkerAdmission<T> {
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// Whether the queue stands.
+    /// Whether there is a standing queue.
     pub(crate) fn stands(&self) -> bool {
         self.standing.stands()
     }
@@ -324,7 +325,7 @@ impl<T> WorkerAdmission<T> {
         self.queue.pop(now, sheds)
     }
 
-    /// How long a request may wait while the queue stands.
+    /// How long a request may wait in a standing queue.
     fn short_target(&self) -> Duration {
         let cost = self.standing.cost().unwrap_or_default();
         short_target(self.terms.queue_target, self.terms.patience, cost)
@@ -376,20 +377,20 @@ impl<T> WorkerAdmission<T> {
 
     // ---- what the worker's connections want
 
-    /// The want of a connection changes from `before` to `after`.
+    /// The demand of a connection changes from `before` to `after`.
     #[inline]
     pub(crate) fn change(&mut self, before: Demand, after: Demand) {
         self.load.change(before, after);
     }
 
-    /// Reports to the gate what the connections want, once a turn.
+    /// Reports the demand of the connections to the gate, once per turn.
     #[inline]
     pub(crate) fn settle(&mut self) {
         self.gate.settle(self.load);
     }
 
     /// A turn ends, in which `started` requests were started and `refused` were refused for load. Determines
-    /// whether the queue stands, and acts on it.
+    /// whether there is a standing queue, and acts on it.
     #[inline]
     pub(crate) fn end_turn(
         &mut self,
@@ -412,8 +413,8 @@ impl<T> WorkerAdmission<T> {
         self.budget.end(ended);
     }
 
-    /// The queue gets the short target while it stands. The controller gets the cost of a request, and is
-    /// woken when the queue begins or ceases to stand.
+    /// A standing queue gets the short target. The controller gets the cost of a request, and is woken when a
+    /// standing queue forms or ends.
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();

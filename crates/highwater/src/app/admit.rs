@@ -1,4 +1,4 @@
-//! What admission needs from the application: a request's priority, its route's rules, and the response of a
+//! The application's part in admission: a request's priority, its route's rules, and the response of a
 //! refusal.
 
 use highwater_core::http::Head;
@@ -43,7 +43,7 @@ impl App {
         }
     }
 
-    /// A worker's turn ends: automatic limits may change.
+    /// Called when a worker's turn ends: automatic limits may change.
     #[inline]
     pub(crate) fn on_turn(&self, now: Instant) {
         for (_, limit) in &self.shared.found_limits {

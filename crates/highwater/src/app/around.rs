@@ -27,7 +27,7 @@ pub(crate) struct Resume {
     disconnected: Option<Disconnected>,
     app: Arc<Shared>,
     target: Target,
-    /// The handler takes the content whole, if it takes any.
+    /// Whether the handler takes the content whole, if it takes any.
     is_whole: bool,
 }
 

@@ -1,5 +1,5 @@
 //! Builds an application from its description: nested routers become one table, with the layers of each, and
-//! every error is found.
+//! all errors are collected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,16 +23,16 @@ use super::stack::Effect;
 use super::worker_local::GivenLocal;
 use crate::admission::route_limit::{Concurrency, RouteLimit};
 
-/// How many endpoints, paths and nested routers an application can have, each: what fits in 16 bits,
-/// so that a target is small.
+/// The most endpoints, paths and nested routers that an application can have, of each: their indices fit in
+/// 16 bits, so that a target is small.
 const COUNT_MAX: usize = u16::MAX as usize;
 
 impl Router {
-    /// Makes an application of it.
+    /// Builds the application.
     ///
     /// # Errors
-    /// Everything that is wrong: malformed and conflicting paths, methods routed twice, states that handlers
-    /// need and no router provides, bodies taken twice, layers that were set up wrongly.
+    /// All problems that were found: malformed and conflicting paths, methods routed twice, states that
+    /// handlers need and no router provides, bodies taken twice, layers that were set up wrongly.
     pub fn build(self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
         let mut build = Build { priority_field, ..Build::default() };
@@ -43,7 +43,7 @@ impl Router {
 
 #[derive(Default)]
 struct Build {
-    /// Where each pattern is in `paths`, in the order they came.
+    /// The index of each pattern in `paths`, in the order of registration.
     places: HashMap<String, usize>,
     paths: Vec<PathRoutes>,
     prefixes: route::Router<ScopeId>,
@@ -57,7 +57,7 @@ struct Build {
     problems: Vec<String>,
 }
 
-/// What is registered for one pattern.
+/// The routes registered for one pattern.
 struct PathRoutes {
     pattern: String,
     scope: ScopeId,
@@ -122,7 +122,7 @@ impl Build {
         }
     }
 
-    /// Each worker has one value of a type, whichever router gives it.
+    /// Each worker has one value of a type, whichever router provides it.
     fn add_worker_locals(&mut self, given: Vec<GivenLocal>) {
         for local in given {
             self.wants_runtime |= local.is_async;
@@ -160,7 +160,7 @@ impl Build {
         route_of: &HashMap<String, route::RouteId>,
     ) {
         for (route, _) in &self.endpoints {
-            // A pattern that could not be added has been complained about.
+            // A pattern that could not be added has already been reported.
             let Some(id) = route_of.get(&route.path) else { continue };
             let names = paths.param_names(*id);
             for check in &route.description.requirements.paths {
@@ -318,7 +318,7 @@ impl Build {
         for scope in &self.scopes {
             match Refusals::new(scope) {
                 Ok(made) => refusals.push(made),
-                // Routers within a router have its layers, and their problems.
+                // A nested router repeats the layers of its parents, and so their problems.
                 Err(problem) if self.problems.contains(&problem) => {}
                 Err(problem) => self.problems.push(problem),
             }

@@ -41,7 +41,7 @@ pub(crate) struct Known {
 }
 
 impl Shared {
-    /// As `App::call`, for a route that layers cover.
+    /// Like `App::call`, for a route that layers cover.
     pub(super) fn call_covered<'s>(
         self: &'s Arc<Self>,
         scope: &'s Scope,
@@ -67,7 +67,7 @@ impl Shared {
         outcome
     }
 
-    /// Passes a request through one segment, and what is within.
+    /// Passes a request through one segment, and through the inner ones.
     pub(super) fn pass<'s>(
         self: &'s Arc<Self>,
         scope: &'s Scope,
@@ -152,14 +152,14 @@ impl App {
         Some(response)
     }
 
-    /// An error of the server's own about a request (it took too long, the pool is full, …), in the
-    /// shape of the application's errors.
+    /// An error of the server's own about a request (it took too long, the pool is full, …), in the shape of
+    /// the application's errors.
     pub(crate) fn fail(&self, target: Option<Target>, error: Error) -> Response {
         let scope = target.map_or(&self.shared.scopes[0], |target| self.shared.scope(target));
         scope.amend(shape(scope, error))
     }
 
-    /// As [`App::fail`], where layers that cover everything may look at the request.
+    /// Like [`App::fail`], where layers that cover everything may look at the request.
     pub(crate) fn fail_known(&self, known: &Known, error: Error) -> Response {
         let scope = self.shared.scope(known.target);
         let response = shape(scope, error);

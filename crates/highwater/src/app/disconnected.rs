@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 /// that can be cloned and sent anywhere.
 ///
 /// A handler whose client resets the connection is dropped automatically. One whose client only finishes sending
-/// (closes its end) goes on for `--half-closed-timeout` while nothing of its answer moves, since a script may
-/// be waiting for it; a handler that does expensive work can stop earlier. A client that sends its last
+/// (closes its end) continues for `--half-closed-timeout` while its answer makes no progress, since a script may
+/// still be waiting for it; a handler that does expensive work can stop earlier. A client that sends its last
 /// request and closes its end at once has finished sending before its answer begins: a cheap handler should
 /// answer it nevertheless.
 ///
@@ -35,7 +35,7 @@ use std::task::{Context, Poll, Waker};
 /// # app.build().unwrap();
 /// ```
 ///
-/// Awaited beside something else (`tokio::select!`), it ends the waiting at once.
+/// Awaited alongside other futures (`tokio::select!`), it ends the wait at once.
 ///
 /// Mounted services have it in the extensions of their requests: `axum::Extension<highwater::Disconnected>`.
 pub struct Disconnected {

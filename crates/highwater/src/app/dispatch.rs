@@ -84,7 +84,7 @@ pub(super) type PathId = u16;
 /// An index into `Shared::scopes`. The outermost router's is 0.
 pub(super) type ScopeId = u16;
 
-/// What calling an endpoint produced: the four ways to answer.
+/// The outcome of calling an endpoint: the four ways to answer.
 pub enum Outcome<'a> {
     /// Prepared when the application was built.
     Fixed(&'a FixedResponse),
@@ -223,7 +223,7 @@ impl App {
             || self.shared.scopes.iter().any(|scope| scope.stack.waits())
     }
 
-    /// Lets handlers learn that the server drains.
+    /// Notifies handlers that the server is draining.
     pub(crate) fn drain(&self) {
         self.shared.drain.begin();
     }

@@ -35,49 +35,49 @@ impl<H, M> Endpoint<H, M> {
         Endpoint { handler, options: Options::default(), marker: PhantomData }
     }
 
-    /// As [`Handler::body_max`].
+    /// See [`Handler::body_max`].
     #[must_use]
     pub fn body_max(mut self, bytes: u64) -> Self {
         self.options.body_max = Some(bytes);
         self
     }
 
-    /// As [`Handler::name`].
+    /// See [`Handler::name`].
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
-    /// As [`Handler::timeout`].
+    /// See [`Handler::timeout`].
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// As [`Handler::detached`].
+    /// See [`Handler::detached`].
     #[must_use]
     pub fn detached(mut self) -> Self {
         self.options.detached = true;
         self
     }
 
-    /// As [`Handler::priority`].
+    /// See [`Handler::priority`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.options.priority = priority;
         self
     }
 
-    /// As [`Handler::concurrency_limit`].
+    /// See [`Handler::concurrency_limit`].
     #[must_use]
     pub fn concurrency_limit(mut self, limit: impl Into<Concurrency>) -> Self {
         self.options.concurrency = Some(limit.into());
         self
     }
 
-    /// As [`Handler::never_shed`].
+    /// See [`Handler::never_shed`].
     #[must_use]
     pub fn never_shed(mut self) -> Self {
         self.options.is_never_shed = true;

@@ -121,7 +121,7 @@ impl Error {
         self
     }
 
-    /// The error with a header field that its response will have whatever the renderer does.
+    /// The error with a header field that its response will have, whatever the renderer does.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));

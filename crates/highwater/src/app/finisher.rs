@@ -128,8 +128,8 @@ pub(super) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
 pin_project_lite::pin_project! {
     /// A future with the remaining work for its response.
     ///
-    /// Written by hand, since an async block would have room for the future once more for each function that
-    /// it is handed to, and all of it is moved when the whole is boxed.
+    /// Written by hand: an async block would reserve room for the future again for each function it is
+    /// passed through, and all of it is moved when the whole is boxed.
     pub(super) struct Finishing<F> {
         #[pin]
         future: Option<F>,
@@ -154,7 +154,7 @@ where
             Ok(Poll::Pending) => return Poll::Pending,
             Err(error) => Err(error),
         };
-        // What it still holds is dropped here, where a panic is an error, too.
+        // The remaining values are dropped here, where a panic is an error, too.
         let answer = guarded(|| this.future.set(None)).and(answer);
         let finisher = this.finisher.take().expect("it is polled until it is ready");
         Poll::Ready(finisher.finish(answer))

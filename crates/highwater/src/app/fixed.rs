@@ -22,7 +22,7 @@ pub struct Fixed {
     problem: Option<String>,
 }
 
-/// A response of which only the `Date` is missing.
+/// A response that is complete except for the `Date`.
 #[derive(Clone, Debug)]
 pub struct FixedResponse {
     status: u16,
@@ -75,7 +75,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Keeps content that is complete, and no other.
+    /// Keeps the content if it is complete.
     pub(super) fn of(response: Response) -> Self {
         let field = |(name, value): (&str, &[u8])| {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("it was one");
@@ -101,7 +101,7 @@ impl Template {
     pub(super) fn prepare(&self, response: Response) -> FixedResponse {
         let mut prepared = FixedResponse::new(response);
         if prepared.body.as_ptr_range() == self.body.as_ptr_range() {
-            // Without another owner around it: clones of bytes of the program cost nothing.
+            // Not wrapped in another owner: clones of static bytes cost nothing.
             prepared.body = self.body.clone();
         }
         prepared
@@ -131,11 +131,11 @@ pub(super) enum Covered {
     PerRequest(Template),
 }
 
-/// The same response for every request, encoded once: the cheapest endpoint there is, for health
-/// checks and other constants. No error renderer sees it, and no layer but those that cover
-/// [everything](super::layer::Layer::everywhere): what such a layer does to every response alike
-/// ([`amend`](super::layer::Layer::amend)) is done when the application is built, and costs nothing; with
-/// one that looks at requests, the response is made for each.
+/// The same response for every request, encoded once: the cheapest endpoint there is, for health checks
+/// and other constants. No error renderer applies to it, and of the layers only those that cover
+/// [everything](super::layer::Layer::everywhere): a change that such a layer makes to every response
+/// alike ([`amend`](super::layer::Layer::amend)) is made when the application is built, and costs
+/// nothing; if one looks at requests, the response is made for each.
 ///
 /// ```
 /// use highwater::{Router, StatusCode, fixed};

@@ -63,7 +63,7 @@ pub(super) fn take_notes() -> Notes {
     NOTES.try_with(RefCell::take).unwrap_or_default()
 }
 
-/// Calls `f`, and returns what it panicked with if it did.
+/// Calls `f`, and returns the panic's payload if it panics.
 pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(f)).map_err(note)
 }

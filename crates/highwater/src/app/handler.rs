@@ -1,9 +1,9 @@
 //! Handlers: plain functions, whose form decides how they are run.
 //!
 //! The work is divided so that the compiler can say precisely what is wrong with a function: it is a
-//! [`Callable`] of some number of arguments; each of them is an extractor ([`Arguments`]); what it
-//! returns is an [`Answer`]. There is one implementation of [`Handler`] for all functions, so the
-//! compiler reports the part that is missing instead of the whole that does not fit.
+//! [`Callable`] of some number of arguments; each of them is an extractor ([`Arguments`]); its return type is
+//! an [`Answer`]. There is one implementation of [`Handler`] for all functions, so the compiler names the
+//! missing part rather than rejecting the function as a whole.
 
 use std::fmt;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What can be registered with a [`Router`](super::Router).
+/// The types that can be registered with a [`Router`](super::Router).
 ///
 /// | handler | is run |
 /// |---|---|
@@ -60,8 +60,8 @@ impl fmt::Display for Kind {
 /// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
 /// takes the body. The result implements [`IntoResponse`].
 ///
-/// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a
-/// plain one clone what its future needs:
+/// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a plain
+/// closure clone the values that its future needs:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -108,7 +108,7 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
 
-    /// Takes bodies of up to `bytes` bytes, instead of what the server is set to; beyond it 413.
+    /// Accepts bodies of up to `bytes` bytes, instead of the server's setting; larger ones are answered 413.
     fn body_max(self, bytes: u64) -> Endpoint<Self, M> {
         Endpoint::new(self).body_max(bytes)
     }
@@ -118,16 +118,16 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
         Endpoint::new(self).name(name)
     }
 
-    /// Answers 503 in place of the handler if it takes longer. An async handler is dropped; one on the pool
-    /// runs on, and its answer is dropped, or is not begun if it still waits for a thread; one that runs
-    /// on the worker cannot be interrupted.
+    /// Answers 503 in place of the handler if it takes longer. An async handler is dropped. One on the pool
+    /// runs on and its answer is dropped; if it still waits for a thread, it is not begun. One that runs on
+    /// the worker cannot be interrupted.
     fn timeout(self, timeout: Duration) -> Endpoint<Self, M> {
         Endpoint::new(self).timeout(timeout)
     }
 
-    /// Lets the handler run to its end even if the peer goes away meanwhile, or is answered 503 because
-    /// its own deadline has passed. Otherwise an async handler is dropped at its next `.await`, and a
-    /// blocking one is not begun if it still waits for a thread.
+    /// Lets the handler run to its end even if the peer disconnects meanwhile, or is answered 503 because its
+    /// own deadline has passed. Otherwise an async handler is dropped at its next `.await`, and a blocking one
+    /// is not begun if it still waits for a thread.
     fn detached(self) -> Endpoint<Self, M> {
         Endpoint::new(self).detached()
     }
@@ -149,7 +149,7 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// seconds, and slower clients get 408: so slow clients hold places only while no other request needs
     /// them.
     ///
-    /// [`Router::concurrency_limit`](super::Router::concurrency_limit) does so for a group of routes.
+    /// [`Router::concurrency_limit`](super::Router::concurrency_limit) does the same for a group of routes.
     fn concurrency_limit(self, limit: impl Into<Concurrency>) -> Endpoint<Self, M> {
         Endpoint::new(self).concurrency_limit(limit)
     }
@@ -232,7 +232,7 @@ where
 
 /// A function of up to eight arguments.
 pub trait Callable<Args>: Send + Sync + 'static {
-    /// What it returns.
+    /// The function's return type.
     type Output;
 
     /// Calls it.
@@ -296,7 +296,7 @@ pub trait Arguments: Sized {
     /// That of the first that fails.
     fn extract(request: &Request<'_>) -> Result<Self, Error>;
 
-    /// Adds what they need.
+    /// Adds the requirements of the arguments.
     fn describe(description: &mut Description);
 }
 
@@ -311,12 +311,12 @@ pub struct Blocking {
 }
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve others
-/// meanwhile. For CPU-bound work of more than some hundred microseconds, for files, and for clients that are
-/// not async. The pool grows while handlers block, up to
+/// meanwhile. Use it for CPU-bound work of more than a few hundred microseconds, for files, and for clients
+/// that are not async. The pool grows while handlers block, up to
 /// [`ServerConfig::pool_threads`](crate::ServerConfig::pool_threads). Handlers wait for a thread in order, and
 /// are not begun if their peer has disconnected or was answered meanwhile ([`Handler::timeout`]) unless they
 /// are [`detached`](Handler::detached). One that has waited for longer than
-/// [`ServerConfig::patience`](crate::ServerConfig::patience) is answered 503; so is one that comes while
+/// [`ServerConfig::patience`](crate::ServerConfig::patience) is answered 503; so is one that arrives while
 /// 16 384 wait.
 ///
 /// Its arguments are extracted on the worker and moved to the pool: they have to be `Send`.
@@ -393,7 +393,7 @@ where
     }
 }
 
-/// What a blocking handler returns.
+/// The return type of a blocking handler.
 #[diagnostic::on_unimplemented(
     message = "a blocking handler cannot return `{Self}`",
     label = "this function returns something that is not a response",

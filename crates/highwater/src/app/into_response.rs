@@ -14,13 +14,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const BINARY: &str = "application/octet-stream";
 
-/// What a handler may return.
+/// The types that a handler may return.
 ///
 /// | type | response |
 /// |---|---|
 /// | `&'static str`, `String`, `Cow<'static, str>` | 200, `text/plain; charset=utf-8` |
 /// | `Bytes`, `Vec<u8>`, `&'static [u8]` | 200, `application/octet-stream` |
-/// | [`Html`], `Json`, [`Redirect`], [`Body`], [`Response`] | what they say |
+/// | [`Html`], `Json`, [`Redirect`], [`Body`], [`Response`] | the response that they describe |
 /// | `()` | 200 without content |
 /// | [`StatusCode`] | that, without content; from 400 on, an [`Error`] with that status |
 /// | `Option<R>` | `R`, or the [`Error`] 404 |
@@ -30,7 +30,7 @@ const BINARY: &str = "application/octet-stream";
 /// | `([(name, value); N], R)`, `(HeaderMap, R)` | `R` with these header fields |
 /// | `(StatusCode, [(name, value); N], R)`, `(StatusCode, HeaderMap, R)` | both |
 ///
-/// An application's own types implement it through these:
+/// An application's own types implement it by converting to one of these:
 ///
 /// ```
 /// use highwater::{IntoResponse, Response, StatusCode};
@@ -164,7 +164,7 @@ impl IntoResponse for Error {
 
 /// An application's own error: it has a message for the peer, and [`Router::errors`](super::Router::errors) shapes it
 /// like all others.
-// The compiler is not to offer it to whoever lacks a response.
+// Keeps the compiler from suggesting it where a response is missing.
 #[diagnostic::do_not_recommend]
 impl<E: IntoError> IntoResponse for E {
     #[cold]
@@ -261,7 +261,7 @@ impl<R: IntoResponse> IntoResponse for (StatusCode, HeaderMap, R) {
     }
 }
 
-/// Sends the peer elsewhere.
+/// Redirects the peer.
 #[derive(Clone, Debug)]
 pub struct Redirect {
     status: StatusCode,
@@ -269,17 +269,17 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// 303: look there, with `GET`. What a form's `POST` is usually answered with.
+    /// 303: fetch the location with `GET`. The usual answer to a form's `POST`.
     pub fn to(location: impl Into<String>) -> Self {
         Redirect { status: StatusCode::SEE_OTHER, location: location.into() }
     }
 
-    /// 307: repeat the same request there, this time.
+    /// 307: repeat the same request there, this time only.
     pub fn temporary(location: impl Into<String>) -> Self {
         Redirect { status: StatusCode::TEMPORARY_REDIRECT, location: location.into() }
     }
 
-    /// 308: repeat the same request there, from now on always.
+    /// 308: repeat the same request there, now and in future.
     pub fn permanent(location: impl Into<String>) -> Self {
         Redirect { status: StatusCode::PERMANENT_REDIRECT, location: location.into() }
     }

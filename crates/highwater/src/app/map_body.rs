@@ -14,10 +14,10 @@ use super::error::BoxError;
 use super::response::Response;
 
 impl Response {
-    /// Puts a stream around the content: `wrap` gets that as a stream of pieces, and returns what is sent
-    /// instead, piece by piece. Trailers stay, and are sent when the new stream has ended, if it has read
-    /// the pieces to their end. The length is no longer known; a `Content-Length` is dropped. Other fields
-    /// that describe the content (`Content-Encoding`, `ETag`, …) are the caller's to change.
+    /// Wraps the content in a stream: `wrap` receives the content as a stream of pieces, and returns the
+    /// stream that is sent instead. Trailers stay, and are sent when the new stream has ended, if it has
+    /// read the pieces to their end. The length is no longer known; a `Content-Length` is dropped. Other
+    /// fields that describe the content (`Content-Encoding`, `ETag`, …) are the caller's to change.
     ///
     /// Nothing happens to a response without content, nor to an [upgrade](Response::upgrade).
     ///
@@ -86,7 +86,7 @@ enum Source {
     Over,
 }
 
-/// The trailers of the content that was there before, once they are known.
+/// The trailers of the original content, once they are known.
 #[derive(Clone, Default)]
 struct Trailers(Arc<Mutex<HeaderMap>>);
 

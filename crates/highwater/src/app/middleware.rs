@@ -28,7 +28,7 @@ use super::stack::HANDLER;
 #[derive(Debug)]
 pub struct MiddlewareRequest(pub(super) Box<OwnedRequest>);
 
-/// What a request inside asynchronous layers consists of.
+/// The parts of a request inside asynchronous layers.
 #[derive(Debug)]
 pub(super) struct OwnedRequest {
     pub(super) head: OwnedHead,
@@ -48,7 +48,7 @@ pub(super) enum OwnedBody {
 }
 
 impl MiddlewareRequest {
-    /// Copies a request, and takes what can be moved.
+    /// Copies a request, and moves the parts that can be moved.
     pub(super) fn take(request: &Request<'_>) -> Self {
         let body = match &request.body {
             Content::Whole(bytes) => OwnedBody::Whole(Bytes::copy_from_slice(bytes)),

@@ -16,7 +16,7 @@ use super::guard::{self, Panic};
 use super::response::Response;
 use crate::logging::rate_limited;
 
-/// What Tokio's panics say about where a handler runs, and what to write instead.
+/// Panics of Tokio that show a handler in the wrong place, and what to write instead.
 const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
     ("there is no reactor running", NEEDS_RUNTIME),
     ("called from outside of a `task::LocalSet`", NEEDS_RUNTIME),
@@ -35,7 +35,7 @@ impl App {
         self.shared.report_panics(target);
     }
 
-    /// How many panics were caught; it goes on counting.
+    /// How many panics were caught so far; it keeps counting.
     pub(crate) fn panics(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared.panics)
     }
@@ -66,7 +66,8 @@ impl App {
         );
     }
 
-    /// Whether an answer of a route with this status is a failure. A health check that says 503 works well.
+    /// Whether an answer of a route with this status is a failure. A health check that answers 503 works as
+    /// intended.
     fn is_failure(&self, target: Target, status: StatusCode) -> bool {
         let is_check = status == StatusCode::SERVICE_UNAVAILABLE && self.is_never_shed(target);
         target.endpoint().is_some() && !is_check
@@ -86,7 +87,7 @@ impl App {
 }
 
 impl Shared {
-    /// As [`App::report_panics`].
+    /// See [`App::report_panics`].
     #[inline]
     pub(super) fn report_panics(&self, target: Option<Target>) {
         if guard::has_notes() {

@@ -210,7 +210,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The method in the words of the `http` crate.
+/// The method as a type of the `http` crate.
 pub(super) fn to_method(head: &Head<'_>) -> Method {
     match head.method() {
         CoreMethod::Get => Method::GET,

@@ -28,8 +28,8 @@ use super::error::{BoxError, Error};
 /// | a status below 200 | refused; 101 is for [`Response::upgrade`] alone |
 /// | content with the status 204, 205 or 304 | refused |
 ///
-/// A refused response is never sent: the client gets 500, and a line of the log says what to write instead.
-/// For `fixed(…)` this is found when the application is built.
+/// A refused response is never sent: the client gets 500, and a log line says what to write instead. For
+/// `fixed(…)` this is found when the application is built.
 ///
 /// ```
 /// use highwater::{Response, StatusCode};
@@ -211,7 +211,7 @@ impl Response {
         self.content_type = Some(content_type);
     }
 
-    /// A response of content whose type is part of the program.
+    /// A response with content whose media type is static.
     #[inline]
     pub(crate) fn of(content_type: &'static str, body: Body) -> Self {
         let framed = body.is_upgrade();

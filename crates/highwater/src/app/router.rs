@@ -31,17 +31,17 @@ use crate::admission::route_limit::Concurrency;
 ///
 /// * `HEAD` is answered by the route for `GET`, `OPTIONS` with 204 and `Allow`, unless they are
 ///   routed themselves. `OPTIONS *` lists every method the application takes.
-/// * A path without route is 404; a path that is not for the method 405, with `Allow`; a method that
-///   is none known to RFC 9110 or RFC 5789 501. If two patterns match a path, the more specific one
-///   decides, even if only the other has the method.
+/// * A path without a route is answered 404; a path that has no route for the method 405, with `Allow`; a
+///   method that neither RFC 9110 nor RFC 5789 defines 501. If two patterns match a path, the more specific
+///   one decides, even if only the other has the method.
 ///
 /// # What covers a route
 ///
 /// [Layers](Router::layer), the renderer of [`errors`](Router::errors) and [`state`](Router::state)s cover
-/// the whole router they are given to, wherever they stand among its routes: its routes, those of nested
-/// routers, and what is answered without a route; for a nested router, that is everything below its prefix.
-/// So a 404 cannot bypass a layer that asks for a password. They apply from the outermost router to the
-/// innermost and, within one router, in the order they were given; to responses in the reverse order.
+/// the whole router they are given to, wherever they appear among its routes: its routes, those of nested
+/// routers, and requests without a route; for a nested router, that is everything below its prefix. So a 404
+/// cannot bypass a layer that asks for a password. They apply from the outermost router to the innermost and,
+/// within one router, in the order they were given; to responses in the reverse order.
 ///
 /// ```
 /// use highwater::layers::security_headers;
@@ -161,7 +161,7 @@ impl Router {
         self.register(Some(methods.to_vec()), path, handler)
     }
 
-    /// Routes whatever method is not routed otherwise, known or unknown, `HEAD` and `OPTIONS` included.
+    /// Routes every method that is not routed otherwise, known or unknown, `HEAD` and `OPTIONS` included.
     #[must_use]
     pub fn any<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
         self.register(None, path, handler)
@@ -182,8 +182,8 @@ impl Router {
         self.nest("", router)
     }
 
-    /// Provides a value to handlers ([`State`](super::State)) and layers, by its type. A
-    /// nested router may provide another one of the same type to its own.
+    /// Provides a value to handlers ([`State`](super::State)) and layers, by its type. A nested router may
+    /// provide another value of the same type to its own routes.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         self.states.push(GivenState {
@@ -194,9 +194,9 @@ impl Router {
         self
     }
 
-    /// Covers this router with a layer: a function made one by the module [`layer`](super::layer), a type
-    /// that implements [`Layer`](super::Layer), or, with the feature `tower`, a layer of that ecosystem. The
-    /// layers given to a router form one list, the first outermost, whatever their kinds.
+    /// Covers this router with a layer: one made from a function by the module [`layer`](super::layer), a
+    /// type that implements [`Layer`](super::Layer), or, with the feature `tower`, a layer of that ecosystem.
+    /// The layers given to a router form one list, the first outermost, whatever their kinds.
     ///
     /// ```
     /// use highwater::layers::{cors, security_headers};
@@ -250,7 +250,7 @@ impl Router {
         self
     }
 
-    /// Answers at most so many requests of this router's routes at once, all of them together and over all
+    /// Answers at most `limit` requests of this router's routes at once, all of them together and over all
     /// workers; a further one is answered 503, with `Retry-After`. A route or a nested router with a limit of
     /// its own keeps to both. [`fixed`](super::fixed) answers and routes that are [never
     /// shed](Handler::never_shed) are not counted, and neither are answers without a route.
@@ -276,8 +276,8 @@ impl Router {
         self
     }
 
-    /// Has the peers' addresses looked up, for layers that call [`Request::peer`](super::Request::peer). A
-    /// handler that takes [`PeerAddr`](super::PeerAddr) asks for it automatically.
+    /// Looks up the peers' addresses, for layers that call [`Request::peer`](super::Request::peer). A handler
+    /// that takes [`PeerAddr`](super::PeerAddr) asks for it automatically.
     #[must_use]
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
@@ -289,9 +289,9 @@ impl Router {
     ///
     /// An application has one anyway if a handler is an `async fn` or takes a
     /// [`BodyStream`](super::BodyStream), or if a layer is asynchronous; and a worker gets one with the first
-    /// streamed answer or upgraded connection. It costs a worker that waits a few system calls more, so an
-    /// application of plain handlers has none unless it asks. Each worker has a runtime of its own, on its
-    /// own thread; [`blocking`](super::blocking) handlers run outside of it.
+    /// streamed answer or upgraded connection. Each time a worker waits, its runtime costs a few more system
+    /// calls, so an application of plain handlers has none unless it asks for one. Each worker has a runtime
+    /// of its own, on its own thread; [`blocking`](super::blocking) handlers run outside of it.
     ///
     /// ```
     /// use highwater::{Router, StatusCode};
@@ -310,8 +310,8 @@ impl Router {
         self
     }
 
-    /// Gives each worker a value of its own, which its handlers take as
-    /// [`WorkerLocal`](super::WorkerLocal): see [`PerWorker`].
+    /// Gives each worker a value of its own, which its handlers take as [`WorkerLocal`](super::WorkerLocal):
+    /// see [`PerWorker`].
     #[must_use]
     pub fn per_worker<T: 'static>(mut self, value: PerWorker<T>) -> Self {
         self.worker_locals.push(value.erase());
@@ -319,9 +319,9 @@ impl Router {
     }
 
     /// Lets clients set the priority of their requests, in the header field `name`: `high`, `normal` or
-    /// `low`, or an urgency as in `u=1` (RFC 9218; 0 to 2 are high, 3 is normal, 4 to 7 are low). It goes
-    /// before the priority of the route. Only of the outermost router, and only for clients that can be
-    /// trusted not to call everything urgent: by default, none can.
+    /// `low`, or an urgency such as `u=1` (RFC 9218; 0 to 2 are high, 3 is normal, 4 to 7 are low). It takes
+    /// precedence over the priority of the route. Only the outermost router's field counts. Use it only if
+    /// clients can be trusted not to call everything urgent: by default, none are.
     #[must_use]
     pub fn priority_field(mut self, name: impl Into<String>) -> Self {
         self.priority_field = Some(name.into());

@@ -67,7 +67,7 @@ pub(super) struct Segment {
     pub(super) around: Option<usize>,
 }
 
-/// What layers do to prepared answers.
+/// The effect of layers on prepared answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Nothing.
@@ -148,7 +148,7 @@ impl Stack {
         !self.ends.is_empty()
     }
 
-    /// What layers do to a response that is the same each time, if no layer answers its request.
+    /// The effect of layers on a response that is the same each time, if no layer answers its request.
     pub(super) fn effect_on_response(&self) -> Effect {
         let of_request = |index: &usize| self.layers[*index].parts.has(Parts::ON_RESPONSE);
         match &self.everywhere.responses[..] {
@@ -158,7 +158,7 @@ impl Stack {
         }
     }
 
-    /// What layers do to `fixed` routes.
+    /// The effect of layers on `fixed` routes.
     pub(super) fn effect_on_fixed(&self) -> Effect {
         match self.everywhere.requests.is_empty() {
             true => self.effect_on_response(),
@@ -193,7 +193,7 @@ impl Stack {
         None
     }
 
-    /// As [`Stack::ask`], for a preflight.
+    /// Like [`Stack::ask`], for a preflight.
     pub(super) fn ask_preflight(&self, request: &Request<'_>, at: &mut usize) -> Option<Response> {
         for &index in &self.preflights {
             *at = index;
@@ -275,7 +275,7 @@ impl Stack {
         }
     }
 
-    /// As [`Stack::amend`], once, for a prepared response.
+    /// Like [`Stack::amend`], once, for a prepared response.
     ///
     /// # Errors
     /// The panic of a layer.

@@ -1,4 +1,4 @@
-//! What each worker has for itself: values made on its thread, which need be neither `Send` nor `Sync`.
+//! Values that each worker owns: made on its thread, they need be neither `Send` nor `Sync`.
 //!
 //! A worker makes them before it accepts, and drops them when it has ended. While it is in a turn they are
 //! its thread's current ones ([`WorkerContext::enter`]), so that extractors, layers, futures and mounted
@@ -33,7 +33,7 @@ thread_local! {
     static ALL: RefCell<Vec<Weak<WorkerContext>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Which of a server's workers a value is made for.
+/// The worker of a server that a value is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -49,8 +49,8 @@ impl WorkerInfo {
     }
 }
 
-/// How a value is made that each worker has for itself: a connection to a database, a buffer for a batch, a
-/// cache. For [`Router::per_worker`](super::Router::per_worker); handlers take it as [`WorkerLocal`].
+/// How to make a value that each worker owns, such as a connection to a database, a buffer for a batch, or a cache.
+/// For [`Router::per_worker`](super::Router::per_worker); handlers take it as [`WorkerLocal`].
 ///
 /// The value is made on the worker's own thread before it accepts connections, used only there, and dropped
 /// there when the worker has ended. So it needs no lock: a `Cell` or a `RefCell` does.
@@ -92,12 +92,12 @@ type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 type Make<T> = Arc<dyn Fn(WorkerInfo) -> LocalFuture<Result<T, BoxError>> + Send + Sync>;
 
 impl<T: 'static> PerWorker<T> {
-    /// Each worker has what `make` returns.
+    /// Gives each worker the value that `make` returns.
     pub fn new(make: impl Fn(WorkerInfo) -> T + Send + Sync + 'static) -> Self {
         PerWorker::fallible(move |worker| Ok::<T, BoxError>(make(worker)))
     }
 
-    /// Each worker has what `make` returns; the server does not start if it fails.
+    /// Gives each worker the value that `make` returns; the server does not start if it fails.
     pub fn fallible<E: Into<BoxError>>(
         make: impl Fn(WorkerInfo) -> Result<T, E> + Send + Sync + 'static,
     ) -> Self {
@@ -108,7 +108,7 @@ impl<T: 'static> PerWorker<T> {
         PerWorker { make: Arc::new(make), at_turn_end: None, is_async: false }
     }
 
-    /// Each worker has what the future of `make` resolves to, which is awaited inside the worker's Tokio runtime:
+    /// Gives each worker the output of the future that `make` returns, awaited inside the worker's Tokio runtime:
     /// for connections. The server does not start if it fails.
     ///
     /// ```no_run
@@ -144,9 +144,9 @@ impl<T: 'static> PerWorker<T> {
         PerWorker { make: Arc::new(make), at_turn_end: None, is_async: true }
     }
 
-    /// Calls `hook` at the end of each turn of the worker: after all requests that came together were looked
-    /// at, and their answers handed to the kernel. For what is done once for many requests. It must be quick;
-    /// a panic in it is logged, and nothing else.
+    /// Calls `hook` at the end of each turn of the worker: after all requests that arrived together were looked at,
+    /// and their answers handed to the kernel. For work that is done once for many requests. It must be quick; a
+    /// panic in it is only logged.
     #[must_use]
     pub fn at_turn_end(self, hook: impl Fn(&T) + Send + Sync + 'static) -> Self {
         self.poll_at_turn_end(move |value, _waker| {
@@ -155,9 +155,9 @@ impl<T: 'static> PerWorker<T> {
         })
     }
 
-    /// [`at_turn_end`](PerWorker::at_turn_end), for a hook that has something to wait for. Whoever wakes the waker,
-    /// from whichever thread, makes the worker have another turn, and so call the hook again; likewise when as much
-    /// time has passed as the hook returns. A worker without anything to do has no turns otherwise.
+    /// Like [`at_turn_end`](PerWorker::at_turn_end), for a hook that has something to wait for. Waking the waker,
+    /// from any thread, gives the worker another turn, and so calls the hook again; likewise when as much time has
+    /// passed as the hook returns. A worker without anything to do has no turns otherwise.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -188,7 +188,7 @@ impl<T: 'static> PerWorker<T> {
         self
     }
 
-    /// Forgets the type.
+    /// Erases the type.
     pub(super) fn erase(self) -> GivenLocal {
         let PerWorker { make, at_turn_end, is_async } = self;
         let make = move |worker| {
@@ -212,7 +212,7 @@ impl<T> fmt::Debug for PerWorker<T> {
     }
 }
 
-/// A value that each worker has, whose type is forgotten.
+/// A type-erased value that each worker has.
 pub(super) struct GivenLocal {
     pub(super) id: TypeId,
     pub(super) name: &'static str,
@@ -225,8 +225,8 @@ struct Made {
     at_turn_end: Option<BoundHook>,
 }
 
-/// The value that this worker has for itself: see [`PerWorker`]. An extractor for handlers that run on the
-/// worker; a `blocking` handler runs elsewhere, and the compiler says so.
+/// This worker's own value: see [`PerWorker`]. An extractor for handlers that run on the worker; a `blocking`
+/// handler runs elsewhere, so the compiler refuses it there.
 ///
 /// A route whose value is missing is found when the application is built.
 pub struct WorkerLocal<T>(Rc<T>);
@@ -275,19 +275,19 @@ impl<T: 'static> FromRequest for WorkerLocal<T> {
     }
 }
 
-/// Tells layers apart that have values per worker.
+/// Identifies a layer that has values per worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LayerKey(u64);
 
 impl LayerKey {
-    /// One that no other layer of the process has.
+    /// A key that no other layer of the process has.
     pub(super) fn next() -> Self {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         LayerKey(KEYS.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What a layer has on one worker.
+/// A layer's value on one worker.
 pub struct LayerLocal {
     key: LayerKey,
     value: Rc<dyn Any>,
@@ -305,7 +305,7 @@ impl fmt::Debug for LayerLocal {
     }
 }
 
-/// What a worker has for itself.
+/// The values that a worker owns.
 pub(crate) struct WorkerContext {
     values: Vec<(TypeId, Rc<dyn Any>)>,
     layers: Vec<LayerLocal>,
@@ -313,7 +313,7 @@ pub(crate) struct WorkerContext {
     submit: Submit,
 }
 
-/// The values are the application's, and a panic in their `Drop` is no failure of the worker that has ended.
+/// The values are the application's, and a panic in their `Drop` is not a failure of the worker that has ended.
 impl Drop for WorkerContext {
     fn drop(&mut self) {
         self.at_turn_end.drain(..).for_each(drop_guarded);
@@ -340,7 +340,7 @@ impl WorkerContext {
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
 
-    /// A clone of what the layer `key` has on this worker. Tasks that the application has spawned run between
+    /// A clone of the value of the layer `key` on this worker. Tasks that the application has spawned run between
     /// turns: they find it, too.
     pub(super) fn of_layer<T: Clone + 'static>(key: LayerKey) -> Option<T> {
         let find = |context: &WorkerContext| {
@@ -368,8 +368,8 @@ impl WorkerContext {
         self.values.iter().find(|(other, _)| *other == id).map(|(_, value)| Rc::clone(value))
     }
 
-    /// Calls what is to be called at the end of a turn. Returns after how long it is to be called again, if no turn
-    /// ends before.
+    /// Calls the hooks for the end of a turn. Returns the time after which to call them again, if no turn ends
+    /// before.
     pub(crate) fn end_turn(&self, waker: &Waker) -> Option<Duration> {
         // A panic is noted.
         let call = |hook: &BoundHook| guarded(|| hook(waker)).ok().flatten();
@@ -378,11 +378,11 @@ impl WorkerContext {
 }
 
 impl App {
-    /// Makes what worker `worker` has for itself; `None` if the application needs nothing. To be awaited on the
-    /// worker's thread, and inside its runtime if it has one.
+    /// Makes the values of worker `worker`; `None` if the application needs none. To be awaited on the worker's
+    /// thread, and inside its runtime if it has one.
     ///
     /// # Errors
-    /// What could not be made, and why.
+    /// Which value could not be made, and why.
     pub(crate) async fn worker_context(
         &self,
         worker: WorkerInfo,
@@ -410,7 +410,7 @@ impl App {
         Ok(Some(context))
     }
 
-    /// Makes what the layers have on this worker, each once: those of a router are in all that it nests.
+    /// Makes the layers' values on this worker, each once: a nested router repeats the layers of its parents.
     fn layer_locals(&self) -> Result<Vec<LayerLocal>, String> {
         let mut made: Vec<LayerLocal> = Vec::new();
         let mut seen = Vec::new();

@@ -56,8 +56,8 @@ pub use self::stats::CacheStats;
 /// A store that knows which version of its content it shows.
 ///
 /// The contract: content read after `version()` has returned `v` is that of `v` or later; and the
-/// version changes with every change that a reader could notice. It should not change otherwise,
-/// or what is cached under it is thrown away for nothing.
+/// version changes with every change that a reader could notice. It should not change otherwise, or
+/// cached answers are discarded needlessly.
 pub trait Version {
     /// The version shown now. Never decreases.
     fn version(&self) -> u64;
@@ -69,9 +69,9 @@ pub struct CacheLimits {
     /// Answers kept, at least 1. Beyond it the least used one is removed. Default: 1024.
     pub answers_max: usize,
     /// Bytes of keys and answers kept. An answer of more than an eighth of it (see [`SHARDS_MAX`])
-    /// is handed out but not kept. Default: 64 MiB.
+    /// is returned but not kept. Default: 64 MiB.
     ///
-    /// Not counted are the copies that each thread keeps of what it answers often: at most
+    /// Not counted: the copies that each thread keeps of the answers it serves most, at most
     /// [`NEAR_ANSWERS_MAX`] of at most [`NEAR_ANSWER_BYTES_MAX`] bytes, 4 MiB.
     pub bytes_max: usize,
 }
@@ -171,9 +171,9 @@ impl<K: 'static> Cache<K> {
 
     /// The answer for `key` at `version` or later, if it is in the cache. Never blocks.
     ///
-    /// For answers that are built elsewhere, in a task: what comes of it is put in with
+    /// For answers that are built elsewhere, in a task: store the result with
     /// [`Cache::get_or_build`], under the version read before the task began. Whether several tasks
-    /// build the same answer is then the caller's affair.
+    /// build the same answer is then up to the caller.
     pub fn find<Q>(&self, key: &Q, version: u64) -> Option<Bytes>
     where
         K: Borrow<Q>,

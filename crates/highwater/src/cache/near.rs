@@ -22,8 +22,8 @@ use super::stats::{Counters, Registry};
 /// How many copies one thread keeps of one cache's answers.
 pub const NEAR_ANSWERS_MAX: usize = WAYS * SETS;
 
-/// The largest answer, in bytes, of which threads keep copies. Around it, sending the answer costs
-/// some hundred times what the lock does.
+/// The largest answer, in bytes, of which threads keep copies. At about this size, sending the
+/// answer costs some hundred times as much as the lock.
 pub const NEAR_ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A key's copy is in one of this many places, which are searched one after the other.

@@ -38,8 +38,8 @@ const CHANCES_MAX: usize = 16;
 /// `small` holds one part in this many of the whole, as in the paper.
 const SMALL_PART: usize = 10;
 
-/// What an answer is charged besides its key and its bytes: the slot, two queue places, the
-/// overhead of the allocations. An estimate.
+/// The overhead that an answer is charged beyond its key and its bytes: the slot, two queue places,
+/// the overhead of the allocations. An estimate.
 const OVERHEAD_BYTES: usize = 160;
 
 /// How often an answer was requested lately. Shared with the threads that keep a copy of the
@@ -82,7 +82,7 @@ pub(super) struct Answer {
 struct Slot<K> {
     key: K,
     queue: Queue,
-    /// What the answer is charged.
+    /// The charge for the answer.
     size: usize,
     answer: Answer,
 }

@@ -28,7 +28,7 @@ struct Shard<K> {
     flights: HashMap<u64, Arc<Flight<K>>>,
 }
 
-/// What to do about a request.
+/// How to serve a request.
 pub(super) enum Lookup<'a, K> {
     /// Nothing: here is the answer.
     Found(Answer),

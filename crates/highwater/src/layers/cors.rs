@@ -23,12 +23,13 @@ type Test = dyn Fn(&str) -> bool + Send + Sync;
 /// request's fields those that need no permission.
 ///
 /// It answers preflights itself, before any other layer sees them: a browser sends them without credentials,
-/// so a layer that requires them may come before or after this one. And it covers everything: a script learns
-/// of a 503 or a 404 instead of a failure that looks like a mistake in this configuration. Where two of these
+/// so a layer that requires them may come before or after this one. And it covers everything: a script sees a
+/// 503 or a 404 instead of a failure that looks like a mistake in this configuration. Where two of these
 /// cover a route, the outermost decides.
 ///
 /// With any origin, or exactly one, every response gets the same fields, and a [`fixed`](crate::fixed) answer
-/// costs what it did. With a list, responses name the origin that asked, and say `Vary: Origin`.
+/// costs no more than without this layer. With a list, responses name the origin that asked, and have
+/// `Vary: Origin`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,7 +72,7 @@ pub fn cors() -> Cors {
     }
 }
 
-/// A layer that speaks CORS; made by [`cors`].
+/// A layer that implements CORS; made by [`cors`].
 #[derive(Clone)]
 #[must_use = "give it to `Router::layer`"]
 pub struct Cors {
@@ -92,7 +93,7 @@ pub struct Cors {
 
 impl Cors {
     /// Allows an origin, as browsers write it: `https://shop.example`, with a port if that is not the
-    /// scheme's own, in lower case, and with nothing behind it.
+    /// scheme's own, in lower case, and with nothing after it.
     pub fn origin(mut self, origin: impl AsRef<str>) -> Self {
         let origin = origin.as_ref();
         match check_origin(origin).and_then(|()| {
@@ -112,8 +113,9 @@ impl Cors {
         self
     }
 
-    /// Allows the origins for which `test` is true: all subdomains of a site, say. It gets the origin as the
-    /// browser wrote it. Mind the ends: `ends_with("shop.example")` is true for `https://evilshop.example`.
+    /// Allows the origins for which `test` is true, such as all subdomains of a site. It gets the origin as
+    /// the browser wrote it. Be careful with suffixes: `ends_with("shop.example")` is true for
+    /// `https://evilshop.example`.
     ///
     /// ```
     /// use highwater::layers::cors;
@@ -183,8 +185,8 @@ impl Cors {
         self
     }
 
-    /// Lets browsers remember for so long what a preflight allows; without it, 5 seconds. They have bounds of
-    /// their own, of 2 to 24 hours.
+    /// Lets browsers remember for this long what a preflight allows; without it, 5 seconds. They have bounds
+    /// of their own, of 2 to 24 hours.
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.max_age = Some(HeaderValue::from(max_age.as_secs()));
         self

@@ -1,8 +1,8 @@
 //! Ready-made layers that most services need.
 //!
 //! Give them to [`Router::layer`](crate::Router::layer), in the order in which a request is to pass them.
-//! Both of these cover everything of their router, refusals included, and what they do to every response
-//! alike costs a [`fixed`](crate::fixed) answer nothing.
+//! Both of these cover everything of their router, refusals included; changes that they make to every
+//! response alike cost a [`fixed`](crate::fixed) answer nothing.
 //!
 //! ```
 //! use highwater::layers::{cors, security_headers};

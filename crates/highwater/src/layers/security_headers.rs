@@ -1,4 +1,4 @@
-//! Fields that tell browsers to be careful with what they get.
+//! Header fields that restrict what browsers do with a response.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, header};
 use crate::app::layer::{Layer, Parts};
 use crate::app::{BoxError, Response};
 
-/// Adds fields to every response that tell browsers to be careful with it:
+/// Adds fields to every response that restrict what browsers do with it:
 ///
 /// | field | value | keeps a browser from |
 /// |---|---|---|
@@ -15,7 +15,7 @@ use crate::app::{BoxError, Response};
 /// | `X-Frame-Options` | `DENY` | showing a page inside of another site's |
 /// | `Referrer-Policy` | `no-referrer` | telling other sites where a link was |
 /// | `Cross-Origin-Opener-Policy` | `same-origin` | letting another site's window reach into this one's |
-/// | `Cross-Origin-Resource-Policy` | `same-origin` | loading it into another site's page, but by CORS |
+/// | `Cross-Origin-Resource-Policy` | `same-origin` | loading it into another site's page, except by CORS |
 ///
 /// A response that has such a field already keeps its own. Settings that depend on a site are off by default:
 /// [`content_security_policy`](SecurityHeaders::content_security_policy),
@@ -56,7 +56,7 @@ pub struct SecurityHeaders {
 }
 
 impl SecurityHeaders {
-    /// Sets a field, in place of what there was for it. It may be any that is the same for all responses.
+    /// Sets a field, replacing its previous value. Any field may be set that is the same for all responses.
     pub fn set<K, V>(mut self, name: K, value: V) -> Self
     where
         K: TryInto<HeaderName, Error: Into<BoxError>>,
@@ -91,8 +91,7 @@ impl SecurityHeaders {
     }
 
     /// Sets from where a page may load resources (Content Security Policy Level 3). It is off by default,
-    /// since it depends on the site. For an interface without pages: `default-src 'none'; frame-ancestors
-    /// 'none'`.
+    /// since it depends on the site. For an API without pages: `default-src 'none'; frame-ancestors 'none'`.
     pub fn content_security_policy(self, policy: &str) -> Self {
         self.set(header::CONTENT_SECURITY_POLICY, policy)
     }

@@ -12,7 +12,7 @@ use tracing::{Event, Level};
 use super::LogFormat;
 use crate::escape;
 
-/// Longest value, in bytes; what follows is cut off and replaced by an ellipsis.
+/// Longest value, in bytes; the rest is cut off and replaced by an ellipsis.
 const VALUE_SIZE_MAX: usize = 2048;
 
 /// The line, with its end, about an `event` at `millis` since the epoch.

@@ -1,9 +1,9 @@
 //! Where do the server's events go?
 //!
 //! The library emits events through [`tracing`](https://docs.rs/tracing), and nothing else: they go to the
-//! subscriber that the application has set. Their targets begin with
-//! `highwater`; what follows is the module, and may change. They are about a server's life and about its failures,
-//! never about a single request that went well: those are counted ([`crate::metrics`]).
+//! subscriber that the application has set. Their targets begin with `highwater`; the rest is the module, and may
+//! change. They are about a server's life and its failures, never about a single request that went well: those are
+//! counted ([`crate::metrics`]).
 //!
 //! Every answer with a status from 500 on is an event, `a request failed`, with its method, route, status, the chain of
 //! causes down to the last ([`Error::source`](crate::Error::source)), and the request's `X-Request-Id` if it had one.
@@ -25,13 +25,13 @@
 //! ```
 //!
 //! The library calls [`install`] where a server starts, unless [`ServerConfig::log`](crate::ServerConfig::log) is
-//! [`LogFormat::Off`]: `--log off`, `HIGHWATER_LOG=off`. An application that brings a subscriber sets it before it starts
-//! a server.
+//! [`LogFormat::Off`]: `--log off`, `HIGHWATER_LOG=off`. An application that brings a subscriber sets it before it
+//! starts a server.
 //!
-//! Invariants: a subscriber that the application has set stays; writing lines never waits for what reads
-//! standard error (a thread writes; a full queue drops lines and says how many); a value cannot forge a line;
-//! events that can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code, and
-//! the rest are counted.
+//! Invariants: a subscriber that the application has set stays; logging never waits for the reader of standard
+//! error (a thread writes; a full queue drops lines and reports how many); a value cannot forge a line; events that
+//! can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code, and the rest
+//! are counted.
 //!
 //! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits.
 
@@ -68,10 +68,10 @@ pub enum LogFormat {
     Off,
 }
 
-/// Writes the process's events to standard error, in `format`: those of the server, and of all else that
+/// Writes the process's events to standard error, in `format`: those of the server, and of all other code that
 /// emits through `tracing`.
 ///
-/// It returns whether they are from now on. They are not if a global subscriber has been set already, by the
+/// Returns whether this subscriber is now in force. It is not if a global subscriber has been set already, by the
 /// application or by an earlier call, which stays; nor with [`LogFormat::Off`], which leaves the place free.
 pub fn install(format: LogFormat) -> bool {
     if format == LogFormat::Off {
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes its time for a line.
+    /// Writes each line slowly.
     struct Slow(Sender<()>);
 
     impl Write for Slow {

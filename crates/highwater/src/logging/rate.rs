@@ -25,8 +25,8 @@ impl Site {
         Site { since: AtomicU64::new(0), count: AtomicU32::new(0) }
     }
 
-    /// Whether an event may be emitted at `now` (milliseconds since the epoch), and if so how many were
-    /// not since the last that was, if any.
+    /// Whether an event may be emitted at `now` (milliseconds since the epoch), and if so, how many
+    /// were suppressed since the last one.
     pub fn admit(&self, now: u64) -> Option<Option<u32>> {
         let since = self.since.load(Relaxed);
         let period = PERIOD.as_millis() as u64;
@@ -41,11 +41,11 @@ impl Site {
 }
 
 /// Emits an event, unless this place in the code has emitted [`BURST`](crate::logging::BURST) of them
-/// within a [`PERIOD`](crate::logging::PERIOD). The next that is emitted has a field `suppressed`: how
-/// many were not.
+/// within a [`PERIOD`](crate::logging::PERIOD). The next event that is emitted has a field
+/// `suppressed`: how many were left out.
 ///
-/// For what a client or a broken dependency can make happen at any rate. The level comes first, as
-/// [`tracing::Level`] names it; what follows is as in [`tracing::warn!`].
+/// For events that a client or a broken dependency can cause at any rate. The level comes first, as
+/// [`tracing::Level`] names it; the rest is as in [`tracing::warn!`].
 ///
 /// ```
 /// # let error = std::io::Error::other("unreachable");

@@ -1,7 +1,7 @@
 //! Which events become lines?
 //!
-//! Those of level INFO and above, from any crate. It knows no spans: an application that wants them brings a
-//! subscriber of its own.
+//! Those of level INFO and above, from any crate. It does not support spans: an application that wants them
+//! brings a subscriber of its own.
 
 use std::io::Write;
 

@@ -54,7 +54,7 @@ impl Writer {
         Writer { shared: Arc::new(shared), thread: OnceLock::new() }
     }
 
-    /// Takes on a line, which includes its end. If the system starts no further thread, the caller writes it:
+    /// Queues a line, which includes its end. If the system starts no further thread, the caller writes it:
     /// then logging may wait, but it works.
     pub(super) fn write(&self, line: String) {
         if !self.thread.get_or_init(|| self.start()) {
@@ -75,7 +75,7 @@ impl Writer {
         thread.spawn(move || shared.run()).is_ok()
     }
 
-    /// Waits until everything taken on so far is written, for `patience` at most.
+    /// Waits until every line queued so far is written, for `patience` at most.
     pub(super) fn flush(&self, patience: Duration) {
         let unwritten = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
         let queue = self.shared.queue();

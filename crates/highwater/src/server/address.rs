@@ -53,7 +53,7 @@ fn remedy(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Purpose: whoever writes an address wrongly reads what to write instead.
+    /// Purpose: a malformed address is answered with what to write instead.
     #[test]
     fn mistakes_get_their_remedy() {
         for good in ["127.0.0.1:8080", "0.0.0.0:0", "[::1]:65535"] {

@@ -45,9 +45,9 @@ use crate::metrics::{Metrics, Readiness};
 ///
 /// **Where it runs.** [`Server::run`] blocks the thread that calls it; [`Server::serve`] is for `async fn main`.
 /// Either way handlers run on threads of the server's own, its workers. Each worker that has `async` handlers has a
-/// Tokio runtime of its own, with one thread, and what those handlers spawn runs there. Pools of connections that were
-/// opened before, on the caller's runtime, work in handlers as long as that runtime lives: the caller's `main` holds
-/// it while it awaits [`Server::serve`]. A pool for each worker is made with
+/// Tokio runtime of its own, with one thread, and tasks that those handlers spawn run there. Connection pools that
+/// were opened before, on the caller's runtime, work in handlers as long as that runtime lives: the caller's `main`
+/// holds it while it awaits [`Server::serve`]. A pool per worker is made with
 /// [`Router::per_worker`](crate::Router::per_worker), and never leaves its core.
 #[must_use = "a server does nothing until it is started"]
 pub struct Server {
@@ -62,7 +62,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for `router`, with the settings of the environment, and else the defaults: it listens on
+    /// A server for `router`, with settings from the environment, else the defaults: it listens on
     /// `127.0.0.1:8080`, with metrics and health checks on `127.0.0.1:9090`.
     pub fn new(router: Router) -> Self {
         Server {
@@ -93,13 +93,13 @@ impl Server {
         self
     }
 
-    /// Sets everything. No variable of the environment is read then.
+    /// Sets everything. No environment variable is read then.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
         self.config = Some(config.into());
         self
     }
 
-    /// What `/readyz` on the metrics port asks.
+    /// The checks behind `/readyz` on the metrics port.
     pub fn readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = readiness;
         self
@@ -111,22 +111,22 @@ impl Server {
         self
     }
 
-    /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers what is in
-    /// flight, and cuts what is left after the drain timeout. SIGQUIT drains for two seconds at most. A further
-    /// SIGTERM, SIGINT or SIGQUIT while it drains cuts at once.
+    /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers the requests in flight, and
+    /// cuts the rest after the drain timeout. SIGQUIT drains for two seconds at most. A further SIGTERM, SIGINT or
+    /// SIGQUIT while it drains cuts at once.
     ///
     /// It blocks the calling thread, and can be called from anywhere: threads may run already, signals may be blocked,
     /// or have handlers (which are called as well, and are the only ones again once the server has ended). In an
     /// `async fn`, write [`serve`](Server::serve)`().await`.
     ///
     /// # Errors
-    /// A setting is wrong, the router is inconsistent, an address cannot be bound, or a driver failed. Also, it is called
-    /// on the only thread of a Tokio runtime, which it would block.
+    /// A setting is wrong, the router is inconsistent, an address cannot be bound, or a driver failed; or this
+    /// was called on the only thread of a Tokio runtime, which it would block.
     pub fn run(self) -> Result<(), ServerError> {
         if blocks_a_runtime() {
             return Err(ServerError::Runtime);
         }
-        // First, so that a signal that comes while the server starts is heard.
+        // First, so that a signal that comes while the server starts is caught.
         let signals = Signals::catch().map_err(ServerError::signals)?;
         self.start()?.until_signal(&signals)
     }
@@ -134,7 +134,7 @@ impl Server {
     /// Starts the workers and returns. For tests, and for programs with their own main loop.
     ///
     /// # Errors
-    /// As [`Server::run`].
+    /// See [`Server::run`].
     pub fn start(mut self) -> Result<Running, ServerError> {
         let config = self.settings()?;
         let Server { router, readiness, metrics, listener, .. } = self;
@@ -254,7 +254,7 @@ fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
     );
 }
 
-/// What all workers of a server are made of.
+/// The parts that all workers of a server are made from.
 struct Plan<'s> {
     app: &'s App,
     config: &'s ServerConfig,
@@ -295,7 +295,7 @@ fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
 }
 
-/// The threads for blocking handlers, and the metrics that say how they are doing.
+/// The threads for blocking handlers, and the metrics that describe them.
 fn pool(config: &ServerConfig, metrics: &Metrics) -> Pool {
     let pool = Pool::new(config.pool_threads.get(), config.patience, POOL_QUEUE_MAX);
     let watched = pool.clone();
@@ -303,7 +303,7 @@ fn pool(config: &ServerConfig, metrics: &Metrics) -> Pool {
     pool
 }
 
-/// The memory for bodies of requests, and the metric that tells how much of it is held.
+/// The memory for bodies of requests, and the metric that shows how much of it is held.
 fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
     let max = config.body_memory_max.unwrap_or_else(machine::body_memory);
     let memory = BodyMemory::new(max);

@@ -1,7 +1,6 @@
-//! What can be set about a server?
+//! Which settings does a server have?
 //!
-//! Plain values with their defaults; where they come from (flags, variables, a file) is
-//! `args.rs`'s business, and what they do the server's.
+//! Plain values with their defaults. `args` reads them from flags, variables and a file; the server applies them.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -13,10 +12,10 @@ use crate::admission::worker::Terms;
 use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::logging::LogFormat;
 
-/// How bytes move between kernel and worker.
+/// The interface for I/O between kernel and worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// io_uring if the kernel grants what is needed, else epoll.
+    /// io_uring if the kernel permits all that it needs, else epoll.
     #[default]
     Auto,
     /// io_uring, or do not start.
@@ -48,14 +47,14 @@ pub struct ServerConfig {
     /// Where to serve metrics and health checks; `None` for nowhere. `--metrics`, 127.0.0.1:9090.
     pub metrics: Option<SocketAddr>,
     /// Whether the server fails to start if `metrics` is taken. Without this, and only if `metrics` is the default,
-    /// it takes the next free port up to 9099, or any free one, and says so in a warning: nobody asked for that port.
+    /// it takes the next free port up to 9099, or any free one, and logs a warning: nobody asked for that port.
     /// `--metrics` and `HIGHWATER_METRICS` set it.
     pub metrics_is_fixed: bool,
     /// Worker threads; `None` for one per core that affinity and cgroup allow. `--workers`.
     pub workers: Option<NonZeroUsize>,
-    /// How bytes move. `--transport`, auto.
+    /// The I/O interface. `--transport`, auto.
     pub transport: TransportChoice,
-    /// Whether workers stay on their cores. `--pin`, auto.
+    /// Whether workers are pinned to their cores. `--pin`, auto.
     pub pin: Pin,
     /// Most connections open at once, over all workers; `None` for what the descriptors allow.
     /// `--connections-max`.
@@ -69,17 +68,17 @@ pub struct ServerConfig {
     pub gate_refusal: GateRefusal,
     /// Whether connections or requests are refused. `--refuse`, auto.
     pub refuse: Refuse,
-    /// Whether a request that is refused for load ends its connection: for clients that reach another server
-    /// with a new one. `--refuse-close`, false.
+    /// Whether a request that is refused for load also closes its connection: for clients whose next connection
+    /// reaches another server. `--refuse-close`, false.
     pub refuse_close: bool,
-    /// After so long of an overload, `/readyz` answers 503, until there has been none for as long; `None` for
+    /// After an overload of this length, `/readyz` answers 503, until there has been none for as long; `None` for
     /// never: see `docs/behind-a-proxy.md` first. `--unready-after`, off; 100 ms to 1 h.
     pub unready_after: Option<Duration>,
     /// Most connections with work at once, over all workers; `None` to let `limiter` find it. A number
     /// counts connections until their request is answered, whatever their handlers wait for.
     /// 1 to 1 048 576; `--connection-limit`, auto.
     pub connection_limit: Option<u32>,
-    /// What finds the limit; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
+    /// How the limit is found; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
     /// [`Limiter::Gradient`]. `--limiter`.
     pub limiter: Option<Limiter>,
     /// How long clients wait for an answer, unless they set a deadline themselves: no request is refused
@@ -91,19 +90,19 @@ pub struct ServerConfig {
     /// The longest deadline that a client may set; a longer one is cut to this.
     /// `--deadline-max`, 60 s.
     pub deadline_max: Duration,
-    /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of what
-    /// the machine or the control group has. A body that would be collected beyond it is answered 503
-    /// with `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests
-    /// without a body, and bodies that arrive with their heads, are not affected. `--body-memory-max`.
+    /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of the memory of
+    /// the machine or the control group. A body that would be collected beyond it is answered 503 with
+    /// `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests without a body, and
+    /// bodies that arrive with their heads, are not affected. `--body-memory-max`.
     pub body_memory_max: Option<u64>,
     /// Most threads for handlers that block ([`blocking`](crate::blocking)). Up to 32 start as jobs come; more
-    /// start while jobs wait and those that run block, rather than compute. Threads that are not needed end
-    /// again. 1 to 65 536; `--pool-threads`, 512.
+    /// start while jobs wait and the running ones block rather than compute. Threads that are not needed end again.
+    /// 1 to 65 536; `--pool-threads`, 512.
     pub pool_threads: NonZeroUsize,
     /// The bounds of each connection.
     pub limits: Limits,
-    /// After so long without data from a client its connection is probed; a client that lost its power
-    /// or its network is detected after twice that time. `None` never probes. `--tcp-keep-alive`, 60 s.
+    /// After this time without data from a client its connection is probed; a client that lost its power or its
+    /// network is detected after twice that time. `None` never probes. `--tcp-keep-alive`, 60 s.
     pub tcp_keep_alive: Option<Duration>,
     /// How long requests in flight may take to finish after a signal to stop; then they are cut.
     /// `--drain-timeout`, 10 s.

@@ -9,7 +9,7 @@ use super::error::ServerError;
 /// A wrong setting, with where it comes from and what to write instead.
 #[cfg(feature = "cli")]
 pub(super) fn settings() -> Result<ServerConfig, ServerError> {
-    /// Nothing of the command line: that is the application's.
+    /// No command-line arguments: those are the application's.
     #[derive(clap::Parser)]
     #[command(name = "highwater")]
     struct Environment {
@@ -20,7 +20,7 @@ pub(super) fn settings() -> Result<ServerConfig, ServerError> {
     let parsed = super::args::try_parse_from::<Environment>(program, std::env::vars_os());
     parsed.map(|environment| environment.server.config()).map_err(|mistake| {
         let text = mistake.to_string();
-        // Behind it stands how to get help on the command line, which does not apply here.
+        // Clap appends how to get help on the command line, which does not apply here.
         let sentence = text.split("\n\n").next().unwrap_or(&text);
         ServerError::Settings(sentence.trim_start_matches("error: ").trim_end().to_owned())
     })

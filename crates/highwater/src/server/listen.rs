@@ -60,7 +60,7 @@ pub(super) fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listene
     Ok(listener)
 }
 
-/// Listens for the metrics port. If that is the default, nobody asked for it, and a taken one is no reason not to serve.
+/// Listens for the metrics port. Nobody asked for the default port, so the server starts even if that one is taken.
 pub(super) fn bind_metrics(
     wanted: SocketAddr,
     config: &ServerConfig,
@@ -90,10 +90,10 @@ fn is_taken(error: &ServerError) -> bool {
     matches!(error, ServerError::Bind(_, cause) if cause.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Has the kernel look after the peers of connections, if that is wanted.
+/// Enables the kernel's probes of silent peers, if they are wanted.
 fn keep_alive(listener: &mut Listener, config: &ServerConfig) -> io::Result<()> {
     let Some(idle) = config.tcp_keep_alive else { return Ok(()) };
-    // What a client is allowed before it counts as slow must not count as dead.
+    // A client must not count as dead for as long as it is allowed to be slow.
     listener.keep_alive(KeepAlive { idle, unacknowledged_max: config.limits.write_timeout })
 }
 

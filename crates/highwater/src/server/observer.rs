@@ -1,4 +1,4 @@
-//! How is a server looked at while it is overloaded?
+//! How is a server observed while it is overloaded?
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl Observer {
             name: "hw-metrics".into(),
             worker: WorkerInfo::new(0, 1),
             core: None,
-            // Whatever the others use: this must work wherever they do not.
+            // Independent of the transport of the other workers: this port must work even where
+            // that does not.
             kind: Kind::Epoll,
             listener,
             pool: Pool::new(1, config.patience, 1),
@@ -55,7 +56,7 @@ impl Observer {
     }
 }
 
-/// What metrics call the endpoints of an application, whichever port it is served at.
+/// The names of an application's endpoints in metrics, on whichever port it is served.
 pub(super) fn endpoint_names(app: &App) -> Vec<&str> {
     app.endpoints().iter().map(EndpointInfo::name).collect()
 }

@@ -1,9 +1,9 @@
 //! What does the metrics port serve?
 //!
 //! `/` for people with a browser; `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for
-//! autoscalers that ask a server itself; `/livez` and `/readyz` for supervisors and load balancers. They are
-//! an application like any other, on a listener and a worker of their own, so that neither overload nor a drain of the main port keeps them
-//! from answering.
+//! autoscalers that query servers directly; `/livez` and `/readyz` for supervisors and load balancers. They are an
+//! application like any other, on a listener and a worker of their own, so that neither overload nor a drain of the
+//! main port keeps them from answering.
 
 use std::time::Duration;
 

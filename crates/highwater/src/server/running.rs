@@ -37,7 +37,7 @@ pub struct Running {
     pub(super) readiness: Readiness,
     pub(super) pool: Pool,
     pub(super) admission: Option<RunningAdmission>,
-    /// What each worker counts.
+    /// The counters of each worker.
     pub(super) counted: Vec<Arc<WorkerMetrics>>,
     pub(super) has_stopped: bool,
     pub(super) _sampler: Sampler,
@@ -45,7 +45,7 @@ pub struct Running {
     pub(super) _at_end: FlushAtEnd,
 }
 
-/// What can ask a server to stop.
+/// A source of requests to stop a server.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ends<'e> {
     pub(super) signals: Option<&'e Signals>,
@@ -79,14 +79,14 @@ impl Ends<'_> {
         })
     }
 
-    /// What was requested by other code.
+    /// The requests of other code.
     fn requested(self, is_draining: bool) -> Option<Stop> {
         let requested = self.stopper.and_then(Stopper::requested);
         requested.filter(|stop| *stop == Stop::Cut || !is_draining)
     }
 }
 
-/// What a further signal means for the drain.
+/// The effect of a further signal on the drain.
 fn hurried(signal: Signal) -> Option<Stop> {
     // A terminal that closes does not cut the drain short.
     if signal == Signal::HangUp {

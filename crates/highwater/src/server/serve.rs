@@ -103,7 +103,7 @@ async fn run(serve: Serve) -> Result<(), ServerError> {
         let ends = Ends { signals: signals.as_ref(), stopper: Some(&stopper) };
         let served = server.start().and_then(|running| running.until(ends));
         drop(signals);
-        // Nobody may be left to hear it.
+        // The receiver may be gone.
         let _ = report.send(served);
     });
     spawned.map_err(ServerError::Worker)?;

@@ -7,7 +7,7 @@ use highwater_sys::Waker;
 /// How a server stops. A later variant overrules an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
-    /// Stops accepting, answers what is in flight, and cuts what is left after the drain timeout.
+    /// Stops accepting, answers the requests in flight, and cuts the rest after the drain timeout.
     Drain,
     /// The same, but cuts after two seconds if the drain timeout is longer.
     DrainSoon,
@@ -36,7 +36,7 @@ impl Stopper {
         }
     }
 
-    /// What was requested so far.
+    /// The strongest request so far, if any.
     pub(super) fn requested(&self) -> Option<Stop> {
         self.lock().requested
     }

@@ -74,7 +74,7 @@ impl Watch {
         }))
     }
 
-    /// What to call when a worker fails.
+    /// Called when a worker fails.
     pub(super) fn set_alarm(&self, alarm: Alarm) {
         let _ = self.alarm.set(alarm);
     }
@@ -303,7 +303,7 @@ mod tests {
 
     const HANG: Duration = Duration::from_secs(20);
 
-    /// What a worker does.
+    /// The work of a worker.
     type Body = fn() -> io::Result<()>;
 
     /// Workers that run `bodies`, each once it has begun.

@@ -30,7 +30,7 @@ pub(crate) struct Chosen {
 /// Chooses a driver.
 ///
 /// # Errors
-/// The driver asked for by name does not work here; says why and what to ask for instead.
+/// The driver that was requested by name does not work here; says why, and what to request instead.
 pub(crate) fn choose(wanted: TransportChoice) -> Result<Chosen, String> {
     decide(wanted, &highwater_sys::probe())
 }

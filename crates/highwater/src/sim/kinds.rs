@@ -90,7 +90,7 @@ enum Status {
 pub struct Kinds(u32);
 
 impl Kinds {
-    /// None: what every run has.
+    /// None: only the behaviour of every run.
     pub const NONE: Kinds = Kinds(0);
 
     /// All but those that are pending.

@@ -31,7 +31,7 @@ pub(super) struct Sending {
     pub(super) then: Then,
 }
 
-/// What has happened on a connection, as seen from outside the worker.
+/// The events on a connection, as seen from outside the worker.
 pub(crate) struct Facts {
     pub(crate) accepted_at: Instant,
     /// Bytes handed to the worker, and when the last of them came.
@@ -42,7 +42,7 @@ pub(crate) struct Facts {
     pub(crate) eof_at: Option<Instant>,
     /// When the client finished sending.
     pub(crate) finished_at: Option<Instant>,
-    /// When the worker was first told that the client has finished, by any event.
+    /// When an event first informed the worker that the client has finished.
     pub(crate) gone_at: Option<Instant>,
     /// Every byte the worker has handed over to be sent.
     pub(crate) sent: Vec<u8>,
@@ -75,7 +75,7 @@ pub(crate) struct Link {
     pub(super) wire: VecDeque<u8>,
     window: usize,
     fin: bool,
-    /// The server reset the connection; what was not read is lost.
+    /// The server reset the connection; unread bytes are lost.
     pub(crate) was_reset: bool,
     /// The client reset the connection.
     pub(crate) has_left: bool,
@@ -216,7 +216,7 @@ impl Link {
         }
     }
 
-    /// Whether the worker can be told now that the connection has ended.
+    /// Whether the worker can be informed now that the connection has ended.
     pub(super) fn is_end_seen(&self) -> bool {
         let ours = self.facts.close.is_some() || self.facts.has_shut_down();
         self.closing.is_some() && (ours || self.is_watched || self.reading != Reading::Stop)
@@ -245,8 +245,8 @@ impl Link {
         open && (self.reading != Reading::Stop || self.late > 0)
     }
 
-    /// Whether the worker must be told now that the client has finished, because it does not read
-    /// the earlier bytes. Once.
+    /// Whether the worker must be informed now that the client has finished, because it does not
+    /// read the earlier bytes. Once.
     pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
         let hangs_up = self.said_fin
             && self.reading == Reading::Stop

@@ -57,7 +57,7 @@ pub(crate) use clock::SimClock;
 pub use kinds::{Kind, Kinds};
 pub(crate) use trace::Trace;
 
-/// What the test client is built from.
+/// The parts that the test client is built from.
 #[cfg(feature = "testing")]
 pub(crate) use {
     faults::Faults,
@@ -66,7 +66,7 @@ pub(crate) use {
     reader::{Heard, Reader},
 };
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Clients that took part.
@@ -88,7 +88,7 @@ pub struct Report {
 pub struct Failure {
     /// The seed that reproduces it.
     pub seed: u64,
-    /// What was wrong.
+    /// The reason for the failure.
     pub what: String,
 }
 
@@ -111,7 +111,7 @@ pub fn run(seed: u64) -> Result<Report, Failure> {
 /// Runs the simulation of `seed` with these kinds of behaviour.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn run_with(seed: u64, kinds: Kinds) -> Result<Report, Failure> {
     run_noted(seed, kinds, Trace::default())
 }

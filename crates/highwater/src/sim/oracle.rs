@@ -1,4 +1,4 @@
-//! What each client must have received in the end.
+//! The answers that each client must have received in the end.
 
 use super::client::Client;
 use super::link::{Link, Stage};

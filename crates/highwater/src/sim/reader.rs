@@ -1,16 +1,17 @@
-//! Reads what a server says, and holds it to more than RFC 9112 asks of a server.
+//! Reads a server's answers, and checks more than RFC 9112 requires of a server.
 //!
-//! **Why the simulator may believe it.** What is under test is how the worker frames requests and how it
-//! encodes responses (`core::http1` but for its `client`). Responses are read by `core::http1::client`, which
-//! shares with that code two tables of characters and the name of a version, and nothing that decides
-//! where a message begins, how its content is delimited, or whether the connection persists: it has its own
-//! grammar of heads, its own rules of framing and its own chunks, and is checked against RFC 9112,
-//! `httparse` and itself cut anywhere, not against the encoder alone. So an error of the server's side
-//! is not excused by the same error here. What was asked is known from the script, never from the server.
+//! **Why the simulator can rely on it.** The code under test is that by which the worker frames requests and
+//! encodes responses (`core::http1` except its `client`). Responses are read by `core::http1::client`, which
+//! shares with that code two tables of characters and the name of a version, and nothing that decides where a
+//! message begins, how its content is delimited, or whether the connection persists: it has its own grammar
+//! of heads, its own rules of framing and its own chunks, and is checked against RFC 9112, `httparse` and
+//! itself cut anywhere, not against the encoder alone. So an error on the server's side is not hidden by the
+//! same error here. The requests are known from the script, never from the server.
 //!
-//! On top of it stands here what a client may not demand, and we do of our own server: no framing or date
-//! twice, none where there is no content, no end of content that only the connection's end tells unless that
-//! was announced, no interim response but 100, and a date in every final one.
+//! In addition, this module checks requirements that a client may not make, but that our own server must
+//! meet: framing and date at most once, no framing where there is no content, no content that only the
+//! connection's end delimits unless that was announced, no interim response but 100, and a date in every
+//! final one.
 
 use highwater_core::http1::client::{
     Asked, Content, Eof, FieldLines, Head, Malformed, Next, Reader as ResponseReader,
@@ -23,7 +24,7 @@ pub(crate) struct Heard {
     /// Names in lower case.
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// What came behind the content, as the fields.
+    /// The trailers, in the form of the fields.
     pub(crate) trailers: Vec<(String, String)>,
     /// It ends the connection.
     pub(crate) closes: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Reader {
     answers: Vec<Heard>,
     /// Before which answers an interim response came.
     interims: Vec<usize>,
-    /// Everything behind a 101.
+    /// All bytes after a 101.
     raw: Option<Vec<u8>>,
 }
 
@@ -64,7 +65,7 @@ impl Reader {
         &self.interims
     }
 
-    /// What came behind a 101, if one came.
+    /// The bytes after a 101, if one came.
     pub(crate) fn raw(&self) -> Option<&[u8]> {
         self.raw.as_deref()
     }
@@ -77,12 +78,12 @@ impl Reader {
     /// Takes `bytes`.
     ///
     /// # Errors
-    /// What there is, is not HTTP.
+    /// The bytes are not HTTP.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         let malformed = |malformed: Malformed| malformed.reason().to_owned();
         loop {
             let head_only = self.head_only.get(self.answers.len()).copied().unwrap_or_default();
-            // Whether a request offers another protocol is the oracle's to know.
+            // Only the oracle knows whether a request offers another protocol.
             let asked = if head_only { Asked::Head } else { Asked::Upgrade };
             // Where a head is complete, its reader may have to be told otherwise.
             let before = head_only.then(|| (self.reader.clone(), bytes));
@@ -124,7 +125,7 @@ impl Reader {
     /// The connection has ended: content delimited by that is complete.
     ///
     /// # Errors
-    /// As [`Reader::feed`].
+    /// Those of [`Reader::feed`].
     pub(crate) fn end(&mut self) -> Result<(), String> {
         if let Eof::End(_) = self.reader.on_eof() {
             self.answers.push(std::mem::take(&mut self.begun));
@@ -153,7 +154,7 @@ fn owned(fields: FieldLines<'_>) -> Result<Vec<(String, String)>, String> {
     fields.iter().map(field).collect()
 }
 
-/// What a client may not demand of a server.
+/// Requirements that a client may not make of a server.
 fn check(head: &Head<'_>, fields: &[(String, String)]) -> Result<(), String> {
     let status = head.status();
     if !head.bytes().starts_with(b"HTTP/1.1 ") {
@@ -205,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Purpose: what is behind a 101 is no answer, a refusal of a `HEAD` that was not understood has content,
-    /// and trailers are no content.
+    /// Purpose: bytes after a 101 are not an answer, a refusal of a `HEAD` that was not understood has
+    /// content, and trailers are not content.
     #[test]
     fn exceptions() {
         let refusal =
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Purpose: what no client could make sense of is an error, never an answer.
+    /// Purpose: bytes that no client could make sense of are an error, never an answer.
     #[test]
     fn nonsense() {
         for bad in [

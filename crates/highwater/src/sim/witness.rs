@@ -1,4 +1,5 @@
-//! Watches every connection from outside, turn by turn, and knows by itself what may happen when.
+//! Watches every connection from outside, turn by turn, and determines on its own what may happen
+//! when.
 //!
 //! It sees what was delivered to the worker, what the worker commanded, and where the requests lie
 //! in the client's bytes. From that it checks, without asking the code under test:
@@ -32,7 +33,7 @@ pub(super) const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
 /// Content up to this size is copied behind its head; more is shared.
 const COPY_MAX: usize = 8 * 1024;
 
-/// The most that a worker can receive beyond what it wants: it sets that once a turn, and then some
+/// The most that a worker can receive beyond what it wants: it sets that once per turn, and then some
 /// more bytes may come.
 pub(super) const SURPLUS_MAX: usize = INBOUND_MAX + LATE_MAX as usize;
 
@@ -76,7 +77,7 @@ pub(super) enum Excuse {
     Discard,
     /// The client kept sending after the last answer, for too long or too much.
     Linger,
-    /// The client did not take what was sent.
+    /// The client did not read the bytes sent to it.
     WriteStall,
     /// The drain's time was up.
     Cut,
@@ -100,7 +101,7 @@ pub(super) struct Times {
 
 /// One connection, watched.
 pub(super) struct Watch {
-    /// Reads what the worker gives to be sent.
+    /// Reads the bytes that the worker gives to be sent.
     pub(super) reader: Reader,
     fed: usize,
     pub(super) times: Vec<Times>,

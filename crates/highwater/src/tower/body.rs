@@ -1,4 +1,4 @@
-//! The content of a request as a service gets it, and of a native response as a layer gets it.
+//! The content of a request as a service receives it, and of a native response as a layer receives it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,10 +13,9 @@ use crate::app::{BodyRepr, BodyStream, BoxError, ByteStream};
 
 /// Content as an [`http_body::Body`].
 ///
-/// Of a request, nothing is read from the connection that is not asked for here, beyond a bounded
-/// buffer. Its errors are [`BodyError`](crate::BodyError)s: too slow, cut off, malformed. Trailers come as a
-/// last frame; which fields they can be is said at
-/// [`BodyStream::take_trailers`](crate::BodyStream::take_trailers).
+/// A request's content is read from the connection only as it is polled here, beyond a bounded buffer. Its
+/// errors are [`BodyError`](crate::BodyError)s: too slow, cut off, malformed. Trailers come as a last frame;
+/// see [`BodyStream::take_trailers`](crate::BodyStream::take_trailers) for the fields that they may have.
 #[derive(Debug, Default)]
 pub struct Body(Repr);
 
@@ -27,7 +26,7 @@ enum Repr {
     Whole(Bytes),
     /// A request's, and how much of it is left if that is known.
     Request(BodyStream, Option<u64>),
-    /// A response's, likewise.
+    /// A response's, and how much of it is left if that is known.
     Response(ByteStream, Option<u64>),
     /// Trailers are all that is left.
     Trailers(HeaderMap),

@@ -1,8 +1,8 @@
 //! `tower` layers around native routes.
 //!
-//! A layer wraps a service; here that is [`Inner`], which goes on to the route. The layered service is
-//! made once on each worker, and cloned for each request: its clones share what the layer lets them share,
-//! and what they share stays on one thread.
+//! A layer wraps a service; here that is [`Inner`], which passes requests on to the route. The layered service is
+//! made once on each worker, and cloned for each request: its clones share what the layer lets them share, and all
+//! of that stays on one thread.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -31,21 +31,20 @@ const CHANGED_SIZE_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct ViaTower<B>(B);
 
-/// A `tower` layer around what a router has: its routes, those nested in it, and what is answered without a
-/// route; not [`fixed`](crate::fixed) responses.
+/// A `tower` layer around a router's content: its routes, those nested in it, and requests without a route; not
+/// [`fixed`](crate::fixed) responses.
 ///
-/// The route is chosen before: a layer may change header fields, extensions and content of a
-/// request, but not where it goes. Errors are rendered when a layer sees them; an error of the layer
-/// itself is a 500.
+/// The route is chosen before: a layer may change header fields, extensions and content of a request, but not its
+/// route. Errors are already rendered when a layer sees them; an error of the layer itself is a 500.
 ///
-/// # One instance a worker
+/// # One instance per worker
 ///
 /// [`Layer::layer`](TowerLayer::layer) is called once on each worker's thread, inside its Tokio runtime and before
-/// it accepts; the service it makes is cloned for each request of that worker, and dropped with it. So the service
-/// and what its clones share need be neither `Send` nor `Sync`, no lock in it is contended, and **a bound is one
-/// for each worker**: a `ConcurrencyLimitLayer::new(10)` lets ten requests through on each of four workers. What is
-/// to be one for the server is shared by the layer itself, as `GlobalConcurrencyLimitLayer` does; or use
-/// [`concurrency_limit`](crate::Router::concurrency_limit).
+/// the worker accepts connections; the service it makes is cloned for each request of that worker, and dropped with
+/// it. So the service and what its clones share need be neither `Send` nor `Sync`, no lock in it is contended, and
+/// **a bound applies per worker**: a `ConcurrencyLimitLayer::new(10)` lets ten requests through on each of four
+/// workers. A bound for the whole server must be shared by the layer itself, as `GlobalConcurrencyLimitLayer` does;
+/// or use [`concurrency_limit`](crate::Router::concurrency_limit).
 #[diagnostic::do_not_recommend]
 impl<L, B> IntoLayer<ViaTower<B>> for L
 where
@@ -81,18 +80,18 @@ where
     Ok(to_native(response, asked))
 }
 
-/// The rest of the way, in the extensions of a request that layers see. A layer may go it twice.
+/// The inner layers and the handler, in the extensions of a request that layers see. A layer may call them twice.
 #[derive(Clone)]
 struct Way {
     next: Next,
     resume: Resume,
 }
 
-/// The service that layers wrap: it goes on to the route. It never fails; errors are responses.
+/// The service that layers wrap: it passes requests on to the route. It never fails; errors are responses.
 #[derive(Clone, Copy, Debug)]
 pub struct Inner;
 
-/// What [`Inner`] answers with, in time.
+/// The future of an answer by [`Inner`].
 pub type InnerFuture = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>>>>;
 
 impl<B> Service<http::Request<B>> for Inner
@@ -183,7 +182,7 @@ where
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// A failure of the request's content is the client's; what a layer makes of it keeps its words.
+/// A failure of the request's content is the client's; if a layer has wrapped the error, it is the source.
 fn unreadable(error: BoxError) -> Error {
     match error.downcast::<app::BodyError>() {
         Ok(failure) => Error::from(*failure),
@@ -193,7 +192,7 @@ fn unreadable(error: BoxError) -> Error {
     }
 }
 
-/// Hands on content that a layer has changed. If it fails, the reader learns that it is incomplete.
+/// Passes on content that a layer has changed. If it fails, the reader learns that it is incomplete.
 async fn pass_on<B>(body: B, mut sender: app::BodySender)
 where
     B: HttpBody,
@@ -219,7 +218,7 @@ where
     sender.finish();
 }
 
-/// The output of `answer`, with `work` done beside it for as long as that takes.
+/// The output of `answer`; `work` is polled alongside until then.
 async fn beside<T>(answer: impl Future<Output = T>, work: impl Future<Output = ()>) -> T {
     let (mut answer, mut work) = (pin!(answer), pin!(work));
     let mut is_done = false;

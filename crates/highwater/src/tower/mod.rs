@@ -1,9 +1,9 @@
-//! How do I serve what I have: an axum application, or any other `tower` service?
+//! How do I serve an existing axum application, or any other `tower` service?
 //!
-//! As it is. [`serve`] stands where `axum::serve` stood; the application then has deadlines, limits,
-//! overload control, the metrics port and a drain that ends. [`Router::nest_service`] and
-//! [`Router::fallback_service`] put a service below a prefix, or behind everything else, so that an
-//! application can move one route at a time; [`Router::layer`] takes `tower` layers for native routes.
+//! Unchanged. [`serve`] replaces `axum::serve`; the application then has deadlines, limits, overload control, the
+//! metrics port and a drain that ends. [`Router::nest_service`] and [`Router::fallback_service`] put a service
+//! below a prefix, or behind everything else, so that an application can move one route at a time;
+//! [`Router::layer`] takes `tower` layers for native routes.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -35,30 +35,30 @@
 //! # app.build().unwrap();
 //! ```
 //!
-//! **Where a service runs.** On the worker that has the connection, within that worker's Tokio runtime,
-//! which has one thread. A service's future need not be `Send` and never changes threads. What it spawns
-//! with `tokio::spawn` runs there, too; what was made on another runtime before (a pool of database
-//! connections) works, and wakes the worker across threads. What blocks, blocks all that the worker
-//! does: `tokio::task::spawn_blocking` works, `block_in_place` does not (it panics on a runtime with one
-//! thread).
+//! **Where a service runs.** On the worker that has the connection, within that worker's Tokio runtime, which has
+//! one thread. A service's future need not be `Send` and never changes threads. Tasks that it spawns with
+//! `tokio::spawn` run there, too; objects made before on another runtime, such as a pool of database connections,
+//! work, and wake the worker across threads. A blocking call blocks the whole worker: `tokio::task::spawn_blocking`
+//! works, `block_in_place` does not (it panics on a runtime with one thread).
 //!
-//! **One service for all workers, one layered service for each.** A mounted service is cloned for each request,
-//! as `tower` intends; what its clones share is shared by all workers. A layer given to [`Router::layer`] makes
-//! a service on each worker, and what the clones of that share belongs to the worker: a bound on concurrency, a
-//! cache, state that need be neither `Send` nor `Sync`.
+//! **One service for all workers, one layered service for each.** A mounted service is cloned for each request, as
+//! `tower` intends; state that its clones share is shared by all workers. A layer given to [`Router::layer`] makes
+//! a service on each worker, and state that the clones of that share belongs to the worker: a bound on concurrency,
+//! a cache, state that need be neither `Send` nor `Sync`.
 //!
-//! **Clients that go.** A service's future is dropped when its client resets the connection. [`Disconnected`](crate::Disconnected), which is
-//! in the request's extensions, tells it everything else about its client's end.
+//! **Disconnects.** A service's future is dropped when its client resets the connection.
+//! [`Disconnected`](crate::Disconnected), in the request's extensions, also reports a client that has only finished
+//! sending.
 //!
-//! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a
-//! response are dropped, except a `Content-Length`, which gives the length of streamed content; content with the
-//! status 204, 205 or 304 is dropped as well. A wrong `Content-Length`, and a `Transfer-Encoding`
-//! other than `chunked`, are answered 500, and the log says why. Trailers of
-//! responses are sent to clients that ask for them (`TE: trailers`), if the response's `Trailer` field
-//! names them. Trailers of requests are the last frame of their content, but for the fields that cannot be
-//! trailers ([`BodyStream::take_trailers`](crate::BodyStream::take_trailers)). `CONNECT` and `OPTIONS *` are answered by
-//! the server. Bodies have no limit here; they are only slowed down to the pace of their reader. A service
-//! limits what it collects, as axum's extractors do.
+//! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a response are
+//! dropped, except a `Content-Length`, which gives the length of streamed content; content with the status 204, 205
+//! or 304 is dropped as well. A wrong `Content-Length`, and a `Transfer-Encoding` other than `chunked`, are
+//! answered 500, and the reason is logged. Trailers of responses are sent to clients that ask for them
+//! (`TE: trailers`), if the response's `Trailer` field names them. Trailers of requests are the last frame of their
+//! content, but for the fields that cannot be trailers
+//! ([`BodyStream::take_trailers`](crate::BodyStream::take_trailers)). `CONNECT` and `OPTIONS *` are answered by the
+//! server. Bodies have no size limit here; back-pressure follows their reader. A service limits the content that it
+//! collects, as axum's extractors do.
 //!
 //! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
 //! `WebSocketUpgrade` works (`upgrade.rs` says how).

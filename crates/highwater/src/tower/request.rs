@@ -17,12 +17,12 @@ pub(super) struct Incoming<const PEER: bool> {
     pub(super) asked: Asked,
 }
 
-/// What of a request decides how its response is sent.
+/// The properties of a request that decide how its response is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) is_head: bool,
     pub(super) takes_trailers: bool,
-    /// It wants to go on in another protocol, and has no content that would come before that.
+    /// It asks to switch to another protocol, and has no content that would come before that.
     pub(super) wants_upgrade: bool,
 }
 
@@ -37,7 +37,7 @@ impl Asked {
     }
 }
 
-// Nobody else can use it: the compiler is not to offer it to who looks for an extractor.
+// Private: keeps the compiler from suggesting it where an extractor is missing.
 #[diagnostic::do_not_recommend]
 impl<const PEER: bool> FromRequest for Incoming<PEER> {
     const BODY: BodyUse = BodyUse::Streamed;
@@ -61,8 +61,8 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
     }
 }
 
-/// How much content a request has, if it says so. (The server has refused those that contradict
-/// themselves.)
+/// The length of a request's content, if it is declared. (The server has already refused
+/// contradictory declarations.)
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return None;

@@ -13,7 +13,7 @@ use super::body;
 use super::request::Asked;
 use crate::app::{Body, BodyRepr, BoxError, Content, Error, IntoResponse, OnUpgrade, Response};
 
-/// Content up to this size that is there at once is sent like any other bytes, without a stream.
+/// Content up to this size that is ready at once is sent like any other bytes, without a stream.
 const WHOLE_MAX: u64 = 64 * 1024;
 
 impl<B> IntoResponse for http::Response<B>
@@ -48,13 +48,13 @@ where
     let kept = parts.extensions.remove::<Kept>().and_then(|kept| kept.take());
     let is_upgrade = kept.as_ref().is_some_and(|kept| kept.upgrade.is_some());
     if parts.status.is_informational() && !is_upgrade {
-        let cause = format!("a service answered {} to a request for no upgrade", parts.status);
+        let cause = format!("a service answered {} to a request without an upgrade", parts.status);
         return Error::internal(cause).into_response();
     }
     drop_chunked(&mut parts.headers);
     let length = announced(&parts.headers);
     let content = match parts.status {
-        // Whatever a service has put there: it is not sent, as under hyper.
+        // Content that a service has set is not sent, as under hyper.
         StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED => {
             Body::empty()
         }
@@ -87,8 +87,8 @@ pub(super) fn append_fields(response: &mut Response, fields: HeaderMap) {
     }
 }
 
-/// Drops what a service that hands on another server's response leaves there. Other codings stay, and
-/// make the response an error: the content would have to be decoded.
+/// Drops the `chunked` that a service leaves when it forwards another server's response. Other codings
+/// stay, and make the response an error: the content would have to be decoded.
 fn drop_chunked(fields: &mut HeaderMap) {
     let mut codings = fields.get_all(header::TRANSFER_ENCODING).into_iter();
     if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
@@ -117,7 +117,7 @@ where
     }
     let exact = body.size_hint().exact();
     let length = match asked.is_head {
-        // A router has taken out what a HEAD is not answered with; only a field still tells its length.
+        // For a HEAD, a router has removed the content; only a field still has its length.
         true => announced.or(exact.filter(|_| !is_over)),
         // A field that says something else is found before the response is sent.
         false => exact.or(announced),
@@ -130,7 +130,7 @@ where
     };
     let is_small = length.is_some_and(|length| length <= WHOLE_MAX) && exact == length;
     if is_small && !asked.is_head && frames.allowed.is_empty() {
-        // All of it is there in most cases. Who polls again later brings a waker.
+        // In most cases all of it is ready. A later poll registers a waker.
         let mut context = Context::from_waker(Waker::noop());
         match Pin::new(&mut frames).poll_next(&mut context) {
             Poll::Ready(Some(Ok(bytes))) if Some(bytes.len() as u64) == length => {
@@ -172,7 +172,7 @@ fn may_follow(name: &HeaderName) -> bool {
     !NOT.contains(name)
 }
 
-/// A body's frames as a stream of bytes and what follows it.
+/// A body's frames as a stream of bytes and its trailers.
 struct Frames<B> {
     body: Pin<Box<B>>,
     /// What was read before the stream was asked.
@@ -230,7 +230,7 @@ where
     }
 }
 
-/// What `http` has no place for; it comes back from the layers in the response's extensions.
+/// The parts that `http::Response` cannot hold; layers return them in the response's extensions.
 #[derive(Clone)]
 struct Kept(Arc<Mutex<Option<Returned>>>);
 

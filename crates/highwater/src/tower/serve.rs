@@ -1,4 +1,4 @@
-//! `highwater::serve`, where `axum::serve` stood.
+//! `highwater::serve`, the replacement for `axum::serve`.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -14,9 +14,9 @@ use super::service::IntoApp;
 use crate::metrics::{Metrics, Readiness};
 use crate::server::{self, Server, ServerConfig, ServerError};
 
-/// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own
-/// single-threaded Tokio runtime. [`IntoApp`] says what `app` may be; the module [`tower`](crate::tower) says where it runs,
-/// and what differs from `axum::serve`.
+/// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own single-threaded
+/// Tokio runtime. See [`IntoApp`] for what `app` may be, and the module [`tower`](crate::tower) for where it runs
+/// and how that differs from `axum::serve`.
 ///
 /// It serves until SIGTERM, SIGINT, SIGQUIT or SIGHUP, or until the future given to
 /// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows, after SIGQUIT
@@ -66,19 +66,19 @@ impl Serve {
         self
     }
 
-    /// As [`Server::metrics`].
+    /// See [`Server::metrics`].
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.serve.server = self.serve.server.metrics(metrics);
         self
     }
 
-    /// As [`Server::readiness`].
+    /// See [`Server::readiness`].
     pub fn readiness(mut self, readiness: Readiness) -> Self {
         self.serve.server = self.serve.server.readiness(readiness);
         self
     }
 
-    /// The address that is listened on.
+    /// The address that the server listens on.
     ///
     /// # Errors
     /// Whatever `getsockname(2)` reports.

@@ -1,5 +1,5 @@
-//! Services as routes: one `tower` service answers every path below a prefix, or every path that
-//! nothing else answers.
+//! Services as routes: one `tower` service answers every path below a prefix, or every path that no other
+//! route answers.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::upgrade::Offer;
 use crate::app::{BoxError, Error, Handler, Response, Router};
 
 impl Router {
-    /// Has `service` answer everything below `prefix`, and `prefix` itself, whatever the method. The
+    /// Lets `service` answer everything below `prefix`, and `prefix` itself, whatever the method. The
     /// service sees the path without the prefix, as it would nested in an axum router. `/` stands for
     /// everything.
     ///
@@ -25,8 +25,8 @@ impl Router {
         self.merge(service.into_routes(prefix, &format!("{prefix}{REST}")))
     }
 
-    /// Has `service` answer what has no other route in this router and those nested in it. A path with
-    /// a route for another method is answered 405, as without it.
+    /// Lets `service` answer every path without another route in this router and those nested in it. A
+    /// path with a route for another method is answered 405, as without it.
     #[must_use]
     pub fn fallback_service<M>(self, service: impl IntoRoutes<M>) -> Self {
         let router = service.into_routes("", "fallback");

@@ -1,10 +1,10 @@
 //! Upgrades for services that are written for hyper.
 //!
 //! A service takes an upgraded connection as a `hyper::upgrade::OnUpgrade`, which only hyper can make. So
-//! it makes one: a hyper connection in memory is told of a request for an upgrade, which says nothing,
-//! and gives out the `OnUpgrade`. If the service accepts, the connection in memory is joined to the real
-//! one and hears that it is upgraded; its own response head is dropped, for the worker has sent the
-//! service's. From then on hyper hands out our carrier, and bytes take no detour.
+//! we feed an in-memory hyper connection a minimal upgrade request, and it returns the `OnUpgrade`. If
+//! the service accepts, the in-memory connection is joined to the real one and completes its upgrade; its
+//! own response head is dropped, since the worker has sent the service's. From then on hyper hands out
+//! our carrier, and bytes take no detour.
 //!
 //! ```text
 //!  request ─▶ Offer ─ OnUpgrade ─▶ service ─▶ 101? ─no─▶ the offer is dropped, OnUpgrade fails
@@ -30,7 +30,7 @@ use super::body::Body;
 use super::response::append_fields;
 use crate::app::{Response, Upgraded, poll_piece};
 
-/// What hyper is told, to make it give out an `OnUpgrade`.
+/// The request that makes hyper return an `OnUpgrade`.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: a\r\n\r\n";
 
 /// The end of the head that hyper answers with.
@@ -45,7 +45,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Makes one, and what the service takes it by. `None` if hyper does not play its part.
+    /// Makes an offer, and the `OnUpgrade` for the service. `None` if hyper does not return one.
     pub(super) fn new() -> Option<(Self, OnUpgrade)> {
         let link = Arc::new(Mutex::new(Link::default()));
         let carrier = Carrier { link: Arc::clone(&link) };
@@ -82,7 +82,7 @@ impl Offer {
     }
 }
 
-/// What hyper's service, the carrier and the worker's task share.
+/// The state that hyper's service, the carrier and the worker's task share.
 #[derive(Default)]
 struct Link {
     on_upgrade: Option<OnUpgrade>,
@@ -115,8 +115,8 @@ impl hyper::service::Service<http::Request<hyper::body::Incoming>> for Answers {
     }
 }
 
-/// Ready once the real connection is there. It wakes nobody: its connection is polled by whoever joins
-/// the two, right after that.
+/// Ready once the real connection is there. It registers no waker: the code that joins the two polls this
+/// connection right after.
 struct Joined(Arc<Mutex<Link>>);
 
 impl Future for Joined {
@@ -132,7 +132,7 @@ impl Future for Joined {
     }
 }
 
-/// What hyper takes for its connection.
+/// The object that hyper treats as its connection.
 struct Carrier {
     link: Arc<Mutex<Link>>,
 }

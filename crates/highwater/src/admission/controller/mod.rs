@@ -6,8 +6,8 @@
 //!
 //! At ten times the capacity a tenth of a second is long, and half a second after a pause is longer: a
 //! thousand requests would be admitted only to be refused at a higher cost. So a worker raises an alarm
-//! ([`Bound::raise`]) when its queue begins to stand, and a sample is taken at once. It does the same when
-//! the queue ceases to stand, so that no connection is refused for longer than needed.
+//! ([`Bound::raise`]) when it gets a standing queue, and a sample is taken at once. It does the same when
+//! the queue no longer stands, so that no connection is refused for longer than needed.
 //!
 //! ```text
 //!  WorkerMetrics ─┐            ┌─▶ Limit ─▶ u32 ─┬─▶ Bound ─▶ every WorkerGate
@@ -331,7 +331,7 @@ fn tell(what: &'static str, error: &io::Error) {
         WARN,
         what,
         error = %error,
-        instead = "restart with --shed accept if it stays so",
+        instead = "restart with --shed accept if this persists",
         "the kernel's gate fails",
     );
 }

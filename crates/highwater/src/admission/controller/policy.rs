@@ -1,12 +1,12 @@
-//! What is refused, connections or requests, and what do proxies have to know of an overload?
+//! What is refused, connections or requests, and what must proxies learn of an overload?
 //!
-//! A proxy keeps connections and opens further ones when those are busy. A connection that it is refused looks
-//! like a broken server: it answers 502, or leaves the server out for a while, with all the requests that its
-//! open connections could have brought. So where connections are kept, they are all accepted, and the workers'
+//! A proxy keeps connections and opens further ones when those are busy. To a proxy, a refused connection means
+//! a broken server: it answers 502, or leaves the server out for a while, with all the requests that its open
+//! connections could have brought. So where connections are kept, they are all accepted, and the workers'
 //! queues refuse requests. A proxy that opens a connection for each request learns of a refusal by a reset, and
 //! never by silence, which it would wait out.
 //!
-//! Never here: a socket, the decision whether a queue stands.
+//! Never here: a socket, or detecting a standing queue.
 
 use highwater_core::limit::{LIMIT_MAX, Reuse, Sample};
 use highwater_core::time::Instant;
@@ -18,7 +18,7 @@ use crate::metrics::Arrivals;
 /// Fewer requests than this in a sample do not say whether proxies passed them on.
 const JUDGED_MIN: u64 = 8;
 
-/// The decisions that follow from who the clients are.
+/// The decisions that follow from the kind of clients.
 #[derive(Debug)]
 pub(crate) struct Policy {
     refuse: Refuse,
@@ -26,7 +26,7 @@ pub(crate) struct Policy {
     strain: Option<Strain>,
     /// Proxies passed on most of the requests that were looked at last.
     is_proxied: bool,
-    /// What the log was told last.
+    /// What was logged last.
     told: Refuse,
 }
 
@@ -41,7 +41,7 @@ impl Policy {
         }
     }
 
-    /// Takes in a sample, and how the requests of its `span` arrived. Answers whether the server is not ready.
+    /// Takes in a sample, and how the requests of its `span` arrived. Returns whether the server is not ready.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample, came: Arrivals) -> bool {
         self.reuse.on_sample(sample.span, came.connections, came.requests);
         if came.judged >= JUDGED_MIN {
@@ -104,7 +104,7 @@ mod tests {
         Arrivals { connections, requests, ..Arrivals::default() }
     }
 
-    /// Purpose: a setting decides whatever is seen; auto goes by what is seen.
+    /// Purpose: an explicit setting decides, whatever the clients are; auto follows the clients.
     #[test]
     fn the_setting_decides() {
         for (refuse, closed, kept) in [

@@ -310,7 +310,7 @@ fn the_pace_follows_the_load() {
     assert_eq!(stage.tick(), PERIOD);
 }
 
-/// Purpose: workers get the kernel's refusals, and decide by them when a queue ceases to stand.
+/// Purpose: workers get the kernel's refusals, and decide by them when a standing queue ends.
 #[test]
 fn workers_are_told_what_the_kernel_refused() {
     let mut stage = Stage::new(true);

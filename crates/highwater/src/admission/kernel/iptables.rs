@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use super::firewall::{self, Counted};
 use super::{Counts, FixedCeiling, Mechanism};
 
-/// What the comment of each of our rules begins with. Spaces would be quoted in listings.
+/// The prefix of the comment of each of our rules. Spaces would be quoted in listings.
 const TAG: &str = "highwater-gate/";
 
 /// Waits for the end of its input, then runs its arguments. It ignores a Ctrl-C.
@@ -52,7 +52,7 @@ impl Iptables {
     }
 }
 
-/// What is matched, and what happens to it. A listener on the IPv6 wildcard takes IPv4, too, which this rule
+/// The match and the target of the rule. A listener on the IPv6 wildcard takes IPv4, too, which this rule
 /// does not match: each of the two tools handles one family.
 fn rule(address: SocketAddr, limit: u32, tag: &str) -> Vec<String> {
     let mut rule: Vec<String> = Vec::new();
@@ -109,7 +109,7 @@ impl Owner {
         Some(Owner { namespace, process, started })
     }
 
-    /// Whether it surely is: of processes in other namespaces nothing is known.
+    /// Whether it is certainly dead: nothing is known about processes in other namespaces.
     fn is_dead(&self) -> bool {
         let known = namespace().is_ok_and(|namespace| namespace == self.namespace);
         known && started(self.process) != Some(self.started)

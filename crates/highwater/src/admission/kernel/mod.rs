@@ -99,7 +99,7 @@ pub(crate) trait AdjustableGate: Send {
     /// many connections were accepted so far.
     fn reconcile(&mut self, now: Instant, accepted: u64);
 
-    /// The counter that workers update with their work; `None` if the gate counts by itself.
+    /// The counter that workers update with their work; `None` if the gate counts on its own.
     fn occupancy(&self) -> Option<Occupancy>;
 }
 

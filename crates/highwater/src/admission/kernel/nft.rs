@@ -85,7 +85,7 @@ impl Nft {
     }
 }
 
-/// The commands that make the table, one a line.
+/// The commands that make the table, one per line.
 fn rules(table: &str, address: SocketAddr, limit: u32) -> String {
     let to = match firewall::host(address) {
         Some(host) if host.contains(':') => format!("ip6 daddr {host} "),
@@ -146,7 +146,7 @@ impl FixedCeiling for Nft {
 impl Drop for Nft {
     fn drop(&mut self) {
         drop(self.nft.stdin.take());
-        // It ends by itself at the end of its input; killing it makes sure.
+        // It ends on its own at the end of its input; killing it makes sure.
         let _ = self.nft.kill();
         let _ = self.nft.wait();
     }

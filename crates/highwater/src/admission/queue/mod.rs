@@ -1,10 +1,9 @@
 //! Which waiting request is next, and which has waited too long?
 //!
-//! While the queue does not stand, requests start in the order they came, and only those whose own deadline
-//! has passed are refused. A queue that stands (`core::limit::Standing` decides that) does not drain by
-//! itself, and in the order they came all requests would be served too late. So once the oldest has waited
-//! for longer than the short target it is refused, and the newest is started, whose client is most likely
-//! still connected.
+//! Without a standing queue (`core::limit::Standing` detects one), requests start in the order they came, and only
+//! those whose own deadline has passed are refused. A standing queue does not drain on its own, and in the order
+//! they came all requests would be served too late. So once the oldest has waited for longer than the short target
+//! it is refused, and the newest is started, whose client is most likely still connected.
 //!
 //! Classes are strict: while a request of a higher class waits, none of a lower class is started, and
 //! the lowest class is refused first. `NeverShed` is never refused and never out of order.
@@ -65,7 +64,7 @@ pub(crate) struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty queue that does not stand.
+    /// An empty queue, which is not a standing one.
     pub(crate) fn new() -> Self {
         Queue {
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),

@@ -25,7 +25,7 @@ fn standing() -> Queue<u32> {
     queue
 }
 
-/// Purpose: while the queue does not stand, every request starts in the order it came, however long it waits.
+/// Purpose: without a standing queue every request starts in the order it came, however long it waits.
 #[test]
 fn a_burst_is_served_in_order() {
     let mut queue = Queue::new();
@@ -36,8 +36,8 @@ fn a_burst_is_served_in_order() {
     assert_eq!(take(&mut queue, 100), None);
 }
 
-/// Purpose: once a queue stands, the oldest are refused and the newest go first; but not while none has
-/// waited for longer than the target, as when the gate keeps the queue short.
+/// Purpose: in a standing queue, the oldest are refused and the newest go first; but not while none has waited for
+/// longer than the target, as when the gate keeps the queue short.
 #[test]
 fn newest_first_while_the_oldest_are_late() {
     let mut queue = standing();
@@ -56,8 +56,8 @@ fn newest_first_while_the_oldest_are_late() {
     assert_eq!(take(&mut queue, 50), started(23), "the newest");
 }
 
-/// Purpose: while clients give up, theirs leave first, and then the newest is started; health checks go before both, and
-/// a deadline of the client's own still counts.
+/// Purpose: while clients give up, their requests leave first, and then the newest is started; health checks go
+/// before both, and a deadline of the client's own still counts.
 #[test]
 fn given_up_requests_leave_first() {
     let mut queue = Queue::new();
@@ -97,7 +97,7 @@ fn a_queue_is_full() {
     assert!(!queue.is_full(Class::Low, 4) && !queue.is_full(Class::Low, usize::MAX));
 }
 
-/// Purpose: as soon as the queue ceases to stand, no request is refused.
+/// Purpose: as soon as there is no standing queue, no request is refused.
 #[test]
 fn it_ends_at_once() {
     let mut queue = standing();
@@ -225,8 +225,8 @@ impl Model {
     }
 }
 
-/// Purpose: for any sequence of pushes and pops the queue behaves as its definition, and every entry leaves
-/// it exactly once.
+/// Purpose: for any sequence of pushes and pops the queue behaves like its definition, and every entry leaves it
+/// exactly once.
 #[test]
 fn agrees_with_its_definition() {
     for seed in 0..100 {

@@ -18,10 +18,10 @@
 //! so higher by what refusing takes from the completions: 18 % if that is 15 % of the core. It counts
 //! completions, not goodput: too much demand causes late answers, and another server does not cure errors.
 //!
-//! **What is no demand.** Handlers that wait, requests whose client has disconnected or whose own deadline
-//! has passed, and refusals at the limits of routes: another server would help none of them, and none is
-//! among `refused` or `in flight`. Of a burst no more than [`GROWTH_MAX`] spans count, until a queue stands:
-//! a burst that is served in time is no reason to start another server.
+//! **What does not count as demand.** Handlers that wait, requests whose client has disconnected or whose own
+//! deadline has passed, and refusals at the limits of routes: another server would help none of them, and
+//! none is among `refused` or `in flight`. A burst counts for at most [`GROWTH_MAX`] spans until there is a
+//! standing queue: a burst that is served in time is not a reason to start another server.
 //!
 //! **Retries.** A refused client that retries is counted again: a server cannot tell a retry from a first
 //! attempt. `demand_ratio` counts attempts and so is an upper bound: too high by less than a factor of the
@@ -29,10 +29,10 @@
 //! where a share p of attempts is admitted, each client then makes 1 + (1 − p) + (1 − p)² of them. Both agree
 //! while nothing is refused.
 //!
-//! **Needing to scale out** is decided by a debt: the queue, in seconds of server time, that would have built
-//! up at a reference rate ([`Debt`]; a CUSUM test). Poisson arrivals make bursts. The debt of a burst is paid
-//! back at once, that of an overload never: no smoothing distinguishes the two as fast for the same number of
-//! false alarms.
+//! **The need to scale out** is decided by a debt: the queue, in seconds of server time, that would have
+//! built up at a reference rate ([`Debt`]; a CUSUM test). Poisson arrivals make bursts. The debt of a burst
+//! is paid back at once, that of an overload never: no smoothing distinguishes the two as fast for the same
+//! number of false alarms.
 //!
 //! Never here: a clock, a counter, the verdict about a request.
 //!
@@ -81,7 +81,7 @@ const OWED_CALM_MAX: f64 = 0.25;
 /// intervals of autoscalers.
 const CALM: Duration = Duration::from_secs(60);
 
-/// The most that a sample's growth counts for, in spans, while no queue stands.
+/// The most that a sample's growth counts for, in spans, without a standing queue.
 const GROWTH_MAX: f64 = 1.0;
 
 /// The window of the rejection rate.
@@ -93,7 +93,7 @@ const RATE_SAMPLES_MAX: usize = 32;
 /// Turns samples into [`Signals`].
 #[derive(Debug)]
 pub struct Signal {
-    /// The wait beyond which a queue counts as standing.
+    /// The wait beyond which a queue counts as a standing queue.
     queue_target: Duration,
     smoothed: Smoothed,
     cost: Cost,

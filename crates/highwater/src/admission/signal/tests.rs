@@ -79,7 +79,7 @@ fn a_growing_queue_is_demand() {
     assert!(signals.needs_scaleout);
 }
 
-/// Purpose: a burst keeps a server busy until it is served, and is no reason to start another server: the
+/// Purpose: a burst keeps a server busy until it is served, and is not a reason to start another server: the
 /// ratio shows the occupancy, not the size of the burst.
 #[test]
 fn a_crowd_is_no_demand() {
@@ -231,9 +231,8 @@ fn it_takes_a_calm_to_clear() {
     assert!(!steady(&mut signal, 600, 10, brisk).needs_scaleout);
 }
 
-/// Purpose: whoever shows demand and flag together must be able to say since when they differ: the
-/// flag stays for a minute after the demand has gone, and "0.40 of capacity, needs another instance"
-/// would contradict itself.
+/// Purpose: a display of demand and flag must be able to show since when they differ: the flag stays for a
+/// minute after the demand has gone, and "0.40 of capacity, needs another instance" would contradict itself.
 #[test]
 fn it_says_for_how_long_the_demand_has_been_low() {
     let mut signal = signal();

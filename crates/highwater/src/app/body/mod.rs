@@ -1,9 +1,9 @@
 //! The content of responses ([`Body`]), and of requests and responses that come in pieces
 //! (`channel.rs`).
 //!
-//! A body says what it is so that the worker can send it the cheapest way: bytes that live for ever
-//! are borrowed, JSON is serialized into buffers that are used again, what others share is not
-//! copied, and a stream is asked for its next piece only when the connection has room for it.
+//! A body declares its kind so that the worker can send it in the cheapest way: static bytes are
+//! borrowed, JSON is serialized into reused buffers, shared bytes are not copied, and a stream is
+//! polled for its next piece only when the connection has room for it.
 
 mod channel;
 mod pool;
@@ -28,7 +28,7 @@ pub(crate) use pool::Pooled;
 pub(crate) use upgraded::poll_piece;
 
 /// How many bytes [`Body::channel`] holds before its sender has to wait: as much as a connection
-/// encodes ahead (`Limits::output_max`), so that neither is the narrower.
+/// encodes ahead (`Limits::output_max`), so that neither is the bottleneck.
 const CHANNEL_CAPACITY: usize = 64 * 1024;
 
 /// Any error that can cross threads.
@@ -38,20 +38,20 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 #[derive(Debug, Default)]
 pub struct Body(Repr);
 
-/// What the worker has to know about a body to send it.
+/// A body in the form in which the worker sends it.
 #[derive(Default)]
 pub(crate) enum Repr {
     #[default]
     Empty,
-    /// Bytes of the program itself.
+    /// Static bytes of the program.
     Static(&'static [u8]),
     Owned(Vec<u8>),
     /// In a buffer that returns to its thread's pool when dropped.
     Pooled(Pooled),
     Shared(Bytes),
-    /// Pieces, and how many bytes they make if that is known.
+    /// Pieces, and their total length if that is known.
     Stream(ByteStream, Option<u64>),
-    /// None: the connection is handed over.
+    /// No content: the connection is handed over.
     Upgrade(OnUpgrade),
 }
 
@@ -63,14 +63,14 @@ pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
     }
 }
 
-/// Content in pieces, whatever the application makes it of.
+/// Content in pieces, from any source the application has.
 pub(crate) struct ByteStream(Guarded<Pin<Box<dyn Content>>>);
 
 /// Streamed content failed: by an error of its own, or a panic. It must not be polled again.
 #[derive(Debug)]
 pub(crate) struct StreamFailed;
 
-/// What becomes of a connection once the 101 is sent. The future stays on the connection's worker.
+/// The protocol of a connection once the 101 is sent. The future stays on the connection's worker.
 pub(crate) struct OnUpgrade(Guarded<Box<DynUpgrade>>);
 
 type DynUpgrade = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
@@ -110,8 +110,8 @@ impl ByteStream {
         guarded(|| self.0.as_mut().take_trailers()).map(Guarded::new).map_err(|_| StreamFailed)
     }
 
-    /// The content for code of the application that wants it, layers: they get its errors as they are,
-    /// and a panic ends where that code is polled. Dropping it stays guarded.
+    /// The content for the application's own code (layers): errors are passed on unchanged, and a
+    /// panic ends where that code is polled. Dropping it stays guarded.
     pub(crate) fn content(&mut self) -> Pin<&mut dyn Content> {
         self.0.as_mut()
     }
@@ -126,20 +126,20 @@ impl OnUpgrade {
         OnUpgrade(Guarded::new(Box::new(move |upgraded| Box::pin(on_upgrade(upgraded)))))
     }
 
-    /// What is to be done with `upgraded`; `None` if finding that out panicked.
+    /// The future that uses `upgraded`; `None` if making it panicked.
     pub(crate) fn call(self, upgraded: Upgraded) -> Option<GuardedFuture<()>> {
         let on_upgrade = self.0.into_inner();
         guarded(|| on_upgrade(upgraded)).ok().map(GuardedFuture::of)
     }
 }
 
-/// A connection that has left HTTP behind: two streams of pieces, or, as a whole, a
+/// An upgraded connection, which no longer speaks HTTP: two streams of pieces, or, taken whole, a
 /// [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
 #[derive(Debug)]
 pub struct Upgraded {
-    /// What the peer sends, beginning with the first byte after its request.
+    /// The bytes from the peer, beginning with the first one after its request.
     pub incoming: BodyStream,
-    /// What is sent to the peer. [`BodySender::finish`] ends the sending side; dropping it resets the
+    /// The bytes to the peer. [`BodySender::finish`] ends the sending side; dropping it resets the
     /// connection.
     pub outgoing: BodySender,
 }
@@ -150,9 +150,9 @@ impl Body {
         Body(Repr::Empty)
     }
 
-    /// Content that comes in pieces, of unknown length: chunked, or until the connection closes with
-    /// a peer that speaks HTTP/1.0. An error, once the head is sent, can only be told by cutting the
-    /// connection off.
+    /// Content that comes in pieces, of unknown length: chunked, or until the connection closes with a
+    /// peer that speaks HTTP/1.0. Once the head is sent, an error can only be signalled by cutting off
+    /// the connection.
     pub fn stream<S, B, E>(stream: S) -> Self
     where
         S: Stream<Item = Result<B, E>> + Send + 'static,
@@ -162,8 +162,8 @@ impl Body {
         Body(Repr::Stream(ByteStream::new(stream), None))
     }
 
-    /// Like [`Body::stream`], for content of `length` bytes in all. A stream that ends early or does
-    /// not end there has its connection cut off.
+    /// Like [`Body::stream`], for content of `length` bytes in all. If the stream ends earlier or
+    /// yields more, the connection is cut off.
     pub fn stream_of_length<S, B, E>(length: u64, stream: S) -> Self
     where
         S: Stream<Item = Result<B, E>> + Send + 'static,
@@ -234,7 +234,7 @@ impl Body {
         Body(Repr::Pooled(bytes))
     }
 
-    /// Streamed content that may have trailers, and how many bytes it makes if that is known.
+    /// Streamed content that may have trailers, and its total length if that is known.
     pub(crate) fn from_content(content: impl Content + 'static, length: Option<u64>) -> Self {
         Body(Repr::Stream(ByteStream::of(content), length))
     }
@@ -243,7 +243,7 @@ impl Body {
         Body(Repr::Upgrade(on_upgrade))
     }
 
-    /// Says how many bytes a stream will make, if that is not known yet.
+    /// Sets the length of a stream whose length is not known yet.
     pub(super) fn set_length(&mut self, known: u64) {
         if let Repr::Stream(_, length @ None) = &mut self.0 {
             *length = Some(known);

@@ -1,5 +1,5 @@
-//! Buffers that a thread uses again and again, so that serializing a response allocates nothing once
-//! the thread has warmed up.
+//! Buffers that each thread reuses, so that serializing a response allocates nothing once the thread
+//! has warmed up.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 /// seldom needs more than one; those of slow connections come back later. A guess.
 const IDLE_MAX: usize = 16;
 
-/// The largest buffer that is kept: one huge response must not occupy memory for ever. A guess.
+/// The largest buffer that is kept: one huge response must not occupy memory forever. A guess.
 const CAPACITY_MAX: usize = 64 * 1024;
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
 pub(crate) struct Pooled(Vec<u8>);
 
 impl Pooled {
-    /// An empty buffer, used before if the thread has one.
+    /// An empty buffer, reused if the thread has one.
     #[cfg_attr(not(feature = "json"), allow(dead_code, reason = "JSON is what is pooled"))]
     pub(crate) fn take() -> Self {
         Pooled(IDLE.with_borrow_mut(Vec::pop).unwrap_or_default())
@@ -34,7 +34,7 @@ impl Drop for Pooled {
             return;
         }
         buffer.clear();
-        // A thread that is ending has no pool any more; then the buffer is freed.
+        // A thread that is ending no longer has a pool; then the buffer is freed.
         let _ = IDLE.try_with(|idle| {
             let mut idle = idle.borrow_mut();
             if idle.len() < IDLE_MAX {

@@ -1,4 +1,4 @@
-//! An upgraded connection as what Tokio's protocols are written for: `AsyncRead` and `AsyncWrite`.
+//! An upgraded connection in the form that Tokio's protocols expect: `AsyncRead` and `AsyncWrite`.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{BodyStream, Upgraded};
 
-/// Most bytes that one write takes: what a channel holds before its writer has to wait.
+/// The most bytes that one write accepts: as many as a channel holds before its writer has to wait.
 const WRITE_SIZE_MAX: usize = super::CHANNEL_CAPACITY;
 
 /// Reads at most `size` bytes of what the peer sends; none at the end.
@@ -45,8 +45,8 @@ impl AsyncRead for Upgraded {
     }
 }
 
-/// A write waits while 64 KiB are buffered. The worker sends at the end of its turn, so flushing has
-/// nothing to do. Shutting down ends the sending side, as `BodySender::finish` does.
+/// A write waits while 64 KiB are buffered. Flushing does nothing, since the worker sends at the end
+/// of its turn. Shutting down ends the sending side, as `BodySender::finish` does.
 impl AsyncWrite for Upgraded {
     fn poll_write(
         mut self: Pin<&mut Self>,

@@ -9,8 +9,8 @@ use crate::app::request::Request;
 
 /// The body of a request whose route takes it whole.
 pub(super) fn whole<'r>(request: &'r Request<'_>) -> Result<&'r [u8], Error> {
-    // Only an extractor that says `Whole` and has a streaming sibling can get here, and routes with
-    // two of them are refused; or an extractor that forgot to say so.
+    // Reached only beside an extractor that streams the body, but routes with two body extractors
+    // are refused; or through an extractor that does not declare `Whole`.
     request.body().ok_or_else(|| Error::internal("the body of this route is streamed"))
 }
 

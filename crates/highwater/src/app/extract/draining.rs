@@ -12,9 +12,9 @@ use super::FromRequest;
 use crate::app::error::Error;
 use crate::app::request::Request;
 
-/// Tells that the server drains: it was asked to stop, and waits for what is in flight. An answer that
-/// never ends on its own, such as an event stream, ends then; an answer that has not ended at the drain timeout is
-/// cut off.
+/// Signals that the server is draining: it was asked to stop, and waits for the requests in flight. An answer that
+/// never ends on its own, such as an event stream, should end then; an answer that has not ended at the drain
+/// timeout is cut off.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,14 +38,14 @@ use crate::app::request::Request;
 #[derive(Clone)]
 pub struct Draining(Arc<Drain>);
 
-/// Whether an application's server drains, and who waits for that.
+/// Whether an application's server is draining, and the futures that wait for it.
 #[derive(Default)]
 pub(crate) struct Drain {
     has_begun: AtomicBool,
     waiting: Mutex<Waiting>,
 }
 
-/// One entry for each future that waits, which takes it out when it is dropped.
+/// One entry per waiting future, which removes it when it is dropped.
 #[derive(Default)]
 struct Waiting {
     wakers: BTreeMap<u64, Waker>,
@@ -53,10 +53,10 @@ struct Waiting {
 }
 
 impl Drain {
-    /// From now on the server drains.
+    /// Begins the drain.
     pub(crate) fn begin(&self) {
         if !self.has_begun.swap(true, SeqCst) {
-            // Woken outside of the lock, since a waker is code of others.
+            // Woken outside of the lock, since a waker is foreign code.
             let wakers = std::mem::take(&mut self.waiting().wakers);
             wakers.into_values().for_each(Waker::wake);
         }
@@ -69,12 +69,12 @@ impl Drain {
 }
 
 impl Draining {
-    /// Whether the server drains.
+    /// Whether the server is draining.
     pub fn has_begun(&self) -> bool {
         self.0.has_begun.load(SeqCst)
     }
 
-    /// Waits until it does.
+    /// Waits until the server is draining.
     pub async fn begun(&self) {
         Begun { drain: &self.0, number: None }.await;
     }
@@ -141,8 +141,8 @@ mod tests {
         }
     }
 
-    /// Purpose: whoever waits is woken once, whoever comes later need not wait, and whoever has gone
-    /// leaves nothing behind.
+    /// Purpose: every waiting future is woken once, later ones need not wait, and dropped ones leave nothing
+    /// behind.
     #[test]
     fn those_who_wait_are_woken() {
         let draining = Draining(Arc::new(Drain::default()));

@@ -1,5 +1,5 @@
-//! What HTML forms send (`application/x-www-form-urlencoded`, WHATWG URL §5): pairs, in the query or
-//! in the body.
+//! HTML form data (`application/x-www-form-urlencoded`, WHATWG URL §5): pairs in the query or in the
+//! body.
 //!
 //! Pairs are read in place: up to [`INLINE_PAIRS`] of them, without escapes, cost no allocation.
 
@@ -16,7 +16,7 @@ use super::{BodyUse, FromRequest};
 use crate::app::error::Error;
 use crate::app::request::Request;
 
-/// How many pairs a query or a form may have; beyond it 400 or 422. As many as PHP takes.
+/// The most pairs in a query or a form; beyond it 400 or 422. The same limit as PHP's.
 const PAIRS_MAX: usize = 1000;
 
 /// How many pairs are kept on the stack; most queries have fewer.
@@ -25,7 +25,7 @@ const INLINE_PAIRS: usize = 8;
 /// The query, deserialized. A missing query is an empty one; a parameter that may be absent is an
 /// `Option`, one that may be repeated a `Vec` with `#[serde(default)]`.
 ///
-/// What does not fit is answered 400 `invalid_query`, naming the parameter.
+/// A mismatch is answered with 400 `invalid_query`, naming the parameter.
 ///
 /// ```
 /// use highwater::{Query, Router};
@@ -62,8 +62,8 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 
 /// The body, as HTML forms encode it, deserialized.
 ///
-/// Answered 415 unless the `Content-Type` is `application/x-www-form-urlencoded`, and 422
-/// `invalid_body` if what is in it does not fit, naming the field.
+/// Answered with 415 unless the `Content-Type` is `application/x-www-form-urlencoded`, and with 422
+/// `invalid_body` if its content does not fit, naming the field.
 ///
 /// ```
 /// use highwater::{Form, Redirect, Router};

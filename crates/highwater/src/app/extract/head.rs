@@ -111,7 +111,7 @@ impl fmt::Debug for MatchedPath {
     }
 }
 
-/// One header field; 400 if it is missing or is not understood.
+/// One header field; 400 if it is missing or cannot be parsed.
 ///
 /// ```
 /// use highwater::{FromHeader, Header};
@@ -133,7 +133,7 @@ impl fmt::Debug for MatchedPath {
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T>(pub T);
 
-/// A value that stands in a certain header field.
+/// A value that is read from a certain header field.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a header field",
     label = "`Header<T>` needs to know the name of the field",
@@ -146,7 +146,7 @@ pub trait FromHeader: Sized {
     /// Reads the field's (first) value.
     ///
     /// # Errors
-    /// What was expected instead, in words for the peer.
+    /// What was expected instead, as a message for the peer.
     fn from_header(value: &str) -> Result<Self, String>;
 }
 
@@ -178,7 +178,7 @@ impl Cookies {
     }
 
     /// The cookies as (name, value), in the order they came. Double quotes around a value are not
-    /// part of it. Whatever is not a pair is left out.
+    /// part of it. Malformed pairs are skipped.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.split(';').filter_map(|pair| {
             let (name, value) = pair.split_once('=')?;
@@ -189,7 +189,7 @@ impl Cookies {
     }
 }
 
-/// Never fails: values that are not UTF-8 are left out, as is everything that is not a cookie.
+/// Never fails: values that are not UTF-8 are skipped, as is everything that is not a cookie.
 impl FromRequest for Cookies {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let mut cookies = String::new();

@@ -14,9 +14,9 @@ use crate::app::response::Response;
 
 const JSON: &str = "application/json";
 
-/// A value that is JSON on the wire: as an argument the body, as a result the response.
+/// A value sent as JSON: as an argument the request's body, as a return value the response.
 ///
-/// As an argument it is answered:
+/// As an argument it is refused with:
 ///
 /// * 415 unless the `Content-Type` is `application/json` or ends in `+json`;
 /// * 400 `invalid_json` if it is not JSON, with line and column;
@@ -40,7 +40,7 @@ const JSON: &str = "application/json";
 /// # app.build().unwrap();
 /// ```
 ///
-/// A response is serialized into a buffer that its thread uses again: in steady state that allocates
+/// A response is serialized into a buffer that its thread reuses, so in steady state it allocates
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
@@ -72,7 +72,8 @@ fn is_json(content_type: &[u8]) -> bool {
             && essence.contains(&b'/'))
 }
 
-/// Says why `body` is no `T`. It is read again, for only then is the path to the culprit kept.
+/// Explains why `body` is not a `T`. The body is parsed again, this time tracking the path to the
+/// offending field.
 #[cold]
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     if error.classify() != Category::Data {

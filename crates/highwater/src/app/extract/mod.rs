@@ -46,12 +46,12 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | `Json<T>`, `Form<T>` | the body, deserialized |
 /// | `Bytes`, `Vec<u8>`, `String` | the body, whole |
 /// | [`BodyStream`](super::BodyStream) | the body, as it comes |
-/// | [`State<T>`], [`Extension<T>`] | what the application, or a layer, has provided |
+/// | [`State<T>`], [`Extension<T>`] | a value that the application, or a layer, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
-/// | [`Disconnected`](super::Disconnected) | tells when the client has disconnected |
-/// | [`PeerAddr`], [`MatchedPath`] | where it came from, and which route it took |
-/// | `Option<T>` | `T`, or `None` if what `T` reads is absent. What is there has to be right |
+/// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
+/// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
+/// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
 /// | `Result<T, Error>` | `T`, or why extracting it failed |
 ///
 /// An application's own extractors borrow what they need; this one never copies the body:
@@ -95,13 +95,13 @@ pub trait FromRequest: Sized {
     /// The error for the peer if it cannot be made.
     fn from_request(request: &Request<'_>) -> Result<Self, Error>;
 
-    /// Whether the request has what this reads; `Option<Self>` asks.
+    /// Whether the request has this extractor's input; used by `Option<Self>`.
     fn is_present(request: &Request<'_>) -> bool {
         let _ = request;
         true
     }
 
-    /// What the application has to provide; checked when it is built.
+    /// The values that the application must provide; checked when it is built.
     fn requires(requirements: &mut Requirements) {
         let _ = requirements;
     }
@@ -168,7 +168,7 @@ impl<T: FromRequest> FromRequest for Result<T, Error> {
     }
 }
 
-/// 415, for a body that may be right but is not said to be.
+/// 415, for a body whose `Content-Type` is not the required one.
 #[cfg(feature = "json")]
 fn wrong_content_type(message: &'static str) -> Error {
     use http::StatusCode;

@@ -26,9 +26,9 @@ use crate::app::request::Request;
 /// # app.build().unwrap();
 /// ```
 ///
-/// What does not fit is answered 400 `invalid_path`, naming the parameter, its value, and what was
-/// expected. A `T` that wants other parameters than the pattern has is found when the application is built; where
-/// only a request can show it, that is answered 500, and logged.
+/// A parameter that does not fit is answered with 400 `invalid_path`, naming the parameter, its value, and what
+/// was expected. A `T` whose parameters differ from the pattern's is reported when the application is built; a
+/// mismatch that only a request can show is answered with 500, and logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<T>(pub T);
 
@@ -75,7 +75,7 @@ impl<'r> Parameters<'r> {
         self.request.param_names().len()
     }
 
-    /// Passes a parameter that exists on.
+    /// Passes `then` the parameter at `index`, which exists.
     #[inline]
     fn at<R>(
         self,
@@ -89,7 +89,7 @@ impl<'r> Parameters<'r> {
         then(text).map_err(|failure| text.name(failure))
     }
 
-    /// Passes the only parameter on.
+    /// Passes `then` the only parameter.
     #[inline]
     fn only<R>(self, then: impl FnOnce(Text<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         match self.len() {

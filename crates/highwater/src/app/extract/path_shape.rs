@@ -1,7 +1,9 @@
-//! Can `Path<T>` ever be extracted from a route's parameters? Found when the application is built, as far as `T` shows it.
+//! Can `Path<T>` ever be extracted from a route's parameters? Checked when the application is built, as far as `T`
+//! shows it.
 //!
-//! `T` is deserialized from a stand-in for the parameters: their names are the route's, their values made up. How many
-//! parameters `T` wants, and which names, shows before any value counts. Whatever depends on values is no finding.
+//! `T` is deserialized from a stand-in for the parameters: their names are the route's, their values made up. The
+//! number and the names of the parameters that `T` expects show before any value matters. A result that depends on
+//! values is not reported.
 
 use std::fmt::Display;
 
@@ -10,7 +12,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 
 use crate::app::guard::guarded;
 
-/// Compares what a `Path<T>` wants with a route.
+/// Compares the parameters that a `Path<T>` expects with those of a route.
 #[derive(Debug)]
 pub(in crate::app) struct PathCheck {
     type_name: &'static str,
@@ -36,9 +38,9 @@ impl PathCheck {
     }
 }
 
-/// What `T` wants that `names` do not have.
+/// The parameters that `T` expects and `names` does not have.
 fn probe<T: DeserializeOwned>(names: &[Box<str>]) -> Option<String> {
-    // It is the application's code, which is not made for these values.
+    // The application's code runs here, on values it is not made for.
     match guarded(|| T::deserialize(Names(names))) {
         Ok(Err(Verdict::Wants(wanted))) => Some(wanted),
         _ => None,
@@ -48,9 +50,9 @@ fn probe<T: DeserializeOwned>(names: &[Box<str>]) -> Option<String> {
 /// How a deserialization of made-up values ends.
 #[derive(Debug)]
 enum Verdict {
-    /// It wants parameters that are not there.
+    /// It expects parameters that the route does not have.
     Wants(String),
-    /// It got what it wants, or it depends on values.
+    /// It found what it expects, or the result depends on values.
     Open,
 }
 
@@ -166,7 +168,7 @@ impl<'de> Deserializer<'de> for Names<'_> {
     }
 }
 
-/// The parameters by name, with values that are made up.
+/// The parameters by name, with made-up values.
 struct ByName<'n>(&'n [Box<str>]);
 
 impl<'de> de::MapAccess<'de> for ByName<'_> {
@@ -186,7 +188,7 @@ impl<'de> de::MapAccess<'de> for ByName<'_> {
     }
 }
 
-/// A value that many types accept. For one that does not, nothing is found.
+/// A value that many types accept. If a type does not, nothing is reported.
 struct MadeUp;
 
 macro_rules! made_up {
@@ -272,8 +274,8 @@ mod tests {
         PathCheck::of::<T>().problem("/x", &names)
     }
 
-    /// Purpose: whoever takes other parameters than a route has learns of it before the first request, and nobody is
-    /// refused whose handler may work.
+    /// Purpose: a handler whose parameters differ from its route's is reported before the first request, and no
+    /// handler that may work is refused.
     #[test]
     fn what_is_wanted_and_is_not_there() {
         let told = |problem: Option<String>| problem.expect("it can never be extracted");

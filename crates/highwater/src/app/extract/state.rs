@@ -10,8 +10,8 @@ use crate::app::request::Request;
 /// A clone of a state that was given to [`Router::state`](crate::app::Router::state), found by its
 /// type.
 ///
-/// It is cloned for every request: wrap what is large in an `Arc`. A closure that captures what it
-/// needs costs not even that:
+/// It is cloned for every request: wrap large values in an `Arc`. A closure that captures its data
+/// avoids even that:
 ///
 /// ```
 /// use std::sync::Arc;

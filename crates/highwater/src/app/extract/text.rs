@@ -1,4 +1,4 @@
-//! One named text, deserialized: what path parameters, query parameters and form fields have in common.
+//! One named text, deserialized: the common part of path parameters, query parameters and form fields.
 //! Errors name it.
 
 use std::fmt;
@@ -52,7 +52,7 @@ impl de::Error for Failure {
 /// A text with a name.
 #[derive(Clone, Copy)]
 pub(super) struct Text<'t> {
-    /// What it is: "path parameter", "query parameter", "field".
+    /// Its kind: "path parameter", "query parameter", "field".
     pub(super) what: &'static str,
     pub(super) name: &'t str,
     pub(super) text: &'t str,

@@ -76,7 +76,7 @@ where
     Amend(function)
 }
 
-/// A layer that goes around handlers and may wait. See [`Layer::around`].
+/// A layer that wraps handlers and may wait. See [`Layer::around`].
 ///
 /// ```
 /// use highwater::{MiddlewareRequest, Next, Response, Router, layer};
@@ -98,7 +98,7 @@ where
     Around(function, PhantomData)
 }
 
-/// A layer that is called with how each answer ended, such as an access log. See [`Layer::on_end`].
+/// A layer that is called when an answer has ended, such as an access log. See [`Layer::on_end`].
 ///
 /// ```
 /// use highwater::layer::{self, Ended};

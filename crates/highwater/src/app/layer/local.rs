@@ -1,4 +1,4 @@
-//! Layers that wait, and have on each worker a value of its own, which need be neither `Send` nor `Sync`.
+//! Asynchronous layers with a value of their own on each worker, which need be neither `Send` nor `Sync`.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -9,9 +9,11 @@ use crate::app::into_response::IntoResponse;
 use crate::app::middleware::{MiddlewareRequest, Next};
 use crate::app::worker_local::{LayerKey, LayerLocal, WorkerContext};
 
-/// As [`layer::around`](super::around), with a clone of what `make` has made on the worker that has the request.
+/// Like [`layer::around`](super::around), with a clone of the value that `make` returned on the request's
+/// worker.
 ///
-/// What runs on no worker has one made for it alone: an application that is called without a server.
+/// Outside of a worker (an application that is called without a server) each call gets a value made for it
+/// alone.
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "layers of `tower` are such layers"))]
 pub(crate) fn around_per_worker<T, M, F, Fut>(make: M, function: F) -> impl Layer
 where

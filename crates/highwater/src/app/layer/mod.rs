@@ -6,9 +6,9 @@
 //!  on_end ◀┄ the last byte ◀─ on_response ◀─ amend ◀─ around ┄ ◀─ … ◀┘
 //! ```
 //!
-//! A layer says once, when it is given to a router, which parts it has ([`Layer::parts`]). The parts of all
-//! layers of a router are composed when the application is built (`stack.rs`): a part that no layer has costs
-//! nothing per request.
+//! A layer declares once, when it is given to a router, which parts it has ([`Layer::parts`]). The parts of
+//! all layers of a router are composed when the application is built (`stack.rs`): a part that no layer has
+//! costs nothing per request.
 
 mod functions;
 mod local;
@@ -34,11 +34,11 @@ pub(crate) use local::around_per_worker;
 /// What the asynchronous part of a layer returns. It stays on its worker and need not be `Send`.
 pub type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
 
-/// What covers the routes of a [`Router`](super::Router): see [`Router::layer`](super::Router::layer).
+/// A layer around the routes of a [`Router`](super::Router): see [`Router::layer`](super::Router::layer).
 ///
-/// Most layers are made of a function, by those of the module [`layer`](self): [`on_request`],
-/// [`on_response`], [`amend`], [`around`], [`on_end`]. A type of its own implements this trait, overrides
-/// the parts it needs, and names them in [`parts`](Layer::parts).
+/// Most layers are made from a function, by the functions of the module [`layer`](self): [`on_request`],
+/// [`on_response`], [`amend`], [`around`], [`on_end`]. A layer type of your own implements this trait,
+/// overrides the parts it needs, and names them in [`parts`](Layer::parts).
 ///
 /// # Order
 ///
@@ -48,7 +48,7 @@ pub type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
 /// A, B, C and its handler, and the response C, B, A.
 ///
 /// If a layer answers a request itself, neither that layer nor those within see the answer in `amend` and
-/// `on_response`; those around it do. So give a layer that must see every answer first.
+/// `on_response`; those around it do. So a layer that must see every answer comes first.
 ///
 /// Preflights are the exception: they are offered to [`preflight`](Layer::preflight) before any other part
 /// of any layer sees them, since a browser sends them without the credentials that another layer may
@@ -126,16 +126,16 @@ pub trait Layer: Send + Sync + 'static {
         ControlFlow::Continue(())
     }
 
-    /// Changes a response without regard to its request. It must do the same each time: for what was
-    /// prepared when the application was built, it ran then, once and for all.
+    /// Changes a response without regard to its request. It must do the same each time: for responses prepared
+    /// when the application was built, it ran then, once and for all.
     fn amend(&self, response: &mut Response) {
         let _ = response;
     }
 
     /// Changes a response, which is complete but for streamed content ([`Response::map_body`] changes that).
-    /// Errors have their shape already; [`Response::error`] tells what went wrong. The request's body is
-    /// gone. Behind async and blocking handlers its head is a copy, and behind blocking ones this runs on the
-    /// pool.
+    /// Errors have their shape already; [`Response::error`] returns the error. The request's body is no longer
+    /// available. After an async or blocking handler the request's head is a copy, and after a blocking one
+    /// this runs on the pool.
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         let _ = (request, response);
     }
@@ -162,14 +162,14 @@ pub trait Layer: Send + Sync + 'static {
         Everywhere(self)
     }
 
-    /// Makes what its asynchronous part has on each worker. Called once on each worker's thread, before that
-    /// accepts.
+    /// Makes the value that its asynchronous part has on each worker. Called once on each worker's thread,
+    /// before the worker accepts connections.
     #[doc(hidden)]
     fn per_worker(&self) -> Option<LayerLocal> {
         None
     }
 
-    /// As [`around`](Layer::around), followed by the finisher: one future for both.
+    /// Like [`around`](Layer::around), followed by the finisher: one future for both.
     #[doc(hidden)]
     fn surround(
         &self,
@@ -236,7 +236,7 @@ impl Ended {
         self.bytes
     }
 
-    /// From when the request could have been started to the end.
+    /// The time from when the request could have been started to its end.
     pub fn duration(&self) -> Duration {
         self.duration
     }
@@ -247,7 +247,7 @@ impl Ended {
     }
 }
 
-/// What can be given to [`Router::layer`](super::Router::layer): a [`Layer`], or with the feature `tower` a
+/// The types that [`Router::layer`](super::Router::layer) accepts: a [`Layer`], or with the feature `tower` a
 /// layer of that ecosystem.
 ///
 /// `M` is for the compiler only; it tells the kinds apart.

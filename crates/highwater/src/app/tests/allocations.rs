@@ -53,7 +53,7 @@ fn on_get(app: &App, target: &str) -> u64 {
     allocations(app, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-Key: 1\r\n\r\n"), 200)
 }
 
-/// Purpose: what DESIGN promises of the plain path: no allocation at all.
+/// Purpose: the plain path allocates nothing, as DESIGN promises.
 #[test]
 fn none_on_the_plain_path() {
     #[derive(Serialize)]
@@ -124,8 +124,8 @@ fn none_for_constant_layers() {
     assert_eq!(on_get(&app, "/in/fixed"), 0);
 }
 
-/// Purpose: what an async handler costs: its future, and nothing else; layers that want to see the
-/// request afterwards add a copy of the head.
+/// Purpose: an async handler costs its future, and nothing else; layers that want to see the request
+/// afterwards add a copy of the head.
 #[test]
 fn one_for_a_future() {
     async fn hello() -> &'static str {

@@ -42,7 +42,7 @@ impl Diary {
     }
 }
 
-/// Purpose: the order of everything, for each kind of handler and for what has none: one list, outer
+/// Purpose: the order of everything, for each kind of handler and for requests without one: one list, outer
 /// around inner, in the order given, and the responses in the reverse order.
 #[test]
 fn order() {
@@ -108,8 +108,8 @@ fn a_layer_answers() {
     assert_eq!(heard.body, "secret");
 }
 
-/// Purpose: what a layer attaches reaches handlers of every kind and the layers around it, asynchronous or
-/// not.
+/// Purpose: a value that a layer attaches reaches handlers of every kind and the layers around it, asynchronous
+/// or not.
 #[test]
 fn extensions_travel() {
     #[derive(Clone)]
@@ -257,7 +257,7 @@ fn middleware_and_the_pool() {
     assert_eq!(get_with(dropping), (503, Some(String::from("503")), dropped));
 }
 
-/// Purpose: one renderer gives every error its shape, from any source, and what the error carries is kept.
+/// Purpose: one renderer gives every error its shape, from any source, and the error's own fields are kept.
 #[test]
 fn renderer() {
     fn shape(error: &Error) -> Html<String> {
@@ -323,8 +323,8 @@ fn renderers_nest() {
     assert_eq!(get(&app, "/in/y").body, "inner");
 }
 
-/// Purpose: a panic anywhere is a 500 in the service's shape; the peer learns nothing, the layers see
-/// its message, and the application goes on.
+/// Purpose: a panic anywhere is a 500 in the service's shape; the peer learns nothing, the layers see its
+/// message, and the application continues.
 #[test]
 fn panics() {
     struct Bad;
@@ -382,8 +382,8 @@ fn panics() {
     assert_eq!(get(&app, "/fine").body, "fine");
 }
 
-/// Purpose: what renders and what runs last can fail too, and even then there is a response, which the
-/// layers around see.
+/// Purpose: renderers and the outermost layers can fail too, and even then there is a response, which the layers
+/// around see.
 #[test]
 fn panics_on_the_way_out() {
     let broken_renderer: fn(&Error) -> Response = |_| panic!("renderer");

@@ -80,8 +80,8 @@ fn path_refusals() {
     }
 }
 
-/// Purpose: where a `Path<T>` that does not fit its pattern was not found before, it is our fault, and the peer gets no
-/// details.
+/// Purpose: if a `Path<T>` that does not fit its pattern was not found at build, it is our fault, and the peer gets
+/// no details.
 #[test]
 fn path_of_the_wrong_shape() {
     #[derive(Deserialize, Debug)]
@@ -312,7 +312,7 @@ fn bodies() {
     assert_eq!(hear(response).body, "onetwo");
 }
 
-/// Purpose: text that is none is refused where text is wanted.
+/// Purpose: bytes that are not text are refused where text is wanted.
 #[test]
 fn text_is_utf8() {
     let app = build(Router::new().any("/", |_: String| ()));
@@ -393,7 +393,7 @@ fn heads() {
     assert_eq!(hear(request(&app, present)).status, 400, "optional is not the same as lenient");
 }
 
-/// Purpose: cookies are split as RFC 6265 §5.4 and §4.2.1 write them, and what is none is left out.
+/// Purpose: cookies are split as RFC 6265 §5.4 and §4.2.1 write them, and malformed ones are left out.
 #[test]
 fn cookies() {
     fn list(cookies: Cookies) -> String {
@@ -412,7 +412,7 @@ fn cookies() {
 }
 
 /// Purpose: a value that its type refuses (`serde(try_from)`, a visitor of its own) is the peer's fault, and
-/// reported by its name, wherever in the request it stands.
+/// reported by its name, in whichever part of the request it is.
 #[test]
 fn refused_values_are_the_peers() {
     #[derive(Debug, Deserialize)]

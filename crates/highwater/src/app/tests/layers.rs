@@ -59,8 +59,8 @@ fn refused(app: &App, path: &str, n: u32) -> Heard {
     })
 }
 
-/// Purpose: a fixed answer is seen by layers that cover everything, and by no others. What they do alike is
-/// done when the application is built; else the answer is made for each request.
+/// Purpose: a fixed answer is seen by layers that cover everything, and by no others. Changes that are the
+/// same each time are made when the application is built; else the answer is made for each request.
 #[test]
 fn fixed_answers() {
     let constant = Router::new()
@@ -111,7 +111,7 @@ fn fixed_answers_can_be_guarded() {
     assert_eq!(seen(&heard), "inner/x outer/x");
 }
 
-/// Purpose: what a layer must not make of a fixed answer is found when the application is built.
+/// Purpose: a change that a layer must not make to a fixed answer is found when the application is built.
 #[test]
 fn fixed_answers_stay_valid() {
     let add = |response: &mut Response| response.set_body("content");
@@ -122,7 +122,7 @@ fn fixed_answers_stay_valid() {
     assert!(problem.starts_with("GET /x: behind its layers, the status 204 has no"), "{problem}");
 }
 
-/// Purpose: a layer that fails on what is prepared is a problem of the application: of its fixed answers, and
+/// Purpose: a layer that fails on prepared answers is a problem of the application: of its fixed answers, and
 /// of its refusals, reported once for all routers within.
 #[test]
 fn prepared_answers_must_succeed() {
@@ -186,7 +186,7 @@ impl Layer for Allow {
     }
 }
 
-/// Purpose: a preflight comes to the layer that answers it whatever stands before that (a layer that asks for
+/// Purpose: a preflight comes to the layer that answers it whatever precedes that (a layer that asks for
 /// credentials, one that waits), whether or not there is a route; the layers around see the answer.
 #[test]
 fn preflights() {
@@ -273,8 +273,8 @@ fn refusals() {
     assert_eq!(seen(&refused(&app, "/elsewhere", 0)), "");
 }
 
-/// Purpose: what the server answers itself is covered by what does not look at requests; and, where the
-/// worker has kept the head, by what does.
+/// Purpose: the server's own answers are covered by the layers that do not look at requests; and, where the
+/// worker has kept the head, by the others, too.
 #[test]
 fn answers_of_the_server() {
     let app = build(
@@ -359,7 +359,7 @@ fn ends() {
     assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
-/// Purpose: a layer is one value with as many parts as it names; what it does not name is not called.
+/// Purpose: a layer is one value with as many parts as it names; parts that it does not name are not called.
 #[test]
 fn parts() {
     struct Whole(Parts, Arc<Mutex<Vec<&'static str>>>);

@@ -52,8 +52,8 @@ fn table() {
     );
 }
 
-/// Purpose: header fields are added to what is there, and what is no field is an error, not a wound
-/// in the framing.
+/// Purpose: header fields are added to the present ones, and an invalid field is an error, not a break in the
+/// framing.
 #[test]
 fn headers() {
     let heard = answer(|| (StatusCode::CREATED, [("Location", "/1"), ("x-a", "b")], "made"));
@@ -79,7 +79,7 @@ fn headers() {
     }
 }
 
-/// Purpose: what belongs to the connection cannot be set by a handler.
+/// Purpose: a handler cannot set the fields that belong to the connection.
 #[test]
 fn framing_is_the_servers() {
     let heard = answer(|| {
@@ -92,8 +92,8 @@ fn framing_is_the_servers() {
     assert_eq!(heard.headers.len(), 1, "{heard:?}");
 }
 
-/// Purpose: what a handler says about framing, or what has none, is sent only if it is true; else the log
-/// says what to write instead.
+/// Purpose: an answer whose framing fields are false, or whose status or content is not allowed, is not sent;
+/// the log says what to write instead.
 #[test]
 fn what_a_handler_may_not_say() {
     let get = Asked { is_head: false, is_complete: true, upgrade: b"" };
@@ -173,7 +173,7 @@ fn upgrades_are_asked_for() {
     assert_eq!(verify("a", b"a", false), Err(400));
 }
 
-/// Purpose: what no handler may answer cannot be prepared either, and the error says why.
+/// Purpose: an answer that no handler may give cannot be prepared either, and the error says why.
 #[test]
 fn fixed_responses_have_to_be_valid() {
     for (refused, teaches) in [

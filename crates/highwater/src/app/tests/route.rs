@@ -35,7 +35,7 @@ fn by_method() {
     );
 }
 
-/// Purpose: `any` takes what is not routed otherwise, unknown methods included.
+/// Purpose: `any` takes every method that is not routed otherwise, unknown ones included.
 #[test]
 fn any_method() {
     let app = build(Router::new().any("/", named("any")).get("/", named("get")));
@@ -47,8 +47,8 @@ fn any_method() {
     }
 }
 
-/// Purpose: what has no route is answered as RFC 9110 says: 404 (§15.5.5), 405 with `Allow` (§15.5.6), 501
-/// for an unknown method (§15.6.2).
+/// Purpose: a request without a route is answered as RFC 9110 says: 404 (§15.5.5), 405 with `Allow`
+/// (§15.5.6), 501 for an unknown method (§15.6.2).
 #[test]
 fn without_route() {
     let app = build(Router::new().get("/a", named("a")).post("/a", named("a")));
@@ -148,7 +148,7 @@ fn problems(router: Router) -> Vec<String> {
     router.build().expect_err("something is wrong with it").problems().to_vec()
 }
 
-/// Purpose: everything that is wrong is said at once, each naming its route and what to do.
+/// Purpose: all problems are reported at once, each naming its route and the remedy.
 #[test]
 fn problems_are_collected() {
     struct Db;

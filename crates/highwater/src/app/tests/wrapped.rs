@@ -49,7 +49,7 @@ fn shouting() -> Router {
 }
 
 /// Purpose: a layer can change content of every kind piece by piece; its length is not known then, its
-/// trailers stay, and what has no content is left alone.
+/// trailers stay, and a response without content is left alone.
 #[test]
 fn content_is_wrapped() {
     let of_length = || Response::from("four").with_header("content-length", "4");

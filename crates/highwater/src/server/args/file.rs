@@ -1,7 +1,7 @@
 //! What does the configuration file say?
 //!
-//! One flat TOML table whose keys are the long names of flags. This module turns it into words as
-//! they would stand on the command line; what they mean is decided in one place for all sources.
+//! One flat TOML table whose keys are the long names of flags. This module turns it into
+//! command-line arguments; their meaning is decided in one place for all sources.
 
 use std::fs;
 use std::io::{self, Read};
@@ -31,10 +31,10 @@ pub(super) struct Entry {
 }
 
 impl File {
-    /// Understands `text`, which was read from `path`.
+    /// Parses `text`, which was read from `path`.
     ///
     /// # Errors
-    /// A line for the operator, beginning with where the mistake is.
+    /// A line for the operator, beginning with the position of the mistake.
     pub(super) fn parse(path: &Path, text: &str) -> Result<File, String> {
         let at = |offset: usize| format!("{}:{}", path.display(), line_of(text, offset));
         let table = DeTable::parse(text).map_err(|error| {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(parse(text), Ok(expected));
     }
 
-    /// Purpose: whatever cannot be a setting is refused with its place.
+    /// Purpose: every value that cannot be a setting is refused with its position.
     #[test]
     fn mistakes_name_their_line() {
         let error = |text| parse(text).expect_err(text);

@@ -1,16 +1,15 @@
-//! Which settings have no effect beside the others?
+//! Which settings have no effect in combination with the others?
 //!
-//! A setting that is accepted and changes nothing misleads: its author believes that it is in force. So what was written
-//! for this program, as a flag or in its file, is refused where it has no effect. A variable is set for all programs of an
-//! environment, so one that this program has no use for is left alone, unless it says where data goes
-//! ([`Idle::from_anywhere`]).
+//! A setting that is accepted without effect is misleading: its author believes that it is in force. So a flag, or
+//! a key in the program's file, is refused where it has no effect. A variable is set for all programs of an
+//! environment, so one without effect here is ignored, unless it decides where data goes ([`Idle::from_anywhere`]).
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::source::{Source, told};
 
-/// A setting that has no effect beside the others.
+/// A setting that has no effect in combination with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idle {
     setting: &'static str,
@@ -20,13 +19,13 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// `setting` is the long name of the flag, without dashes; `remedy` says beside what it has no effect, and what to
-    /// write instead.
+    /// `setting` is the long name of the flag, without dashes; `remedy` names the setting that leaves it without
+    /// effect, and what to write instead.
     pub fn new(setting: &'static str, remedy: impl Into<String>) -> Idle {
         Idle { setting, remedy: remedy.into(), from_anywhere: false, is_secret: false }
     }
 
-    /// It is refused from a variable as well: nobody sets it for another program.
+    /// It is refused from a variable as well, which would not be set for another program.
     pub fn from_anywhere(self) -> Idle {
         Idle { from_anywhere: true, ..self }
     }
@@ -40,7 +39,8 @@ impl Idle {
         self.setting
     }
 
-    /// What to say if it was given; `source` is where a setting of the program itself comes from, if that is no flag.
+    /// The message if it was given; `source` is the origin of a setting of the program itself, if that is not a
+    /// flag.
     ///
     /// # Panics
     /// If the program, or the subcommand that was given, has no such setting.
@@ -51,11 +51,11 @@ impl Idle {
     ) -> Option<String> {
         let (mut innermost, mut source) = (matches, source);
         while let Some((_, inner)) = innermost.subcommand() {
-            // What is said above a subcommand is not said to it.
+            // Flags before a subcommand are not settings of the subcommand.
             (innermost, source) = (inner, None);
         }
         let id = self.setting.replace('-', "_");
-        // What the program itself takes from a variable or its file reaches the parser as if it had been typed.
+        // The program's own settings from variables or its file reach the parser as if they had been typed.
         let source = match (innermost.value_source(&id)?, source) {
             (ValueSource::CommandLine, None) => &Source::Flag,
             (ValueSource::CommandLine, Some(source)) => source,

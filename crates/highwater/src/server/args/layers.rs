@@ -1,8 +1,9 @@
 //! Which source does each setting come from?
 //!
-//! A flag beats a variable beats the file beats the default. What a variable or the file says is put in front
-//! of the command line as if it had been typed there, unless a better source has the same setting; then
-//! `clap` parses everything the same way, and its errors are reported together with the source.
+//! A flag overrides a variable, which overrides the file, which overrides the default. Settings from variables and
+//! the file are put in front of the command line as if they had been typed there, unless a source of higher
+//! precedence has the same setting; then `clap` parses everything the same way, and its errors are reported
+//! together with the source.
 //!
 //! The environment and the arguments are parameters, so that tests need no process of their own.
 //!
@@ -38,13 +39,14 @@ pub fn parse<P: Parser>() -> P {
     parse_checked(|_| Vec::new())
 }
 
-/// As [`parse`], and refuses the settings that `idle` names, if they were given: they have no effect beside the others.
+/// Like [`parse`], and refuses the settings that `idle` names, if they were given: they have no
+/// effect in combination with the others.
 pub fn parse_checked<P: Parser>(idle: impl FnOnce(&P) -> Vec<Idle>) -> P {
     let parsed = try_parse_checked_from(env::args_os(), env::vars_os(), idle);
     parsed.unwrap_or_else(|error| error.exit())
 }
 
-/// As [`parse`], from the given arguments (the first is the program's name) and environment.
+/// Like [`parse`], from the given arguments (the first is the program's name) and environment.
 ///
 /// # Errors
 /// A mistake in any source, or a request for help or the version: both are printed, and the right
@@ -56,10 +58,10 @@ pub fn try_parse_from<P: Parser>(
     try_parse_checked_from(args, environment, |_| Vec::new())
 }
 
-/// As [`parse_checked`], from the given arguments and environment.
+/// Like [`parse_checked`], from the given arguments and environment.
 ///
 /// # Errors
-/// As [`try_parse_from`], and a setting without effect.
+/// Those of [`try_parse_from`], and a setting without effect.
 pub fn try_parse_checked_from<P: Parser>(
     args: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -93,7 +95,7 @@ pub fn try_parse_checked_from<P: Parser>(
     Ok(parsed)
 }
 
-/// Settings of the server that have no effect beside its others.
+/// Settings of the server that have no effect in combination with its others.
 fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
     let shed = matches.try_get_one::<Shed>("shed").ok().flatten();
     let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = shed else { return Vec::new() };
@@ -147,7 +149,7 @@ fn variable(setting: &str) -> String {
     format!("{PREFIX}{}", setting.replace('-', "_").to_uppercase())
 }
 
-/// What stands below the help of the program called `name`.
+/// The text below the help of the program called `name`.
 fn notes(name: &str) -> String {
     format!(
         "Every setting can also come from a variable, or from a key of the file given to --config. \
@@ -158,7 +160,7 @@ fn notes(name: &str) -> String {
     )
 }
 
-/// The long name of an argument, if it is a setting and no request like `--help`.
+/// The long name of an argument, if it is a setting and not a request such as `--help`.
 fn setting(arg: &Arg) -> Option<&str> {
     use ArgAction::{Help, HelpLong, HelpShort, Version};
     let is_request = matches!(arg.get_action(), Help | HelpShort | HelpLong | Version);
@@ -173,7 +175,7 @@ fn without_variables(command: Command) -> Command {
     })
 }
 
-/// The same command, made to accept whatever is typed: it tells which settings were.
+/// The same command, made to accept any input: it shows which settings were typed.
 fn lenient(command: Command) -> Command {
     without_variables(command).ignore_errors(true).mut_args(|arg| match arg.get_action() {
         ArgAction::Set | ArgAction::Append => arg.value_parser(clap::value_parser!(OsString)),
@@ -202,7 +204,7 @@ fn read_file(
     parsed.map(Some).map_err(|message| command.error(ErrorKind::ValueValidation, message))
 }
 
-/// What the environment and the file contribute.
+/// The settings from the environment and the file.
 #[derive(Default)]
 struct Layers {
     /// To be put in front of the command line.
@@ -291,7 +293,7 @@ impl Layers {
         self.sources.get(name).unwrap_or(&Source::Flag)
     }
 
-    /// Says of a wrong value where it was written. Other errors are clap's to tell.
+    /// Adds to the error about a wrong value where it was written. Other errors are left to clap.
     fn explain(&self, command: &mut Command, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
             return error;
@@ -411,7 +413,7 @@ fn collect_variables(command: &Command, known: &mut Vec<String>) {
     }
 }
 
-/// The candidate that `name` was probably meant to be: a slip or two away, one in a short word.
+/// The candidate that `name` was probably meant to be: one or two typos away, one in a short word.
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let slips_max = if name.len() <= 5 { 1 } else { 2 };
     let near = candidates.map(|candidate| (distance(name, candidate), candidate)).min()?;
@@ -437,7 +439,7 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Purpose: slips of the pen are recognised, other words are not.
+    /// Purpose: typos are recognised, other words are not.
     #[test]
     fn the_nearest_name_is_found() {
         let names = || ["listen", "header-max", "pin", "log", "workers"].into_iter();

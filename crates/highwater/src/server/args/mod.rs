@@ -24,8 +24,8 @@
 //! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
 //! where it came from, and what to write instead.
 //!
-//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` finds those that have no
-//! effect, `source.rs` words the messages about all of them.
+//! `layers.rs` merges the sources, `file.rs` reads the file, `value.rs` the values; `idle.rs` finds settings
+//! without effect, and `source.rs` formats the messages about all of them.
 
 mod file;
 mod idle;
@@ -53,8 +53,8 @@ pub use self::idle::Idle;
 pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
 pub use self::value::{duration, number, one_of, size};
 
-/// What a timeout may be. Below a tenth of a second, an ordinary hiccup of the network would end
-/// connections; above an hour it protects nothing.
+/// The range of a timeout. Below a tenth of a second, an ordinary hiccup of the network would end connections;
+/// above an hour it protects nothing.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// Idle connections may be kept for a day: behind a balancer with a pool that is a sane choice.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
@@ -62,7 +62,7 @@ const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::fr
 const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Draining may take no time at all, or an hour.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-/// Enough for a `Host` field at least; at most what no browser comes near.
+/// At least enough for a `Host` field; at most more than any browser sends.
 const HEADER: RangeInclusive<u64> = 256..=(1 << 20);
 const URI: RangeInclusive<u64> = 64..=(1 << 20);
 /// Bodies taken whole live in memory; larger ones are for routes that stream.
@@ -103,11 +103,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", value_parser = value::workers(WORKERS))]
     pub workers: Option<NonZeroUsize>,
 
-    /// How bytes move; auto takes io_uring if the kernel grants it, else epoll
+    /// I/O interface; auto uses io_uring if the kernel permits it, else epoll
     #[arg(long, value_name = "auto|uring|epoll", default_value = "auto", value_parser = transport)]
     pub transport: TransportChoice,
 
-    /// Whether each worker stays on a core; auto does if there are no more workers than cores
+    /// Whether each worker is pinned to a core; auto pins if there are no more workers than cores
     #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = pin)]
     pub pin: Pin,
 
@@ -123,19 +123,19 @@ pub struct ServerArgs {
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = gate)]
     pub gate: GateChoice,
 
-    /// How it refuses: with a reset, silently, or with resets until they cost too much
+    /// How the kernel refuses: with a reset, silently, or with resets until they cost too much
     #[arg(long, value_name = "auto|reset|drop", default_value = "auto", value_parser = gate_refusal)]
     pub gate_refusal: GateRefusal,
 
-    /// What is refused in an overload: auto refuses requests where connections are kept, as by proxies
+    /// What is refused under overload: auto refuses requests where connections are reused, as behind proxies
     #[arg(long, value_name = "auto|connections|requests", default_value = "auto", value_parser = refuse)]
     pub refuse: Refuse,
 
-    /// A request that is refused for load ends its connection: for balancers of connections
+    /// Whether a request refused for load also closes its connection: for connection-level load balancers
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_or_off, action = clap::ArgAction::Set)]
     pub refuse_close: bool,
 
-    /// /readyz answers 503 after so long an overload, until there was none for as long; or off
+    /// /readyz answers 503 after an overload of this length, until there was none for as long; or off
     #[arg(long, value_name = "TIME|off", default_value = "off", value_parser = duration_or_off(TIMEOUT))]
     pub unready_after: ::core::option::Option<Duration>,
 
@@ -144,7 +144,7 @@ pub struct ServerArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "N|auto", default_value = "auto", value_parser = number_or_auto(LIMIT))]
     pub connection_limit: ::core::option::Option<u32>,
 
-    /// What finds the limit [default: gradient, or fixed with a --connection-limit]
+    /// How the limit is found [default: gradient, or fixed with a --connection-limit]
     #[arg(long, value_name = "fixed|hill-climb|gradient|aimd", value_parser = limiter)]
     pub limiter: Option<Limiter>,
 
@@ -184,7 +184,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration(TIMEOUT))]
     pub half_closed_timeout: Duration,
 
-    /// Silence after which a client is probed; after as much again it is given up; or off
+    /// Silence after which a client is probed; after as long again it is disconnected; or off
     #[arg(long, value_name = "TIME|off", default_value = "60s",
           value_parser = duration_or_off(KEEP_ALIVE))]
     pub tcp_keep_alive: ::core::option::Option<Duration>,
@@ -205,7 +205,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SIZE", value_parser = size(BODY_MEMORY))]
     pub body_memory_max: Option<u64>,
 
-    /// Most threads for handlers that block; they start when jobs wait, and end when they are not needed
+    /// Most threads for handlers that block; they start when jobs wait, and end when idle
     #[arg(long, value_name = "N", default_value = "512", value_parser = number(POOL_THREADS))]
     pub pool_threads: NonZeroUsize,
 
@@ -217,7 +217,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration(DRAIN))]
     pub drain_timeout: Duration,
 
-    /// How to log to standard error, unless the program has a tracing subscriber of its own
+    /// How to log to standard error, unless the program has its own tracing subscriber
     #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = log_format)]
     pub log: LogFormat,
 }
@@ -241,7 +241,7 @@ impl ServerArgs {
         }
     }
 
-    /// All of it, as the server takes it.
+    /// All settings, as the server takes them.
     pub fn config(&self) -> ServerConfig {
         ServerConfig {
             listen: self.listen,

@@ -20,7 +20,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// What every message about a value looks like.
+/// The form of every message about a value.
 pub(super) fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
     format!("--{name} {value:?} (from {source}): {remedy}")
 }

@@ -89,7 +89,7 @@ fn complaint(args: &[&str], variables: &[(&str, &str)]) -> String {
     first.strip_prefix("error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// Purpose: what `--help` shows as default is what the server takes without any flags.
+/// Purpose: the defaults that `--help` shows are those of a server without any flags.
 #[test]
 fn defaults_agree_with_the_server() {
     assert_eq!(given(&[], &[]).config(), ServerConfig::default());
@@ -161,7 +161,7 @@ fn every_flag_has_its_effect() {
     assert_eq!(given(&["--config", file.path()], &[]).config(), expected);
 }
 
-/// Purpose: a flag beats a variable beats the file beats the default, setting by setting.
+/// Purpose: a flag overrides a variable, which overrides the file, which overrides the default, for each setting.
 #[test]
 fn precedence_is_flag_variable_file_default() {
     let file = TempFile::new("idle-timeout = \"1s\"\nheader-timeout = \"1s\"\nworkers = 1\n");
@@ -271,7 +271,7 @@ fn ranges_end_where_they_say() {
     complaint(&["--body-rate-min", "1073741825"], &[]);
 }
 
-/// Purpose: a name written wrongly is never silently ignored; the message knows the right one.
+/// Purpose: a misspelled name is never silently ignored; the message suggests the right one.
 #[test]
 fn unknown_names_are_refused() {
     let file = TempFile::new("workers = 2\nheader_timeout = \"5s\"\n");
@@ -398,8 +398,8 @@ fn the_limiter_and_the_limit_must_agree() {
     assert_eq!(given(&["--connection-limit", "auto"], &[]).connection_limit, None);
 }
 
-/// Purpose: a setting that would change nothing beside the others is refused, and named with its value and its source; a
-/// variable, which is set for other programs too, is left alone unless the service says otherwise.
+/// Purpose: a setting without effect in combination with the others is refused, and named with its value and its
+/// source; a variable, which is set for other programs too, is ignored unless the service says otherwise.
 #[test]
 fn what_has_no_effect_is_refused() {
     let check = |args: &[&str], variables: &[(&str, &str)]| {

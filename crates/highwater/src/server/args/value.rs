@@ -1,6 +1,6 @@
 //! How is a value written, and within what range?
 //!
-//! Each function here makes a parser for [`clap`]. What it refuses it refuses with a reason and,
+//! Each function here makes a parser for [`clap`]. A parser refuses a value with a reason and,
 //! after a semicolon, what to write instead.
 
 use core::fmt::{self, Display};
@@ -201,7 +201,7 @@ fn scaled(
     if digits.is_empty() {
         return refuse("not a number with a unit");
     }
-    // What overflows is beyond every range.
+    // A number that overflows is beyond every range.
     match digits.parse::<u64>().ok().and_then(|value| value.checked_mul(scale)) {
         Some(value) if range.contains(&value) => Ok(value),
         Some(value) if value < *range.start() => refuse("too small"),

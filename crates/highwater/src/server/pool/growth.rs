@@ -1,10 +1,10 @@
 //! Would more threads finish more jobs?
 //!
 //! Jobs that block leave the CPU to others: more threads finish more of them. Jobs that compute do not:
-//! more threads only make each of them slower. Jobs that ended lately tell which they are. If they used
-//! the CPU for a share `s` of their time, then `cores ÷ s` threads occupy all cores; jobs that compute
-//! wait for the CPU as well, so for them this is about the number of threads that there are. While no job
-//! ends, what the whole process uses of the cores tells it.
+//! more threads only make each of them slower. Recently ended jobs show which kind they are. If they used
+//! the CPU for a share `s` of their time, then `cores ÷ s` threads occupy all cores; jobs that compute wait
+//! for the CPU as well, so for them this is about the number of threads that there are. While no job ends,
+//! the CPU use of the whole process shows it.
 //!
 //! Pure: times in, a number of threads out.
 
@@ -17,13 +17,13 @@ const MARGIN: f64 = 1.5;
 /// While no job ends: the share of the cores beyond which jobs are taken to compute. A guess.
 const BUSY: f64 = 0.75;
 
-/// Less time of ended jobs than this says nothing.
+/// Ended jobs of less time in all than this are no evidence.
 const TIME_MIN: f64 = 1e-3;
 
-/// What the pool's jobs and its process have used so far.
+/// The resources that the pool's jobs and its process have used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Used {
-    /// The time that jobs took which have ended.
+    /// The total time of the jobs that have ended.
     pub(super) job_time: Duration,
     /// The CPU time of these.
     pub(super) job_cpu: Duration,
@@ -46,7 +46,7 @@ impl Growth {
         Growth { cores: cores as f64, before: None, time: 0.0, cpu: 0.0 }
     }
 
-    /// Forgets what was: nothing waits any more.
+    /// Discards the measurements: nothing waits any more.
     pub(super) fn rest(&mut self) {
         *self = Growth { before: None, time: 0.0, cpu: 0.0, ..*self };
     }

@@ -1,11 +1,11 @@
 //! The bounded pool for `blocking` handlers: threads that may wait, so that workers never do.
 //!
-//! Threads start when jobs come, up to [`THREADS_FREE`] without a question. Beyond that, more start while
-//! jobs wait and more threads would finish more of them (`growth.rs`). Those that are not needed end again.
+//! Threads start when jobs come, up to [`THREADS_FREE`] unconditionally. Beyond that, more start while jobs
+//! wait and more threads would finish more of them (`growth.rs`). Threads that are not needed end again.
 //!
 //! Jobs wait in order. Once the oldest has waited for half of the patience, the newest are begun first: the
 //! clients of the oldest will be gone before their answers are there. A job that has waited for longer than
-//! the patience is refused (503). Nothing else is refused but what would exceed the bound on memory.
+//! the patience is refused (503). Otherwise only jobs beyond the bound on memory are refused.
 //!
 //! A job is not begun once its answer is no longer awaited: see [`Ticket`].
 //!
@@ -32,13 +32,13 @@ use self::growth::{Growth, Used};
 use crate::logging::rate_limited;
 use crate::metrics::PoolState;
 
-/// A unit of blocking work that nobody refuses.
+/// A unit of blocking work that is never refused.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// A unit of blocking work that answers a request: it is run or refused.
 pub(crate) type Job = Box<dyn FnOnce(Begin) + Send>;
 
-/// What becomes of a [`Job`].
+/// The fate of a [`Job`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// It has a thread.
@@ -47,7 +47,7 @@ pub(crate) enum Begin {
     Refuse,
 }
 
-/// As many threads start without a question: their memory is small, and most handlers that block wait for
+/// This many threads start unconditionally: their memory is small, and most handlers that block wait for
 /// something else. A guess.
 const THREADS_FREE: usize = 32;
 
@@ -80,7 +80,7 @@ struct Shared {
     unused_max: Duration,
     /// The cores that the process may use. Threads start from workers, which may be pinned to one of them.
     cores: Vec<usize>,
-    /// How many of them its control group pays for.
+    /// How many of them its control group lets it use at once.
     parallelism: usize,
 }
 
@@ -90,7 +90,7 @@ struct State {
     threads: usize,
     idle: usize,
     surplus: Surplus,
-    /// What jobs that have ended took.
+    /// The time that ended jobs took.
     job_time: Duration,
     job_cpu: Duration,
     has_keeper: bool,
@@ -217,7 +217,7 @@ impl Pool {
         jobs.into_iter().for_each(|waiting| waiting.work.call(Begin::Run));
     }
 
-    /// How it is doing now.
+    /// The pool's current statistics.
     pub(crate) fn state(&self) -> PoolState {
         let state = self.shared.lock();
         PoolState { threads: state.threads, waiting: state.queue.len() }
@@ -226,7 +226,7 @@ impl Pool {
     /// Queues a task.
     ///
     /// # Errors
-    /// [`Full`] if what waits has waited for longer than the patience, or the queue is full.
+    /// [`Full`] if the oldest has waited for longer than the patience, or the queue is full.
     pub(crate) fn submit(&self, task: Task) -> Result<(), Full> {
         let now = Instant::now();
         let state = self.shared.lock();
@@ -262,7 +262,7 @@ impl State {
         self.queue.front().map(|waiting| now.saturating_duration_since(waiting.since))
     }
 
-    /// What is begun next: the oldest, or the newest if the oldest would be answered too late.
+    /// The next to begin: the oldest, or the newest if the oldest would be answered too late.
     fn pop(&mut self, now: Instant, patience: Duration) -> Option<Work> {
         let is_late = self.waited(now)? > patience / 2;
         // A task is never refused, so it must have its turn.
@@ -299,7 +299,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues `waiting`, and sees to it that somebody takes it.
+    /// Queues `waiting`, and makes sure that a thread takes it.
     ///
     /// # Errors
     /// There is no room, or no thread can be started; the work is returned.
@@ -359,7 +359,7 @@ impl Shared {
         }
     }
 
-    /// Lets this thread run on any core, whatever the worker that started it is pinned to.
+    /// Lets this thread run on any core, even if the worker that started it is pinned to one.
     fn unpin(&self) {
         // If that is not allowed, it runs beside the worker.
         let _ = cpu::pin_thread_to(&self.cores);

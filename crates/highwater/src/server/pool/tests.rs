@@ -110,7 +110,7 @@ fn blocked(pool: &Pool, jobs: usize) -> (mpsc::Sender<()>, mpsc::Receiver<Begin>
 
 /// Purpose: while jobs block and others wait, the pool grows to its bound and no further; when they are
 /// done, it shrinks again. It once had 32 threads and no more, of which a few slow calls to a back end
-/// were enough to refuse everybody else.
+/// were enough to refuse all other requests.
 #[test]
 fn a_pool_whose_jobs_block_grows_and_shrinks() {
     let (patience, unused_max) = (Duration::from_secs(3600), Duration::from_millis(20));
@@ -146,8 +146,8 @@ fn threads_are_not_pinned() {
     pool.close();
 }
 
-/// Purpose: a job that has waited for longer than the patience is refused although no thread is free,
-/// and the pool goes on afterwards.
+/// Purpose: a job that has waited for longer than the patience is refused although no thread is free, and
+/// the pool continues afterwards.
 #[test]
 fn what_waited_too_long_is_refused() {
     let pool = Pool::new(1, Duration::from_millis(20), usize::MAX);

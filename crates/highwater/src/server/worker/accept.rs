@@ -10,7 +10,7 @@
 //! Where accepting is the gate, the listen queue is a fraction of the limit: connections that wait there have
 //! no place in any other queue, and one turn must not let in more than there is room for.
 //!
-//! The room is computed once a turn, after everything that can free some: closed connections and answered
+//! The room is computed once per turn, after everything that can free some: closed connections and answered
 //! requests. So a waiting connection is accepted in the turn that made room for it.
 
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(super) struct Acceptor {
     is_draining: bool,
 }
 
-/// What is to be done about accepting at the end of a turn.
+/// The decisions about accepting at the end of a turn.
 pub(super) struct Plan {
     /// Connections are to be closed to make room.
     pub(super) make_room: bool,

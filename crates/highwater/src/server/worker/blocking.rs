@@ -20,7 +20,7 @@ const CALLS_WATCHED: u32 = 1000;
 /// Calls of one endpoint that must have blocked before it is named: a single one may be a page fault.
 const BLOCKED_MIN: u32 = 3;
 
-/// What the detector found: an endpoint, and how long its longest call took.
+/// A finding of the detector: an endpoint, and how long its longest call took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) endpoint: u16,
@@ -51,7 +51,7 @@ impl Default for BlockingDetector {
 }
 
 impl BlockingDetector {
-    /// A call begins. If it is to be timed, [`BlockingDetector::end`] wants what this returns.
+    /// A call begins. If it is to be timed, pass the result to [`BlockingDetector::end`].
     #[inline]
     pub(super) fn begin(&mut self, clock: &impl Clock) -> Option<Instant> {
         if self.watching == 0 {
@@ -91,7 +91,7 @@ impl BlockingDetector {
         }
     }
 
-    /// What was found since the last time; each endpoint is named once.
+    /// The findings since the last time; each endpoint is named once.
     #[inline]
     pub(super) fn take_finding(&mut self) -> Option<Finding> {
         self.finding.take()

@@ -100,7 +100,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         false
     }
 
-    /// Gives back what was counted for a body whose content is dropped.
+    /// Gives back the bytes counted for a body whose content is dropped.
     #[inline]
     pub(super) fn release_body(&mut self) {
         let is_over = self.exchange.charged != 0

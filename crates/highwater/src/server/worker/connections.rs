@@ -32,7 +32,7 @@ pub(super) struct Connection {
     /// It may have waited long in the listen queue: before its first request is served, the worker checks
     /// that its client is still connected.
     pub(super) is_suspect: bool,
-    /// The want under which the gate last counted it.
+    /// The demand under which the gate last counted it.
     pub(super) demand: Demand,
     /// The index of its exchange.
     pub(super) exchange: u32,
@@ -69,7 +69,7 @@ impl Connection {
         self.is_open && !self.channel.is_closing()
     }
 
-    /// What it wants from its worker for `exchange`: see `admission::gate`.
+    /// Its demand on its worker for `exchange`: see `admission::gate`.
     #[inline]
     pub(super) fn demand(&self, exchange: &Exchange, now: Instant) -> Demand {
         if !self.is_alive() {
@@ -192,7 +192,7 @@ impl Connections {
 /// that pauses it, allocates nothing.
 const CAPACITY: usize = 32;
 
-/// What is to be done for connections at the end of the turn, and later.
+/// The work for connections at the end of the turn, and later.
 pub(super) struct Agenda {
     /// To be flushed at the end of the turn.
     pub(super) touched: Vec<ConnId>,

@@ -21,7 +21,8 @@ pub(super) struct Detached {
 /// The detached tasks of one worker.
 #[derive(Default)]
 pub(super) struct DetachedTasks {
-    /// By the exchange whose id their wakers name, and in the order in which they came: a connection that lives on may leave several.
+    /// By the exchange whose id their wakers name, and in the order in which they came: a connection that lives on
+    /// may leave several.
     futures: BTreeMap<(ExchangeId, u64), Detached>,
     adopted: u64,
 }

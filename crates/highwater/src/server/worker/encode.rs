@@ -1,5 +1,5 @@
-//! Encodes responses into connections, with what every response needs besides itself: the limits, the date,
-//! and buffers to write to.
+//! Encodes responses into connections, and holds what all responses need: the limits, the date, and buffers
+//! to write to.
 
 use std::time::Duration;
 
@@ -100,7 +100,8 @@ impl Encoder {
         now: Instant,
         response: &mut Response,
     ) -> Rest {
-        // Two functions: what is left of most responses is nothing, and returning that through memory shows.
+        // Two functions: most responses leave nothing to do, and returning that through memory is
+        // measurable.
         if self.copied(to, now, response) { Rest::None } else { self.moved(to, now, response) }
     }
 

@@ -87,7 +87,7 @@ pub(super) struct Exchange {
     kept_up: u8,
     /// Bytes counted against the memory for bodies.
     pub(super) charged: usize,
-    /// What is known of an upload that holds a place within its route's limit.
+    /// The state of an upload that holds a place within its route's limit.
     pub(super) upload: Upload,
     // Its answer.
     pub(super) task: Option<Task>,
@@ -144,7 +144,8 @@ impl Exchange {
         }
     }
 
-    /// If the handler answers after the request's bytes are dropped, keeps what the log says about a failure.
+    /// If the handler answers after the request's bytes are dropped, keeps the data for the log entry of a
+    /// failure.
     #[inline]
     pub(super) fn remember(&mut self, head: &Head<'_>, outcome: &Outcome<'_>) {
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {

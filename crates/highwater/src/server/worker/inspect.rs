@@ -1,4 +1,4 @@
-//! What the simulator and the test client inspect between turns. No serving code uses it.
+//! The state that the simulator and the test client inspect between turns. No serving code uses it.
 
 use std::time::Duration;
 

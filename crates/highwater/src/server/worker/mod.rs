@@ -147,7 +147,7 @@ struct Parsing {
     params: Params,
 }
 
-/// What the connections of a worker share.
+/// The state that the connections of a worker share.
 struct Parts<C> {
     metrics: Arc<WorkerMetrics>,
     turn: Turn<C>,

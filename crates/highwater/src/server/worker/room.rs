@@ -25,7 +25,7 @@ const EVICTION_SHARE: u32 = 64;
 /// to send its request before it is among the oldest.
 const OLDEST_SHARE: usize = 8;
 
-/// What is closed to make room.
+/// The connections that are closed to make room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RoomPolicy {
     /// The connections that have been idle longest.

@@ -46,7 +46,7 @@ const RUNTIME_LOOK: Duration = Duration::from_millis(1);
 /// that would nearly always end early, for a look at the runtime, and each event would cost two wake-ups.
 const DENSE_GAP: Duration = Duration::from_micros(400);
 
-/// The phase of the whole server; each worker reads it once a turn.
+/// The phase of the whole server; each worker reads it once per turn.
 #[derive(Default)]
 pub(crate) struct Phase {
     now: AtomicU8,

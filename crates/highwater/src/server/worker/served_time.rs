@@ -30,7 +30,7 @@ pub(super) const LATE_MAX: Duration = Duration::from_millis(100);
 const LATE_MAX_NANOS: u64 = LATE_MAX.as_nanos() as u64;
 
 /// A clock without the time in which its worker was kept from running. All times in it are nanoseconds: it is
-/// read twice a turn, and making a `Duration` costs a division.
+/// read twice per turn, and making a `Duration` costs a division.
 #[derive(Clone, Debug)]
 pub(super) struct ServedTime<C> {
     clock: C,

@@ -1,7 +1,8 @@
 //! The asynchronous work of a worker: futures that are polled when woken, jobs on the pool, and detached
 //! tasks.
 //!
-//! Never here: what an answer becomes (`serve/answer.rs`). Here it is only decided which task is polled.
+//! Never here: the handling of an answer (`serve/answer.rs`). This module only decides which task is
+//! polled.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -26,7 +26,7 @@ pub(super) const ROUTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The body limit of `/small`.
 pub(super) const SMALL_BODY_MAX: u64 = 64;
 
-/// What handlers share with the simulated world.
+/// State that handlers share with the simulated world.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) threads: Arc<OtherThreads>,
@@ -118,7 +118,7 @@ pub(super) fn piece(n: u64) -> String {
 }
 
 /// The length of [`piece`] number `n`. Most are short, so that many streams stay quick. Some are the longest and
-/// the shortest whose chunk size has so many digits; one is long enough to be sent without a copy.
+/// the shortest whose chunk size has a certain number of digits; one is long enough to be sent without a copy.
 fn piece_len(n: u64) -> u64 {
     match n {
         3 => 0xf,
@@ -300,7 +300,7 @@ impl futures_core::Stream for Pieces {
     }
 }
 
-/// A stream of whatever `poll` gives.
+/// A stream of the items that `poll` returns.
 fn stream_of<F>(poll: F) -> StreamOf<F>
 where
     F: FnMut(&mut Context<'_>) -> Poll<Option<String>> + Unpin,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::super::kinds::Kind;
 use super::{Closes, Draft, Hold, Step, Wanted, Writer, app, get, ok, pieces, post, status};
 
-/// What a server may answer to a request of which it has seen only a part, if no more will come.
+/// The answers that a server may give to a request of which it has seen only a part, if no more
+/// will come.
 const CUT_SHORT: &[u16] = &[400, 408, 413, 414, 431, 500, 503];
 
 impl Writer<'_> {
@@ -39,7 +40,7 @@ impl Writer<'_> {
         self.steps.push(Step::Rest(Duration::from_micros(rest)));
     }
 
-    /// A request of one of the kinds, after which the connection goes on.
+    /// A request of one of the kinds, after which the connection continues.
     fn odd(&mut self) -> Draft {
         let (n, bomb) = (self.prng.below(20), self.prng.below(20));
         match self.prng.below(5) {

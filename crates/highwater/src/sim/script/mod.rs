@@ -108,7 +108,7 @@ pub(super) struct Wanted {
     pub(super) broken: bool,
     /// It is endless.
     pub(super) endless: bool,
-    /// What follows a 101.
+    /// The bytes after a 101.
     pub(super) raw: Option<Vec<u8>>,
 }
 
@@ -218,7 +218,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Any request after which the connection goes on.
+    /// Any request after which the connection continues.
     fn any(&mut self) -> Draft {
         let n = self.prng.below(2000);
         let bounded = &[503];

@@ -190,7 +190,7 @@ fn a_refused_upload_leaves_its_connection() {
     assert_eq!((stage.status(link), stage.network().link(link).is_live()), (Some(200), true));
 }
 
-/// Purpose: for balancers of connections, a refused request can end its connection.
+/// Purpose: for load balancers that distribute connections, a refused request can end its connection.
 #[test]
 fn a_refusal_can_end_its_connection() {
     for (closes, is_live) in [(false, true), (true, false)] {

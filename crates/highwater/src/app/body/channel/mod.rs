@@ -1,15 +1,14 @@
 //! A bounded queue of bytes between one writer and one reader: the body of a request on its way from
 //! the worker to a handler, or of a response from an application's task to the worker.
 //!
-//! Invariants: whoever may have to wait is woken exactly when that can end: the writer when room
-//! appears, when the reader first asks and when it goes; the reader when bytes, the end or a failure
-//! arrive. A body whose writer vanished without ending it has failed, so that what was cut off is
-//! never taken for complete. The capacity bounds what is queued when a writer asks first; a piece
-//! pushed with room left may exceed it.
+//! Invariants: each side is woken exactly when its wait can end: the writer when room appears, when the reader
+//! first asks and when the reader is dropped; the reader when bytes, the end or a failure arrive. A body whose
+//! writer is dropped before it ends the body has failed, so truncated content is never taken for complete. The
+//! capacity is checked before a push: a piece pushed while there is room may exceed it.
 //!
-//! What is queued costs about as much memory as it counts, however small the pieces are: bytes that come
-//! from a connection are copied behind those that nobody has taken yet, and a piece that an application
-//! made counts as [`PIECE_COST`] more than it is long.
+//! Queued bytes count for about the memory they occupy, however small the pieces are: bytes from a connection
+//! are appended to those not yet read, and a piece made by the application counts [`PIECE_COST`] more than its
+//! length.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -26,16 +25,16 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::app::guard::guarded;
 
-/// Copied bytes are gathered into pieces of so many at most: large enough that what a piece costs besides
-/// does not matter, small enough that a piece beyond a bound does not, either.
+/// The size up to which copied bytes are gathered into one piece: large enough that the overhead per piece does
+/// not matter, small enough that exceeding a bound by one piece does not matter either.
 const GATHERED_MAX: usize = 16 * 1024;
 
-/// What a piece costs besides its bytes: a place in the queue, what is shared about it, and what the
-/// allocator adds. A guess on the safe side.
+/// The cost of a piece besides its bytes: its place in the queue, its shared state, and the allocator's
+/// overhead. A guess on the safe side.
 const PIECE_COST: usize = 96;
 
-/// Makes the two ends of a request's body. `writer` is woken when the reader asks for the first time,
-/// when room appears, and when the reader has gone.
+/// Makes the two ends of a request's body. `writer` is woken when the reader asks for the first time, when room
+/// appears, and when the reader is dropped.
 pub(crate) fn channel(capacity: usize, writer: Waker) -> (BodyFeed, BodyStream) {
     let queue = Queue::new(capacity, Some(writer));
     (BodyFeed(queue.clone()), BodyStream(Source::Queue(queue)))
@@ -56,11 +55,11 @@ struct Queue {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<Bytes>,
-    /// Behind `pieces`: bytes that were copied, and that others may join.
+    /// Copied bytes that follow `pieces`; further bytes may be appended.
     gathered: BytesMut,
-    /// What all of it counts against the capacity.
+    /// The total that counts against the capacity.
     buffered: usize,
-    /// What follows the last piece. Boxed, because it is rare.
+    /// The trailer fields after the last piece. Boxed because they are rare.
     trailers: Option<Box<HeaderMap>>,
     end: Option<Result<(), BodyError>>,
     /// The reader has asked at least once.
@@ -76,7 +75,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of others runs under the lock but wakers; the state is whole whatever they do.
+        // Only wakers run foreign code under the lock; the state is consistent whatever they do.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +106,7 @@ impl Queue {
         wake(&state.reader);
     }
 
-    /// Keeps what follows the last piece; the end comes right behind.
+    /// Stores the trailer fields; the caller ends the body next.
     fn trailers(&self, trailers: HeaderMap) {
         let mut state = self.lock();
         if !state.reader_gone && state.end.is_none() {
@@ -115,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// What follows the last piece, once that has been read.
+    /// The trailer fields, once the last piece has been read.
     fn take_trailers(&self) -> HeaderMap {
         let mut state = self.lock();
         let is_over = state.pieces.is_empty() && state.gathered.is_empty();
@@ -147,7 +146,7 @@ impl Queue {
         match state.end {
             Some(Ok(())) => Poll::Ready(None),
             Some(Err(failure)) => {
-                // Told once; after it the stream is over, as streams do.
+                // Reported once; after that the stream has ended, as streams do.
                 state.end = Some(Ok(()));
                 Poll::Ready(Some(Err(failure)))
             }
@@ -190,7 +189,7 @@ impl Queue {
 }
 
 impl State {
-    /// Makes a piece of what was gathered, which no further bytes join.
+    /// Turns the gathered bytes into a piece, which no further bytes join.
     fn seal(&mut self) {
         if !self.gathered.is_empty() {
             let piece = std::mem::take(&mut self.gathered).freeze();
@@ -199,7 +198,7 @@ impl State {
         }
     }
 
-    /// The next piece, and what it counted.
+    /// The next piece, and how much it counted.
     fn take(&mut self) -> Option<(Bytes, usize)> {
         if let Some(piece) = self.pieces.pop_front() {
             let cost = piece.len() + PIECE_COST;
@@ -213,7 +212,7 @@ impl State {
 
 fn wake(waker: &Option<Waker>) {
     if let Some(waker) = waker {
-        // It may be of the application's making, and the worker must survive what that does.
+        // The waker may be the application's, and the worker must survive whatever it does.
         let _ = guarded(|| waker.wake_by_ref());
     }
 }
@@ -235,18 +234,18 @@ impl BodyFeed {
         self.0.push_copy(bytes);
     }
 
-    /// Whether nothing waits for the reader: it keeps up.
+    /// Whether nothing is queued: the reader keeps up.
     pub(crate) fn is_drained(&self) -> bool {
         self.0.lock().buffered == 0
     }
 
-    /// These fields follow what was pushed; then the body is complete.
+    /// Completes the body with these trailer fields.
     #[cold]
     pub(crate) fn trailers(&self, fields: Fields<'_>) {
         let mut trailers = HeaderMap::with_capacity(fields.len());
         for (name, value) in fields.iter() {
             let name = HeaderName::from_bytes(name.as_bytes()).ok();
-            // What the `http` crate cannot represent (a name of 64 KiB) is left out, as other fields are.
+            // Fields that the `http` crate cannot represent (a name of 64 KiB) are left out, as in a head.
             if let Some((name, value)) = name.zip(HeaderValue::from_bytes(value).ok()) {
                 let _ = trailers.try_append(name, value);
             }
@@ -254,27 +253,27 @@ impl BodyFeed {
         self.0.trailers(trailers);
     }
 
-    /// The body is complete.
+    /// Completes the body.
     pub(crate) fn finish(self) {
         self.0.end(Ok(()));
     }
 
-    /// The body will not be completed.
+    /// Fails the body: it will not be completed.
     pub(crate) fn fail(self, failure: BodyError) {
         self.0.end(Err(failure));
     }
 
-    /// Whether the next piece should be pushed, or rather left to TCP's back-pressure.
+    /// Whether to push the next piece now, rather than leave it to TCP's back-pressure.
     pub(crate) fn has_room(&self) -> bool {
         self.0.lock().buffered < self.0.capacity
     }
 
-    /// Whether the reader has asked for any of it: time to say `100 Continue`.
+    /// Whether the reader has asked for any of it: time to send `100 Continue`.
     pub(crate) fn wanted(&self) -> bool {
         self.0.lock().wanted
     }
 
-    /// Whether nobody will read any more of it.
+    /// Whether the reader is gone: nothing more will be read.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.lock().reader_gone
     }
@@ -288,13 +287,13 @@ impl Drop for BodyFeed {
 
 /// Sends the content of a response piece by piece; see [`Body::channel`](super::Body::channel).
 ///
-/// Bounded by what is queued: a sender waits while that is 64 KiB or more. A single piece may be larger.
-/// It is not copied, neither here nor by the connection if it has 64 KiB or more, and no other is asked for
-/// before the client has taken it. So a handler that makes pieces of 4 MiB pays for the one in flight and
-/// for one that is queued; one that sends pieces it shares with others pays for none.
+/// The queue is bounded: a sender waits while it holds 64 KiB or more. A single piece may be larger. Pieces are
+/// not copied here, and the connection does not copy those of 64 KiB or more: it asks for the next one only when
+/// the client has taken such a piece. So a handler that makes pieces of 4 MiB uses memory for one in flight and
+/// one in the queue; pieces that it shares with others cost nothing more.
 ///
-/// What is dropped without [`BodySender::finish`] counts as cut off: the connection is closed so that
-/// the peer can tell. A response is never truncated in silence.
+/// A sender that is dropped without [`BodySender::finish`] counts as cut off: the connection is closed so that
+/// the peer can tell. A response is never truncated silently.
 #[derive(Debug)]
 pub struct BodySender(Arc<Queue>);
 
@@ -302,7 +301,7 @@ impl BodySender {
     /// Waits until there is room, then queues `piece`.
     ///
     /// # Errors
-    /// The peer has gone, or nobody will read any more for another reason.
+    /// The peer has disconnected, or the reader is gone for another reason.
     pub async fn send(&mut self, piece: impl Into<Bytes>) -> Result<(), Closed> {
         poll_fn(|context| self.0.poll_room(context)).await?;
         self.0.push(piece.into());
@@ -312,23 +311,23 @@ impl BodySender {
     /// Whether [`BodySender::try_send`] would find room; if not, the task is woken when it would.
     ///
     /// # Errors
-    /// As [`BodySender::send`].
+    /// See [`BodySender::send`].
     pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         self.0.poll_room(context)
     }
 
-    /// These fields follow what was sent, for a reader that asks for them; then the content is complete.
+    /// Completes the content with these trailer fields, for a reader that asks for them.
     #[cfg(feature = "tower")]
     pub(crate) fn trailers(&self, trailers: HeaderMap) {
         self.0.trailers(trailers);
     }
 
-    /// As [`BodySender::finish`], for who does not own it.
+    /// Same as [`BodySender::finish`], by reference.
     pub(super) fn end(&mut self) {
         self.0.end(Ok(()));
     }
 
-    /// Queues `piece` if there is room; gives it back if not, or if nobody reads any more.
+    /// Queues `piece` if there is room; returns it if there is none, or if the reader is gone.
     ///
     /// # Errors
     /// There was no room for `piece`, or [`BodySender::is_closed`].
@@ -344,12 +343,12 @@ impl BodySender {
         Ok(())
     }
 
-    /// Whether nobody will read any more.
+    /// Whether the reader is gone: nothing more will be read.
     pub fn is_closed(&self) -> bool {
         self.0.lock().reader_gone
     }
 
-    /// Waits until nobody will read any more: the peer has gone.
+    /// Waits until the reader is gone, most often because the peer has disconnected.
     pub async fn closed(&mut self) {
         poll_fn(|context| {
             let mut state = self.0.lock();
@@ -362,7 +361,7 @@ impl BodySender {
         .await;
     }
 
-    /// The content is complete.
+    /// Completes the content.
     pub fn finish(self) {
         self.0.end(Ok(()));
     }
@@ -374,7 +373,7 @@ impl Drop for BodySender {
     }
 }
 
-/// Nobody reads any more what was to be sent: most often the peer has gone.
+/// The reader is gone, most often because the peer has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -388,10 +387,10 @@ impl StdError for Closed {}
 
 /// The body of a request as it comes: an extractor, and a [`Stream`] of pieces.
 ///
-/// Nothing is read from the connection that is not asked for here, beyond a bounded buffer: a slow
-/// handler slows its peer down. How the peer cut its content into pieces says nothing: small ones that
-/// wait are joined. A peer that waits for `100 Continue` gets it when the handler first
-/// asks. Dropping the stream is fine; what was not read is dropped as well.
+/// Beyond a bounded buffer, the connection is read only as the handler asks for pieces: a slow handler slows its
+/// peer down. The boundaries between pieces have no meaning: small pieces that wait are joined. A peer that
+/// waits for `100 Continue` gets it when the handler first asks. The stream may be dropped at any time, and its
+/// unread content is dropped with it.
 ///
 /// ```
 /// use highwater::{BodyStream, Error};
@@ -411,13 +410,13 @@ pub struct BodyStream(Source);
 
 #[derive(Debug)]
 enum Source {
-    /// All of it was there from the beginning; nothing is left once it is taken.
+    /// Complete from the beginning; empty once it is taken.
     Whole(Option<Bytes>),
     Queue(Arc<Queue>),
 }
 
 impl BodyStream {
-    /// A body that is there already.
+    /// A body that is already complete.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         BodyStream(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
@@ -430,11 +429,11 @@ impl BodyStream {
     /// The trailer fields that followed the content, once [`next`](BodyStream::next) has returned `None`; a
     /// second call returns none. Empty for a body without trailers, and for one that failed.
     ///
-    /// They are what the client says after its content: a checksum, a signature. They are bounded as header
-    /// fields are (`--header-max`, 100 fields) and never mixed with them. Fields that decide about a request
-    /// before its content is read are left out: those for framing, routing, conditions and credentials, and
-    /// those that say how the content is to be read, such as `Content-Length`, `Host`, `Authorization`, `Cookie`
-    /// and `Content-Type` (RFC 9110 §6.5.1). A body that is taken whole (`Bytes`, `Json`,
+    /// Trailers carry values that the client knows only after its content, such as a checksum or a signature.
+    /// They are bounded like header fields (`--header-max`, 100 fields) and never mixed with them. Fields that
+    /// decide about a request before its content is read are left out: those for framing, routing, conditions
+    /// and credentials, and those that describe the content, such as `Content-Length`, `Host`, `Authorization`,
+    /// `Cookie` and `Content-Type` (RFC 9110 §6.5.1). A body that is taken whole (`Bytes`, `Json`,
     /// [`collect`](BodyStream::collect)) has its trailers checked and dropped.
     ///
     /// ```
@@ -479,7 +478,7 @@ impl BodyStream {
         Ok(whole.freeze())
     }
 
-    /// Puts the rest of a piece back in front of what is left.
+    /// Puts the rest of a piece back in front of the remaining ones.
     pub(super) fn unread(&mut self, rest: Bytes) {
         match &mut self.0 {
             Source::Whole(bytes) => *bytes = Some(rest),
@@ -511,13 +510,13 @@ impl Drop for BodyStream {
     }
 }
 
-/// A body that was not completed. Turned into an [`Error`](crate::app::Error), it has the status the peer
-/// deserves: 413 if it was too large, 408 if it stalled, else 400.
+/// A body that was not completed. Converted into an [`Error`](crate::app::Error), it has the status for its
+/// cause: 413 if it was too large, 408 if it stalled, else 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyError(Option<Reject>);
 
 impl BodyError {
-    /// Whoever was to write it has gone.
+    /// The writer was dropped.
     pub(crate) const DISCONNECTED: BodyError = BodyError(None);
 
     /// How the protocol engine refused it; `None` if the peer has gone.

@@ -32,7 +32,7 @@ fn ready(text: &'static str) -> Poll<Option<Result<Bytes, BodyError>>> {
     Poll::Ready(Some(Ok(Bytes::from(text))))
 }
 
-/// Purpose: each side is woken exactly when its waiting can end, and not otherwise.
+/// Purpose: each side is woken exactly when its wait can end, and not otherwise.
 #[test]
 fn wakes() {
     let (writes, reads) = (Arc::new(Count::default()), Arc::new(Count::default()));
@@ -61,7 +61,7 @@ fn wakes() {
     assert_eq!(poll(&mut stream, &reader), Poll::Ready(None));
 }
 
-/// Purpose: a reader that goes is noticed, and what comes for it afterwards is dropped.
+/// Purpose: the writer notices that its reader was dropped, and later pieces are dropped.
 #[test]
 fn reader_goes() {
     let writes = Arc::new(Count::default());
@@ -74,8 +74,8 @@ fn reader_goes() {
     assert!(feed.has_room(), "nothing is kept for nobody");
 }
 
-/// Purpose: what was queued before a failure is still read; the failure is told once, with the
-/// status the peer deserves.
+/// Purpose: bytes queued before a failure are still read; the failure is reported once, with the
+/// status for its cause.
 #[test]
 fn failures() {
     let (feed, mut stream) = channel(4, Waker::noop().clone());
@@ -94,8 +94,8 @@ fn failures() {
     assert_eq!(Error::from(BodyError::DISCONNECTED).status(), StatusCode::BAD_REQUEST);
 }
 
-/// Purpose: what is queued costs about as much memory as it counts, be it pushed byte by byte; and
-/// comes out as it went in, however it was cut.
+/// Purpose: queued bytes count for about the memory that they occupy, even if they are pushed byte
+/// by byte; and they come out as they went in, however they were cut.
 #[test]
 fn small_pieces_are_gathered() {
     for step in [1, 7, 4096, GATHERED_MAX - 1, GATHERED_MAX, GATHERED_MAX + 1, 100_000] {
@@ -141,7 +141,7 @@ fn pieces_are_charged_what_they_cost() {
     assert_eq!(sent, (64 * 1024_usize).div_ceil(1 + PIECE_COST));
 }
 
-/// Purpose: a sender waits while the queue is full, and learns that its reader has gone.
+/// Purpose: a sender waits while the queue is full, and learns that its reader was dropped.
 #[test]
 fn senders() {
     let writes = Arc::new(Count::default());

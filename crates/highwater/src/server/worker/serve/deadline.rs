@@ -46,7 +46,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.touch();
     }
 
-    /// The connection is gone. A detached handler goes on.
+    /// The connection is gone. A detached handler continues.
     pub(in super::super) fn closed(&mut self) {
         if let Some(disconnected) = self.connection.disconnected.take() {
             disconnected.tell();
@@ -149,7 +149,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.count_awaiting();
         if self.connection.protocol.is_reply_owed() {
             let response = self.exchange.fail(self.app, Error::timed_out());
-            // A client may set itself any deadline, which is no failure of the handler.
+            // A client may set itself any deadline; missing it is not a failure of the handler.
             if !is_clients {
                 self.report_failure(&response);
             }

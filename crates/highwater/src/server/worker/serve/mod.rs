@@ -73,7 +73,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
         agenda.arm(self.id, self.connection, deadline);
     }
 
-    /// Updates the count of what connections want from the worker.
+    /// Updates the count of connections by their demand on the worker.
     #[inline]
     pub(super) fn count_demand(&mut self) {
         let demand = self.connection.demand(self.exchange, self.parts.turn.now);

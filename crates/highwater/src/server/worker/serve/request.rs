@@ -172,7 +172,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 let Turn { blocking, clock, .. } = &mut self.parts.turn;
                 blocking.end(timed, clock.clock(), self.exchange.endpoint);
             }
-            // By reference: a response is a hundred bytes, and moving them shows in the figures.
+            // By reference: a response is a hundred bytes, and moving it is measurable.
             let rest = self.encode_at_once(&mut outcome);
             if rest.is_none() {
                 if let Verdict::Serve(grant) = verdict {
