@@ -77,7 +77,14 @@ impl Answer {
     }
 
     fn reject(reject: Reject) -> Answer {
-        Answer::new(reject.status(), reject.reason())
+        // The defaults of the limits, as the documentation has them.
+        let most = match reject {
+            Reject::BodyTooLarge => "; at most 1048576 bytes",
+            Reject::UriTooLong => "; at most 8192 bytes",
+            Reject::HeaderTooLarge => "; at most 16384 bytes and 100 fields",
+            _ => "",
+        };
+        Answer::new(reject.status(), format!("{}{most}", reject.reason()))
     }
 }
 

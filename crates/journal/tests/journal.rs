@@ -290,7 +290,11 @@ fn retention_waits_for_consumers() {
     journal.forget_consumer("kafka").expect("the disk works");
     journal.close().expect("the disk works");
     let journal = open(&place, options.clone());
-    assert_eq!(journal.stat().first_offset, Some(first), "a consumer may come, and has read nothing");
+    assert_eq!(
+        journal.stat().first_offset,
+        Some(first),
+        "a consumer may come, and has read nothing"
+    );
     journal.release_unread();
     journal.close().expect("the disk works");
     let journal = open(&place, options);

@@ -71,7 +71,8 @@ mod tests {
     /// Purpose: CPU time passes for a thread that computes, and for its process at least as much.
     #[test]
     fn cpu_time_is_counted() {
-        let (thread, process) = (thread_cpu(), process_cpu());
+        // In this order: what the thread uses between the two readings then counts for the process only.
+        let (process, thread) = (process_cpu(), thread_cpu());
         while thread_cpu() < thread + Duration::from_millis(2) {}
         assert!(process_cpu() >= process + Duration::from_millis(2));
     }
