@@ -225,7 +225,9 @@ impl Worker {
                     };
                     Answer { content, ..answer }
                 }
-                Next::Reject(reject) | Next::BodyFailed(reject) => Answer::reject(reject),
+                Next::Reject(reject) => Answer::reject(reject),
+                // Reported by the handler that read the content as it came; it does not know the limit.
+                Next::BodyFailed(reject) => Answer::new(reject.status(), reject.reason()),
                 Next::Raw(_) | Next::RawEnd => unreachable!("the probe never upgrades"),
             };
             self.answer(&answer);
