@@ -1,4 +1,4 @@
-//! How fast does one thread write to Kafka, every record acknowledged by all replicas?
+//! Measures how fast one thread writes to Kafka, with every record acknowledged by all replicas.
 //!
 //! ```sh
 //! cargo run --profile fast -p highwater-batcher --features kafka --example kafka -- \
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use highwater_batcher::sink::kafka::{Client, KafkaSink, Limits, Settings};
 use highwater_batcher::{Batcher, Layout, Moment, OnFailure, Options, Refused};
 
-/// What may be unanswered: as much as Kafka's own producer buffers by default (`buffer.memory`).
+/// The most unanswered bytes: as much as Kafka's own producer buffers by default (`buffer.memory`).
 const BUFFER_BYTES: usize = 32 << 20;
 
-/// What a worker takes in a turn when there is much to take.
+/// Records that a worker accepts per turn under load.
 const TURN_RECORDS: usize = 256;
 
 struct Unpark(Thread);

@@ -1,7 +1,7 @@
-//! How does a handler learn what became of its record?
+//! How a handler learns its record's outcome.
 //!
-//! All who wait for records of one batch share a place, which the batcher fills when the batch's receipt is resolved.
-//! It lives on the worker's thread, so it needs no lock. Who stops waiting takes its waker along.
+//! All waiters of one batch share a slot, which the batcher fills when the batch's receipt resolves. It lives on the
+//! worker's thread, so it needs no lock. Dropping an [`Awaiting`] removes its waker.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,11 +19,11 @@ pub struct Awaiting {
     place: Rc<Place>,
     /// The record's index in its batch.
     index: u32,
-    /// Where its waker is.
+    /// The index of its waker.
     waker: Option<usize>,
 }
 
-/// What all who wait for a batch share.
+/// The state shared by all waiters of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     state: RefCell<State>,
@@ -36,12 +36,12 @@ struct State {
 }
 
 impl Place {
-    /// Says what became of the batch, and wakes everybody who waits.
+    /// Sets the batch's outcome, and wakes all waiters.
     pub(crate) fn resolve(&self, outcome: Outcome) {
         let mut state = self.state.borrow_mut();
         state.outcome = Some(outcome);
         let wakers = std::mem::take(&mut state.wakers);
-        // A waker may be foreign code, and come back here.
+        // A waker may run foreign code that calls back here.
         drop(state);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
@@ -53,7 +53,7 @@ impl Place {
 }
 
 impl Awaiting {
-    /// What became of the record, if it is known.
+    /// The record's outcome, if it is known.
     pub fn outcome(&self) -> Option<Result<(), Failure>> {
         let state = self.place.state.borrow();
         Some(match state.outcome.as_ref()? {
@@ -122,8 +122,8 @@ mod tests {
         Pin::new(awaiting).poll(&mut Context::from_waker(waker))
     }
 
-    /// Purpose: all who wait for records of a batch are woken, each once; and who has stopped waiting is not, whether
-    /// the outcome came before or after.
+    /// Purpose: each waiter of a batch is woken once; one that has stopped waiting is not, whether the outcome came
+    /// before or after.
     #[test]
     fn everybody_who_still_waits_is_woken() {
         let place = Rc::<Place>::default();
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a record that the sink refused for ever is told to its own client, and to no other.
+    /// Purpose: a permanent refusal of a record is reported to its own client, and to no other.
     #[test]
     fn a_refusal_reaches_its_own_record() {
         let place = Rc::<Place>::default();

@@ -1,13 +1,13 @@
-//! Records side by side: what a sink is given, and what it is filled as.
+//! Batches: as they are filled, and as a sink receives them.
 //!
-//! The bodies stand one behind the other; `ends` says where each one ends. What many records in a row have in common,
-//! their partition and their time, is written once for all of them, as a run. Ids are consecutive.
+//! The bodies are concatenated; `ends` holds where each one ends. Consecutive records with the same partition and time
+//! share one run. Ids are consecutive.
 //!
-//! Invariant: the first run begins at record 0 if there is a record; runs rise; `ends` never falls.
+//! Invariant: the first run begins at record 0 if there is a record; runs increase; `ends` never decreases.
 
 use highwater_journal::Record;
 
-/// Records that are handed to a sink together. It never changes once a sink has it.
+/// Records that are handed to a sink together. A batch never changes once a sink has it.
 #[derive(Debug, Default)]
 pub struct Batch {
     first_id: u128,
@@ -30,7 +30,7 @@ impl Batch {
         self.ends.len()
     }
 
-    /// How many bytes the bodies have, all together.
+    /// The total bytes of all bodies.
     pub fn body_bytes(&self) -> usize {
         self.bodies.len()
     }
@@ -104,7 +104,7 @@ pub struct Iter<'a> {
     runs: &'a [Run],
     run: Run,
     index: u32,
-    /// The index of the first record that `run` is not for.
+    /// The index of the first record after `run`.
     next_run: u32,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Iterator for Iter<'a> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// The least memory that anything but bodies takes in an open batch.
+/// The minimum memory of an open batch, without bodies.
 pub(crate) const OVERHEAD_MIN: usize = ENDS_MIN * size_of::<u32>() + RUNS_MIN * size_of::<Run>();
 
 const BODIES_MIN: usize = 4096;
@@ -159,13 +159,13 @@ pub(crate) struct Size {
 
 /// A batch that is being filled.
 ///
-/// Its memory is asked for before a record is put in, so that [`push`](Open::push) is a copy and nothing else.
+/// Its memory is allocated before a record is added, so that [`push`](Open::push) only copies.
 #[derive(Debug)]
 pub(crate) struct Open {
     batch: Batch,
     /// The partition and time of the last record.
     last: Run,
-    /// So many bytes and records fit without asking for memory or reaching the batch's size.
+    /// How many bytes and records fit without allocating or reaching the batch's size.
     fits: Size,
 }
 
@@ -195,18 +195,18 @@ impl Open {
         self.batch.runs.first().map(|run| run.time_us)
     }
 
-    /// Whether no more belongs into it, for a batch of that size.
+    /// Whether it is full, for a batch of that size.
     pub(crate) fn is_full(&self, size: Size) -> bool {
         self.batch.bodies.len() >= size.bytes || self.records() >= size.records
     }
 
-    /// Whether a body of so many bytes belongs into it: always into an empty one.
+    /// Whether a body of this many bytes fits; it always fits into an empty batch.
     pub(crate) fn takes(&self, bytes: usize, size: Size) -> bool {
         self.is_empty()
             || (self.records() < size.records && self.batch.bodies.len() + bytes <= size.bytes)
     }
 
-    /// Puts a record in, if that needs nothing but a copy.
+    /// Adds a record, if that needs only a copy.
     #[inline]
     pub(crate) fn push(&mut self, partition: u32, time_us: u64, body: &[u8]) -> Option<u128> {
         let Batch { first_id, bodies, ends, .. } = &mut self.batch;
@@ -222,7 +222,7 @@ impl Open {
         Some(id)
     }
 
-    /// How much more memory it takes, at most, to put one more record in.
+    /// The most additional memory that one more record takes.
     pub(crate) fn growth(&self, bytes: usize, size: Size) -> usize {
         let [bodies, ends, runs] = self.wanted(bytes, size);
         let batch = &self.batch;
@@ -231,17 +231,17 @@ impl Open {
             + runs.saturating_sub(batch.runs.capacity()) * size_of::<Run>()
     }
 
-    /// How much more memory it takes, at most, to put so many more records of one partition and time in, here and in
-    /// the batches that follow.
+    /// The most additional memory that this many more records of one partition and time take, here and in the following
+    /// batches.
     pub(crate) fn growth_max(&self, records: usize, bytes: usize, size: Size) -> usize {
-        // Vectors grow to twice what they hold, here too. A batch that ends half empty is followed by a record that is
+        // Vectors double when they grow, here too. A batch that ends half empty is followed by a record that is
         // longer than half a batch.
         let batches = 2 + 2 * bytes / size.bytes + records / size.records;
         let minimum = BODIES_MIN.min(size.bytes) + 2 * OVERHEAD_MIN;
         self.memory() + 2 * bytes + 2 * records * size_of::<u32>() + batches * minimum
     }
 
-    /// Sees that [`push`](Open::push) takes such a record, which must [belong](Open::takes) into it.
+    /// Ensures that [`push`](Open::push) accepts such a record, which must [fit](Open::takes).
     pub(crate) fn prepare(&mut self, partition: u32, time_us: u64, bytes: usize, size: Size) {
         let [bodies, ends, runs] = self.wanted(bytes, size);
         grow(&mut self.batch.bodies, bodies);
@@ -263,7 +263,7 @@ impl Open {
         }
     }
 
-    /// How many bytes, ends and runs there is to be room for, to put one more record in.
+    /// The bytes, ends and runs needed for one more record.
     fn wanted(&self, bytes: usize, size: Size) -> [usize; 3] {
         let Batch { bodies, ends, runs, .. } = &self.batch;
         let twice = |capacity: usize, needed: usize, min: usize, max: usize| {
@@ -290,7 +290,7 @@ impl Open {
     }
 }
 
-/// Sees that there is room for `wanted` in all.
+/// Ensures a capacity of `wanted` in total.
 fn grow<T>(values: &mut Vec<T>, wanted: usize) {
     if wanted > values.capacity() {
         values.reserve_exact(wanted - values.len());

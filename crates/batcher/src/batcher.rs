@@ -4,8 +4,8 @@
 //! ([`on_turn_end`](Batcher::on_turn_end), [`flush`](Batcher::flush)) and outputs ([`counts`](Batcher::counts),
 //! [`memory`](Batcher::memory), [`trouble`](Batcher::trouble)).
 //!
-//! Invariants: memory is counted by what is allocated, not by what is filled; a lane with anything in it is among the
-//! busy ones; a batch's ids are its own, for they are taken from a counter in blocks of `records_max`.
+//! Invariants: memory is counted as allocated, not as filled; every non-empty lane is among the busy ones; a batch's
+//! ids are unique, because they are taken from a counter in blocks of `records_max`.
 
 use std::fmt;
 use std::rc::Rc;
@@ -22,23 +22,24 @@ use crate::sink::Sink;
 
 /// Gathers one worker's records into batches, and hands them to a sink. See the crate's documentation.
 ///
-/// Dropping it drops what the sink has not got yet, and tells who waits for it; [`flush`](Batcher::flush) first.
+/// Dropping it drops records that the sink does not have yet, and their waiters get an error; call
+/// [`flush`](Batcher::flush) first.
 #[derive(Debug)]
 pub struct Batcher<S> {
     lanes: Vec<Lane>,
     flow: Flow<S>,
 }
 
-/// When something happens: on two clocks, read together.
+/// A moment on two clocks, read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// For how long something waits.
+    /// For measuring waits.
     pub now: Instant,
-    /// What records say, in microseconds since 1970.
+    /// The time stored in records, in microseconds since 1970.
     pub unix_us: u64,
 }
 
-/// A record that was not taken. Nothing of it is or will be in a batch.
+/// Why a record was not accepted. No part of it is or will be in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// `memory_max` is reached: the sink is behind. HTTP: 503.
@@ -82,11 +83,11 @@ impl<S: Sink> Batcher<S> {
         Ok(Batcher { lanes, flow })
     }
 
-    /// Takes a record of `partition`, and returns its id. If its batch is full, that goes to the sink.
+    /// Accepts a record of `partition`, and returns its id. If its batch is full, the batch goes to the sink.
     ///
     /// # Errors
     ///
-    /// Why the record was not taken.
+    /// Why the record was not accepted.
     ///
     /// # Panics
     ///
@@ -106,7 +107,7 @@ impl<S: Sink> Batcher<S> {
         }
     }
 
-    /// [`append`](Batcher::append), with a way to learn when the record is written beside its id.
+    /// [`append`](Batcher::append), which also returns a future for the record's outcome.
     ///
     /// # Errors
     ///
@@ -128,8 +129,8 @@ impl<S: Sink> Batcher<S> {
         Ok((id, place.wait_for(open.records() as u32 - 1)))
     }
 
-    /// Whether so many more records of `partition`, with so many bytes in all, are sure to be taken: for a request
-    /// whose records are taken together or not at all.
+    /// Whether this many more records of `partition`, with this many bytes in total, are sure to be accepted: for a
+    /// request whose records are accepted together or not at all.
     ///
     /// # Panics
     ///
@@ -141,7 +142,7 @@ impl<S: Sink> Batcher<S> {
         self.make_room(needed, now)
     }
 
-    /// Puts a record in that needs more than a copy.
+    /// Adds a record that needs more than a copy.
     #[cold]
     #[inline(never)]
     fn append_slowly(
@@ -183,7 +184,7 @@ impl<S: Sink> Batcher<S> {
         Ok(id.expect("room was made for it"))
     }
 
-    /// Whether so much more memory may be taken, after everything was given back that can be.
+    /// Whether this much more memory is available, after releasing all that can be released.
     fn make_room(&mut self, bytes: usize, now: Instant) -> bool {
         if self.flow.has_room(bytes) {
             return true;
@@ -196,15 +197,15 @@ impl<S: Sink> Batcher<S> {
         flow.has_room(bytes)
     }
 
-    /// Does what is due: takes the sink's answers, and hands over what the crate's documentation says. Receipts wake
-    /// `waker` from now on, and then this is to be called again; likewise at the time it returns, if any.
+    /// Does the work that is due: takes the sink's answers, and hands over due batches (see the crate's documentation).
+    /// From now on receipts wake `waker`; call this again then, and at the time it returns, if any.
     pub fn on_turn_end(&mut self, now: Instant, waker: &Waker) -> Option<Instant> {
         if self.flow.busy.is_empty() {
             return None;
         }
         self.flow.waker.clone_from(waker);
         self.work(|flow, lane| {
-            // What was closed before goes first: whether the open batch is due depends on it.
+            // Closed batches go first: whether the open batch is due depends on them.
             flow.hand_over(lane, now);
             if flow.is_due(lane, now) {
                 lane.close(now);
@@ -215,8 +216,8 @@ impl<S: Sink> Batcher<S> {
         self.deadline()
     }
 
-    /// Hands over as much as the sink takes, whether due or not: for the end. [`is_idle`](Batcher::is_idle) says whether
-    /// the sink has answered for everything; until then it may be called again.
+    /// Hands over as much as the sink accepts, whether due or not: for shutdown. [`is_idle`](Batcher::is_idle) says
+    /// whether the sink has answered for everything; until then this may be called again.
     pub fn flush(&mut self, now: Instant) {
         self.work(|flow, lane| {
             lane.close(now);
@@ -237,8 +238,8 @@ impl<S: Sink> Batcher<S> {
         flow.busy = busy;
     }
 
-    /// When [`on_turn_end`](Batcher::on_turn_end) is to be called if nothing happens before: a batch has waited long
-    /// enough then, or the sink is to be tried again.
+    /// When [`on_turn_end`](Batcher::on_turn_end) must be called at the latest: a batch's linger ends then, or the sink
+    /// is to be retried.
     pub fn deadline(&self) -> Option<Instant> {
         let of = |lane: &u32| self.flow.deadline(&self.lanes[*lane as usize]);
         self.flow.busy.iter().filter_map(of).min()
@@ -249,14 +250,14 @@ impl<S: Sink> Batcher<S> {
         self.flow.busy.is_empty()
     }
 
-    /// When the oldest record that the sink has not answered for was appended, by its own account: microseconds since
-    /// 1970. `None` if there is none.
+    /// The time of the oldest record that the sink has not answered for, in microseconds since 1970. `None` if there is
+    /// none.
     pub fn oldest_us(&self) -> Option<u64> {
         let of = |lane: &u32| self.lanes[*lane as usize].oldest_us();
         self.flow.busy.iter().filter_map(of).min()
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.flow.counts
     }
@@ -266,7 +267,7 @@ impl<S: Sink> Batcher<S> {
         self.flow.memory
     }
 
-    /// Why the sink did not take something, if nothing was written since.
+    /// The sink's last failure, if nothing was written since.
     pub fn trouble(&self) -> Option<&Failure> {
         self.flow.trouble.as_ref()
     }
@@ -277,7 +278,7 @@ impl<S: Sink> Batcher<S> {
     }
 }
 
-/// Who waits is told, whatever happens.
+/// Waiters get an outcome, whatever happens.
 impl<S> Drop for Batcher<S> {
     fn drop(&mut self) {
         let text = "the worker ended before the records were written";

@@ -1,38 +1,38 @@
-//! Why did a sink not take something?
+//! Failures of sinks.
 
 use std::fmt;
 use std::sync::Arc;
 
 use highwater_journal::ErrorKind;
 
-/// What kind of failure it is: what a caller decides by.
+/// The kind of a failure, for callers to decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The sink's queue is full: it takes more when it has answered for what it has. HTTP: 503.
+    /// The sink's queue is full: it accepts more when it has answered for earlier batches. HTTP: 503.
     Busy,
     /// There is no room, on a disk or within a limit. HTTP: 503.
     Full,
-    /// The sink cannot take anything now: a broker is away, a disk has failed. HTTP: 503.
+    /// The sink cannot accept anything now: a broker is unreachable, a disk has failed. HTTP: 503.
     Unavailable,
     /// There was no answer within the sink's bound. The records may have been taken. HTTP: 503.
     TimedOut,
-    /// A record is larger than the sink will ever take. HTTP: 413.
+    /// A record is larger than the sink will ever accept. HTTP: 413.
     TooLarge,
-    /// The sink will never take this record, for another reason. HTTP: 422.
+    /// The sink will never accept this record, for another reason. HTTP: 422.
     Rejected,
     /// The sink has ended. HTTP: 503.
     Closed,
 }
 
 impl FailureKind {
-    /// Whether the same record may be taken later.
+    /// Whether the same record may be accepted later.
     pub fn may_pass(self) -> bool {
         !matches!(self, FailureKind::TooLarge | FailureKind::Rejected)
     }
 }
 
-/// Why something was not taken: a kind for the program, a sentence for the operator.
+/// A failure: a kind for the program, a sentence for the operator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     kind: FailureKind,
@@ -45,7 +45,7 @@ impl Failure {
         Failure { kind, text: text.into() }
     }
 
-    /// What kind it is.
+    /// Its kind.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a journal's error means here.
+/// Maps a journal's error.
 impl From<&highwater_journal::Error> for Failure {
     fn from(error: &highwater_journal::Error) -> Failure {
         let kind = match error.kind() {

@@ -1,8 +1,8 @@
-//! How do batches come to the sink, and back?
+//! The path of batches to the sink and back.
 //!
-//! What is due, what is handed over, what an answer means, and where the memory goes. It works on one lane at a time.
+//! It decides which batches are due, hands them over, interprets answers, and recycles memory, one lane at a time.
 //!
-//! Invariant: `memory` is what all batches have allocated, those in lanes and the spare ones.
+//! Invariant: `memory` is the allocation of all batches, in lanes and spare.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::options::{Layout, OnFailure, Options};
 use crate::receipt::Outcome;
 use crate::sink::Sink;
 
-/// What a batcher has done, in records. `appended` = `written` + `failed` + `rejected` + those that are still in it.
+/// A batcher's counts, in records. `appended` = `written` + `failed` + `rejected` + records still in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -25,15 +25,15 @@ pub struct Counts {
     pub appended: u64,
     /// Confirmed by the sink.
     pub written: u64,
-    /// Given up: the sink did not take them now, and whoever waited was told. They may come again.
+    /// Given up: the sink did not accept them now, and their waiters were notified. Clients may send them again.
     pub failed: u64,
-    /// Given up: the sink will never take them.
+    /// Given up: the sink will never accept them.
     pub rejected: u64,
     /// Batches that were given to the sink again.
     pub retries: u64,
 }
 
-/// Everything but the lanes.
+/// The batcher's state, apart from the lanes.
 #[derive(Debug)]
 pub(crate) struct Flow<S> {
     pub(crate) sink: S,
@@ -41,18 +41,18 @@ pub(crate) struct Flow<S> {
     pub(crate) size: Size,
     /// Lanes that are not idle.
     pub(crate) busy: Vec<u32>,
-    /// Memory to be used again.
+    /// Memory for reuse.
     pub(crate) spare: Vec<Batch>,
     /// All memory: of lanes, and spare.
     pub(crate) memory: usize,
     pub(crate) next_id: u128,
     pub(crate) counts: Counts,
     pub(crate) trouble: Option<Failure>,
-    /// Whom the receipts wake.
+    /// Woken by receipts.
     pub(crate) waker: Waker,
 }
 
-/// So many batches' memory is kept to be used again.
+/// The most batches whose memory is kept for reuse.
 const SPARE_MAX: usize = 4;
 
 impl<S: Sink> Flow<S> {
@@ -80,7 +80,7 @@ impl<S: Sink> Flow<S> {
         lane.open.is_full(self.size) || self.linger_ends(lane).is_some_and(|end| now >= end)
     }
 
-    /// Until when the open batch waits for company; `None` if there is none, or no place for it.
+    /// When the open batch's linger ends; `None` if there is none, or it cannot be in flight yet.
     fn linger_ends(&self, lane: &Lane) -> Option<Instant> {
         let since = lane.since.filter(|_| lane.unanswered() < self.options.in_flight_max)?;
         Some(lane.closed_at.map_or(since, |closed_at| closed_at + self.options.linger))
@@ -94,7 +94,7 @@ impl<S: Sink> Flow<S> {
         [linger, retry, answer].into_iter().flatten().min()
     }
 
-    /// Tells those who have waited too long.
+    /// Notifies waiters whose time is up.
     pub(crate) fn time_out(&self, lane: &mut Lane, now: Instant) {
         let timeout = self.options.answer_timeout;
         let is_late = |since| now >= since + timeout;
@@ -108,7 +108,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Gives the sink what waits for it, as far as it takes it.
+    /// Gives waiting batches to the sink, as far as it accepts them.
     pub(crate) fn hand_over(&mut self, lane: &mut Lane, now: Instant) {
         loop {
             self.settle(lane, now);
@@ -130,7 +130,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Takes the answers that are there, in order.
+    /// Takes the available answers, in order.
     pub(crate) fn settle(&mut self, lane: &mut Lane, now: Instant) {
         while let Some(first) = lane.in_flight.front_mut() {
             let mut context = Context::from_waker(&self.waker);
@@ -155,12 +155,12 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Whether a batch is kept that failed so.
+    /// Whether a batch with this failure is kept.
     pub(crate) fn keeps(&self, failure: &Failure) -> bool {
         self.options.on_failure == OnFailure::Keep && failure.kind().may_pass()
     }
 
-    /// The sink did not take a batch, or did not confirm it. It is tried again after `now`, or given up.
+    /// The sink refused a batch or did not confirm it. It is retried after `now`, or given up.
     pub(crate) fn failed(
         &mut self,
         lane: &mut Lane,
@@ -183,7 +183,7 @@ impl<S: Sink> Flow<S> {
         }
     }
 
-    /// Nothing more happens with a batch.
+    /// A batch is finished.
     pub(crate) fn finish(&mut self, closed: Closed, outcome: Outcome) {
         let Closed { batch, place, .. } = closed;
         let memory = batch.memory();

@@ -1,4 +1,4 @@
-//! Which batches of a lane are where?
+//! The states of a lane's batches.
 //!
 //! ```text
 //!   open ──close──▶ closed ──Sink::write──▶ in flight ──receipt──▶ written, or failed
@@ -31,9 +31,9 @@ pub(crate) struct Lane {
     pub(crate) closed_at: Option<Instant>,
     pub(crate) closed: VecDeque<Closed>,
     pub(crate) in_flight: VecDeque<InFlight>,
-    /// The sink is not asked again before this.
+    /// The sink is not retried before this.
     pub(crate) retry_at: Option<Instant>,
-    /// Whether it is among the batcher's busy ones.
+    /// Whether it is among the batcher's busy lanes.
     pub(crate) is_busy: bool,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct InFlight {
 }
 
 impl Lane {
-    /// Nothing is left to do.
+    /// Whether nothing is left to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty() && self.in_flight.is_empty()
     }
 
-    /// The open batch waits for the sink now, and is filled no more.
+    /// Closes the open batch: it waits for the sink now.
     pub(crate) fn close(&mut self, now: Instant) {
         let Some(since) = self.since.take() else { return };
         self.closed_at = Some(now);
@@ -67,19 +67,19 @@ impl Lane {
         self.closed.push_back(Closed { batch, since, place: self.place.take() });
     }
 
-    /// How many batches the sink has not taken or not answered for.
+    /// How many batches the sink has not accepted or not answered for.
     pub(crate) fn unanswered(&self) -> usize {
         self.in_flight.len() + self.closed.len()
     }
 
-    /// When the oldest record says that it was taken.
+    /// The time of the oldest record.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
         let first = |closed: &Closed| closed.batch.get(0).map(|record| record.time_us);
         let in_flight = self.in_flight.front().and_then(|in_flight| first(&in_flight.closed));
         in_flight.or_else(|| self.closed.front().and_then(first)).or_else(|| self.open.first_us())
     }
 
-    /// Tells everybody who waits for a batch that got its first record before `until` that it takes too long.
+    /// Fails the waiters of all batches that got their first record before `until`.
     pub(crate) fn time_out(&mut self, until: Instant, failure: impl Fn() -> Failure) {
         let in_flight = self.in_flight.iter_mut().map(|in_flight| &mut in_flight.closed);
         let late = in_flight.chain(&mut self.closed).take_while(|closed| closed.since <= until);
@@ -92,7 +92,7 @@ impl Lane {
         }
     }
 
-    /// When the oldest record was appended that somebody waits for, or a record before it in its batch.
+    /// When the oldest awaited record was appended, or an earlier one in its batch.
     pub(crate) fn awaited_since(&self) -> Option<Instant> {
         let mut closed =
             self.in_flight.iter().map(|in_flight| &in_flight.closed).chain(&self.closed);

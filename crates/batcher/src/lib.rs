@@ -1,9 +1,9 @@
 //! # Batches of records, and the sinks that take them
 //!
 //! A [`Batcher`] belongs to one worker. It gathers the records that the worker accepts into batches, hands each batch
-//! to a [`Sink`], and says what became of it: to whoever waits for a record ([`Awaiting`]), and in its counts.
-//! Appending takes no lock, no atomic and, while a batch has room, no memory. Nothing here starts a thread or reads a
-//! clock: time is an argument, and a sink that waits for something has a thread of its own.
+//! to a [`Sink`], and reports the outcome to the waiters of its records ([`Awaiting`]) and in its counts. Appending
+//! takes no lock, no atomic and, while a batch has room, no allocation. Nothing here starts a thread or reads a clock:
+//! time is an argument, and a sink that has to wait uses its own thread.
 //!
 //! ```text
 //!   append ─▶ open batch ──full, or due──▶ Sink::write ─▶ Receipt ─▶ Awaiting, counts
@@ -31,20 +31,21 @@
 //! # What it promises
 //!
 //! - A record that was appended reaches the sink once, in a batch; records of one partition reach it in their order.
-//!   A batch is given to the sink again only if the sink did not confirm it and the options say [`OnFailure::Keep`]:
-//!   its records have the same ids then, so that a repetition can be told from a second record.
-//! - All batches together, open ones and those that the sink has not answered for, take at most `memory_max` bytes.
+//!   A batch is given to the sink again only if the sink did not confirm it and the options say [`OnFailure::Keep`].
+//!   Its records keep their ids, so that a repetition can be distinguished from a second record.
+//! - All batches together, open and unanswered ones, take at most `memory_max` bytes.
 //!   Beyond it an append is refused with [`Refused::Full`], and nothing is dropped.
 //! - An append never waits.
 //!
 //! # When a batch is handed over
 //!
-//! A batch that is full (`batch_bytes`, `records_max`) goes to the sink at once. Another one goes at the end of the first
-//! turn in which two things hold: `linger` has passed since the batch before it was closed, and fewer than
-//! `in_flight_max` batches of its lane are unanswered. So the first record after a pause waits for nothing; while records
-//! keep coming, a lane closes a batch once in `linger`, however many turns that is; and as far as the sink is slower than
-//! that, batches grow by themselves. A record never waits longer than `linger` for company. It is how network cards
-//! coalesce interrupts, and what databases call group commit; the only number in it is the bound on the wait.
+//! A batch that is full (`batch_bytes`, `records_max`) goes to the sink at once. Any other batch goes at the end of the
+//! first turn in which two conditions hold: `linger` has passed since the previous batch was closed, and fewer than
+//! `in_flight_max` batches of its lane are unanswered. So the first record after a pause does not wait; while records
+//! keep coming, a lane closes one batch per `linger`, however many turns that takes; and if the sink is slower than
+//! that, batches grow automatically. A record never waits longer than `linger` for others to share its batch. Network
+//! cards coalesce interrupts in this way, and databases call it group commit; its only parameter is the bound on the
+//! wait.
 #![forbid(unsafe_code)]
 
 mod awaiting;

@@ -1,4 +1,4 @@
-//! How large may everything be, and how long may it wait?
+//! The batcher's limits and rules.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,51 +18,50 @@ pub struct Options {
     pub partitions: u32,
     /// Which records share a batch.
     pub layout: Layout,
-    /// A batch has so many bytes of bodies, at most; a larger record has a batch to itself. 1 MiB.
+    /// The most bytes of bodies in a batch; a larger record has a batch to itself. 1 MiB.
     pub batch_bytes: usize,
-    /// A batch has so many records, at most. 65 536.
+    /// The most records in a batch. 65 536.
     pub records_max: usize,
-    /// A record's body has so many bytes, at most. Beyond it: [`Refused::TooLarge`](crate::Refused::TooLarge). 1 MiB.
+    /// The most bytes of a record's body. Beyond it: [`Refused::TooLarge`](crate::Refused::TooLarge). 1 MiB.
     pub record_bytes_max: usize,
-    /// All batches together take so many bytes of memory, whether open, waiting for the sink or for its answer, with
-    /// the memory that is kept to be used again. Beyond it: [`Refused::Full`](crate::Refused::Full). 64 MiB.
+    /// The most memory of all batches, in bytes, whether open, waiting for the sink or for its answer, and including
+    /// memory kept for reuse. Beyond it: [`Refused::Full`](crate::Refused::Full). 64 MiB.
     pub memory_max: usize,
-    /// So many batches of a lane (a partition, or everything: see [`Layout`]) are unanswered at once. With
-    /// [`OnFailure::Keep`] it must be 1, so that a batch that has to be written again keeps its place. 1.
+    /// The most unanswered batches of a lane (a partition, or everything: see [`Layout`]). With [`OnFailure::Keep`] it
+    /// must be 1, so that a batch that has to be written again keeps its place. 1.
     pub in_flight_max: usize,
-    /// A lane closes a batch that is not full so long after the one before it, at the earliest; so a record that comes
-    /// after a pause does not wait, and none waits longer than this for company. 0: batches are handed over at the end of
-    /// each turn. 5 ms, as Kafka's producers wait.
+    /// The shortest time between closing one batch of a lane and the next, unless it is full; so a record that comes
+    /// after a pause does not wait, and none waits longer than this for others. 0: batches are handed over at the end
+    /// of each turn. 5 ms, as in Kafka's producers.
     pub linger: Duration,
-    /// What becomes of a batch that the sink does not take or does not confirm.
+    /// The handling of a batch that the sink does not accept or does not confirm.
     pub on_failure: OnFailure,
-    /// Who waits for a record is told [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after so long, though its
-    /// batch stays where it is and may still be written. 5 s.
+    /// The waiter of a record gets [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this time; the batch
+    /// stays in place and may still be written. 5 s.
     pub answer_timeout: Duration,
-    /// How long after such a failure the sink is tried again. 50 ms.
+    /// The pause before the sink is retried after a failure. 50 ms.
     pub retry_after: Duration,
-    /// The first record's id; the others follow. It must be random for every batcher, so that no two records have the
-    /// same one.
+    /// The first record's id; the others follow. It must be random for every batcher, so that ids are unique.
     pub first_id: u128,
 }
 
 /// Which records share a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// All of them: for sinks that keep all partitions in one place.
+    /// All records: for sinks that keep all partitions in one place.
     Mixed,
-    /// Those of one partition: for sinks that have a place for each.
+    /// Records of one partition: for sinks that keep partitions apart.
     Partitioned,
 }
 
-/// What becomes of a batch that the sink does not take or does not confirm.
+/// The handling of a batch that the sink does not accept or does not confirm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It is kept and given to the sink again, for as long as it takes, before anything else of its lane. For records
-    /// that were acknowledged when they were appended. (Given up all the same: what the sink says that it will never
-    /// take, [`FailureKind::may_pass`](crate::FailureKind::may_pass).)
+    /// It is kept and retried for as long as it takes, before anything else of its lane. For records that were
+    /// acknowledged when they were appended. (Batches that the sink will never accept are given up all the same:
+    /// [`FailureKind::may_pass`](crate::FailureKind::may_pass).)
     Keep,
-    /// It is given up, and who waits for its records is told. Only what the sink was too busy for is kept and tried again.
+    /// It is given up, and its waiters are notified. Only a batch that the sink was too busy for is kept and retried.
     Report,
 }
 
@@ -85,7 +84,7 @@ impl Default for Options {
     }
 }
 
-/// An id that nobody can foresee, from the standard library's hasher, which the system seeds.
+/// An unpredictable id, from the standard library's hasher, which the system seeds.
 pub fn random_id() -> u128 {
     let [high, low] = [0_u8, 1].map(|half| u128::from(RandomState::new().hash_one(half)));
     high << 64 | low
@@ -144,12 +143,12 @@ impl Options {
         Ok(())
     }
 
-    /// What must fit into memory so that every record that is not too large can be taken when nothing else is there.
+    /// The least `memory_max` with which an empty batcher accepts every record within `record_bytes_max`.
     fn memory_min(&self) -> usize {
         self.batch_bytes.max(self.record_bytes_max) + 2 * crate::batch::OVERHEAD_MIN
     }
 
-    /// A batch that takes more than this is not kept to be used again: it held a very large record.
+    /// A batch larger than this is not kept for reuse: it held a very large record.
     pub(crate) fn spare_bytes_max(&self) -> usize {
         2 * self.batch_bytes + crate::batch::OVERHEAD_MIN + 4 * self.records_max
     }

@@ -1,7 +1,7 @@
-//! Has the sink taken it yet?
+//! Receipts: has the sink stored the batch yet?
 //!
-//! A receipt is a future that needs no runtime. Whatever resolves it, on whichever thread, wakes the last one who
-//! polled it. Invariant: it resolves exactly once, at the latest when its [`Answer`] is dropped.
+//! A receipt is a future that needs no runtime. Resolving it, on any thread, wakes the task that polled it last.
+//! Invariant: it resolves exactly once, at the latest when its [`Answer`] is dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use highwater_journal::Committed;
 
 use crate::failure::{Failure, FailureKind};
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub type Outcome = Result<Written, Failure>;
 
-/// A batch that the sink has taken, for good.
+/// A batch that the sink has stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The records that it will never take, by rising index. All others are written. Almost always empty.
+    /// The records that it will never accept, by increasing index. All others are written. Almost always empty.
     pub refused: Vec<Refusal>,
 }
 
-/// A record of a batch that the sink will never take.
+/// A record of a batch that the sink will never accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Its index in the batch.
@@ -33,7 +33,7 @@ pub struct Refusal {
 
 /// The answer to a batch, once it is known.
 #[derive(Debug)]
-#[must_use = "without its receipt nobody knows what became of a batch"]
+#[must_use = "only its receipt reports a batch's outcome"]
 pub struct Receipt(State);
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Slot {
         let waker = state.waker.take();
         drop(state);
         self.resolved.notify_all();
-        // Woken outside of the lock: a waker may be foreign code.
+        // Woken outside the lock: a waker may be foreign code.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -87,7 +87,7 @@ impl Receipt {
         (Answer { slot: Some(Arc::clone(&slot)) }, Receipt(State::Expected(slot)))
     }
 
-    /// A receipt whose outcome is known: for sinks that are done at once.
+    /// A receipt whose outcome is known: for sinks that finish immediately.
     pub fn ready(outcome: Outcome) -> Receipt {
         Receipt(State::Known(Some(outcome)))
     }
@@ -116,12 +116,12 @@ impl Receipt {
     }
 }
 
-/// What a journal's answer means here.
+/// Maps a journal's answer.
 fn of_commit(answer: Result<Committed, highwater_journal::Error>) -> Outcome {
     answer.map(|_| Written::default()).map_err(|error| Failure::from(&error))
 }
 
-/// A receipt that was polled after it had given its outcome.
+/// The failure of a receipt that is polled after it has resolved.
 fn taken() -> Failure {
     Failure::new(FailureKind::Closed, "the outcome was taken before")
 }
@@ -151,7 +151,7 @@ impl Future for Receipt {
 }
 
 impl Answer {
-    /// Says what became of the batch. Drop what the sink holds of the batch first: its memory is used again.
+    /// Sets the batch's outcome. Drop the sink's references to the batch first: its memory is reused.
     pub fn resolve(mut self, outcome: Outcome) {
         if let Some(slot) = self.slot.take() {
             slot.resolve(outcome);
@@ -161,7 +161,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let text = "the sink ended before it said what became of the records";
+        let text = "the sink ended before it reported the records' outcome";
         if let Some(slot) = self.slot.take() {
             slot.resolve(Err(Failure::new(FailureKind::Closed, text)));
         }
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Purpose: whoever waits for a batch hears of it once, by the waker given last; else a handler would wait for
-    /// ever for records that are written.
+    /// Purpose: a batch's waiter is woken once, by its latest waker; else a handler would wait for ever for written
+    /// records.
     #[test]
     fn a_receipt_wakes_who_polled_last() {
         let (answer, mut receipt) = Receipt::pair();

@@ -1,11 +1,11 @@
-//! How many records a second does the journal take, at several batch sizes?
+//! Measures the journal's throughput in records per second, at several batch sizes.
 //!
 //! `cargo run --release -p highwater-journal --example throughput -- DIR [SECONDS [BODY_BYTES]]`
 //!
-//! Four producers keep some batches in flight each; a reader follows and counts. What is printed is what
-//! the reader has seen within the time, so it was written, synced and read back: not what was handed over.
-//! `DIR` should be on the disk in question; it is filled and emptied again. The last line is what a loop
-//! of write and sync does there with one record at a time: the journal's reason to gather.
+//! Four producers keep some batches in flight each; a reader follows and counts. It prints the records that the reader
+//! has seen within the time, so they were written, synced and read back, not merely handed over. `DIR` should be on the
+//! disk in question; it is filled and emptied again. The last line, for comparison, is a loop that writes and syncs one
+//! record at a time.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "this is the program's output")]
 
@@ -102,7 +102,7 @@ fn produce(plan: &Plan, journal: &Journal, records: u64, done: &AtomicBool) {
     }
 }
 
-/// Records a second of a loop that writes one and syncs.
+/// Records per second of a loop that writes one and syncs.
 fn write_and_sync(plan: &Plan) -> std::io::Result<f64> {
     let path = plan.dir.join("alone");
     let mut file = fs::File::create(&path)?;

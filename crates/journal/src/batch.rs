@@ -1,4 +1,4 @@
-//! What is appended together.
+//! A batch: the records appended together.
 
 use highwater_core::frame::{self, BODY_BYTES_MAX};
 
@@ -7,17 +7,17 @@ use highwater_core::frame::{self, BODY_BYTES_MAX};
 pub struct Record<'a> {
     /// Which partition it belongs to. The journal stores it; all partitions share one order.
     pub partition: u32,
-    /// When it was taken, in microseconds since 1970.
+    /// When it was accepted, in microseconds since 1970.
     pub time_us: u64,
-    /// Its identity, for whoever must tell a repetition from a second record.
+    /// Its identity: tells a repetition from a second record.
     pub id: u128,
-    /// What it says.
+    /// Its content.
     pub body: &'a [u8],
 }
 
-/// Records that are appended with one receipt. It is framed here, on the thread that fills it.
+/// Records that are appended with one receipt. They are framed here, on the thread that fills the batch.
 ///
-/// The receipt answers for all of them; a crash before that may keep some of them and not others.
+/// The receipt covers all of them; a crash before it may keep some and lose others.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     frames: Vec<u8>,
@@ -31,12 +31,12 @@ impl Batch {
         Batch::default()
     }
 
-    /// An empty batch that takes so many bytes of frames before it asks for more memory.
+    /// An empty batch with memory for this many bytes of frames.
     pub fn with_capacity(bytes: usize) -> Batch {
         Batch { frames: Vec::with_capacity(bytes), ..Batch::default() }
     }
 
-    /// Adds a record behind those that are there.
+    /// Adds a record at the end.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl Batch {
         self.records == 0
     }
 
-    /// Gives the records their places.
+    /// Assigns offsets to the records.
     pub(crate) fn stamp(&mut self, salt: u64, offset: u64, mark: u64) {
         frame::stamp(&mut self.frames, salt, offset, mark);
     }

@@ -1,25 +1,26 @@
-//! From batches in queues to records on the disk: one write and one sync for all that wait.
+//! From batches in queues to records on the disk: one write and one sync for all waiting batches.
 //!
 //! ```text
 //!   gather ─▶ stamp ─▶ write ─▶ sync ─▶ publish to readers ─▶ resolve the receipts
 //!                        │        │
 //!              no room:  │        │ any error: the segment is left as it is, for ever; the
-//!              cut back, │        │ group goes into a new segment, whose header says how far the
-//!              `Full`    │        │ old one is to be believed
+//!              cut back, │        │ group goes into a new segment, whose header records the
+//!              `Full`    │        │ old segment's valid length
 //!                        ▼        ▼
 //!              receipts fail      and if that fails as well: receipts fail, the journal is poisoned
 //! ```
 //!
-//! A failed sync is never repeated on the same file. Linux reports a failed write-back once and marks the
-//! pages as clean: a second sync would succeed without having written them. So what was not synced is
-//! written again, from memory, into a file that has no such past.
+//! A failed sync is never repeated on the same file. Linux reports a failed write-back once and marks the pages clean:
+//! a second sync would succeed without having written them. So the unsynced group is written again, from memory, into a
+//! new file.
 //!
-//! A full disk poisons nothing. What every consumer has read makes room first, the newest segment included
-//! (`space.rs`); if that is not enough, the receipts say [`ErrorKind::Full`], and the next group tries again.
+//! A full disk does not poison the journal. First, records that every consumer has read are removed, even from the
+//! newest segment (`space.rs`); if that is not enough, the receipts say [`ErrorKind::Full`], and the next group tries
+//! again.
 //!
-//! Invariants: a receipt is resolved with success only after a sync that followed the write, in a file
-//! whose name is durable. An offset is given once; those of a failed group are skipped. Never here: a
-//! clock, a thread (`journal.rs` has it); [`Committer::turn`] is one step, and a test may take it.
+//! Invariants: a receipt resolves successfully only after a sync that followed the write, in a file whose name is
+//! durable. Offsets are never reused; those of a failed group are skipped. There is no clock and no thread here (the
+//! thread is in `journal.rs`); [`Committer::turn`] is one step, which tests can call.
 
 use std::sync::Arc;
 
@@ -49,34 +50,34 @@ pub(crate) struct Committer {
     is_poisoned: bool,
     /// The last group found no room.
     is_full: bool,
-    /// The newest segment, whose records are forgotten and whose file is still to be emptied.
+    /// The newest segment, if its records are forgotten but its file is not emptied yet.
     pub(crate) emptying: Option<Segment>,
-    /// What is written next, in one piece. Kept for its memory.
+    /// The write buffer, kept to reuse its memory.
     bytes: Vec<u8>,
     group: Vec<Entry>,
 }
 
-/// The segment that is written to.
+/// The segment being written.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) file: Box<dyn File>,
     segment: Segment,
 }
 
-/// What a turn did.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// There was something to write, or to refuse.
+    /// A group was written or refused.
     Worked,
-    /// Nothing waits.
+    /// Nothing was waiting.
     Idle,
 }
 
-/// How a group did not become durable.
+/// Why a group did not become durable.
 enum Failure {
-    /// The segment is as it was before.
+    /// The segment is unchanged.
     Refused(Error),
-    /// The segment's end is not known any more.
+    /// The segment's end is unknown now.
     Segment(Error),
 }
 
@@ -108,7 +109,7 @@ impl Committer {
         }
     }
 
-    /// Makes durable what waits, up to a group.
+    /// Makes waiting batches durable, up to one group.
     pub(crate) fn turn(&mut self) -> Turn {
         let mut group = std::mem::take(&mut self.group);
         self.intake.gather(&mut group, self.options.group_bytes_max);
@@ -127,17 +128,17 @@ impl Committer {
         turn
     }
 
-    /// Removes what need not be kept any more.
+    /// Applies retention.
     pub(crate) fn retain(&mut self) {
         self.retention.retain(&*self.storage, &self.log, (self.options.clock)());
     }
 
-    /// Whether time alone can make something to do.
+    /// Whether retention depends on time.
     pub(crate) fn looks_at_age(&self) -> bool {
         self.retention.looks_at_age()
     }
 
-    /// Ends the last segment in order. What still waits was not taken.
+    /// Closes the last segment cleanly. Batches still waiting are not accepted.
     pub(crate) fn finish(mut self) {
         self.end_segment();
     }
@@ -201,7 +202,7 @@ impl Committer {
         self.log.set_health(Health::Serving);
     }
 
-    /// Writes the group behind what is durable, and syncs.
+    /// Writes the group after the durable part, and syncs.
     fn write(&mut self, group: &mut [Entry], first_offset: u64) -> Result<(), Failure> {
         let group_bytes = group.iter().map(|entry| entry.batch.bytes() as u64).sum();
         self.make_room(group_bytes)?;
@@ -218,8 +219,8 @@ impl Committer {
         let place = format!("{}/{}", self.storage.place(), active.segment.name);
         if let Err(error) = active.file.write_at(mark, &self.bytes) {
             let error = Error::disk(format!("writing to {place}"), &error);
-            // Nothing was synced since the last success, so nothing was lost: the file may be used on,
-            // if what was written of the group can be taken away.
+            // No sync was attempted since the last success, so nothing was lost: the file can be reused if the partly
+            // written group can be cut off.
             let may_go_on = error.kind() == ErrorKind::Full && active.file.cut(mark).is_ok();
             return Err(if may_go_on { Failure::Refused(error) } else { Failure::Segment(error) });
         }
@@ -228,12 +229,12 @@ impl Committer {
             .sync()
             .map_err(|error| Failure::Segment(Error::disk(format!("syncing {place}"), &error)))?;
         active.segment.end = mark + self.bytes.len() as u64;
-        // The memory of one large group is not kept for small ones.
+        // Do not keep the memory of an unusually large group.
         self.bytes.shrink_to(self.options.group_bytes_max);
         Ok(())
     }
 
-    /// Sees that all segments stay within `bytes_max`, seals included.
+    /// Keeps all segments within `bytes_max`, seals included.
     fn make_room(&mut self, group_bytes: u64) -> Result<(), Failure> {
         let Some(max) = self.options.bytes_max else { return Ok(()) };
         let header = if self.fits(group_bytes) { 0 } else { FRAMES_AT + SEAL_BYTES };
@@ -250,7 +251,7 @@ impl Committer {
         Err(Failure::Refused(Error::new(ErrorKind::Full, text)))
     }
 
-    /// Whether the segment that is written to takes so much more.
+    /// Whether the current segment has room for this many more bytes.
     fn fits(&self, group_bytes: u64) -> bool {
         self.active.as_ref().is_some_and(|Active { segment, .. }| {
             let is_empty = segment.end == FRAMES_AT as u64;
@@ -258,7 +259,7 @@ impl Committer {
         })
     }
 
-    /// Sees that there is a segment that the group fits into.
+    /// Ensures that the current segment has room for the group.
     fn segment_for(&mut self, group_bytes: u64, base_offset: u64) -> Result<(), Failure> {
         if self.fits(group_bytes) {
             return Ok(());
@@ -273,7 +274,7 @@ impl Committer {
         })
     }
 
-    /// Makes a segment: its header is durable, and its name, before it gets a record.
+    /// Creates a segment: its header and name are durable before it gets a record.
     fn begin_segment(&mut self, base_offset: u64) -> Result<(), Error> {
         if !self.retention.sweep(&*self.storage) {
             let text = format!("{}: files cannot be removed any more", self.storage.place());
@@ -313,7 +314,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the segment with a seal. Without one, it is only read more slowly at the next opening.
+    /// Ends the segment with a seal. Without a seal, the next opening is only slower.
     fn end_segment(&mut self) {
         let Some(Active { mut file, mut segment }) = self.active.take() else { return };
         self.bytes.clear();
@@ -328,16 +329,16 @@ impl Committer {
         }
     }
 
-    /// Leaves the segment as it is. The next one's header says how far it is to be believed.
+    /// Abandons the segment. The next one's header records its valid length.
     fn abandon(&mut self) {
         if let Some(Active { mut file, segment }) = self.active.take() {
-            // So that a crash before there is a next segment finds little to wonder about. Whether it
-            // works does not matter.
+            // After a crash before the next segment exists, recovery then finds less to report. Failure does not
+            // matter.
             let _ = file.cut(segment.end);
         }
     }
 
-    /// Lets readers see the group.
+    /// Makes the group visible to readers.
     fn publish(&mut self, group: &[Entry], first_offset: u64) {
         let active = self.active.as_mut().expect("the group was written to it");
         let mut at = self.previous.map_or(FRAMES_AT as u64, |previous| previous.end);
@@ -369,5 +370,5 @@ impl Committer {
     }
 }
 
-/// A group is written so often: into its segment, and once into a new one.
+/// Attempts to write a group: into its segment, then once into a new one.
 const ATTEMPTS_MAX: u32 = 2;

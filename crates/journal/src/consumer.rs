@@ -1,8 +1,8 @@
-//! How far has a named consumer come?
+//! The positions of named consumers.
 //!
 //! A position is a small file with two slots, in different pages. A new position goes into the slot that
-//! does not hold the newest durable one, so a torn write loses nothing; after a failed sync the same slot
-//! is written again, for the other is then the only one that is known.
+//! does not hold the newest durable one, so a torn write loses nothing. After a failed sync the same slot is written
+//! again, because only the other one is known to be good.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,15 @@ const PREFIX: &str = "consumer-";
 const SUFFIX: &str = ".pos";
 const MAGIC: [u8; 8] = *b"HWJPOSN1";
 const SLOT_BYTES: usize = 32;
-/// The second slot stands in another page.
+/// The second slot is in another page.
 const SLOT_AT: [u64; 2] = [0, 4096];
 
 /// The longest name of a consumer.
 pub const CONSUMER_NAME_MAX: usize = 64;
 
-/// A consumer with a name: where it goes on after a restart is kept with the journal.
+/// A named consumer, whose position is stored with the journal.
 ///
-/// What it has not committed is read again after a crash: at least once, never lost.
+/// After a crash, uncommitted records are read again: at least once, never lost.
 #[derive(Debug)]
 pub struct Consumer {
     name: String,
@@ -45,7 +45,7 @@ impl Consumer {
         &self.name
     }
 
-    /// Every record with a lower offset is done with.
+    /// Every record with a lower offset has been processed.
     pub fn position(&self) -> u64 {
         self.consumers.lock().get(&self.name).map_or(0, |slots| slots.position)
     }
@@ -55,12 +55,12 @@ impl Consumer {
         Reader::new(Arc::clone(&self.log), Arc::clone(&self.consumers.storage), self.position())
     }
 
-    /// Says that every record below `position` is done with, durably. A lower position than the one
-    /// before changes nothing. It syncs a file, and so blocks.
+    /// Records durably that every record below `position` has been processed. A position lower than the current one
+    /// changes nothing. It syncs a file, and so blocks.
     ///
     /// # Errors
     ///
-    /// If that is not known to be durable. The position is then as before, and may be given again.
+    /// If the position is not known to be durable. It is then unchanged, and the call may be repeated.
     pub fn commit(&self, position: u64) -> Result<(), Error> {
         {
             let mut all = self.consumers.lock();
@@ -75,7 +75,7 @@ impl Consumer {
                 Error::disk(format!("{place}/{}", file_name(&self.name)), &error)
             })?;
         }
-        // There may be segments that nobody needs any more.
+        // Some segments may be removable now.
         self.door.ring();
         Ok(())
     }
@@ -87,7 +87,7 @@ pub(crate) struct Consumers {
     storage: Arc<dyn Storage>,
     all: Mutex<BTreeMap<String, Slots>>,
     max: usize,
-    /// Retention does not look at them any more.
+    /// Retention ignores them.
     ignored: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ struct Slots {
     position: u64,
     /// The number of the newest durable write, which stands in slot `sequence % 2`.
     sequence: u64,
-    /// How many writes were tried since: each has a higher number, whatever came of the ones before.
+    /// How many writes have failed since: each attempt has a higher number.
     failed: u64,
 }
 
@@ -108,8 +108,8 @@ impl fmt::Debug for Slots {
 }
 
 impl Consumers {
-    /// Reads all positions. A file without an intact slot was never durable, or is damaged: its consumer
-    /// begins at the beginning again, and `told` says so.
+    /// Reads all positions. A file without an intact slot was never durable or is damaged: its consumer starts from the
+    /// beginning again, and `told` says so.
     pub(crate) fn load(
         storage: Arc<dyn Storage>,
         max: usize,
@@ -136,7 +136,7 @@ impl Consumers {
         self.all.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// From now on retention removes what they have not read, as if they were not there.
+    /// From now on retention also removes unread records, as if there were no consumers.
     pub(crate) fn ignore(&self) {
         self.ignored.store(true, Ordering::Relaxed);
     }
@@ -160,7 +160,7 @@ impl Consumers {
         self.lock().iter().map(|(name, slots)| (name.clone(), slots.position)).collect()
     }
 
-    /// The consumer `name`, made with position `first` if it is not there.
+    /// The consumer `name`, created at position `first` if it does not exist.
     pub(crate) fn consumer(
         self: &Arc<Self>,
         name: &str,
@@ -193,14 +193,14 @@ impl Consumers {
     fn create(&self, file: &str, position: u64) -> io::Result<Slots> {
         let mut slots =
             Slots { file: self.storage.create(file)?, position: 0, sequence: 0, failed: 0 };
-        // Both slots take their room now: on a full disk a commit is what makes room.
+        // Both slots are allocated now: on a full disk, a commit is what frees room.
         slots.file.write_at(SLOT_AT[0], &[0; SLOT_BYTES])?;
         slots.write(position)?;
         self.storage.sync_dir()?;
         Ok(slots)
     }
 
-    /// Forgets the consumer `name`: nothing is kept for it any more.
+    /// Forgets the consumer `name`: no records are kept for it any more.
     pub(crate) fn forget(&self, name: &str) -> Result<(), Error> {
         let mut all = self.lock();
         if all.remove(name).is_none() {
@@ -230,8 +230,8 @@ fn check_name(name: &str) -> Result<(), Error> {
 }
 
 impl Slots {
-    /// Reads a file, and writes its newest position again where it stands: what a process that has
-    /// ended wrote may be in memory only, and look like any other.
+    /// Reads a file, and rewrites its newest position in place: what an earlier process wrote may be in the page cache
+    /// only.
     fn load(mut file: Box<dyn File>) -> io::Result<Slots> {
         let mut newest = (0, 0);
         for at in SLOT_AT {

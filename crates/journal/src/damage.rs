@@ -1,40 +1,39 @@
-//! What of a journal cannot be read, and how that is said.
+//! Unreadable parts of a journal, and how they are reported.
 
 use std::fmt;
 
-/// Part of a journal that holds no records any more.
+/// A damaged part of a journal, whose records are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// What happened to it.
     pub kind: DamageKind,
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// The position in the file.
     pub at: u64,
     /// How many bytes.
     pub bytes: u64,
     /// The first offset that may be missing.
     pub first_offset: u64,
-    /// The first offset behind them that is not missing.
+    /// The first offset after them that is not missing.
     pub next_offset: u64,
 }
 
-/// What happened to a part of a journal.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// It was durable, and is not what was written: the disk, or somebody, has changed it.
+    /// It was durable and differs from what was written: the disk, or something else, changed it.
     Changed,
-    /// It is not what was written, and nothing shows that it was ever durable: a crash may have torn it,
-    /// in which case it was not acknowledged.
+    /// It differs from what was written, and may never have been durable: if a crash tore it, it was not acknowledged.
     Torn,
-    /// The beginning of a file is not what was written, but says all that is needed: no record is lost.
+    /// The beginning of a file is damaged, but one header copy is intact: no record is lost.
     Header,
     /// A whole file cannot be read, because both copies of its header are gone.
     File,
-    /// A whole file is gone.
+    /// A whole file is missing.
     Missing,
-    /// Retention has removed it before it was read.
+    /// Retention removed it before it was read.
     Removed,
 }
 
@@ -76,7 +75,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What stands at the end of the newest file and is no record: a write that a crash cut off.
+/// Invalid bytes at the end of the newest file: a write that a crash interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The file.
@@ -100,10 +99,10 @@ impl fmt::Display for Tail {
     }
 }
 
-/// So many damages are told one by one; further ones are counted.
+/// The most damages that are reported individually; further ones are counted.
 pub const DAMAGE_MAX: usize = 1000;
 
-/// What was found in a directory.
+/// The state of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -111,23 +110,23 @@ pub struct Report {
     pub records: u64,
     /// How many segments there are.
     pub segments: usize,
-    /// What the segments take of the disk.
+    /// The bytes that the segments occupy.
     pub bytes: u64,
     /// The offset of the first record.
     pub first_offset: Option<u64>,
     /// The offset of the last record.
     pub last_offset: Option<u64>,
-    /// The offset that the next record gets, or a later one.
+    /// The next record's offset, or a lower bound of it.
     pub next_offset: u64,
-    /// What holds no records any more, up to [`DAMAGE_MAX`] of them.
+    /// The damage found, up to [`DAMAGE_MAX`] entries.
     pub damage: Vec<Damage>,
-    /// How many more there are.
+    /// How many further damages there are.
     pub damage_untold: u64,
-    /// What stands at the end and is no record. Opening the journal to write has cut it off.
+    /// The invalid bytes at the end. Opening the journal for writing cuts them off.
     pub tail: Option<Tail>,
-    /// Bytes of segments that were finished in order and have not been read: their seals were.
+    /// Bytes of cleanly closed segments of which only the seals were read.
     pub unscanned_bytes: u64,
-    /// Files that were begun and hold nothing, because a crash came first. Opening removes them.
+    /// Empty files left by a crash during their creation. Opening removes them.
     pub unfinished: Vec<String>,
 }
 
@@ -140,13 +139,13 @@ impl Report {
         }
     }
 
-    /// Whether all that was read is as it was written. A tail that a crash cut off is no damage.
+    /// Whether everything read is as it was written. A tail left by a crash is not damage.
     pub fn is_intact(&self) -> bool {
         self.damage.is_empty()
     }
 }
 
-/// What an operator should know: a line for each damage, one for what was cut, none if all is well.
+/// A summary for operators: a line for each damage, one for the tail, none if all is well.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for damage in &self.damage {

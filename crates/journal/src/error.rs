@@ -1,10 +1,10 @@
-//! What went wrong, and whose it is.
+//! Errors of the journal.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What kind of trouble it is: what a caller decides by.
+/// The kind of an error, for callers to decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,11 +12,11 @@ pub enum ErrorKind {
     Busy,
     /// A record or a batch is larger than the limit.
     TooLarge,
-    /// There is no room, on the disk or within `bytes_max`. Service goes on when there is.
+    /// There is no room, on the disk or within `bytes_max`. The journal recovers when there is.
     Full,
-    /// The disk gave an error. The records may or may not be there after the next opening.
+    /// The disk reported an error. The records may or may not be there after the next opening.
     Disk,
-    /// The disk failed twice in a row: nothing is taken any more until the journal is opened again.
+    /// The disk failed twice in a row: nothing is accepted until the journal is reopened.
     Poisoned,
     /// The journal was closed, or its committing thread ended, before the records were durable.
     Closed,
@@ -24,18 +24,18 @@ pub enum ErrorKind {
     InUse,
     /// A file is of a format version that this program does not know.
     Version,
-    /// There are as many producers or consumers as there may be.
+    /// The limit of producers or consumers is reached.
     TooMany,
-    /// An option or a name is not what it may be.
+    /// An option or a name is invalid.
     Invalid,
 }
 
-/// Whether an error of the disk says that there is no room.
+/// Whether a disk error means that there is no room.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What went wrong: a kind for the program, a sentence for the operator.
+/// An error: a kind for the program, a sentence for the operator.
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -53,7 +53,7 @@ impl Error {
         Error::new(kind, format!("{what}: {error}"))
     }
 
-    /// What kind of trouble it is.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

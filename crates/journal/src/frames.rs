@@ -1,7 +1,7 @@
 //! The frames of one file, read window by window.
 //!
-//! A page that the disk cannot read any more is taken for zeros, so that what is behind it is still
-//! found: the checksums will say that something is missing, and `unreadable` says why.
+//! A page that the disk cannot read counts as zeros, so that the frames after it are still found: the checksums reveal
+//! the loss, and `unreadable` says why.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use highwater_core::frame::{FRAMES_AT, HEADER_BYTES, Header, Kind, Step, Walk};
 
 use crate::storage::File;
 
-/// So much is read at once.
+/// Bytes per read.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// What is retried alone when a window cannot be read.
+/// The unit of retries when a window cannot be read.
 const PAGE: u64 = 4096;
 
-/// A way through a file's frames.
+/// A cursor over a file's frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
     file: Box<dyn File>,
@@ -34,17 +34,16 @@ pub(crate) struct Frames {
 pub(crate) enum Next<'a> {
     /// An intact frame, at this place.
     Frame(u64, Header, &'a [u8]),
-    /// From here to there is nothing intact; a frame follows.
+    /// Nothing is intact in this range; a frame follows.
     Hole(u64, u64),
-    /// From here to the limit is nothing intact.
+    /// Nothing is intact from here to the limit.
     Tail(u64, u64),
     /// The limit is reached.
     End,
 }
 
 impl Frames {
-    /// From place `at` up to `limit` of a file with `salt`, where no frame has a lower offset than
-    /// `offset_min`.
+    /// From position `at` up to `limit` of a file with `salt`, where no frame has an offset below `offset_min`.
     pub(crate) fn new(
         file: Box<dyn File>,
         salt: u64,
@@ -77,7 +76,7 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Where the walk is, to come back to.
+    /// The current position, to return to.
     pub(crate) fn place(&self) -> Walk {
         self.walk.clone()
     }
@@ -86,7 +85,7 @@ impl Frames {
         self.walk = place;
     }
 
-    /// The first place that the disk could not read, and how it said so.
+    /// The first position that the disk could not read, and its error.
     pub(crate) fn unreadable(&self) -> Option<(u64, io::ErrorKind)> {
         self.unreadable
     }
@@ -118,8 +117,8 @@ impl Frames {
         Some((header, &self.window[body..][..header.body_bytes as usize]))
     }
 
-    /// Sees that the window begins at or before the walk's place and holds `needed` bytes from there,
-    /// or all up to the limit. True if it holds all.
+    /// Ensures that the window begins at or before the current position and holds `needed` bytes from there, or all up
+    /// to the limit. True if it holds `needed`.
     fn fill(&mut self, needed: usize) -> io::Result<bool> {
         let (at, end) = (self.walk.at(), self.window_at + self.window.len() as u64);
         let left = self.limit.saturating_sub(at);
@@ -132,12 +131,12 @@ impl Frames {
             self.window_at = at;
             let filled = self.read(at)?;
             self.window.truncate(filled);
-            // A file that is shorter than it was said to be: what is not there cannot be read.
+            // The file is shorter than expected: the missing bytes cannot be read.
             if filled < bytes {
                 self.limit = at + filled as u64;
             }
         } else if has == 0 {
-            // Nothing is left; the window may stand anywhere.
+            // Nothing is left; the window may be anywhere.
             self.current = None;
             self.window.clear();
             self.window_at = at;

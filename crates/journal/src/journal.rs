@@ -1,4 +1,4 @@
-//! The journal as an application holds it.
+//! The journal, as an application uses it.
 
 use std::fmt;
 use std::io;
@@ -21,13 +21,12 @@ use crate::retention::Keeper;
 use crate::segment::Segment;
 use crate::storage::{File, Storage};
 
-/// How often age is looked at while nothing is written.
+/// How often retention by age is checked while nothing is written.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A durable record log. See the crate's documentation.
 ///
-/// Dropping it closes it: what was accepted is made durable first, so that may take as long as the disk
-/// takes.
+/// Dropping it closes it: accepted records are made durable first, so this may take as long as the disk does.
 #[derive(Debug)]
 pub struct Journal {
     storage: Arc<dyn Storage>,
@@ -38,17 +37,17 @@ pub struct Journal {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was found, and done, when the journal was opened.
+/// What opening the journal found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// What was found. Its tail has been cut off, and unfinished files are removed.
+    /// The state found. Its tail has been cut off, and unfinished files are removed.
     pub report: Report,
-    /// Positions of consumers that were lost, a sentence each.
+    /// Lost consumer positions, one sentence each.
     pub positions_lost: Vec<String>,
 }
 
-/// What an operator should know, a line each; nothing if all is well.
+/// A summary for operators, one line per finding; empty if all is well.
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.report.fmt(f)?;
@@ -60,10 +59,9 @@ impl fmt::Display for Recovery {
 }
 
 impl Journal {
-    /// Opens the journal in `storage`, or begins one, and starts its committing thread.
+    /// Opens the journal in `storage`, or creates one, and starts its committing thread.
     ///
-    /// What a crash left is put in order: see [`recovery`](Journal::recovery). Damage does not keep it
-    /// from opening.
+    /// It repairs what a crash left: see [`recovery`](Journal::recovery). Damage does not prevent it from opening.
     ///
     /// # Errors
     ///
@@ -82,7 +80,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The journal, and its committing half for whoever takes its turns.
+    /// The journal, and its committing half for the caller to run.
     pub(crate) fn open_idle(
         storage: Arc<dyn Storage>,
         options: Options,
@@ -95,7 +93,7 @@ impl Journal {
         let told = &mut recovery.positions_lost;
         let consumers = Consumers::load(Arc::clone(&storage), options.consumers_max, told);
         let consumers = Arc::new(consumers.map_err(failed)?);
-        // A position beyond the end belongs to records that are gone: their offsets are not given again.
+        // A position beyond the end belongs to records that are gone: their offsets are not reused.
         let report = &mut found.report;
         report.next_offset = report.next_offset.max(consumers.highest().unwrap_or(0));
         recovery.report = report.clone();
@@ -108,12 +106,12 @@ impl Journal {
         Ok((Journal { storage, log, door, consumers, recovery, thread: None }, committer))
     }
 
-    /// What was found when it was opened. Its text, if there is any, belongs into the operator's log.
+    /// What opening found and repaired. If its text is not empty, it belongs in the operator's log.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// A queue of its own to append through: one for each thread that appends.
+    /// A new queue to append through: one per appending thread.
     ///
     /// # Errors
     ///
@@ -122,18 +120,17 @@ impl Journal {
         self.door.producer()
     }
 
-    /// Reads from the record `offset` on. If retention has removed that one, the reader says so first.
+    /// Reads from the record `offset` on. If retention has removed it, the reader reports that first.
     pub fn reader(&self, offset: u64) -> Reader {
         Reader::new(Arc::clone(&self.log), Arc::clone(&self.storage), offset)
     }
 
-    /// Reads from the beginning on: from the first record that retention has left.
+    /// Reads from the first record that retention has left.
     pub fn reader_from_start(&self) -> Reader {
         self.reader(self.log.begins_at())
     }
 
-    /// The consumer `name`. One that is new begins with the first record that is there. It touches the
-    /// disk, and so blocks.
+    /// The consumer `name`. A new one begins with the first existing record. It touches the disk, and so blocks.
     ///
     /// # Errors
     ///
@@ -143,8 +140,7 @@ impl Journal {
         self.consumers.consumer(name, self.log.begins_at(), &self.log, &self.door)
     }
 
-    /// The consumer `name`. One that is new begins behind the last record that is there. It touches the disk, and so
-    /// blocks.
+    /// The consumer `name`. A new one begins after the last existing record. It touches the disk, and so blocks.
     ///
     /// # Errors
     ///
@@ -154,18 +150,18 @@ impl Journal {
     }
 
     /// From now on, retention removes records whether or not consumers have read them, as without
-    /// [`Retention::keep_unread`](crate::Retention::keep_unread): for a journal that was opened with it until it was known
-    /// whether anybody waits for the records.
+    /// [`Retention::keep_unread`](crate::Retention::keep_unread). For callers that open the journal with that option
+    /// until they know whether any consumer needs the records.
     pub fn release_unread(&self) {
         self.consumers.ignore();
         self.door.ring();
     }
 
-    /// Forgets the consumer `name`: its position goes, and nothing is kept for it any more.
+    /// Forgets the consumer `name`: its position is removed, and no records are kept for it any more.
     ///
     /// # Errors
     ///
-    /// If the disk gives an error: it may then be there again after the next opening.
+    /// If the disk reports an error: the consumer may then reappear after the next opening.
     pub fn forget_consumer(&self, name: &str) -> Result<(), Error> {
         self.consumers.forget(name)?;
         self.door.ring();
@@ -177,18 +173,18 @@ impl Journal {
         self.consumers.positions()
     }
 
-    /// How much there is.
+    /// The journal's current size and offsets.
     pub fn stat(&self) -> Stat {
         self.log.stat()
     }
 
-    /// Whether it takes records.
+    /// Whether it accepts records.
     pub fn health(&self) -> Health {
         self.log.health()
     }
 
-    /// Takes no more, makes durable what was accepted, ends the last segment in order and lets go of the
-    /// storage once readers and producers are gone as well.
+    /// Stops accepting, makes accepted records durable, closes the last segment cleanly, and releases the storage once
+    /// readers and producers are gone as well.
     ///
     /// # Errors
     ///
@@ -204,7 +200,7 @@ impl Journal {
     fn end(&mut self) {
         self.door.close();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, its receipts have said so.
+            // If it panicked, its receipts have reported that.
             let _ = thread.join();
         }
     }
@@ -216,7 +212,7 @@ impl Drop for Journal {
     }
 }
 
-/// Takes turns until the journal is closed and nothing waits.
+/// Runs turns until the journal is closed and nothing waits.
 fn run(committer: &mut Committer, door: &Door) {
     loop {
         if committer.turn() == Turn::Worked {
@@ -239,11 +235,11 @@ fn run(committer: &mut Committer, door: &Door) {
     }
 }
 
-/// Puts in order what a crash has left.
+/// Repairs what a crash has left.
 ///
-/// What the newest segment holds behind its highest mark may never have been synced, or its sync may have
-/// failed: the file's pages can then be in memory, look intact, count as clean, and never reach the disk.
-/// So those bytes are written again, as they are, and synced, before anybody is served from them.
+/// Bytes after the newest segment's highest mark may never have been synced, or their sync may have failed: the pages
+/// are then in the page cache, look intact, count as clean, and never reach the disk. So those bytes are rewritten
+/// unchanged and synced before they are served.
 fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
     for name in &found.report.unfinished {
         let failed = |error| Error::disk(format!("removing {}/{name}", storage.place()), &error);
@@ -274,27 +270,26 @@ fn mend(storage: &dyn Storage, found: &mut Found) -> Result<(), Error> {
     storage.sync_dir().map_err(|error| Error::disk(storage.place(), &error))
 }
 
-/// Writes again what may never have been synced of a segment, and syncs it.
+/// Rewrites the part of a segment that may never have been synced, and syncs it.
 fn prove(storage: &dyn Storage, segment: &Segment) -> io::Result<Box<dyn File>> {
     let mut file = storage.open(&segment.name)?;
-    // Without a mark behind the header, even that may be in memory only.
+    // Without a mark after the header, even the header may be in the page cache only.
     let from = if segment.mark > FRAMES_AT as u64 { segment.mark } else { 0 };
     write_again(&mut *file, from, segment.end)?;
     file.sync()?;
     Ok(file)
 }
 
-/// Puts a seal where the tail begins, and cuts off the rest.
+/// Writes a seal where the tail begins, and cuts off the rest.
 ///
-/// The seal remembers which offset is next. The tail may have been records that somebody has seen, before
-/// the disk damaged them: no other record gets their offsets, even after the next opening. So the seal is
-/// durable before anything is cut off.
+/// The seal records the next offset. The tail may have been records that a reader saw before the disk damaged them:
+/// their offsets are never reused, even after the next opening. So the seal is durable before anything is cut off.
 fn cut_tail(file: &mut dyn File, segment: &mut Segment, next_offset: u64) -> io::Result<()> {
     let mut bytes = Vec::new();
     segment.next_offset = next_offset;
     segment.seal().push(&mut bytes, segment.salt, segment.mark);
     match file.write_at(segment.end, &bytes).and_then(|()| file.sync()) {
-        // The tail may stay: the next segment's header says that it is not to be believed.
+        // The tail may stay: the next segment's header excludes it.
         Err(error) if is_full(&error) => return Ok(()),
         other => other?,
     }
@@ -303,7 +298,7 @@ fn cut_tail(file: &mut dyn File, segment: &mut Segment, next_offset: u64) -> io:
     file.cut(segment.end)
 }
 
-/// Writes what stands from `at` to `end` where it stands.
+/// Rewrites the bytes from `at` to `end` in place.
 fn write_again(file: &mut dyn File, mut at: u64, end: u64) -> io::Result<()> {
     let mut piece = vec![0; 1 << 20];
     while at < end {
@@ -334,8 +329,8 @@ mod tests {
         result.expect_err("it must not succeed").into().kind()
     }
 
-    /// Purpose: what arrived while a sync was under way shares the next one, whoever appended it; and
-    /// offsets follow each other in the order of the receipts.
+    /// Purpose: batches that arrive during a sync share the next one, from whichever producer; and offsets follow the
+    /// order of the receipts.
     #[test]
     fn one_sync_for_all_that_wait() {
         let disk = Disk::new(1);
@@ -362,8 +357,8 @@ mod tests {
         assert_eq!(committer.turn(), Turn::Idle);
     }
 
-    /// Purpose: a disk that fails twice in a row is not trusted any more, and that is said at once to who
-    /// appends; opened again on a disk that works, the journal serves.
+    /// Purpose: after two disk failures in a row the journal is poisoned and appends fail at once; reopened on a
+    /// working disk, it serves.
     #[test]
     fn a_failing_disk_poisons_until_the_next_opening() {
         let disk = Disk::new(1);
@@ -384,7 +379,7 @@ mod tests {
         assert!(committed.expect("the disk works").first_offset > 0);
     }
 
-    /// Purpose: without room nothing is lost or poisoned; with room again it serves, in the same opening.
+    /// Purpose: without room nothing is lost or poisoned; with room again it serves, without reopening.
     #[test]
     fn a_full_disk_poisons_nothing() {
         let disk = Disk::new(1);

@@ -1,8 +1,8 @@
 //! # A durable record log
 //!
-//! Records go in batches, through a queue for each producer, to one committing thread, which writes all
-//! that wait and syncs once. A [`Receipt`] says when a batch is durable. Readers follow in order, from
-//! any offset. What was acknowledged is there after a crash, or it is said what is missing, and where.
+//! Records travel in batches, through one queue per producer, to one committing thread, which writes all waiting
+//! batches and syncs once. A [`Receipt`] says when a batch is durable. Readers follow in order, from any offset. After
+//! a crash, every acknowledged record is there, or the loss is reported with its place.
 //!
 //! ```
 //! use highwater_journal::{Batch, Directory, Item, Journal, Options, Record};
@@ -28,16 +28,16 @@
 //!
 //! # What it promises
 //!
-//! - A receipt is resolved with success after the sync that made its batch durable, never before.
+//! - A receipt resolves successfully after the sync that made its batch durable, never before.
 //! - An append never blocks its caller. Everything that can grow has a bound in [`Options`].
-//! - The order of one producer's batches is kept. An offset is never given twice.
-//! - Readers see what is durable, in order, and are told what is missing.
-//! - An error on a receipt means *not known to be durable*: after a crash such records may be there.
+//! - One producer's batches keep their order. Offsets are never reused.
+//! - Readers see only durable records, in order, and any loss is reported to them.
+//! - An error on a receipt means *not known to be durable*: after a crash such records may be present.
 //!
-//! # What it does not
+//! # What it does not promise
 //!
-//! A batch is no transaction: a crash before its receipt may keep a part of it. There is no
-//! replication: damage to the only copy is found and told, not mended.
+//! A batch is not a transaction: after a crash before its receipt, a part of it may remain. There is no replication:
+//! damage to the only copy is detected and reported, not repaired.
 //!
 //! The format of the files is described in `docs/journal.md`.
 #![forbid(unsafe_code)]

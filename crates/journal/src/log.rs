@@ -1,7 +1,7 @@
-//! What is durable, as readers and the committing thread share it.
+//! The durable part of the journal, shared by readers and the committing thread.
 //!
-//! The committing thread is the only one that adds to it, after a sync, and that removes from it, before
-//! a file is removed. Readers look here only at the end of what they know of.
+//! Only the committing thread changes it: it adds after a sync, and removes before it deletes a file. Readers look here
+//! only at the end of the part they know.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,28 +12,28 @@ use crate::damage::{Damage, DamageKind, Report};
 use crate::error::Error;
 use crate::segment::Segment;
 
-/// So many tasks wait for new records at once; a further one is woken at once, to look again.
+/// The most tasks that wait for new records; a further one is woken immediately, to poll again.
 const WATCHERS_MAX: usize = 1024;
 
 /// Whether the journal takes records.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
-    /// It does.
+    /// It accepts records.
     Serving,
-    /// The last ones did not fit; it tries again with the next.
+    /// The last records did not fit; it tries again with the next.
     Full(Error),
-    /// It does not, until it is opened again.
+    /// It accepts none until it is reopened.
     Poisoned(Error),
 }
 
-/// What is in a journal now.
+/// The current contents of a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
     /// How many records there are.
     pub records: u64,
-    /// What the segments take of the disk.
+    /// The bytes that the segments occupy.
     pub bytes: u64,
     /// How many segments there are.
     pub segments: usize,
@@ -41,7 +41,7 @@ pub struct Stat {
     pub first_offset: Option<u64>,
     /// The offset of the last record.
     pub last_offset: Option<u64>,
-    /// Every record with a lower offset is durable, if it is there at all.
+    /// Every existing record with a lower offset is durable.
     pub next_offset: u64,
 }
 
@@ -56,19 +56,19 @@ struct State {
     segments: VecDeque<Segment>,
     /// Whole files that are gone or cannot be read.
     lost: Vec<Damage>,
-    /// What retention has removed ends here.
+    /// Retention has removed records below this offset.
     removed_below: u64,
     next_offset: u64,
     health: Health,
     watchers: Vec<Waker>,
 }
 
-/// Where a reader goes on.
+/// Where a reader continues.
 #[derive(Debug)]
 pub(crate) enum Goal {
-    /// In this segment, from this place on, where no offset is lower than this.
+    /// In this segment, from this position on, where no offset is lower than this.
     Segment(Box<Segment>, u64, u64),
-    /// Something is missing before that.
+    /// After this loss, to be reported first.
     Skip(Damage),
     /// Nowhere yet.
     End,
@@ -110,7 +110,7 @@ impl Log {
         self.lock().next_offset
     }
 
-    /// Nothing is there with a lower offset, nor is anything missing that should be.
+    /// Below this offset, no records exist and none are lost.
     pub(crate) fn begins_at(&self) -> u64 {
         self.lock().removed_below
     }
@@ -136,12 +136,12 @@ impl Log {
         stat
     }
 
-    /// A new segment, durable and still without records.
+    /// Adds a new segment, durable and still without records.
     pub(crate) fn begin(&self, segment: Segment) {
         self.lock().segments.push_back(segment);
     }
 
-    /// The newest segment has changed. Whoever waits for records hears of it.
+    /// The newest segment has changed: wakes all waiting readers.
     pub(crate) fn publish(&self, segment: &Segment, next_offset: u64) {
         let mut state = self.lock();
         state.next_offset = state.next_offset.max(next_offset);
@@ -154,12 +154,12 @@ impl Log {
         watchers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the oldest segment away, if `is_due` says so of it and of all segments' bytes.
+    /// Removes the oldest segment, if `is_due` says so, given it and the bytes of all segments.
     pub(crate) fn oldest(&self, is_due: impl Fn(&Segment, u64) -> bool) -> Option<String> {
         let mut state = self.lock();
         let bytes = state.segments.iter().map(|segment| segment.end).sum();
-        // The newest records stay: they say which offset is next. An empty segment says so as well, but
-        // its header is all it has.
+        // The newest records stay: they determine the next offset. An empty segment does so too, but only by its
+        // header.
         let others_have_records = state.segments.iter().skip(1).any(|other| other.records > 0);
         if !others_have_records || !is_due(&state.segments[0], bytes) {
             return None;
@@ -167,18 +167,19 @@ impl Log {
         state.take_oldest()
     }
 
-    /// Takes the oldest segment away, if all its records are below `spent_below` and there is a later one, which may be
-    /// empty: its header and the position of the consumer that has read so far say which offset is next.
+    /// Removes the oldest segment, if all its records are below `spent_below` and there is a later one, which may be
+    /// empty: its header and the consumers' positions determine the next offset.
     pub(crate) fn oldest_spent(&self, spent_below: u64) -> Option<String> {
         let mut state = self.lock();
         let is_spent = state.segments.len() > 1 && state.segments[0].next_offset <= spent_below;
         if is_spent { state.take_oldest() } else { None }
     }
 
-    /// Forgets the records of the newest segment, if it has any and all are below `read_below`. What it was.
+    /// Forgets the records of the newest segment, if it has any and all are below `read_below`. Returns the segment as
+    /// it was.
     pub(crate) fn forget_newest(&self, read_below: u64) -> Option<Segment> {
         let mut state = self.lock();
-        // What is older goes first, so that what is missing is always at the beginning.
+        // Older records go first, so that gaps are only at the beginning.
         if state.segments.iter().rev().skip(1).any(|older| older.records > 0) {
             return None;
         }
@@ -194,7 +195,7 @@ impl Log {
         Some(before)
     }
 
-    /// Where to read on from the record `offset`, having read the segment `after` to its end.
+    /// Where to continue from the record `offset`, having read the segment `after` to its end.
     pub(crate) fn find(&self, offset: u64, after: Option<u64>) -> Goal {
         let state = self.lock();
         let is_next = |segment: &&Segment| match after {

@@ -1,11 +1,10 @@
-//! What is in this directory?
+//! Inspects a journal's directory.
 //!
-//! Nothing is changed here: opening to write, `verify`, `stat` and the command all look the same way.
+//! Nothing is changed here: opening for writing, `verify`, `stat` and the command all use the same inspection.
 //!
-//! A segment is believed as far as the next one's header says (`previous.end`): what stands behind that
-//! was never acknowledged. The newest segment has no next one; it is believed as far as it is intact.
-//! What of a file is bad, with something intact behind it, is damage; what is bad at the very end of the
-//! newest file is a tail.
+//! A segment is valid up to the length in the next one's header (`previous.end`): later bytes were never acknowledged.
+//! The newest segment is valid as far as it is intact. Invalid bytes followed by intact frames are damage; invalid
+//! bytes at the very end of the newest file are a tail.
 
 use std::io;
 
@@ -20,7 +19,7 @@ use crate::frames::{Frames, Next, is_record};
 use crate::segment::{Segment, file_name, parse_name};
 use crate::storage::Storage;
 
-/// What was found.
+/// The result of the inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The segments that can be read, oldest first.
@@ -28,13 +27,13 @@ pub(crate) struct Found {
     pub(crate) report: Report,
     /// No file has this number or a higher one.
     pub(crate) next_sequence: u64,
-    /// What the next segment is to say about the one before it.
+    /// What the next segment's header is to record about the one before it.
     pub(crate) previous: Option<Previous>,
-    /// What the disk could not read of the newest segment.
+    /// The first position of the newest segment that the disk could not read.
     pub(crate) unreadable: Option<(u64, io::ErrorKind)>,
 }
 
-/// A file that calls itself a segment.
+/// A file named as a segment.
 struct Candidate {
     sequence: u64,
     name: String,
@@ -43,18 +42,18 @@ struct Candidate {
     first_damage: Option<usize>,
 }
 
-/// How a file counts.
+/// The role of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Segment,
-    /// It was begun, and never had a record.
+    /// Its creation was interrupted; it never had a record.
     Unfinished,
     /// Its header is gone.
     Lost,
 }
 
-/// Looks at all segments. Of the newest ones up to `scan_bytes_max` are read whole; of older ones that
-/// have a seal, only the seal.
+/// Inspects all segments. The newest ones, up to `scan_bytes_max`, are read completely; of older ones that have a seal,
+/// only the seal is read.
 pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, Error> {
     let failed = |error| Error::disk(format!("listing {}", storage.place()), &error);
     let mut named: Vec<(u64, String)> = storage
@@ -65,9 +64,8 @@ pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, 
         .collect();
     named.sort();
     let mut candidates = Vec::with_capacity(named.len());
-    // Somebody may be writing meanwhile. A segment that has a next one in the list does not grow any
-    // more, so its length is what the next one says of it; and who removes segments begins with the
-    // oldest, so none goes missing in the middle.
+    // Another process may be writing. A segment with a successor in the list no longer grows, so the successor's header
+    // has its length; and segments are removed oldest first, so none disappears from the middle.
     for (sequence, name) in named {
         candidates.extend(candidate(storage, sequence, name)?);
     }
@@ -100,7 +98,7 @@ fn candidate(
         let text = format!("{}/{name}: {version}", storage.place());
         return Err(Error::new(ErrorKind::Version, text));
     }
-    // A file under another's name would be served under another's offsets.
+    // A misnamed file would be served under another file's offsets.
     if header.is_ok_and(|header| file_name(header.sequence, header.base_offset) != name) {
         header = Err(BadSegmentHeader::Damaged);
     }
@@ -108,8 +106,7 @@ fn candidate(
     Ok(Some(Candidate { sequence, name, bytes, header, first_damage }))
 }
 
-/// How each file counts. The newest comes first, because a file that was never finished has nothing to
-/// say about the one before it.
+/// The role of each file. The newest comes first, because an unfinished file says nothing about the one before it.
 fn roles(candidates: &[Candidate]) -> Vec<Role> {
     let mut roles = vec![Role::Segment; candidates.len()];
     let mut next = None;
@@ -122,7 +119,7 @@ fn roles(candidates: &[Candidate]) -> Vec<Role> {
     roles
 }
 
-/// How a file counts that has `next` behind it.
+/// The role of a file that `next` follows.
 fn role(this: &Candidate, next: Option<SegmentHeader>) -> Role {
     let next = next.and_then(|next| next.previous);
     // A header and a name are durable before the first frame is written, and before a later segment
@@ -185,11 +182,11 @@ impl Look<'_> {
         }
     }
 
-    /// Says so if a header knows of a segment before it that is not there.
+    /// Reports a segment that a header names as its predecessor and that is missing.
     fn missing_before(&mut self, candidates: &[Candidate], header: &SegmentHeader) {
         let Some(previous) = header.previous else { return };
         let there = candidates.iter().any(|candidate| candidate.sequence == previous.sequence);
-        // Retention removes the oldest: what is before the first is not missing.
+        // Retention removes the oldest: segments before the first one are not missing.
         let Some(last) = self.found.segments.last() else { return };
         if there || previous.sequence <= last.sequence || previous.end <= FRAMES_AT as u64 {
             return;
@@ -201,7 +198,7 @@ impl Look<'_> {
         self.found.report.push(Damage { kind, file, at, bytes, first_offset, next_offset });
     }
 
-    /// A file whose header is gone. What offsets it had follows from its neighbours.
+    /// A file without a header. Its offsets follow from its neighbours.
     fn lost(&mut self, this: &Candidate) {
         let (name_sequence, base) = parse_name(&this.name).unwrap_or((this.sequence, 0));
         debug_assert_eq!(name_sequence, this.sequence);
@@ -306,7 +303,7 @@ impl Look<'_> {
             damage.next_offset = damage.first_offset.saturating_add(records_max(end - at));
             self.found.report.push(damage);
         }
-        // Records may have been there, and their offsets seen by somebody: none is given twice.
+        // Readers may have seen records there: their offsets are not reused.
         segment.next_offset = segment.next_offset.saturating_add(records_max(end - at));
     }
 
@@ -328,7 +325,7 @@ impl Look<'_> {
     }
 }
 
-/// So many records fit into `bytes`, at most.
+/// The most records that fit into `bytes`.
 fn records_max(bytes: u64) -> u64 {
     bytes.div_ceil(HEADER_BYTES as u64)
 }
@@ -346,10 +343,10 @@ fn seal(file: &dyn crate::storage::File, salt: u64, limit: u64) -> io::Result<Op
     }
 }
 
-/// What reading a whole segment found, beside its records.
+/// The findings of reading a whole segment, besides its records.
 #[derive(Default)]
 struct Scan {
-    /// From, to, the first offset that may be missing, and the next that is not.
+    /// Start, end, the first offset that may be missing, and the next that is not.
     holes: Vec<(u64, u64, u64, u64)>,
     holes_untold: u64,
     tail: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! How large may everything be, and how long is what was written kept?
+//! Limits and retention.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,32 +27,31 @@ pub struct Options {
     pub segment_bytes: u64,
     /// The largest batch, with headers. Beyond it: [`ErrorKind::TooLarge`]. 4 MiB.
     pub batch_bytes_max: usize,
-    /// So much is written before one sync, at most (or one batch, if that is larger). 8 MiB.
+    /// The most bytes written before one sync (or one batch, if that is larger). 8 MiB.
     pub group_bytes_max: usize,
-    /// So many batches wait in one producer's queue. Beyond it: [`ErrorKind::Busy`]. 1024.
+    /// The most batches in one producer's queue. Beyond it: [`ErrorKind::Busy`]. 1024.
     pub queue_batches_max: usize,
-    /// So many bytes wait in one producer's queue. Beyond it: [`ErrorKind::Busy`]. 16 MiB.
+    /// The most bytes in one producer's queue. Beyond it: [`ErrorKind::Busy`]. 16 MiB.
     pub queue_bytes_max: usize,
-    /// So many producers at once. Beyond it: [`ErrorKind::TooMany`]. 256.
+    /// The most producers at a time. Beyond it: [`ErrorKind::TooMany`]. 256.
     pub producers_max: usize,
-    /// So many named consumers. Beyond it: [`ErrorKind::TooMany`]. 64.
+    /// The most named consumers. Beyond it: [`ErrorKind::TooMany`]. 64.
     pub consumers_max: usize,
-    /// All segments together take no more of the disk than this. Beyond it: [`ErrorKind::Full`], until
-    /// retention has made room. `None`: what the disk has.
+    /// The most bytes of all segments together. Beyond it: [`ErrorKind::Full`], until retention has made room. `None`:
+    /// the whole disk.
     pub bytes_max: Option<u64>,
-    /// So much of the newest segments is read and checked when the journal is opened; older ones are
-    /// checked when they are read, or by [`verify`](crate::verify). 1 GiB.
+    /// Opening the journal reads and checks this many bytes of the newest segments; older ones are checked when they
+    /// are read, or by [`verify`](crate::verify). 1 GiB.
     pub scan_bytes_max: u64,
-    /// What is removed, and when.
+    /// Which records are removed, and when.
     pub retention: Retention,
     /// The time, in microseconds since 1970. The system's clock.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// A number that nobody can foresee, one for each segment. From the standard library's hasher, which
-    /// the system seeds.
+    /// An unpredictable number, one per segment. From the standard library's hasher, which the system seeds.
     pub salt: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
-/// What is removed, and when. A whole segment is removed at a time, the oldest first, never the newest
+/// Which records are removed, and when. A whole segment is removed at a time, the oldest first, never the newest
 /// that has records (but see `keep_unread`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
@@ -60,9 +59,9 @@ pub struct Retention {
     pub bytes: Option<u64>,
     /// A segment whose newest record is older than this is removed. `None`: never for age.
     pub age: Option<Duration>,
-    /// Keep what a named consumer has not read, whatever its size and age. Without a consumer nothing has been read, and
-    /// everything is kept. With `bytes` as well, and only when there is no room for more, records that every consumer
-    /// has read go although they are in the newest segment.
+    /// Keep records that a named consumer has not read, whatever their size and age. Without a consumer, everything
+    /// counts as unread and is kept. With `bytes` as well, and only when there is no room, records that every consumer
+    /// has read are removed even from the newest segment.
     pub keep_unread: bool,
 }
 

@@ -1,9 +1,8 @@
-//! How does a batch come from a worker to the committing thread?
+//! The path of a batch from a worker to the committing thread.
 //!
-//! Each producer has a queue of its own, with a bound in batches and one in bytes. Handing a batch over
-//! takes no lock and waits for nobody: it is accepted at once, or refused with the batch given back. The
-//! committing thread takes one batch from each queue in turn, so no producer starves another, and the
-//! order of one producer's batches is kept.
+//! Each producer has a queue of its own, with a bound in batches and one in bytes. Handing a batch over takes no lock
+//! and never waits: it is accepted at once, or refused with the batch returned. The committing thread takes one batch
+//! from each queue in turn, so no producer starves another, and the order of one producer's batches is kept.
 //!
 //! The thread sets `asleep`, then checks all queues, then parks. A producer enqueues, then checks `asleep`. So no wake-up is
 //! lost.
@@ -18,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::receipt::{Answer, Receipt};
 
-/// Appends batches to a journal: one for each worker. Its batches keep their order.
+/// Appends batches to a journal: one per worker. Its batches keep their order.
 #[derive(Debug)]
 pub struct Producer {
     queue: SyncSender<Entry>,
@@ -26,7 +25,7 @@ pub struct Producer {
     door: Arc<Door>,
 }
 
-/// A batch that was not taken, and why.
+/// A batch that was not accepted, and why.
 #[derive(Debug)]
 pub struct Refused {
     /// Why: [`ErrorKind::Busy`], [`ErrorKind::TooLarge`], [`ErrorKind::Poisoned`] or
@@ -42,7 +41,7 @@ impl From<Refused> for Error {
     }
 }
 
-/// A batch on its way.
+/// A batch in the queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) batch: Batch,
@@ -76,18 +75,18 @@ const CLOSED: u8 = 2;
 struct Queue {
     entries: Receiver<Entry>,
     bytes: Arc<AtomicUsize>,
-    /// Taken from the queue, and too large for the group of its time.
+    /// Taken from the queue, but too large for the current group.
     head: Option<Entry>,
 }
 
 impl Producer {
     /// Hands a batch over. The receipt says when it is durable.
     ///
-    /// An empty batch is answered like any other, and says that what was before it is durable.
+    /// An empty batch gets a receipt like any other, which says that everything before it is durable.
     ///
     /// # Errors
     ///
-    /// The batch, if it was not taken; the kind says why. Nothing of it is or will be in the journal.
+    /// The batch, if it was not accepted; the kind says why. No part of it is or will be in the journal.
     pub fn append(&self, batch: Batch) -> Result<Receipt, Refused> {
         if let Err(error) = self.may_append(batch.bytes()) {
             return Err(Refused { error, batch });
@@ -198,12 +197,12 @@ impl Door {
         }
     }
 
-    /// The calling thread is the one to wake.
+    /// Registers the calling thread as the one to wake.
     pub(crate) fn here(&self) {
         let _ = self.thread.set(std::thread::current());
     }
 
-    /// Says that the thread is about to sleep. It must look once more before it does.
+    /// Announces that the thread is about to sleep. It must check the queues once more before it does.
     pub(crate) fn lie_down(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -236,7 +235,7 @@ impl Door {
 pub(crate) struct Intake {
     door: Arc<Door>,
     queues: Vec<Queue>,
-    /// Whose turn it is first.
+    /// The producer whose turn is first.
     first: usize,
 }
 
@@ -245,7 +244,7 @@ impl Intake {
         Intake { door, queues: Vec::new(), first: 0 }
     }
 
-    /// Moves what waits into `group`, up to `bytes_max`, or one batch if that alone is larger.
+    /// Moves waiting batches into `group`, up to `bytes_max`, or one batch if it alone is larger.
     pub(crate) fn gather(&mut self, group: &mut Vec<Entry>, bytes_max: usize) {
         if let Some(newcomers) = self.door.newcomers().as_mut() {
             self.queues.append(newcomers);
@@ -258,7 +257,7 @@ impl Intake {
                 let queue = &mut self.queues[(self.first + turn) % count];
                 let Some(entry) = queue.head() else { continue };
                 if bytes > 0 && bytes + entry.batch.bytes() > bytes_max {
-                    // It goes first next time, so that it is not overtaken for ever.
+                    // It goes first next time, so that it cannot starve.
                     self.first = (self.first + turn) % count;
                     return;
                 }
@@ -274,7 +273,7 @@ impl Intake {
         self.leave();
     }
 
-    /// Forgets producers that are gone and have nothing waiting.
+    /// Forgets dropped producers with empty queues.
     fn leave(&mut self) {
         let door = &self.door;
         self.queues.retain_mut(|queue| {
@@ -288,7 +287,7 @@ impl Intake {
     }
 }
 
-/// However the committing thread ends, what waits is answered, and nothing more is taken.
+/// However the committing thread ends, waiting batches are answered, and no more are accepted.
 impl Drop for Intake {
     fn drop(&mut self) {
         self.door.state.store(CLOSED, Ordering::SeqCst);
@@ -431,7 +430,7 @@ mod tests {
         assert_eq!(firsts, [0, 1, 2], "each has its turn: {seen:?}");
     }
 
-    /// Purpose: what was handed over just as the journal ended is answered all the same.
+    /// Purpose: a batch handed over just as the journal ends still gets its answer.
     #[test]
     fn what_is_left_behind_is_answered() {
         let (door, intake) = door(&Options::default());

@@ -1,7 +1,7 @@
 //! The records from an offset on, in order; at the end, those to come.
 //!
-//! A reader gives what is durable and nothing else. What cannot be read is said in its place, once, and
-//! never left out silently.
+//! A reader returns only durable records. Unreadable ones are reported in their place, once, and never skipped
+//! silently.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +23,7 @@ pub struct Reader {
     storage: Arc<dyn Storage>,
     next_offset: u64,
     open: Option<Open>,
-    /// The segment that was read last, to its end.
+    /// The last segment that was read to its end.
     done: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ pub struct Reader {
 struct Open {
     segment: Segment,
     frames: Frames,
-    /// Bytes in front of the next frame that are not intact.
+    /// The invalid bytes before the next frame.
     hole: Option<(u64, u64)>,
 }
 
@@ -53,11 +53,11 @@ pub struct Stored<'a> {
     pub offset: u64,
     /// Its partition.
     pub partition: u32,
-    /// When it was taken, in microseconds since 1970.
+    /// When it was accepted, in microseconds since 1970.
     pub time_us: u64,
     /// Its identity.
     pub id: u128,
-    /// What it says.
+    /// Its content.
     pub body: &'a [u8],
 }
 
@@ -66,7 +66,7 @@ enum Found {
     /// A record is next.
     Record,
     Skipped(Damage),
-    /// The limit of what is known is reached.
+    /// The end of the known part is reached.
     Limit,
 }
 
@@ -80,12 +80,12 @@ impl Reader {
         self.next_offset
     }
 
-    /// The next record, or what stands in its place. It reads files, and so may block.
+    /// The next record, or the loss in its place. It reads files, and so may block.
     ///
     /// # Errors
     ///
     /// If the disk gives an error. The next call tries again.
-    // Not `Iterator::next`: what it gives borrows from the reader.
+    // Not `Iterator::next`: the item borrows from the reader.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from its reader")]
     pub fn next(&mut self) -> Result<Item<'_>, Error> {
         loop {
@@ -132,7 +132,7 @@ impl Reader {
         })
     }
 
-    /// Opens the segment to go on in, if there is one; or says what is missing before it.
+    /// Opens the next segment, if there is one; or reports the loss before it.
     fn go_on(&mut self) -> Result<Option<Damage>, Error> {
         loop {
             let (segment, at, lowest) = match self.log.find(self.next_offset, self.done) {
@@ -146,7 +146,7 @@ impl Reader {
             let file = match self.storage.open(&segment.name) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // Retention was faster; unless it was somebody else.
+                    // Retention was faster, unless something else removed it.
                     if self.log.end_of(segment.sequence).0.is_none() {
                         continue;
                     }
@@ -182,14 +182,14 @@ impl Reader {
             self.open = None;
         }
         let Some(((at, end), segment)) = hole else {
-            // What is lost behind the last segment has no segment to be told before.
+            // A loss after the last segment has no following segment to be reported with.
             let Goal::Skip(lost) = self.log.find(self.next_offset, Some(sequence)) else {
                 return None;
             };
             self.next_offset = lost.next_offset;
             return Some(lost);
         };
-        // The damage reaches to the end of what there is; what comes next says where offsets go on.
+        // The damage reaches to the end; the next record says where offsets continue.
         let next_offset = match self.log.find(self.next_offset, Some(segment.sequence)) {
             Goal::Segment(next, ..) => next.base_offset,
             Goal::Skip(lost) => lost.first_offset,
@@ -197,7 +197,7 @@ impl Reader {
         };
         let first_offset = self.next_offset;
         if next_offset <= first_offset {
-            // It is all before what this reader asked for.
+            // All of it is before the requested offset.
             return None;
         }
         self.next_offset = next_offset;
@@ -210,7 +210,7 @@ impl Reader {
         poll_fn(|context| self.poll_more(context)).await;
     }
 
-    /// [`more`](Reader::more), for whoever polls.
+    /// [`more`](Reader::more), for callers that poll.
     pub fn poll_more(&self, context: &mut Context<'_>) -> Poll<()> {
         self.log.poll_more(self.next_offset, context)
     }
@@ -226,7 +226,7 @@ impl Open {
         self.frames.at() >= self.frames.limit()
     }
 
-    /// Goes to the next record with `offset` or a later one; what was bad before it comes first.
+    /// Finds the next record with `offset` or a later one; damage before it comes first.
     fn find(&mut self, offset: u64) -> io::Result<Found> {
         loop {
             let place = self.frames.place();

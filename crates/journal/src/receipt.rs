@@ -1,7 +1,7 @@
 //! Is it durable yet?
 //!
-//! A receipt is a future that needs no runtime: whoever polls it is woken by the committing thread. It
-//! can be waited for by blocking as well. A receipt that is never looked at changes nothing.
+//! A receipt is a future that needs no runtime: the committing thread wakes the task that polls it. A thread can also
+//! block on it. Ignoring a receipt has no effect on its batch.
 //!
 //! Invariant: every receipt is resolved, at the latest when the committing thread ends.
 
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-/// Where a batch stands in the journal.
+/// A batch's place in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The offset of its first record.
     pub first_offset: u64,
-    /// How many records follow each other from there.
+    /// How many consecutive records it has.
     pub records: u64,
 }
 
 /// The answer to an append, once it is known.
 #[derive(Debug)]
-#[must_use = "without its receipt nobody knows whether a batch is durable"]
+#[must_use = "only its receipt says whether a batch is durable"]
 pub struct Receipt {
     slot: Arc<Slot>,
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(matches!(polled, Poll::Ready(Ok(DONE))));
     }
 
-    /// Purpose: nobody may wait for ever for a journal that has ended.
+    /// Purpose: no one waits for ever for a journal that has ended.
     #[test]
     fn a_dropped_answer_is_an_answer() {
         let (answer, receipt) = Receipt::pair();
@@ -187,7 +187,7 @@ mod tests {
         assert!(receipt.wait_timeout(Duration::ZERO).is_some());
     }
 
-    /// Purpose: waiting has an end, though the answer has not come.
+    /// Purpose: a wait with a timeout ends even without an answer.
     #[test]
     fn waiting_times_out() {
         let (answer, receipt) = Receipt::pair();

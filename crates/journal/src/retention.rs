@@ -1,8 +1,9 @@
-//! What need not be kept any more?
+//! Retention: which segments are removed.
 //!
 //! Whole segments, the oldest first, for size or for age; never the newest that has records, and, with `keep_unread`,
 //! never one with a record that a named consumer has not read. Where there is no consumer yet, nothing has been read.
-//! The directory is synced after each: names that vanish in another order after a crash would look like a missing segment.
+//! The directory is synced after each removal: names that vanish in another order after a crash would look like a
+//! missing segment.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::storage::Storage;
 pub(crate) struct Keeper {
     retention: Retention,
     consumers: Arc<Consumers>,
-    /// What is not known to be durably gone yet. Nothing else goes before it.
+    /// Files not known to be durably removed yet. Nothing else is removed before them.
     going: Vec<String>,
 }
 
@@ -27,26 +28,26 @@ impl Keeper {
         Keeper { retention, consumers, going: Vec::new() }
     }
 
-    /// Whether time alone can make a segment go.
+    /// Whether a segment can become removable by age.
     pub(crate) fn looks_at_age(&self) -> bool {
         self.retention.age.is_some()
     }
 
-    /// Below which offset every record may go when there is no room, the newest segment's among them: all consumers
-    /// have read it. `None`: it may not.
+    /// When there is no room, every record below this offset may be removed, even from the newest segment: all
+    /// consumers have read it. `None`: none may.
     pub(crate) fn spent_below(&self) -> Option<u64> {
         let Retention { bytes, keep_unread, .. } = self.retention;
         let is_spool = bytes.is_some() && keep_unread && !self.consumers.are_ignored();
         if is_spool { self.consumers.lowest() } else { None }
     }
 
-    /// Removes the file `name`, which was begun and is no part of the journal, now or later.
+    /// Removes the unfinished file `name`, which is not part of the journal, now or later.
     pub(crate) fn discard(&mut self, storage: &dyn Storage, name: String) {
         self.going.push(name);
         self.sweep(storage);
     }
 
-    /// Tries to remove what could not be removed before. False if that is too much by now.
+    /// Retries earlier failed removals. False if too many have piled up.
     pub(crate) fn sweep(&mut self, storage: &dyn Storage) -> bool {
         while let Some(name) = self.going.first() {
             if remove(storage, name).is_err() {
@@ -57,15 +58,14 @@ impl Keeper {
         true
     }
 
-    /// Removes what need not be kept at `now_us`. What the disk will not remove is tried again the next
-    /// time; it is not read any more.
+    /// Applies retention at `now_us`. Files that cannot be removed are retried next time; they are not read any more.
     pub(crate) fn retain(&mut self, storage: &dyn Storage, log: &Log, now_us: u64) {
         self.sweep(storage);
         self.remove(storage, log, now_us);
     }
 
-    /// Removes what every consumer has read but for the newest segment, as there is no room for more. Whether nothing
-    /// waits to be removed any more.
+    /// Removes what every consumer has read, except the newest segment, when there is no room. Returns whether no
+    /// removal is pending.
     pub(crate) fn spend(&mut self, storage: &dyn Storage, log: &Log) -> bool {
         let Some(spent_below) = self.spent_below() else { return false };
         while self.going.is_empty()
@@ -101,7 +101,7 @@ impl Keeper {
     }
 }
 
-/// So many files wait to be removed, at most.
+/// The most files that wait to be removed.
 const GOING_MAX: usize = 16;
 
 /// Removes the file `name`, durably. It may be gone already.

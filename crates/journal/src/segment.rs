@@ -1,13 +1,13 @@
-//! What is known of one segment without reading it again.
+//! In-memory state of one segment.
 
 use highwater_core::frame::{FRAMES_AT, Seal, SegmentHeader};
 
 use crate::damage::{Damage, DamageKind};
 
-/// The index has one entry for so many bytes.
+/// The index has one entry per this many bytes.
 const INDEX_STRIDE: u64 = 1 << 20;
 
-/// And no more entries than this for one segment.
+/// The most index entries of one segment.
 const INDEX_ENTRIES_MAX: usize = 1024;
 
 const SUFFIX: &str = ".hwj";
@@ -35,22 +35,22 @@ pub(crate) struct Segment {
     pub(crate) name: String,
     pub(crate) salt: u64,
     pub(crate) base_offset: u64,
-    /// Its bytes up to here are durable, and are read.
+    /// Bytes up to here are durable and may be read.
     pub(crate) end: u64,
     pub(crate) records: u64,
     pub(crate) first_offset: Option<u64>,
     pub(crate) last_offset: Option<u64>,
-    /// No record behind it has a lower offset.
+    /// No later record has a lower offset.
     pub(crate) next_offset: u64,
     pub(crate) newest_us: u64,
     pub(crate) sealed: bool,
-    /// The highest mark among its frames: so much was durable while it was written.
+    /// The highest mark among its frames: this much was durable while it was written.
     pub(crate) mark: u64,
-    /// What is before this place was durable for certain.
+    /// Bytes before this position were certainly durable.
     pub(crate) proven: u64,
     /// No later header says how much of it is durable, though there are later segments: one between them is gone.
     pub(crate) is_unnamed: bool,
-    /// Offsets and where their frames begin, some of them.
+    /// A sparse index of offsets and frame positions.
     index: Vec<(u64, u64)>,
 }
 
@@ -88,7 +88,7 @@ impl Segment {
         }
     }
 
-    /// It has no records any more; its offsets stay given.
+    /// Drops its records; its offsets are not reused.
     pub(crate) fn forget_records(&mut self) {
         self.records = 0;
         (self.first_offset, self.last_offset) = (None, None);
@@ -124,12 +124,12 @@ impl Segment {
         }
     }
 
-    /// What it means that bytes at this place are bad.
+    /// The kind of damage that bad bytes at this position mean.
     pub(crate) fn kind_of_damage(&self, at: u64) -> DamageKind {
         if at < self.proven { DamageKind::Changed } else { DamageKind::Torn }
     }
 
-    /// Damage to it, behind the records that were counted so far.
+    /// Damage after the records counted so far.
     pub(crate) fn damage(&self, kind: DamageKind, at: u64, bytes: u64) -> Damage {
         let offset = self.next_offset;
         let file = self.name.clone();

@@ -1,8 +1,8 @@
-//! Where does room come from when there is none?
+//! Frees room on a full disk.
 //!
 //! Retention removes whole segments, and never the newest that has records. On a disk that one segment fills, that
-//! would be a standstill for ever: nothing could be written, so no new segment could be begun, so the old one could
-//! not go. So if every consumer has read all of the newest segment, its file is emptied where it stands:
+//! would be a deadlock: nothing can be written, so no new segment can begin, so the old one cannot be removed. So if
+//! every consumer has read all of the newest segment, its file is emptied in place:
 //!
 //! ```text
 //!   header │ record │ record │ …        cut within the first record's header, and synced
@@ -10,7 +10,7 @@
 //!   header │ seal                       the next segment has the rest of the disk
 //! ```
 //!
-//! The seal says which offset is next, as any seal does; until it is there, the consumers' positions do. A crash in
+//! The seal records the next offset, as any seal does; until it is written, the consumers' positions do. A crash in
 //! between leaves a tail of a few bytes, which the next opening cuts off.
 //!
 //! Invariant: a record that a consumer has not read is never removed here.
@@ -24,7 +24,7 @@ use crate::segment::Segment;
 use crate::storage::File;
 
 impl Committer {
-    /// Frees room that nobody needs any more. Whether there was any.
+    /// Frees room. Returns whether any could be freed.
     pub(crate) fn free_space(&mut self) -> bool {
         let before = self.log.stat().bytes;
         self.retain();
@@ -40,14 +40,14 @@ impl Committer {
         }
         let Some(mut segment) = self.emptying.take() else { return false };
         segment.forget_records();
-        // What the next header says, should the file not get its seal.
+        // For the next header, in case the file does not get its seal.
         self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
         let file = match self.active.take() {
             Some(active) => Ok(active.file),
             None => self.storage.open(&segment.name),
         };
         if file.and_then(|file| empty(file, &segment)).is_err() {
-            // Tried again when room is needed the next time.
+            // Retried the next time room is needed.
             self.emptying = Some(segment);
             return false;
         }
@@ -59,7 +59,7 @@ impl Committer {
     }
 }
 
-/// Leaves a seal of what `segment` holds now, and nothing behind it.
+/// Leaves a seal for `segment`'s current state, and nothing after it.
 fn empty(mut file: Box<dyn File>, segment: &Segment) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(SEAL_BYTES);
     segment.seal().push(&mut bytes, segment.salt, FRAMES_AT as u64);

@@ -1,4 +1,4 @@
-//! Looking at a journal without writing to it, whether or not somebody else does.
+//! Read-only views of a journal, whether or not another process writes to it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::reader::Reader;
 use crate::segment::parse_name;
 use crate::storage::Storage;
 
-/// What a journal held when it was looked at. Nothing is locked or changed.
+/// The contents of a journal when the view was opened. Nothing is locked or changed.
 ///
 /// While another process writes, the last records seen may not be durable yet.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub struct View {
     storage: Arc<dyn Storage>,
     log: Arc<Log>,
     report: Report,
-    /// The newest file and its length: there is nothing new while they are the same.
+    /// The newest file and its length: while they are the same, there is nothing new.
     newest: Option<(String, u64)>,
 }
 
 impl View {
-    /// Looks at the journal in `storage`. `scan_bytes_max` as in [`Options`](crate::Options).
+    /// Opens a view of the journal in `storage`. `scan_bytes_max` is as in [`Options`](crate::Options).
     ///
     /// # Errors
     ///
@@ -33,29 +33,29 @@ impl View {
     }
 
     fn of(storage: Arc<dyn Storage>, scan_bytes_max: u64) -> Result<View, Error> {
-        // Taken first: what comes in between is new the next time.
+        // Taken first: records that arrive in between are new the next time.
         let newest = newest(&*storage)?;
         let found = look(&*storage, scan_bytes_max)?;
         let log = Log::new(found.segments, &found.report);
         Ok(View { storage, log, report: found.report, newest })
     }
 
-    /// What was found.
+    /// The state found.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Reads from the record `offset` on, to the end there was when it was looked at.
+    /// Reads from the record `offset` on, to the end at the time the view was opened.
     pub fn reader(&self, offset: u64) -> Reader {
         Reader::new(Arc::clone(&self.log), Arc::clone(&self.storage), offset)
     }
 
-    /// Reads from the beginning on: from the first record that retention has left.
+    /// Reads from the first record that retention has left.
     pub fn reader_from_start(&self) -> Reader {
         self.reader(self.log.begins_at())
     }
 
-    /// Looks again, for what has come since; `None` if nothing has.
+    /// A view of the records that have arrived since; `None` if there are none.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl View {
         if newest(&*self.storage)? == self.newest {
             return Ok(None);
         }
-        // Only the newest segment is read: what is before it has not changed.
+        // Only the newest segment is read: earlier ones have not changed.
         View::of(Arc::clone(&self.storage), 0).map(Some)
     }
 }

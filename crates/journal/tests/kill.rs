@@ -1,4 +1,4 @@
-//! A real process, a real directory, and a kill that it cannot see coming.
+//! A real process in a real directory is killed without warning.
 //!
 //! The child appends through several producers and prints a record's id once its receipt says durable.
 //! The parent kills it after some of those lines, and looks for each of the ids in the files: with a

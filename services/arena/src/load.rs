@@ -30,15 +30,15 @@ pub fn routes(router: Router) -> Router {
 
 /// Burns `us` microseconds of CPU on the worker: the service time of an overload experiment.
 ///
-/// It counts steps and does not read the clock. A clock goes on while the kernel interrupts the
-/// handler to refuse a connection, so with a clock refusing would seem to cost nothing.
+/// It counts steps and does not read the clock. A clock keeps running while the kernel interrupts the handler to refuse
+/// a connection, so with a clock, refusing would seem to cost nothing.
 fn work(Query(Work { us }): Query<Work>) -> Result<&'static str, Error> {
     checked("us", Duration::from_micros(us))?;
     burn(us * steps_per_us());
     Ok("done")
 }
 
-/// How many steps of [`burn`] take this CPU a microsecond when nothing interrupts it: the quickest of several tries.
+/// How many steps of [`burn`] this CPU takes per microsecond without interruption: the fastest of several tries.
 fn steps_per_us() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     const TRIES: u32 = 20;

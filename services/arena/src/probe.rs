@@ -27,7 +27,7 @@ fn error(error: &Error) -> Response {
     text(error.message().to_owned())
 }
 
-/// The request's fields as they came, a line each.
+/// The request's fields as received, one per line.
 struct Fields(Vec<u8>);
 
 impl FromRequest for Fields {

@@ -1,5 +1,5 @@
-//! One route, `/variant`, that gives the same answer in different ways: a plan of `highwater bench` compares servers, so
-//! what is to be compared within one is chosen at start.
+//! One route, `/variant`, that gives the same answer in different ways: `highwater bench` compares servers, so a
+//! comparison within one server is chosen at startup.
 
 use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits};
@@ -145,7 +145,8 @@ mod tests {
         response.text().to_owned()
     }
 
-    /// Purpose: what a plan compares is the same answer to the byte; otherwise it would measure the difference.
+    /// Purpose: all variants that a plan compares give the same answer to the byte; otherwise it would measure the
+    /// difference.
     #[test]
     fn variants_answer_the_same() {
         for variant in Variant::value_variants() {

@@ -1,6 +1,6 @@
 //! The settings of the gateway itself; those of the server around it are the framework's.
 //!
-//! [`IngestArgs`] is what can be said; [`Plan`] is what makes sense together.
+//! [`IngestArgs`] are the raw settings; [`Plan`] is a consistent set of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum Ack {
     Memory,
     /// It is on the disk.
     Disk,
-    /// Kafka has it: all replicas in sync.
+    /// Kafka has it, on all replicas in sync.
     Kafka,
 }
 
@@ -35,10 +35,10 @@ const ACKS: &[(&str, Ack)] = &[("memory", Ack::Memory), ("disk", Ack::Disk), ("k
 const SINKS: &[(&str, SinkChoice)] =
     &[("journal", SinkChoice::Journal), ("kafka", SinkChoice::Kafka), ("null", SinkChoice::Null)];
 
-/// The largest `--body-max` and `--batch-bytes` here. What is appended to the journal at once has 64 MiB at most.
+/// The largest `--body-max` and `--batch-bytes` here. A journal batch has at most 64 MiB.
 const RECORD_BYTES_MAX: u64 = 32 << 20;
 
-/// How long a record waits for company where nobody waits for it.
+/// The default linger where no client waits for the record.
 const LINGER: Duration = Duration::from_millis(5);
 
 /// Settings of the gateway.
@@ -57,7 +57,7 @@ pub struct IngestArgs {
     #[arg(long, value_name = "DIR", default_value = "highwater-ingest-data")]
     pub data: PathBuf,
 
-    /// Kafka's brokers to begin with
+    /// Kafka's bootstrap brokers
     #[arg(long, env = "KAFKA_BROKERS", value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = broker)]
     pub kafka_brokers: Vec<String>,
 
@@ -78,7 +78,8 @@ pub struct IngestArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
     pub batch_bytes: u64,
 
-    /// Longest wait of a record for company in its batch, while records keep coming [default: 5ms with --ack memory, else 0ms]
+    /// Longest wait of a record for others in its batch, while records keep coming [default: 5ms with --ack memory,
+    /// else 0ms]
     #[arg(long, value_name = "TIME", value_parser = duration(Duration::ZERO..=Duration::from_secs(10)))]
     pub linger: Option<Duration>,
 
@@ -87,11 +88,11 @@ pub struct IngestArgs {
           value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(600)))]
     pub ack_timeout: Duration,
 
-    /// Most memory for batches, of each worker; beyond it 503
+    /// Most memory for batches, per worker; beyond it 503
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size((64 << 10)..=(1 << 40)))]
     pub memory_max: u64,
 
-    /// Most bytes of the journal on the disk; beyond it 503 [default: what the disk has]
+    /// Most bytes of the journal on the disk; beyond it 503 [default: the whole disk]
     #[arg(long, value_name = "SIZE", value_parser = size((16 << 20)..=(1 << 50)))]
     pub data_max: Option<u64>,
 
@@ -104,7 +105,7 @@ pub struct IngestArgs {
     pub retain_age: Option<Duration>,
 }
 
-/// Settings that make sense together.
+/// A consistent set of settings.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What 202 means.
@@ -113,7 +114,7 @@ pub struct Plan {
     pub sink: SinkChoice,
     /// The directory of the journal.
     pub data: PathBuf,
-    /// Which Kafka, and how; `None` without.
+    /// Kafka's settings; `None` without Kafka.
     pub kafka: Option<Settings>,
     /// How many partitions; `None`: as many as the topic has ([`crate::topic`]).
     pub partitions: Option<u32>,
@@ -121,11 +122,11 @@ pub struct Plan {
     pub batch_bytes: usize,
     /// Most bytes of a record.
     pub record_bytes_max: usize,
-    /// Longest wait of a batch for company.
+    /// The batcher's linger.
     pub linger: Duration,
     /// Longest wait for a receipt.
     pub ack_timeout: Duration,
-    /// Most memory for batches, of each worker.
+    /// Most memory for batches, per worker.
     pub memory_max: usize,
     /// Most bytes of the journal.
     pub data_max: Option<u64>,
@@ -136,15 +137,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether records are written to a journal: all but those that go straight to Kafka, or nowhere.
+    /// Whether records are written to a journal: unless they go straight to Kafka, or nowhere.
     pub fn has_journal(&self) -> bool {
         self.ack != Ack::Kafka && self.sink != SinkChoice::Null
     }
 }
 
 impl IngestArgs {
-    /// The settings that have no effect beside the others. Where records go, how much of them is kept, and for how long,
-    /// is never ignored, wherever it was said.
+    /// The settings that have no effect with the others. A setting for where records go, how much is kept, or for how
+    /// long is never silently ignored, wherever it was set.
     pub fn idle(&self) -> Vec<Idle> {
         let sink = self.sink_name();
         let mut idle = Vec::new();
@@ -178,16 +179,16 @@ impl IngestArgs {
         SINKS.iter().find(|(_, sink)| *sink == self.sink).map_or("", |(name, _)| name)
     }
 
-    /// What they mean together with those of the server.
+    /// Combines them with the server's settings.
     ///
     /// # Errors
-    /// Which do not go together: names, values, and the remedy.
+    /// Which settings contradict each other: names, values, and the remedy.
     pub fn plan(&self, server: &ServerArgs) -> Result<Plan, String> {
         let default = if self.sink == SinkChoice::Null { Ack::Memory } else { Ack::Disk };
         let ack = self.ack.unwrap_or(default);
         self.check(ack, server)?;
-        // Where somebody waits for the disk or for Kafka, waiting for company costs more than it saves: what comes while
-        // an earlier batch is under way shares the next one anyhow.
+        // Where a client waits for the disk or for Kafka, lingering costs more than it saves: records that arrive while
+        // an earlier batch is in flight share the next one anyway.
         let default = if ack == Ack::Memory { LINGER } else { Duration::ZERO };
         let linger = self.linger.unwrap_or(default);
         if ack != Ack::Memory && linger >= self.ack_timeout {
@@ -219,7 +220,7 @@ impl IngestArgs {
         Ok(plan)
     }
 
-    /// What the Kafka client is told, if there is one.
+    /// The Kafka client's settings, if there is one.
     fn kafka(&self, linger: Duration) -> Result<Option<Settings>, String> {
         if self.sink != SinkChoice::Kafka {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What is behind the workers: a journal, a journal that is delivered to Kafka, Kafka itself, or nothing.
+//! The backend behind the workers: a journal, a journal that is delivered to Kafka, Kafka itself, or nothing.
 //!
 //! ```text
 //!   --sink journal                     worker ─▶ journal
@@ -7,7 +7,7 @@
 //!   --sink null                        worker ─▶ null
 //! ```
 //!
-//! It outlives the workers: they hand over what they have accepted when they end, and only then it is
+//! It outlives the workers: when they end, they hand over the records that they have accepted; only then is it
 //! [closed](Backend::close).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,22 +23,22 @@ use highwater::metrics::Readiness;
 use crate::args::{Ack, Plan};
 use crate::failure::Failure;
 
-/// So many records are in a batch, at most.
+/// The most records in a batch.
 pub const RECORDS_MAX: usize = 1 << 16;
 
-/// The name under which the journal keeps how far the delivery to Kafka has come.
+/// The journal's consumer for the delivery to Kafka.
 const CONSUMER: &str = "kafka";
 
-/// The name under which a journal that was a spool keeps where it ceased to be one: what is behind was never for Kafka.
+/// The consumer that marks where a journal ceased to be a spool: later records were never meant for Kafka.
 const SINCE: &str = "journal-since";
 
-/// What Kafka will never take goes to this file of the data directory.
+/// The file of dead letters in the data directory.
 const DEAD_LETTERS: &str = "dead-letters.jsonl";
 
-/// What is behind the workers.
+/// The backend of all workers.
 pub struct Backend {
     parts: Mutex<Parts>,
-    /// How far the delivery is, if there is one.
+    /// The delivery's progress, if there is one.
     progress: Option<Arc<Progress>>,
     ack: Ack,
 }
@@ -52,10 +52,10 @@ struct Parts {
 }
 
 impl Backend {
-    /// Opens what `plan` says.
+    /// Opens the backend that `plan` describes.
     ///
     /// # Errors
-    /// The data directory or the topic cannot be used. A Kafka that is away is no error.
+    /// The data directory or the topic cannot be used. An unreachable Kafka is not an error.
     pub fn open(plan: &Plan) -> Result<Arc<Backend>, Failure> {
         let mut parts = Parts::default();
         if plan.has_journal() {
@@ -96,23 +96,23 @@ impl Backend {
         let Some(journal) = &parts.journal else { return Ok(Box::new(Null::default())) };
         let sink = JournalSink::new(journal.producer()?);
         match &parts.delivery {
-            // Acknowledged in memory is what must get out of it, by whichever way there is.
+            // Records acknowledged in memory must leave it by any available way.
             Some(delivery) if self.ack == Ack::Memory => Ok(Box::new(delivery.sink(sink))),
             _ => Ok(Box::new(sink)),
         }
     }
 
-    /// Records that were in the spool when it was opened, not delivered.
+    /// Undelivered records in the spool when it was opened.
     pub fn found(&self) -> u64 {
         self.progress.as_ref().map_or(0, |progress| progress.left_at_start())
     }
 
-    /// How many records have arrived where they are to go, if so many are durable.
+    /// How many records have reached their destination, given that `durable` are durable.
     pub fn delivered(&self, durable: u64) -> u64 {
         self.progress.as_ref().map_or(durable, |progress| progress.delivered())
     }
 
-    /// How many bytes of the disk hold records that have not arrived.
+    /// How many bytes on the disk hold records that are not delivered.
     pub fn spool_bytes(&self) -> u64 {
         match (&self.progress, &self.parts().journal) {
             (Some(progress), Some(journal)) if !progress.is_idle() => journal.stat().bytes,
@@ -120,12 +120,12 @@ impl Backend {
         }
     }
 
-    /// Whether the journal takes records, or nothing is known against it.
+    /// Whether the journal accepts records, as far as is known.
     pub fn has_room(&self) -> bool {
         !matches!(self.parts().journal.as_ref().map(Journal::health), Some(Health::Full(_)))
     }
 
-    /// What makes room, for the operator.
+    /// How to make room, for the operator.
     pub fn remedy(&self) -> &'static str {
         match (&self.progress, self.ack) {
             (None, _) => {
@@ -143,12 +143,12 @@ impl Backend {
         }
     }
 
-    /// When the oldest durable record was taken that has not arrived, in microseconds since 1970.
+    /// When the oldest durable and undelivered record was accepted, in microseconds since 1970.
     pub fn oldest_us(&self) -> Option<u64> {
         self.progress.as_ref().map(|progress| progress.oldest_us()).filter(|oldest| *oldest > 0)
     }
 
-    /// Says on `/readyz` when nothing is taken. A Kafka that is away does not count if there is a spool.
+    /// Reports on `/readyz` when no records are accepted. With a spool, an unreachable Kafka does not count.
     pub fn watch(self: &Arc<Self>, readiness: &Readiness) {
         let backend = Arc::clone(self);
         readiness.check("journal", move || {
@@ -166,8 +166,8 @@ impl Backend {
         });
     }
 
-    /// Ends what is behind the workers, which have ended: what they have handed over is made durable, and delivered as
-    /// far as that works within `timeout`. So many records are `durable`.
+    /// Ends the backend after the workers have ended: their records are made durable, and delivered as far as possible
+    /// within `timeout`. `durable` is the number of durable records.
     ///
     /// # Errors
     /// The disk has failed.
@@ -190,7 +190,7 @@ impl Backend {
     }
 }
 
-/// Opens the journal, and logs what it has found.
+/// Opens the journal, and logs its recovery.
 fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
     let mut options = journal::Options::default();
     let bytes = plan.batch_bytes.max(plan.record_bytes_max);
@@ -198,9 +198,9 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
     options.queue_bytes_max = options.queue_bytes_max.max(2 * options.batch_bytes_max);
     options.bytes_max = plan.data_max;
     options.retention = match plan.kafka {
-        // What was delivered need not be kept.
+        // Delivered records need not be kept.
         Some(_) => Retention { bytes: Some(0), keep_unread: true, ..Retention::default() },
-        // Until it is known that nothing in it waits for Kafka.
+        // Until it is known that no record in it waits for Kafka.
         None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: true },
     };
     let journal = Journal::open(Directory::open(&plan.data)?, options)?;
@@ -213,8 +213,8 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
     Ok(journal)
 }
 
-/// Records that were taken for Kafka and are not delivered stay, whatever retention says. What comes now is the journal's
-/// own, and goes by its retention.
+/// Undelivered records that were accepted for Kafka are kept, whatever retention says. New records belong to the
+/// journal and follow its retention.
 fn keep_undelivered(plan: &Plan, journal: &Journal) -> Result<(), Failure> {
     let consumers = journal.consumers();
     let position =
@@ -241,7 +241,7 @@ fn journal_since(journal: &Journal, position: Option<u64>) -> Option<Result<u64,
     position?;
     Some(match journal.consumer_from_end(SINCE) {
         Ok(since) => Ok(since.position()),
-        // It cannot be noted now; until it is, all of it is kept.
+        // It cannot be saved now; until it is, everything is kept.
         Err(error) if error.kind() == journal::ErrorKind::Full => Ok(journal.stat().next_offset),
         Err(error) => Err(error),
     })

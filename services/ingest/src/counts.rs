@@ -1,13 +1,13 @@
-//! What became of all records so far?
+//! Counts of all records' outcomes so far.
 //!
-//! Each worker counts in a place of its own, which no other thread writes to; whoever asks adds them up.
+//! Each worker has its own counters, which no other thread writes to; readers add them up.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::args::Ack;
 
-/// One worker's counts, in records. A cache line and more, so that workers do not meet.
+/// One worker's counts, in records. Aligned to a cache line and more, to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {
@@ -17,7 +17,7 @@ pub struct Tally {
     pub written: AtomicU64,
     /// Answered 503.
     pub refused: AtomicU64,
-    /// When the oldest one was appended that the sink has not confirmed, in microseconds since 1970; 0: there is none.
+    /// When the oldest unconfirmed record was appended, in microseconds since 1970; 0: there is none.
     pub oldest_us: AtomicU64,
 }
 
@@ -31,12 +31,12 @@ pub fn add(count: &AtomicU64, more: u64) {
 pub struct Counts {
     ack: Ack,
     workers: Mutex<Vec<Arc<Tally>>>,
-    /// Records that were in the spool when it was opened, not delivered yet.
+    /// Undelivered records in the spool when it was opened.
     found: u64,
 }
 
 impl Counts {
-    /// Nothing counted yet but what was `found` undelivered in the spool.
+    /// Empty counts, except for the records `found` undelivered in the spool.
     pub fn new(ack: Ack, found: u64) -> Counts {
         Counts { ack, workers: Mutex::default(), found }
     }
@@ -45,7 +45,7 @@ impl Counts {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for another worker.
+    /// Counters for another worker.
     pub fn worker(&self) -> Arc<Tally> {
         let tally = Arc::<Tally>::default();
         self.workers().push(Arc::clone(&tally));
@@ -60,7 +60,7 @@ impl Counts {
     pub fn accepted(&self) -> u64 {
         match self.ack {
             Ack::Memory => self.found + self.sum(|tally| &tally.appended),
-            // Those that are not written yet may still be refused.
+            // Records not written yet may still be refused.
             Ack::Disk | Ack::Kafka => self.durable(),
         }
     }
@@ -75,7 +75,7 @@ impl Counts {
         self.sum(|tally| &tally.refused)
     }
 
-    /// When the oldest record was appended that the sink has not confirmed.
+    /// When the oldest unconfirmed record was appended.
     pub fn oldest_us(&self) -> Option<u64> {
         let workers = self.workers();
         let all = workers.iter().map(|tally| tally.oldest_us.load(Relaxed));

@@ -1,4 +1,4 @@
-//! Why could the gateway not start, or had to stop?
+//! Why the gateway could not start, or had to stop.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ impl Failure {
         Failure { text, is_setting: true }
     }
 
-    /// Records that were acknowledged in memory, and that neither the disk nor Kafka took before the end.
+    /// Records that were acknowledged in memory, and that neither the disk nor Kafka accepted before the end.
     pub(crate) fn lost(records: u64, drain_timeout: Duration) -> Failure {
         let text = format!(
             "{records} records that were acknowledged in memory (--ack memory) are lost: within --drain-timeout \
@@ -32,7 +32,7 @@ impl Failure {
         Failure { text, is_setting: false }
     }
 
-    /// Whether somebody has to change a setting: exit status 2.
+    /// Whether a setting has to be changed: exit status 2.
     pub fn is_setting(&self) -> bool {
         self.is_setting
     }

@@ -1,8 +1,8 @@
 //! The gateway's HTTP interface.
 //!
-//! Records are appended while their request is looked at, straight from the bytes that were received: there is no copy
-//! between the connection and the batch. Under `--ack memory` the answer follows at once; otherwise the handler waits for
-//! the receipts of its records.
+//! Records are appended while their request is processed, straight from the receive buffer: there is no copy between
+//! the connection and the batch. Under `--ack memory` the answer follows at once; otherwise the handler waits for the
+//! receipts of its records.
 
 use highwater::batcher::{Awaiting, Failure, FailureKind, Refused};
 use highwater::{
@@ -13,10 +13,10 @@ use highwater::{
 use crate::args::Ack;
 use crate::intake::Intake;
 
-/// What the answer to one record says.
+/// The answer to one record.
 const OK: &str = r#"{"ok":true}"#;
 
-/// What `GET /` answers.
+/// The answer to `GET /`.
 const UP: &str = r#"{"status":"UP"}"#;
 
 /// The gateway's routes.
@@ -50,10 +50,10 @@ fn accepted_all(records: usize) -> Response {
     Response::new(StatusCode::ACCEPTED).with_content_type("application/json").with_body(body)
 }
 
-/// How many records there were, once all are written.
+/// The number of records, once all are written.
 ///
-/// If one is not, the answer is that one's, though others may be written: the client sends them again, and consumers
-/// see those twice.
+/// If one fails, its failure is the answer, though others may be written: if the client sends all again, consumers see
+/// those twice.
 async fn written(
     intake: &Intake,
     records: impl IntoIterator<Item = Awaiting, IntoIter: ExactSizeIterator>,
@@ -66,16 +66,16 @@ async fn written(
     Ok(count)
 }
 
-/// A record that was taken.
+/// A record that was accepted.
 struct Taken;
 
-/// A request's records, all taken: so many.
+/// The number of a request's records, all accepted.
 struct TakenAll(usize);
 
-/// A record that was taken, and is not known to be written.
+/// A record that was accepted, and is not known to be written.
 struct Pending(Awaiting);
 
-/// A request's records, all taken, and not known to be written.
+/// A request's records, all accepted, and not known to be written.
 struct PendingAll(Vec<Awaiting>);
 
 impl FromRequest for Taken {
@@ -141,7 +141,7 @@ impl FromRequest for PendingAll {
     }
 }
 
-/// Takes all records of a request, or none.
+/// Accepts all records of a request, or none.
 fn take_all(
     request: &Request<'_>,
     mut take: impl FnMut(&Intake, u32, &[u8]) -> Result<(), Refused>,
@@ -155,7 +155,7 @@ fn take_all(
     records(body).try_for_each(|record| take(&intake, partition, record)).map_err(refuse)
 }
 
-/// The lines of a body, without their ends. Empty ones are none.
+/// The lines of a body, without their ends. Empty ones are skipped.
 fn records(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
@@ -167,19 +167,19 @@ fn parts<'r>(request: &'r Request<'_>) -> Result<(WorkerLocal<Intake>, &'r [u8])
     Ok((intake, body))
 }
 
-/// The answer to records that were not taken.
+/// The answer to records that were not accepted.
 #[cold]
 fn of_refusal(intake: &Intake, records: usize, refused: Refused) -> Error {
     match refused {
         Refused::Full => {
             intake.refuse(records);
-            not_now("the memory for records is full: what they are handed to is behind")
+            not_now("the memory for records is full: the storage is too slow")
         }
         Refused::TooLarge => too_large("the record is larger than --body-max"),
     }
 }
 
-/// The answer to records that were taken, and could not be written.
+/// The answer to records that were accepted, but could not be written.
 #[cold]
 fn of_failure(intake: &Intake, records: usize, failure: &Failure) -> Error {
     let message = match failure.kind() {
@@ -192,7 +192,7 @@ fn of_failure(intake: &Intake, records: usize, failure: &Failure) -> Error {
         _ => "records cannot be written now",
     };
     intake.count_refused(records);
-    // What the sink says names files and brokers: that is for the operator.
+    // The sink's message names files and brokers: it is for the operator only.
     not_now(message).with_source(failure.clone())
 }
 

@@ -1,7 +1,7 @@
-//! What does a worker do with a record?
+//! How a worker handles its records.
 //!
-//! Each worker has a batcher and a sink of its own. Requests append during the turn; at its end, what is due goes to the
-//! sink, and what the sink has answered is counted and told to the handlers that wait.
+//! Each worker has its own batcher and sink. Requests append during the turn; at its end, due batches go to the sink,
+//! and the sink's answers are counted and passed to the waiting handlers.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,10 +18,10 @@ use crate::counts::{Tally, add};
 use crate::notice::Notice;
 use crate::partition;
 
-/// How often a worker that ends looks whether the sink has answered.
+/// How often an ending worker checks for the sink's answers.
 const END_LOOK: Duration = Duration::from_millis(1);
 
-/// What takes a worker's records.
+/// Accepts a worker's records.
 pub struct Intake {
     batcher: RefCell<Batcher<Box<dyn Sink>>>,
     tally: Arc<Tally>,
@@ -41,7 +41,7 @@ impl fmt::Debug for Intake {
     }
 }
 
-/// What is taken for one worker, and for how long.
+/// The options of one worker's intake.
 #[derive(Clone, Debug)]
 pub struct IntakeOptions {
     /// The batcher's.
@@ -97,7 +97,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes a record, and says how to learn that it is written.
+    /// Accepts a record, and returns a future for its outcome.
     ///
     /// # Errors
     /// Why not.
@@ -108,13 +108,13 @@ impl Intake {
         Ok(awaiting)
     }
 
-    /// Whether so many records with so many bytes in all can be taken now, all of them.
+    /// Whether this many records with this many bytes in total can all be accepted now.
     pub fn has_room(&self, partition: u32, records: usize, bytes: usize) -> bool {
         let now = self.moment().now;
         self.batcher.borrow_mut().has_room(partition, now, records, bytes)
     }
 
-    /// Records are answered 503, because there is no room for them in memory.
+    /// Counts and reports records answered 503 because there is no room in memory.
     pub fn refuse(&self, records: usize) {
         self.notice.refused();
         self.count_refused(records);
@@ -125,7 +125,7 @@ impl Intake {
         add(&self.tally.refused, records as u64);
     }
 
-    /// The time, read once a turn.
+    /// The time, read once per turn.
     fn moment(&self) -> Moment {
         if let Some(moment) = self.moment.get() {
             return moment;
@@ -137,7 +137,7 @@ impl Intake {
         moment
     }
 
-    /// The end of a turn. Returns after how long to come again.
+    /// Ends a turn. Returns when to call it again.
     pub fn end_turn(&self, waker: &Waker) -> Option<Duration> {
         if self.moment.take().is_some() {
             self.turn_partition.set((self.turn_partition.get() + 1) % self.partitions);
@@ -159,7 +159,7 @@ impl Intake {
     }
 }
 
-/// The worker has drained: what it has accepted goes to the sink before it ends.
+/// The worker has drained: accepted records go to the sink before it ends.
 impl Drop for Intake {
     fn drop(&mut self) {
         let batcher = self.batcher.get_mut();

@@ -1,14 +1,14 @@
-//! The ingest gateway: takes records by HTTP, and answers 202 when it has done with them what `--ack` promises.
+//! The ingest gateway: accepts records by HTTP, and answers 202 when it has done what `--ack` promises.
 //!
 //! ```text
 //!  client ──POST──▶ http ─▶ intake ─▶ batcher ─▶ sink ─▶ journal, Kafka, nowhere
-//!                            one a worker          │
+//!                            one per worker        │
 //!                    202 ◀── at once (memory), or when its receipt is there (disk, kafka)
 //! ```
 //!
 //! Invariants: a record that was answered 202 has been, or will be, given to the sink, for as long as the process lives;
-//! under `--ack disk` and `--ack kafka` its receipt was there before the answer. What cannot be taken is answered 503,
-//! never dropped. At rest, accepted = durable = delivered + pending.
+//! under `--ack disk` and `--ack kafka` its receipt came before the answer. A record that cannot be accepted is
+//! answered 503, never dropped. At rest, accepted = durable = delivered + pending.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! `highwater-ingest`: takes records by HTTP, and loses none.
+//! `highwater-ingest`: accepts records by HTTP, and loses none.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

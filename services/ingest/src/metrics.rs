@@ -1,4 +1,4 @@
-//! The gateway's own metrics, beside those of every server. Each scrape adds up what the workers count.
+//! The gateway's own metrics, beside those of every server. Each scrape adds up the workers' counts.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ const PENDING: &str = "Records that were accepted and are not delivered yet.";
 const SPOOL: &str = "Bytes of the files with records that wait for Kafka; 0 if none waits.";
 const LAG: &str = "Age of the oldest record that was accepted and is not delivered yet, in seconds; 0 if there is none.";
 
-/// A number, from what the workers count and what is behind them.
+/// A number computed from the workers' counts and the backend.
 type Read = fn(&Counts, &Backend) -> u64;
 
 /// Registers the metrics of records.
@@ -50,9 +50,9 @@ pub fn of_records(
     metrics.gauge_fn("highwater_ingest_lag_seconds", LAG, &[], move || lag() as f64 / 1e6)
 }
 
-/// What is in the batchers, and what is behind them.
+/// Records in the batchers and in the backend.
 fn pending(counts: &Counts, backend: &Backend) -> u64 {
-    // In this order none is counted that has arrived meanwhile, and the numbers cannot cross.
+    // Read in this order, `delivered` cannot exceed `accepted`.
     let delivered = backend.delivered(counts.durable());
     counts.accepted().saturating_sub(delivered)
 }

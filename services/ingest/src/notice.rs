@@ -1,4 +1,4 @@
-//! What an operator reads in the log when there is no room, once, and when there is room again.
+//! Log lines for operators: once when there is no room, and once when there is room again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,14 +9,14 @@ use highwater::logging::rate_limited;
 use crate::backend::Backend;
 use crate::counts::Counts;
 
-/// Says what keeps records from being written. All workers share it.
+/// Logs why records cannot be written. All workers share it.
 pub struct Notice {
     backend: Arc<Backend>,
     counts: Arc<Counts>,
     data: String,
-    /// It was said that the disk is full, or the journal.
+    /// A full disk or journal was logged.
     is_full: AtomicBool,
-    /// It was said that clients are refused.
+    /// Refusals of clients were logged.
     refuses: AtomicBool,
 }
 
@@ -27,7 +27,7 @@ impl Notice {
         Notice { backend, counts, data, is_full, refuses }
     }
 
-    /// What a batcher complains of at the end of a turn, if it does.
+    /// Takes a batcher's trouble at the end of a turn, if any.
     pub fn look(&self, trouble: Option<&Failure>) {
         let is_full = trouble.is_some_and(|failure| failure.kind() == FailureKind::Full);
         let Some(failure) = trouble else {
@@ -50,7 +50,7 @@ impl Notice {
         if !self.is_full.load(Relaxed) {
             rate_limited!(
                 WARN,
-                "--memory-max is reached: what records are handed to is behind; clients get 503"
+                "--memory-max is reached: the journal or Kafka is too slow; clients get 503"
             );
         } else if !self.refuses.swap(true, Relaxed) {
             let (in_memory, on_disk) = self.waiting();
@@ -72,7 +72,7 @@ impl Notice {
         );
     }
 
-    /// Acknowledged records that wait in memory, and those on the disk that are not delivered.
+    /// Acknowledged records in memory, and undelivered ones on the disk.
     fn waiting(&self) -> (u64, u64) {
         let (accepted, durable) = (self.counts.accepted(), self.counts.durable());
         let delivered = self.backend.delivered(durable);

@@ -1,11 +1,11 @@
-//! Which partition does a record go to?
+//! Chooses a record's partition.
 //!
-//! Records with the same key go to the same one, and so stay in order: the hash is the one that Kafka's own clients use,
-//! so that what they produce with a key meets what came in here. Records without a key take turns.
+//! Records with the same key go to the same partition, and so stay in order. The hash is that of Kafka's own clients,
+//! so records that they produce with the same key go there too. Records without a key are spread in turns.
 
 /// The partition, of so many, for records with `key`.
 pub fn of_key(key: &[u8], partitions: u32) -> u32 {
-    // Kafka takes the sign away by its bit.
+    // Kafka clears the sign bit.
     (murmur2(key) & 0x7fff_ffff) % partitions
 }
 

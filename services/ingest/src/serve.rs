@@ -1,8 +1,8 @@
 //! Starts and stops the gateway.
 //!
-//! The order matters. What is behind the workers is opened before the port, so that a gateway that can be reached is ready.
-//! At the end the clients get their answers first; then each worker hands what it has accepted to its sink, and ends; then
-//! what is behind them makes it durable, and is closed.
+//! The order matters. The backend is opened before the port, so a reachable gateway is ready. At shutdown the clients
+//! get their answers first; then each worker hands its accepted records to its sink, and ends; then the backend makes
+//! them durable, and is closed.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::metrics;
 use crate::notice::Notice;
 use crate::topic;
 
-/// Batches under `--ack disk` that the journal has not answered for, of a worker: more than one sync's worth, so that the
-/// journal never waits for the worker.
+/// The most unanswered batches per worker under `--ack disk`: more than one sync's worth, so that the journal never
+/// waits for the worker.
 const DISK_IN_FLIGHT_MAX: usize = 64;
 
-/// Batches under `--ack kafka` that Kafka has not answered for, of a partition. As many as an idempotent producer has.
+/// The most unanswered batches per partition under `--ack kafka`: as many as an idempotent producer may have in flight.
 const KAFKA_IN_FLIGHT_MAX: usize = 5;
 
 /// Serves until a signal stops it.
@@ -60,7 +60,7 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What each worker has.
+/// Creates a worker's intake.
 fn intake(
     plan: &Plan,
     partitions: u32,
@@ -74,7 +74,7 @@ fn intake(
     let notice = Arc::new(Notice::new(Arc::clone(&backend), Arc::clone(&counts), data));
     PerWorker::fallible(move |worker| {
         let first_partition = u32::try_from(worker.index).unwrap_or_default();
-        // Each worker's own: they begin with ids that no other worker gives.
+        // Per worker: each begins with different ids.
         let batcher = options(&plan, partitions);
         let options = IntakeOptions { batcher, first_partition, end_timeout };
         let (sink, notice) = (backend.sink()?, Arc::clone(&notice));

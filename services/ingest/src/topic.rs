@@ -1,15 +1,15 @@
-//! How many partitions are there, if `--partitions` does not say?
+//! The number of partitions, if `--partitions` is not given.
 //!
-//! As many as the topic has, by Kafka's own word at the start. A number that is given is checked by whoever connects to
-//! Kafka, and another one is an error there.
+//! It is the topic's number, as Kafka reports it at startup. A given number is checked when connecting to Kafka, where
+//! a different one is an error.
 //!
 //! ```text
 //!   Kafka answers: the topic's number; 1 for a topic that is to be created
-//!   Kafka is away: the number of the last start, which is in the data directory; without one, an error
+//!   Kafka is unreachable: the number of the last start, saved in the data directory; without one, an error
 //! ```
 //!
-//! If the topic has got another number since the last start, the log says so when Kafka is back, and records wait in the
-//! spool: the next start takes the topic's number, and delivers each to its partition modulo that.
+//! If the topic's number has changed since the last start, the log says so when Kafka is back, and records wait in the
+//! spool: the next start uses the topic's number, and delivers each record to its partition modulo that number.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,7 @@ const FILE: &str = "kafka-partitions";
 /// The plan with a number of partitions, and that number.
 ///
 /// # Errors
-/// Kafka does not answer, and nothing else says the number; or the client cannot be made.
+/// Kafka does not answer and no number is saved; or the client cannot be created.
 pub fn settle(plan: &Plan) -> Result<(Plan, u32), Failure> {
     let mut plan = plan.clone();
     let partitions = match (plan.partitions, &mut plan.kafka) {
@@ -74,7 +74,7 @@ fn remembered(topic: &str, data: &Path) -> Option<u32> {
     partitions.parse().ok().filter(|partitions| name == topic && *partitions > 0)
 }
 
-/// Notes the number for the next start, in a directory that is ours by now.
+/// Saves the number for the next start; the directory is locked by now.
 pub fn remember(plan: &Plan) {
     let Some(kafka) = plan.kafka.as_ref().filter(|_| plan.has_journal()) else { return };
     let (topic, partitions) = (&kafka.topic, kafka.partitions);
@@ -87,7 +87,7 @@ pub fn remember(plan: &Plan) {
         fs::rename(new, plan.data.join(FILE))
     };
     if let Err(error) = replace() {
-        // On a full disk, say. Only a start without Kafka needs it.
+        // For example on a full disk. Only a start without Kafka needs the number.
         tracing::warn!(data = %plan.data.display(), "the number of partitions could not be noted: {error}");
     }
 }
@@ -96,8 +96,8 @@ pub fn remember(plan: &Plan) {
 mod tests {
     use super::*;
 
-    /// Purpose: the number of the last start is taken for the same topic only, and a file that was cut off or edited is no
-    /// reason not to start.
+    /// Purpose: the saved number is used for the same topic only, and a truncated or edited file does not prevent a
+    /// start.
     #[test]
     fn what_is_remembered() {
         let folder = tempfile::tempdir().expect("a temporary directory");

@@ -91,7 +91,7 @@ fn torture_without_kafka() {
         }
         check(data, &all);
     }
-    // It serves on, and an end in order leaves a journal without a flaw.
+    // It continues to serve, and a clean shutdown leaves an intact journal.
     let process = gateway(data, &["--ack=disk"]);
     let mut client = process.connect();
     assert_eq!(client.ask(record(b"the end")).status, 202);

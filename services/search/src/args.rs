@@ -125,7 +125,7 @@ pub struct ProviderArgs {
 }
 
 impl ProviderArgs {
-    /// How the provider is to behave.
+    /// The provider's configured behaviour.
     pub fn behaviour(&self) -> Behaviour {
         let ProviderArgs { delay, fail_rate, truncate_rate, lie, gzip, etag, .. } = *self;
         Behaviour { delay, fail_rate, truncate_rate, lie, gzip, etag }

@@ -7,8 +7,8 @@
 //!                        again, after a pause
 //! ```
 //!
-//! Invariants: deliveries are applied in the order in which they came; a source is committed only up to what
-//! the store has durably; a store that is away costs time, never a command.
+//! Invariants: deliveries are applied in the order in which they came; a source is committed only as far as the store
+//! is durable; an unavailable store costs time, never a command.
 
 use std::fmt;
 use std::io;
@@ -27,11 +27,11 @@ use crate::todo::now_us;
 /// The most commands of one transaction. It bounds how long a command waits for those before it.
 pub const BATCH_MAX: usize = 1024;
 
-/// How long the queue is waited for before it is looked whether to stop.
+/// The longest wait for the queue before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// How often the source is committed while commands are applied. It bounds what is applied a second time after a
-/// crash, and what the queue keeps without need.
+/// How often the source is committed while commands are applied. It bounds repeated deliveries after a crash, and how
+/// much the queue keeps needlessly.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to pause after a failure: the first, and twice as long each time up to the second.
@@ -71,7 +71,7 @@ impl Stats {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Deliveries of what had been applied before.
+    /// Deliveries of commands that were applied before.
     pub fn repeated(&self) -> u64 {
         self.repeated.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl Stats {
     }
 }
 
-/// Whether to go on: 0 as long as it is to.
+/// The stop flag: 0 while it runs.
 #[derive(Debug, Default)]
 struct Stop(AtomicU8);
 
@@ -114,8 +114,8 @@ impl Stop {
 }
 
 impl Applier {
-    /// Starts to apply what `source` delivers to `store`; `told` hears what has changed, before the source
-    /// hears that it was applied.
+    /// Starts to apply `source`'s deliveries to `store`; `told` receives the changes before the source is notified that
+    /// they are applied.
     ///
     /// `part` says whether the store works.
     ///
@@ -140,8 +140,7 @@ impl Applier {
         Ok(Applier { stop, thread: Some(thread) })
     }
 
-    /// Applies what is in the queue, for at most `patience`; then commits and ends. What is not applied by then
-    /// stays in the queue.
+    /// Applies queued commands for at most `patience`; then commits and ends. The rest stay in the queue.
     pub fn drain(mut self, patience: Duration) {
         self.stop.0.store(DRAIN, Ordering::Relaxed);
         let until = Instant::now() + patience;
@@ -162,14 +161,14 @@ impl Applier {
     }
 }
 
-/// Ends after the transaction that is under way, and commits.
+/// Ends after the current transaction, and commits.
 impl Drop for Applier {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Says that nothing is applied any more if the applier panics.
+/// Reports that nothing is applied any more if the applier panics.
 struct Ended(Part);
 
 impl Drop for Ended {
@@ -224,7 +223,7 @@ impl<T: FnMut(Changes)> Work<T> {
         }
     }
 
-    /// Applies deliveries, however often that must be tried. False if it was told to end first.
+    /// Applies deliveries, retrying until it succeeds. False if it was stopped first.
     fn apply(&mut self, deliveries: &[Delivery]) -> bool {
         let requested = |delivery: &Delivery| Some(delivery.content.as_ref().ok()?.requested_us);
         let oldest = deliveries.iter().filter_map(requested).min();

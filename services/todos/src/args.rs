@@ -12,7 +12,7 @@ use crate::near;
 use crate::queue::journal;
 use crate::store::postgres;
 
-/// What the service is made of. The same for the server, `worker` and `seed`.
+/// The service's parts. The same for the server, `worker` and `seed`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Engines")]
 pub struct EngineArgs {
@@ -54,7 +54,7 @@ pub struct EngineArgs {
     #[arg(long, env = "CACHE_TTL_SEC", value_name = "N", default_value = "300", value_parser = number(1..=86_400_u32))]
     pub cache_ttl_sec: u32,
 
-    /// Most bytes that the embedded queue takes of the disk; beyond it writes are refused: 503
+    /// Most bytes of the embedded queue on the disk; beyond it writes are refused: 503
     #[arg(long, env = "HIGHWATER_QUEUE_BYTES_MAX", value_name = "SIZE", default_value = "1GiB",
           value_parser = size(journal::BYTES_MIN..=1 << 40))]
     pub queue_bytes_max: u64,
@@ -71,7 +71,7 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// How much memory todos may take that are read, if that is bounded.
+    /// The memory bound for todos, if there is one.
     pub fn cache_bytes(&self) -> Option<usize> {
         let default = self.database_url.as_ref().map(|_| CACHE_BYTES);
         self.cache_bytes.or(default).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -82,7 +82,7 @@ impl EngineArgs {
         self.database_url.is_none() && self.redis_url.is_none() && self.kafka_brokers.is_none()
     }
 
-    /// The settings of parts that this process has not: of Kafka, Redis or the embedded queue.
+    /// The settings of parts that this process does not have: of Kafka, Redis or the embedded queue.
     fn idle(&self) -> Vec<Idle> {
         let mut idle = Vec::new();
         if self.kafka_brokers.is_none() {
@@ -109,7 +109,7 @@ const OF_KAFKA: [&str; 3] = ["kafka-todo-topic", "kafka-partitions", "ack-timeou
 /// Settings of `worker`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkerArgs {
-    /// What the service is made of.
+    /// The service's parts.
     #[command(flatten)]
     pub engine: EngineArgs,
 
@@ -127,7 +127,7 @@ pub struct WorkerArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Todos")]
 pub struct TodosArgs {
-    /// What the service is made of.
+    /// The service's parts.
     #[command(flatten)]
     pub engine: EngineArgs,
 
@@ -185,7 +185,7 @@ impl TodosArgs {
         self.engine.idle()
     }
 
-    /// What a request may be.
+    /// The limits of requests.
     pub fn bounds(&self) -> Bounds {
         Bounds {
             title_max: self.title_max as usize,
@@ -199,7 +199,7 @@ impl TodosArgs {
 /// Settings of `seed`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SeedArgs {
-    /// What the service is made of.
+    /// The service's parts.
     #[command(flatten)]
     pub engine: EngineArgs,
 
@@ -229,7 +229,7 @@ pub struct TokenArgs {
     pub jwt_secret: Option<String>,
 }
 
-/// What is wrong when there is no secret.
+/// The error when there is no secret.
 pub const SECRET_MISSING: &str = "--jwt-secret is missing; give the secret that tokens are signed with, as in \
     JWT_SECRET=$(openssl rand -hex 32)";
 

@@ -1,10 +1,10 @@
-//! Whose request is it?
+//! Authentication: finds the user of a request.
 //!
-//! A token is a JWT (RFC 7519) signed with HS256. Its subject is the user. The algorithm is pinned: what the
-//! token's header says can only be right or be refused. `exp` and `nbf` are honoured, to the second and without
-//! leeway; a token without them is valid as long as the secret is.
+//! A token is a JWT (RFC 7519) signed with HS256. Its subject is the user. The algorithm is pinned: a token whose
+//! header names another one is refused. `exp` and `nbf` are honoured, to the second and without leeway; a token without
+//! them is valid as long as the secret is.
 //!
-//! Each worker remembers the tokens that it has verified lately, so that a client pays for its signature once.
+//! Each worker caches recently verified tokens, so each signature is verified once per worker.
 //! A remembered token is looked up by all of its bytes, and its times are checked with every request.
 
 use std::cell::RefCell;
@@ -19,13 +19,13 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 
-/// The longest token, in bytes. A longer one is refused without a look.
+/// The longest token, in bytes. A longer one is refused unread.
 pub const TOKEN_BYTES_MAX: usize = 4096;
 
 /// The longest subject, in bytes.
 pub const USER_BYTES_MAX: usize = 255;
 
-/// So many verified tokens a worker remembers, at most.
+/// The most verified tokens that a worker remembers.
 pub const REMEMBERED_MAX: usize = 2048;
 
 /// Verifies tokens. One for the process.
@@ -34,7 +34,7 @@ pub struct Keys {
     validation: Validation,
 }
 
-/// What a token says, once it is verified.
+/// The contents of a verified token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
     user: Arc<str>,
@@ -42,7 +42,7 @@ pub struct Verified {
     expires: Option<f64>,
 }
 
-/// Why a request is nobody's. The client is told.
+/// Why a request has no user; sent to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// There is no `Authorization: Bearer …`.
@@ -51,7 +51,7 @@ pub enum Denied {
     Invalid,
     /// Its signature does not match.
     Secret,
-    /// It is signed, or says it is, by another algorithm than HS256.
+    /// It is signed, or claims to be, with another algorithm than HS256.
     Algorithm,
     /// It has expired.
     Expired,
@@ -88,7 +88,7 @@ struct Claims {
     exp: Option<f64>,
 }
 
-/// What is written. Whole seconds, without even `.0`: there are libraries that take nothing else.
+/// What is written. Whole seconds, without even `.0`: some libraries accept nothing else.
 #[derive(Serialize)]
 struct Issued<'a> {
     sub: &'a str,
@@ -162,7 +162,7 @@ impl Gatekeeper {
     ///
     /// # Errors
     ///
-    /// Why the request is nobody's.
+    /// Why the request has no user.
     pub fn user(&self, authorization: Option<&str>, now: f64) -> Result<Arc<str>, Denied> {
         let (scheme, token) =
             authorization.and_then(|field| field.split_once(' ')).ok_or(Denied::Missing)?;
@@ -184,9 +184,8 @@ impl Gatekeeper {
     }
 }
 
-/// Verified tokens, in two halves: when the young one is full, it becomes the old one, and what was in that is
-/// forgotten. A token that is used moves back to the young one. Keyed at random, so that clients cannot choose
-/// tokens that collide.
+/// Verified tokens, in two halves: when the young one is full, it becomes the old one, whose entries are dropped. A
+/// token that is used moves back to the young one. Keyed at random, so that clients cannot choose tokens that collide.
 #[derive(Debug, Default)]
 struct Remembered {
     young: HashMap<Box<str>, Verified>,
@@ -336,7 +335,7 @@ mod tests {
         assert!(gatekeeper.user(Some(&lower), NOW).is_ok());
     }
 
-    /// Purpose: no trick with the header, the claims or the signature makes a request somebody's.
+    /// Purpose: no trick with the header, the claims or the signature gives a request a user.
     #[test]
     fn refused() {
         let gatekeeper = gatekeeper();

@@ -1,4 +1,4 @@
-//! What is not in memory: reads from the store itself, by an index.
+//! Todos that are not in memory: reads from the store itself, by an index.
 //!
 //! ```text
 //!  worker ──Request──▶ bounded queue ──▶ threads, each with a connection of its own ──▶ store
@@ -22,10 +22,10 @@ use crate::reads::{Limit, Shown};
 use crate::store::{Store, StoreError};
 use crate::todo::Todo;
 
-/// How many reads wait, at most; beyond it they are refused: 503.
+/// The most waiting reads; beyond it they are refused: 503.
 pub const WAITING_MAX: usize = 1024;
 
-/// How many reads are made at a time.
+/// How many reads run at a time.
 pub const THREADS: usize = 4;
 
 /// Resolves once the store has answered.
@@ -42,7 +42,7 @@ enum Request {
 }
 
 impl Beyond {
-    /// Reads from stores that `connect` opens, one for each thread, when there is something to read.
+    /// Reads from stores that `connect` opens on demand, one per thread.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Beyond {
 }
 
 impl Request {
-    // Who asked may be gone: then nobody needs to be told.
+    // The requester may be gone.
     fn refuse(self, error: StoreError) {
         match self {
             Request::Todo(_, tell) => drop(tell.send(Err(error))),

@@ -1,6 +1,6 @@
-//! What a client asked for, as it stands in the queue.
+//! A client's command, as it is stored in the queue.
 //!
-//! The journal and Kafka hold the same bytes: a JSON object a command, so that an operator can read a queue
+//! The journal and Kafka hold the same bytes: one JSON object per command, so that an operator can read a queue
 //! with `highwater journal cat` or Kafka's own tools.
 //!
 //! ```text
@@ -43,11 +43,11 @@ pub struct Command {
     pub user_id: String,
     /// When, in microseconds since 1970.
     pub requested_us: i64,
-    /// What is to be done.
+    /// The action.
     pub action: Action,
 }
 
-/// What is to be done with a todo.
+/// An action on a todo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Make it.
@@ -70,7 +70,7 @@ pub enum Action {
     Delete,
 }
 
-/// Bytes from a queue that are no command.
+/// Bytes from a queue that are not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poison {
     /// What was in the queue.
@@ -104,14 +104,14 @@ struct Wire<'a> {
     requested_at: Cow<'a, str>,
 }
 
-/// Only what says how to read the rest.
+/// Only the version, which determines how to read the rest.
 #[derive(Deserialize)]
 struct Versioned {
     v: u32,
 }
 
 impl Command {
-    /// The bytes that stand in a queue.
+    /// The bytes stored in a queue.
     pub fn encode(&self) -> Vec<u8> {
         let (action, title, description, completed) = match &self.action {
             Action::Create { title, description } => {
@@ -136,11 +136,11 @@ impl Command {
         serde_json::to_vec(&wire).expect("text and numbers are JSON, and memory takes it")
     }
 
-    /// Reads what stood in a queue.
+    /// Reads the bytes from a queue.
     ///
     /// # Errors
     ///
-    /// If it is no command of a known version: the bytes, and why.
+    /// If they are not a command of a known version: the bytes, and why.
     pub fn decode(bytes: &[u8]) -> Result<Command, Poison> {
         decode(bytes).map_err(|reason| Poison { bytes: bytes.to_vec(), reason })
     }

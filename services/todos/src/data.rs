@@ -1,4 +1,4 @@
-//! What `--demo` keeps in the data directory.
+//! The secret that `--demo` keeps in the data directory.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use highwater::journal::storage::create_directory;
 
-/// The file of the secret that `--demo` makes up.
+/// The file with the secret that `--demo` generates.
 const SECRET: &str = "demo-secret";
 
-/// The secret of `--demo` in this data directory; it is made up when it is not there. So a token of the last run works in
-/// the next one.
+/// The secret of `--demo` in this data directory; it is generated if missing. So a token of the last run works in the
+/// next one.
 ///
 /// # Errors
 ///

@@ -1,14 +1,14 @@
-//! How does an instance learn what others have applied?
+//! How an instance learns of changes that others have applied.
 //!
-//! Where the applier is in the same process, it tells the [`Model`] itself. Where it is not, a [`Feed`]
-//! does, and [`follow`] carries what it says into the model:
+//! An applier in the same process updates the [`Model`] directly. Otherwise a [`Feed`] reports the changes, and
+//! [`follow`] applies them to the model:
 //!
 //! ```text
 //!  worker process ─▶ store ─▶ Feed::next ─▶ follow ─▶ Model::apply ─▶ every request from then on
 //! ```
 //!
-//! Invariants: what a feed gives is in the order of versions; nothing is left out, for whatever breaks in
-//! between it gives the difference, or everything again.
+//! Invariants: a feed reports changes in the order of versions; nothing is left out: after any interruption it reports
+//! the difference, or everything again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use crate::health::Part;
 use crate::model::Model;
 use crate::store::{Changes, Loaded, Revision, StoreError};
 
-/// How long a feed is waited for before it is looked whether to stop.
+/// The longest wait for a feed before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// How long to pause after a feed has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What others have applied. It blocks its thread.
+/// Changes that others have applied. It blocks its thread.
 pub trait Feed: Send {
     /// Waits at most `wait` for something new.
     ///
@@ -36,24 +36,25 @@ pub trait Feed: Send {
     /// If it cannot be known now. The next call tries again, and leaves nothing out.
     fn next(&mut self, wait: Duration) -> Result<News, StoreError>;
 
-    /// Somebody has seen this revision of the store before now. If the store is behind it, it was restored.
+    /// This revision of the store was seen before. If the store is behind it, it was restored.
     fn was_seen(&mut self, revision: Revision);
 
-    /// Less is in memory than could be, since much was deleted: what is newest is to be said again, when there is time.
+    /// After many deletions, less is in memory than could be: asks the feed to report the newest todos again, when
+    /// there is time.
     fn again(&mut self) {}
 
     /// Whether it works.
     fn part(&self) -> Part;
 }
 
-/// What a feed says.
+/// A report of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// Nothing.
     Nothing,
-    /// This has changed since what was said before.
+    /// The changes since the last report.
     Changes(Changes),
-    /// What changed is not known any more; this is everything, or the newest of it.
+    /// The changes are unknown; this is everything, or the newest part.
     Everything(Loaded),
 }
 
@@ -64,7 +65,7 @@ pub struct Follower {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Carries what `feed` says into `model`, on a thread of its own.
+/// Applies `feed`'s reports to `model`, on its own thread.
 ///
 /// # Errors
 ///
@@ -89,7 +90,7 @@ pub fn follow(mut feed: impl Feed + 'static, model: Arc<Model>) -> std::io::Resu
                     model.replace(loaded);
                 }
                 Err(error) => {
-                    rate_limited!(WARN, error = %error, "what others have written is not known");
+                    rate_limited!(WARN, error = %error, "changes by other processes cannot be read");
                     part.is_away(error.to_string());
                     thread::sleep(PAUSE);
                 }

@@ -1,12 +1,12 @@
-//! Which part of the service is away?
+//! The health of the service's parts.
 //!
-//! Each part that can be away says so here, as it finds out while it works; `/ready` only reads. So asking
-//! whether the service is ready costs nothing and waits for nobody.
+//! Each part that can become unavailable reports that here as it finds out; `/ready` only reads. So a readiness check
+//! costs nothing and never waits.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A part of the service, and whether it is there. Clones speak of the same part.
+/// A part of the service, and whether it is available. Clones share the state.
 #[derive(Clone)]
 pub struct Part {
     name: &'static str,
@@ -14,27 +14,27 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part that is there, until it is said to be away.
+    /// A part that is available until marked otherwise.
     pub fn new(name: &'static str) -> Part {
         Part { name, away: Arc::default() }
     }
 
-    /// What `/ready` calls it: `store`, `queue`, `cache`.
+    /// Its name in `/ready`: `store`, `queue`, `cache`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// It does its work.
+    /// Marks it available.
     pub fn is_up(&self) {
         *self.lock() = None;
     }
 
-    /// It does not, and why.
+    /// Marks it unavailable, with the reason.
     pub fn is_away(&self, reason: impl Into<String>) {
         *self.lock() = Some(reason.into());
     }
 
-    /// Why it is away, if it is.
+    /// Why it is unavailable, if it is.
     pub fn away(&self) -> Option<String> {
         self.lock().clone()
     }

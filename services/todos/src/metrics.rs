@@ -32,7 +32,7 @@ pub fn register(
 }
 
 fn of_queue(metrics: &Metrics, service: &Arc<Service>) -> Result<(), MetricError> {
-    let help = "Commands by what the client was told: accepted (202 and better) once durable, refused (503).";
+    let help = "Commands by their answer: accepted (202 and better) once durable, refused (503).";
     let counted = Arc::clone(service);
     let accepted = move || counted.counts.accepted();
     metrics.counter_fn("todos_requests_total", help, &[("answer", "accepted")], accepted)?;
@@ -58,7 +58,7 @@ pub fn of_applier(metrics: &Metrics, stats: &Arc<Stats>) -> Result<(), MetricErr
     ];
     for (outcome, count) in outcomes {
         let stats = Arc::clone(stats);
-        let help = "Deliveries from the queue by what became of them; repeated ones had been applied before.";
+        let help = "Deliveries from the queue by outcome; repeated ones had been applied before.";
         metrics.counter_fn("todos_commands_total", help, &[("outcome", outcome)], move || {
             count(&stats)
         })?;

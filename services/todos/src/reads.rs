@@ -1,4 +1,4 @@
-//! What do clients read?
+//! The reads that clients make.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -57,7 +57,7 @@ pub trait Reads: Send + Sync + 'static {
     fn is_in_memory(&self) -> bool;
 }
 
-/// Resolves when it is known what became of a command.
+/// Resolves when a command's outcome is known.
 pub type Waiting = Pin<Box<dyn Future<Output = Option<Outcome>>>>;
 
 /// An answer: at once where it is in memory, else once it was asked for.

@@ -1,7 +1,7 @@
 //! Starts and stops the service.
 //!
-//! The order matters. Signals are caught first, so that one that comes while the rest starts is heard. The port opens once everything that was acknowledged before is visible. At the end the
-//! clients get their answers first; then what is queued is applied.
+//! The order matters. Signals are caught first, so that one during startup is not lost. The port opens once every
+//! acknowledged write is visible. At shutdown the clients get their answers first; then queued commands are applied.
 
 use std::fmt;
 use std::io::{self, Write as _};

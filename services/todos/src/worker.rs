@@ -1,4 +1,4 @@
-//! A worker: applies what is queued in Kafka until a signal stops it, and serves nothing but its metrics.
+//! A worker: applies commands from Kafka until a signal stops it, and serves only its metrics.
 
 use std::sync::Arc;
 use std::time::Duration;

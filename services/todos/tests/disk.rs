@@ -154,7 +154,7 @@ fn append(data: &Path, bodies: &[&[u8]]) {
     journal.close().expect("the disk works");
 }
 
-/// Purpose: what stands in the queue and is no command becomes a dead letter with the reason; what is behind it is
+/// Purpose: bytes in the queue that are not a command become a dead letter with the reason; what is behind it is
 /// applied all the same.
 #[test]
 fn poison_holds_up_nobody() {

@@ -1,12 +1,12 @@
-//! How many records a second does one core batch, with every one of them checked at the sink?
+//! Measures how many records per second one core batches, with each record checked at the sink.
 //!
 //! Not a test: `cargo bench -p highwater-batcher`. Each record is 8 bytes, a number one higher than the one before. The
-//! sink walks every batch and compares every record with the number that must come next, so what is counted has arrived,
-//! once and in order. Beside it stands the design of the second of the systems that inspired this one, rebuilt in
-//! `slots.rs`, with the same check at its end.
+//! sink walks every batch and compares every record with the number that must come next, so every counted record has
+//! arrived, once and in order. For comparison, `slots.rs` rebuilds the design of the second system that inspired this
+//! one, with the same check at its end.
 //!
-//! `--run batcher|slots|slots-sent` makes one run and prints it as JSON, for `bench/plans/batcher.toml`: how many records
-//! arrived, or, for `slots-sent`, how many were sent, which is what that system counted.
+//! `--run batcher|slots|slots-sent` makes one run and prints it as JSON, for `bench/plans/batcher.toml`: how many
+//! records arrived, or, for `slots-sent`, how many were sent, as that system counted.
 //!
 //! Appending and checking happen on one thread, so the figure is for one core with both.
 
@@ -24,7 +24,7 @@ use highwater_batcher::{
 
 mod slots;
 
-/// So many records are appended between two ends of a turn: what a worker gets at once under load.
+/// Records appended per turn: as many as a worker receives at once under load.
 const TURN: u64 = 512;
 
 /// Records of each run.

@@ -1,10 +1,11 @@
-//! Which records has the topic, though nobody has heard that it acknowledged them?
+//! Finds records in the topic whose acknowledgement was never received.
 //!
-//! A producer that ended with messages on their way does not know what became of them: the broker may have them, or get
-//! them a moment later from a socket that the kernel still empties. So before anything is sent again, the topic is read
-//! from the marks on, by the records' ids, until its end has been quiet for a while.
+//! A producer that ended with messages in flight does not know their outcome: the broker may have them, or get them a
+//! moment later from a socket that the kernel still drains. So before anything is sent again, the topic is read from
+//! the marks on, matching record ids, until no message has arrived for a while.
 //!
-//! Bounds: at most `MESSAGES_MAX` messages and `TIME_MAX`; beyond them what was found counts, and the log says so.
+//! Bounds: at most `MESSAGES_MAX` messages and `TIME_MAX`; beyond them the search ends with what it has found, and the
+//! log says so.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -19,38 +20,38 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::marks::Marks;
 use crate::sink::kafka::{Error, ErrorKind, Settings, id_of, unavailable};
 
-/// So many messages are read, at most: other producers may have written as well.
+/// The most messages read: other producers may have written as well.
 const MESSAGES_MAX: usize = 10_000_000;
-/// So long it may take.
+/// The most time it takes.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// So long a broker may take to answer while nothing has been read.
+/// How long a broker may take to answer while nothing has been read.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How long a message is waited for before anything else is looked at.
+/// The longest wait for a message before other checks.
 const POLL: Duration = Duration::from_millis(20);
-/// How long one question for a partition's ends may take.
+/// The timeout of one query for a partition's end.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// Where a record stands: partition and offset.
+/// A record's place: partition and offset.
 pub(super) type Place = (u32, i64);
 
 /// The records that may be there.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     pub(super) ids: HashSet<u128>,
-    /// How long the topic's end has to be quiet.
+    /// How long no message must have arrived.
     pub(super) settle: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(super) enum Search {
-    /// These are there.
+    /// These records are in the topic.
     Found(HashMap<u128, Place>),
-    /// The topic cannot be read with these rights, and why.
+    /// The topic may not be read, and why.
     Denied(String),
 }
 
-/// Reads the topic from the marks on. `ends` says when to stop all the same.
+/// Reads the topic from the marks on. `ends` may stop it early.
 pub(super) fn search(
     settings: &Settings,
     marks: Option<&Marks>,
@@ -111,12 +112,12 @@ fn wrong(error: KafkaError) -> Error {
 fn consumer(settings: &Settings) -> Result<BaseConsumer, Error> {
     let mut config = settings.config();
     config
-        // It joins no group, but the client wants a name for one.
+        // It joins no group, but the client requires a group name.
         .set("group.id", "highwater-delivery")
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
         .set("isolation.level", "read_uncommitted")
-        // A mark that the topic does not have any more: it was made again, or its old messages are gone.
+        // For a mark that the topic no longer has: it was recreated, or its old messages are gone.
         .set("auto.offset.reset", "earliest")
         .set("fetch.wait.max.ms", "20");
     BaseConsumer::from_config(&config).map_err(wrong)
@@ -132,7 +133,7 @@ pub(super) fn ends(settings: &Settings, partitions: &[u32]) -> Result<Vec<Place>
     partitions.iter().map(end).collect()
 }
 
-/// The offsets of a partition's first message and behind its last one.
+/// The offsets of a partition's first message and of its end.
 fn watermarks(
     consumer: &BaseConsumer,
     settings: &Settings,
@@ -154,7 +155,7 @@ fn is_denial(error: &KafkaError) -> bool {
     error.rdkafka_error_code().is_some_and(|code| codes.contains(&code))
 }
 
-/// From where each partition is read.
+/// Where to start reading each partition.
 fn places(
     consumer: &BaseConsumer,
     settings: &Settings,
@@ -178,7 +179,7 @@ fn places(
                 }
                 if mark > high { low } else { mark.max(low) }
             }
-            // Nobody says how far it had got: not further back than all that may be there.
+            // Its end at the last commit is unknown: go no further back than the number of records sought.
             None => high.saturating_sub(i64::try_from(sought).unwrap_or(i64::MAX)).max(low),
         };
         assigned.add_partition_offset(topic, number, Offset::Offset(from)).map_err(wrong)?;

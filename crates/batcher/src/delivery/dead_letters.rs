@@ -1,9 +1,9 @@
-//! The file of the records that Kafka will never take.
+//! The file of records that Kafka will never accept.
 //!
-//! One JSON object a line: `partition`, `offset`, `time_us`, `id` as `highwater journal cat --json` writes them,
-//! `topic`, `reason`, and `body`, or `body_base64` if it is no text. A line is durable before the journal's position
-//! passes its record. A crash may cut a line off; its record is then delivered or buried again, so that an id may
-//! stand there twice.
+//! One JSON object per line: `partition`, `offset`, `time_us`, `id` as `highwater journal cat --json` writes them,
+//! `topic`, `reason`, and `body`, or `body_base64` if it is not text. A line is durable before the journal's position
+//! passes its record. A crash may truncate a line; its record is then delivered or buried again, so an id may appear
+//! twice.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -20,7 +20,7 @@ pub(super) struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Opens the file, or makes it. A line that a crash has cut off stays, and is ended.
+    /// Opens or creates the file. A line truncated by a crash stays, and is terminated.
     pub(super) fn open(path: &Path) -> Result<DeadLetters, Error> {
         let failed = |error: io::Error| {
             let text = format!("dead letters {}: {error}", path.display());
@@ -51,7 +51,7 @@ impl DeadLetters {
     ) -> Result<(), Error> {
         let line = line(topic, record, reason);
         self.file.write_all(&line).map_err(|error| {
-            // What it may have written of the line is no line.
+            // Terminate a partly written line.
             let _ = end_line(&mut self.file);
             self.failed(&error)
         })
@@ -125,7 +125,7 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Purpose: bodies that are no text can be got back with any decoder (RFC 4648, 10).
+    /// Purpose: any decoder can recover bodies that are not text (RFC 4648, 10).
     #[test]
     fn test_vectors() {
         let vectors = [
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
     }
 
-    /// Purpose: a line is one line whatever the body says, and one that was cut off spoils no other.
+    /// Purpose: a line is one line whatever the body contains, and a truncated one does not spoil others.
     #[test]
     fn lines_stay_lines() {
         let path = std::env::temp_dir().join(format!("dead-letters-{}", std::process::id()));

@@ -1,13 +1,13 @@
-//! Records in memory that a full disk does not take: they go to Kafka from where they are.
+//! Records that a full disk cannot store: they go to Kafka directly from memory.
 //!
 //! ```text
 //!   SpoolSink ──the journal has room──▶ journal ─▶ delivery ─▶ Kafka
 //!       └──it is full, and everything in it is delivered──▶ Direct ─▶ the delivery's thread ─▶ Kafka
 //! ```
 //!
-//! Order: a worker hands over a batch when the one before it is answered for. The delivery's thread takes a batch first, then
-//! reads the journal to its end, and sends the batch when all of that is acknowledged; so whatever the worker had in the
-//! journal before is in the topic before.
+//! Order: a worker hands over a batch when the previous one is answered for. The delivery's thread takes a batch, then
+//! reads the journal to its end, and sends the batch when all of that is acknowledged; so records that the worker
+//! appended earlier are in the topic earlier.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +17,11 @@ use crate::receipt::Answer;
 use crate::sink::JournalSink;
 use crate::{Batch, Failure, Receipt, Sink};
 
-/// So many batches of a worker go past a full journal before it is tried again.
+/// How many of a worker's batches bypass a full journal before it is tried again.
 const PAST_MAX: u32 = 16;
 
-/// A sink that appends to the delivery's journal, and goes past it while that is full; from
-/// [`Delivery::sink`](super::Delivery::sink), one for each worker. Its batcher must have one batch in flight, as with
+/// A sink that appends to the delivery's journal, and bypasses it while it is full; from
+/// [`Delivery::sink`](super::Delivery::sink), one per worker. Its batcher must have one batch in flight, as with
 /// [`OnFailure::Keep`](crate::OnFailure::Keep), so that order is kept.
 ///
 /// Written means durable in the journal, or acknowledged by Kafka.
@@ -29,7 +29,7 @@ const PAST_MAX: u32 = 16;
 pub struct SpoolSink {
     journal: JournalSink,
     direct: Arc<Direct>,
-    /// Batches in a row that went past the journal.
+    /// Consecutive batches that bypassed the journal.
     past: u32,
 }
 
@@ -53,7 +53,7 @@ impl Sink for SpoolSink {
     }
 }
 
-/// Where workers leave batches for the delivery's thread. Each worker has one there, at most.
+/// The hand-over of batches from workers to the delivery's thread. Each worker has at most one there.
 #[derive(Debug)]
 pub(super) struct Direct {
     progress: Arc<Progress>,
@@ -72,7 +72,7 @@ impl Direct {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a batch, unless the journal has something to deliver first, or Kafka does not answer.
+    /// Hands over a batch, unless the journal has something to deliver first, or Kafka does not answer.
     fn give(&self, batch: &Arc<Batch>) -> Option<Receipt> {
         if !self.progress.is_idle() || self.progress.trouble().is_some() {
             return None;
@@ -87,7 +87,7 @@ impl Direct {
         self.lock().as_mut()?.pop_front()
     }
 
-    /// Takes no more. Those that wait hear it.
+    /// Accepts no more, and fails waiting batches.
     pub(super) fn close(&self) {
         let batches = self.lock().take();
         drop(batches);

@@ -1,4 +1,4 @@
-//! Was it delivered or not? What nobody knows after a session that ended with messages on their way.
+//! Records of unknown outcome, after a session that ended with messages in flight.
 //!
 //! ```text
 //!   no doubts ──messages are sent──▶ open ──the session ends with all answers──▶ no doubts
@@ -6,7 +6,7 @@
 //!                                     └──it ends without, or the process does──▶ doubts ──the topic was read──▶ open
 //! ```
 //!
-//! The marks' file says which it is, so that a process that was killed leaves its doubts to the next.
+//! The marks file records the state, so that a killed process leaves its doubts to the next.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -22,28 +22,28 @@ pub(super) struct Doubts {
     path: PathBuf,
     settle: Duration,
     marks: Marks,
-    /// The marks are those of the sessions before; otherwise nobody knows how far the topic had got.
+    /// The marks are those of earlier sessions; otherwise the topic's end at the last commit is unknown.
     is_marked: bool,
     are_any: bool,
     /// Why the topic cannot be read.
     denied: Option<String>,
-    /// Records that the topic has, though nobody heard so.
+    /// Records in the topic whose acknowledgement was not received.
     arrived: HashMap<u128, Place>,
-    /// In the topic, let go of, and not committed.
+    /// In the topic, released, and not committed.
     passed: Vec<Place>,
-    /// The file could not be written, and it was said.
+    /// A failure to write the file was logged.
     is_failing: bool,
 }
 
 impl Doubts {
-    /// What the process before has left.
+    /// Loads the state that the previous process left.
     pub(super) fn load(settings: &Settings, options: &DeliveryOptions) -> Doubts {
         let found = Marks::load(&options.marks);
         let same = found.clone().filter(|marks| marks.topic == settings.topic);
         if let Some(marks) = &found {
             say_changes(marks, settings);
         }
-        // Another topic has nothing of ours yet; without the file, nobody knows.
+        // A new topic has none of our records yet; without the file, that is unknown.
         let are_any = same.as_ref().map_or(found.is_none(), |marks| !marks.is_clean);
         let is_marked = found.is_some();
         let mut marks = same.unwrap_or_default();
@@ -65,7 +65,7 @@ impl Doubts {
         self.are_any
     }
 
-    /// The topic cannot be read, so the position has to follow closely.
+    /// The topic cannot be read, so the position is committed with each acknowledgement.
     pub(super) fn is_denied(&self) -> bool {
         self.denied.is_some()
     }
@@ -113,12 +113,12 @@ impl Doubts {
         self.denied = Some(reason);
     }
 
-    /// Where the record with this id stands in the topic, if it was found there. It is asked once.
+    /// The place in the topic of the record with this id, if it was found there. Each is taken once.
     pub(super) fn take(&mut self, id: u128) -> Option<Place> {
         if self.arrived.is_empty() { None } else { self.arrived.remove(&id) }
     }
 
-    /// Messages are sent from now on. A partition that has no mark yet gets one where it ends.
+    /// Messages are sent from now on. A partition without a mark gets one at its end.
     pub(super) fn begin_session(&mut self, settings: &Settings) -> Result<(), Error> {
         let marks = &mut self.marks.offsets;
         let new: Vec<u32> =
@@ -130,25 +130,25 @@ impl Doubts {
         }
         self.marks.is_clean = false;
         if !self.store() {
-            // What it says would be believed after a crash; without it, the topic's end is read.
+            // After a crash a stale file would be trusted; without it, the topic's end is read.
             let _ = std::fs::remove_file(&self.path);
         }
         Ok(())
     }
 
-    /// Nothing more is sent. Whether all messages have got their answers.
+    /// Nothing more is sent. `is_clean`: all messages were answered.
     pub(super) fn end_session(&mut self, is_clean: bool) {
         self.are_any = !is_clean;
         self.marks.is_clean = is_clean;
         self.store();
     }
 
-    /// A record in the topic was let go of.
+    /// A record in the topic was released.
     pub(super) fn pass(&mut self, partition: u32, offset: i64) {
         self.passed.push((partition, offset));
     }
 
-    /// What was let go of is committed: only now may the marks pass it.
+    /// Released records are committed: only now may the marks pass them.
     pub(super) fn committed(&mut self) {
         for (partition, offset) in self.passed.drain(..) {
             self.marks.pass(partition, offset);
@@ -156,7 +156,7 @@ impl Doubts {
         self.store();
     }
 
-    /// Replaces the file. If that fails, the old one is right as well: then more of the topic is read after a crash.
+    /// Replaces the file. If that fails, the old one is still correct: more of the topic is read after a crash.
     fn store(&mut self) -> bool {
         self.is_marked = true;
         let stored = self.marks.store(&self.path);
@@ -171,7 +171,7 @@ impl Doubts {
     }
 }
 
-/// Says what is not as it was when the marks were written.
+/// Logs what has changed since the marks were written.
 fn say_changes(marks: &Marks, settings: &Settings) {
     let (topic, partitions) = (&settings.topic, settings.partitions);
     if marks.topic != *topic {

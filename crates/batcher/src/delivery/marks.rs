@@ -1,7 +1,7 @@
-//! How far had each partition of the topic got when the position in the journal was committed?
+//! Marks: each partition's end when the position in the journal was committed.
 //!
-//! Everything in a partition below its mark was written before the last commit, so a record that is not committed can
-//! only stand behind it: that is where a start looks for records that were delivered and not heard of.
+//! Everything in a partition below its mark was written before the last commit, so an uncommitted record can only be
+//! after it: that is where a start looks for records delivered without an acknowledgement.
 //!
 //! ```text
 //!   highwater-delivery 1
@@ -21,19 +21,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) topic: String,
     pub(super) partitions: u32,
-    /// No message is on its way.
+    /// No message is in flight.
     pub(super) is_clean: bool,
-    /// By partition: the lowest offset at which something may stand that is not committed.
+    /// By partition: the lowest offset that an uncommitted record may have.
     pub(super) offsets: BTreeMap<u32, i64>,
 }
 
 impl Marks {
-    /// Reads the file; nothing if there is none, or none that can be understood.
+    /// Reads the file; `None` if it is missing or malformed.
     pub(super) fn load(path: &Path) -> Option<Marks> {
         Marks::parse(&fs::read_to_string(path).ok()?)
     }
@@ -76,7 +76,7 @@ impl Marks {
         fs::rename(new, path)
     }
 
-    /// A committed record stands at `offset` of `partition`.
+    /// A committed record is at `offset` of `partition`.
     pub(super) fn pass(&mut self, partition: u32, offset: i64) {
         let mark = self.offsets.entry(partition).or_default();
         *mark = (*mark).max(offset + 1);
@@ -87,8 +87,8 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// Purpose: what is written is read again; a file that a power cut has shortened anywhere is not taken for a mark, or
-    /// a record behind it would be sent twice.
+    /// Purpose: a written file reads back; one that a power cut truncated anywhere is refused, or a record after its
+    /// mark would be sent twice.
     #[test]
     fn a_file_counts_only_whole() {
         let mut marks = Marks { topic: "events".into(), partitions: 12, ..Marks::default() };

@@ -1,9 +1,9 @@
 //! # From the journal to Kafka
 //!
 //! A [`Delivery`] is a thread that reads a journal as one of its named consumers and sends each record to Kafka, in
-//! order. It commits its position only behind records that all replicas have acknowledged (`acks=all`, by an idempotent
-//! producer), so each is delivered; and what was delivered and not heard of is found in the topic before anything is sent again
-//! (`doubts.rs`), so none is there twice.
+//! order. It commits its position only after records that all replicas have acknowledged (`acks=all`, by an idempotent
+//! producer), so each is delivered. Records delivered without an acknowledgement are found in the topic before anything
+//! is sent again (`doubts.rs`), so none is there twice.
 //!
 //! ```text
 //!   start ─▶ session ──acknowledged──▶ position committed ─▶ …
@@ -13,16 +13,16 @@
 //!             pause
 //! ```
 //!
-//! A broker that is away, slow or another one than before does not end a session: the producer waits and tries again,
-//! without end and in order. A session ends when a message has failed for good: the topic is gone, a producer's
-//! numbering was lost, a record is one that Kafka does not take. The last kind, found by sending records one by one,
-//! goes to the file of dead letters and holds up nobody.
+//! An unreachable, slow or changed broker does not end a session: the producer retries indefinitely and in order. A
+//! session ends when a message has failed permanently: the topic is gone, the producer's sequence numbers were lost, or
+//! Kafka will not accept a record. Such a record, found by sending records one by one, goes to the file of dead letters
+//! and does not block the others.
 //!
 //! # Invariants
 //!
 //! - The position never passes a record that is neither acknowledged nor, durably, among the dead letters.
-//! - In a partition, the first message of each record stands behind the first message of every earlier one.
-//! - What was read and not acknowledged takes at most `window_records` and `window_bytes`.
+//! - In a partition, the first message of each record comes after the first message of every earlier one.
+//! - Records read but not acknowledged take at most `window_records` and `window_bytes`.
 
 mod arrived;
 mod dead_letters;
@@ -53,33 +53,33 @@ use dead_letters::DeadLetters;
 use direct::Direct;
 use run::{Run, Shared};
 
-/// How a delivery works.
+/// Options of a delivery.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeliveryOptions {
-    /// The file for what Kafka will never take. It is made if it is missing.
+    /// The file of dead letters: records that Kafka will never accept. It is created if missing.
     pub dead_letters: PathBuf,
-    /// The file that says how far the topic had got: where a start looks for records that were delivered before it and
+    /// The file with each partition's end at the last commit: where a start looks for records that were delivered but
     /// not committed. `kafka-delivered` beside the dead letters.
     pub marks: PathBuf,
-    /// So many records are read and not acknowledged, at most. 65 536.
+    /// The most records read but not acknowledged. 65 536.
     pub window_records: usize,
-    /// So many bytes of their bodies (or one record, if that is larger). 32 MiB.
+    /// The most bytes of their bodies (or one record, if that is larger). 32 MiB.
     pub window_bytes: usize,
-    /// How often the position is committed while there is much to deliver; without, at once. What was delivered since is
+    /// How often the position is committed under load; otherwise it is committed at once. Records delivered since are
     /// looked for in the topic after a crash. 100 ms.
     pub commit_interval: Duration,
-    /// How long the topic's end has to be quiet before records are sent again whose fate is not known: requests of a
-    /// producer that has ended may still be on their way. 1 s.
+    /// How long no message must have arrived in the topic before records of unknown outcome are sent again: requests of
+    /// an ended producer may still be in flight. 1 s.
     pub settle: Duration,
-    /// So long the start waits for Kafka. If it does not answer, the delivery starts all the same. 3 s.
+    /// How long startup waits for Kafka. If it does not answer, the delivery starts all the same. 3 s.
     pub start_timeout: Duration,
     /// The longest pause between attempts. 2 s.
     pub pause_max: Duration,
 }
 
 impl DeliveryOptions {
-    /// The defaults, with this file for what Kafka will never take.
+    /// The defaults, with this file of dead letters.
     pub fn new(dead_letters: impl Into<PathBuf>) -> DeliveryOptions {
         let dead_letters = dead_letters.into();
         DeliveryOptions {
@@ -109,7 +109,7 @@ impl fmt::Debug for Delivery {
     }
 }
 
-/// Until when a delivery may go on.
+/// The deadline of a delivery.
 #[derive(Debug, Default)]
 struct Stop {
     until: Mutex<Option<Instant>>,
@@ -126,7 +126,7 @@ impl Stop {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps, unless it is to stop. Whether it is.
+    /// Sleeps, unless it is to stop. Returns whether it is.
     fn pause(&self, pause: Duration) -> bool {
         let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(until, pause, |until| until.is_none());
@@ -135,13 +135,13 @@ impl Stop {
 }
 
 impl Delivery {
-    /// Starts to deliver what `consumer` has not committed, and what comes. It reads all of that once, to count it, and
-    /// looks at the topic.
+    /// Starts to deliver records that `consumer` has not committed, and new ones. It reads the uncommitted ones once,
+    /// to count them, and checks the topic.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`], which somebody has to change; [`ErrorKind::Disk`]. A Kafka that
-    /// does not answer is none: then records wait in the journal.
+    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`], which need an operator's change; [`ErrorKind::Disk`]. An
+    /// unreachable Kafka is not an error: records then wait in the journal.
     pub fn start(
         settings: Settings,
         options: DeliveryOptions,
@@ -180,19 +180,19 @@ impl Delivery {
         Ok(Delivery { progress, direct, stop, thread: Some(thread) })
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// A sink for one worker, which writes to the journal by `sink`, and past it while that is full and has nothing left to
-    /// deliver.
+    /// A sink for one worker, which writes to the journal through `sink`, and bypasses the journal while it is full and
+    /// has nothing left to deliver.
     pub fn sink(&self, sink: JournalSink) -> SpoolSink {
         SpoolSink::new(sink, Arc::clone(&self.direct))
     }
 
-    /// Delivers what is in the journal, for at most `timeout`, and not while Kafka is away; commits its position and
-    /// ends. Append nothing more before. Whether everything was delivered.
+    /// Delivers the records in the journal, for at most `timeout`, and stops early if Kafka is unreachable; commits its
+    /// position and ends. Append nothing more before this call. Returns whether everything was delivered.
     pub fn stop(mut self, timeout: Duration) -> bool {
         self.end(timeout);
         self.progress.is_idle()
@@ -201,7 +201,7 @@ impl Delivery {
     fn end(&mut self, timeout: Duration) {
         if let Some(thread) = self.thread.take() {
             self.stop.order(Instant::now() + timeout);
-            // If it panicked, `Ended` has said so.
+            // If it panicked, `Ended` has reported that.
             let _ = thread.join();
         }
     }
@@ -213,7 +213,7 @@ impl Drop for Delivery {
     }
 }
 
-/// Says it if the thread panics.
+/// Reports a panic of the thread.
 struct Ended(Arc<Progress>);
 
 impl Drop for Ended {
@@ -226,7 +226,7 @@ impl Drop for Ended {
     }
 }
 
-/// Counts what is left to deliver.
+/// Counts the records left to deliver.
 fn count(consumer: &Consumer, progress: &Progress) -> Result<(), Error> {
     use std::sync::atomic::Ordering::Relaxed;
     let mut reader = consumer.reader();

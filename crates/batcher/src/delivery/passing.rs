@@ -1,7 +1,7 @@
-//! The batch that goes to Kafka from memory, past a full journal.
+//! The batch that goes to Kafka from memory, bypassing a full journal.
 //!
-//! One at a time, and again in the next session as far as nobody has heard of its records: they are looked for in the
-//! topic like those of the journal. Kafka's refusal of a request makes its records go one by one.
+//! One at a time. Unacknowledged records are sent again in the next session, after a search in the topic, like those of
+//! the journal. If Kafka refuses a request, its records are sent one by one.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::receipt::Answer;
 use crate::sink::kafka::{Error, Settings, bytes_alone, unavailable};
 use crate::{Batch, Written};
 
-/// Messages of records that come from memory have numbers from here on.
+/// Messages of records from memory are numbered from here on.
 pub(super) const PASSING: usize = 1 << 62;
 
-/// What is known of a record of a batch.
+/// The state of a record of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Unsent,
@@ -34,7 +34,7 @@ pub(super) struct Passing {
     fates: Vec<Fate>,
     open: usize,
     left: usize,
-    /// Kafka has refused a request: records go one by one, to find which one it does not take.
+    /// Kafka has refused a request: records go one by one, to find the refused one.
     is_single: bool,
     dead: u64,
 }
@@ -48,7 +48,7 @@ impl Passing {
         Some(Passing { batch, answer, fates, open: 0, left, is_single: false, dead: 0 })
     }
 
-    /// Records that were sent and have no answer.
+    /// Records sent and not answered.
     pub(super) fn open(&self) -> usize {
         self.open
     }
@@ -74,7 +74,7 @@ impl Passing {
         self.open += 1;
     }
 
-    /// It is in the topic, or among the dead letters.
+    /// The record is in the topic, or among the dead letters.
     pub(super) fn done(&mut self, index: usize) {
         let Some(fate) = self.fates.get_mut(index) else { return };
         self.open -= usize::from(*fate == Fate::Open);
@@ -82,7 +82,7 @@ impl Passing {
         *fate = Fate::Done;
     }
 
-    /// The session has ended: what has no answer is sent again, unless it is found in the topic.
+    /// The session has ended: unanswered records are sent again, unless they are found in the topic.
     pub(super) fn end_session(&mut self) {
         self.fates
             .iter_mut()
@@ -91,17 +91,17 @@ impl Passing {
         self.open = 0;
     }
 
-    /// All of it is in the topic. How many records and bytes, and how many dead letters, it was.
+    /// All of it is delivered. Returns the number of records, bytes and dead letters.
     pub(super) fn finish(self) -> (u64, u64, u64) {
         let Passing { batch, answer, dead, .. } = self;
         let size = (batch.records() as u64, batch.body_bytes() as u64);
-        // Its memory is used again.
+        // Its memory is reused.
         drop(batch);
         answer.resolve(Ok(Written::default()));
         (size.0, size.1, dead)
     }
 
-    /// Sends what may be sent.
+    /// Sends as many records as allowed.
     pub(super) fn send(
         &mut self,
         settings: &Settings,
@@ -121,7 +121,7 @@ impl Passing {
         Ok(())
     }
 
-    /// What became of a record.
+    /// Handles a record's outcome.
     pub(super) fn hear(
         &mut self,
         index: usize,
@@ -147,7 +147,7 @@ impl Passing {
         Err(End::Again)
     }
 
-    /// As the journal would give it, which has no place for it.
+    /// The record as the journal would return it.
     fn stored(&self, index: usize) -> Option<Stored<'_>> {
         let Record { partition, time_us, id, body } = self.batch.get(index)?;
         Some(Stored { offset: 0, partition, time_us, id, body })

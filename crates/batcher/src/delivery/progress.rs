@@ -1,9 +1,9 @@
-//! How far has the delivery come, and is it well? For metrics and for whoever waits.
+//! The delivery's progress and health, for metrics and waiters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How far a delivery has come. All counts are of this process, and only rise.
+/// A delivery's progress. All counts are of this process, and only increase.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(super) left: [AtomicU64; 2],
@@ -18,8 +18,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Records that were in the journal, and not delivered, when the delivery started. Add what was appended since, and
-    /// subtract [`delivered`](Progress::delivered), for what is pending.
+    /// Undelivered records in the journal when the delivery started. Pending records are these plus those appended
+    /// since, minus [`delivered`](Progress::delivered).
     pub fn left_at_start(&self) -> u64 {
         self.left[0].load(Ordering::Relaxed)
     }
@@ -29,8 +29,8 @@ impl Progress {
         self.left[1].load(Ordering::Relaxed)
     }
 
-    /// Records that are done with, the position committed: in Kafka, or among the dead letters. Each record of the
-    /// journal counts once in a process, even if its message had to be sent again.
+    /// Records in Kafka or among the dead letters, with the position committed. Each record of the journal counts once
+    /// in a process, even if its message had to be sent again.
     pub fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Acquire)
     }
@@ -45,27 +45,27 @@ impl Progress {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// The committed position in the journal: every record with a lower offset is done with.
+    /// The committed position in the journal: every record with a lower offset is delivered or a dead letter.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Acquire)
     }
 
-    /// When the oldest record that is not delivered was taken, in microseconds since 1970; 0 if all are.
+    /// When the oldest undelivered record was accepted, in microseconds since 1970; 0 if there is none.
     pub fn oldest_us(&self) -> u64 {
         self.oldest_us.load(Ordering::Relaxed)
     }
 
-    /// How often a producer was made: the first time, and each time that one could not go on.
+    /// How many producers were created: the first, and one each time a producer could not continue.
     pub fn sessions(&self) -> u64 {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Whether everything that is in the journal was delivered, when it was last looked.
+    /// Whether everything in the journal was delivered at the last check.
     pub fn is_idle(&self) -> bool {
         self.is_idle.load(Ordering::Acquire)
     }
 
-    /// What keeps records from being delivered now, for an operator; nothing if all is well.
+    /// What prevents delivery now, worded for operators; `None` if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.lock().clone()
     }
@@ -74,7 +74,7 @@ impl Progress {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what is wrong, or that nothing is. What was said before is not logged again.
+    /// Sets the current problem, or none. An unchanged one is not logged again.
     pub(super) fn say(&self, text: Option<String>) {
         let mut trouble = self.lock();
         match (&*trouble, &text) {

@@ -18,20 +18,20 @@ use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
 use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, bytes_alone, look, unavailable};
 
-/// How long the topic may be looked at.
+/// The timeout for checking the topic.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause after something went wrong.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// How long answers are waited for before the journal is looked at again.
+/// The longest wait for answers before the journal is checked again.
 const POLL: Duration = Duration::from_millis(2);
-/// How long records are waited for before anything else is looked at.
+/// The longest wait for records before other checks.
 const WAIT: Duration = Duration::from_millis(50);
-/// So many records are read before answers are looked at.
+/// The most records read before answers are handled.
 const READ_MAX: usize = 1024;
-/// So many windows of records may have been sent and not be committed: one without answers, one that waits for its commit.
+/// The most windows of records sent but not committed: one unanswered, one waiting for its commit.
 const CANDIDATES_WINDOWS: usize = 2;
 
-/// What the thread shares with those who look at it.
+/// The thread's shared state.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
@@ -39,10 +39,10 @@ pub(super) struct Shared {
     pub(super) stop: Arc<Stop>,
 }
 
-/// What the thread works on.
+/// The thread's own state.
 pub(super) struct Run {
     settings: Settings,
-    /// What the topic was at the start, for the first session.
+    /// The topic as checked at startup, for the first session.
     topic: Option<Topic>,
     options: DeliveryOptions,
     consumer: Consumer,
@@ -50,24 +50,24 @@ pub(super) struct Run {
     dead_letters: DeadLetters,
     progress: Arc<Progress>,
     direct: Arc<Direct>,
-    /// What goes to Kafka from memory, past a full journal.
+    /// The batch sent from memory, bypassing a full journal.
     passing: Option<Passing>,
     stop: Arc<Stop>,
     window: Window,
     suspects: Suspects,
     doubts: Doubts,
-    /// Done with, and not committed.
+    /// Finished, and not committed.
     done: Done,
-    /// Every record with a lower offset is done with, committed or not.
+    /// Every record with a lower offset is finished, committed or not.
     done_below: u64,
     committed_at: Instant,
-    /// There was nothing more to read.
+    /// The end of the journal was reached.
     is_at_end: bool,
     /// Something was sent from memory just now: more may follow soon.
     was_passing: bool,
 }
 
-/// However the thread ends, workers that wait for it hear so.
+/// However the thread ends, waiting workers are notified.
 impl Drop for Run {
     fn drop(&mut self) {
         self.direct.close();
@@ -105,7 +105,7 @@ impl Run {
         }
     }
 
-    /// Delivers until it is told to stop.
+    /// Delivers until it is stopped.
     pub(super) fn run(&mut self) {
         let mut pause = PAUSE_MIN;
         loop {
@@ -160,11 +160,11 @@ impl Run {
         }
         let is_clean = self.window.open() == 0 && self.passing_open() == 0;
         self.passing.iter_mut().for_each(Passing::end_session);
-        // What is not durable among the dead letters is not done with.
+        // A dead letter that is not durable is not finished.
         if !self.window.is_unsynced() {
             self.let_go();
         }
-        // If that fails, the next session reads from an earlier position, and passes what it knows.
+        // If that fails, the next session reads from an earlier position, and skips finished records.
         if let Err(error) = self.commit() {
             self.progress.say(Some(error.to_string()));
         }
@@ -173,7 +173,7 @@ impl Run {
         end
     }
 
-    /// If nobody knows what became of messages, looks in the topic for their records before any is sent again.
+    /// Looks in the topic for records of unknown outcome, before any is sent again.
     fn resolve_doubts(&mut self) -> Result<(), Error> {
         if self.doubts.are_any() {
             let records = CANDIDATES_WINDOWS * self.options.window_records + READ_MAX;
@@ -210,9 +210,9 @@ impl Run {
         }
     }
 
-    /// Reads, sends, hears, lets go, commits. False if it is told to stop and may not or need not go on.
+    /// One round: read, send, take outcomes, release, commit. False if it is stopping and may not or need not continue.
     fn turn(&mut self, session: &Session) -> Result<bool, End> {
-        // Before the journal is read to its end: what its worker appended earlier goes first.
+        // Before the journal is read to its end: records that the worker appended earlier go first.
         if self.passing.is_none() && !session.is_single {
             self.passing = Passing::next(&self.direct);
         }
@@ -235,7 +235,7 @@ impl Run {
             self.let_go();
         }
         let is_done = self.is_at_end && self.window.is_empty();
-        // What is looked for after a crash has to be bounded as well.
+        // The search after a crash has to be bounded as well.
         let is_much = self.done.records >= self.options.window_records as u64;
         let is_due = self.committed_at.elapsed() >= self.options.commit_interval;
         if self.done.records > 0 && (is_done || is_due || is_much || self.doubts.is_denied()) {
@@ -246,7 +246,7 @@ impl Run {
             self.pass(session)?;
         }
         if let Some(until) = self.stop.until() {
-            // Nothing more is delivered while Kafka is away: what waits is safe where it is.
+            // Nothing more can be delivered while Kafka is unreachable: the records are safe in the journal.
             let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
             return Ok(!(is_done || is_away || Instant::now() >= until));
         }
@@ -264,7 +264,7 @@ impl Run {
         self.passing.as_ref().map_or(0, Passing::open)
     }
 
-    /// Sends what waits in memory; answers for it when all of it has arrived.
+    /// Sends the batch from memory; answers for it when all of it has arrived.
     fn pass(&mut self, session: &Session) -> Result<(), End> {
         let Some(passing) = self.passing.as_mut().filter(|_| !session.is_single) else {
             return Ok(());
@@ -280,7 +280,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads and sends as long as there is room. How many records it has read.
+    /// Reads and sends as long as there is room. Returns the number of records read.
     fn fill(&mut self, session: &Session) -> Result<usize, End> {
         for read in 0..READ_MAX {
             let is_full = self.window.records() >= self.options.window_records
@@ -292,7 +292,7 @@ impl Run {
             let item = self.reader.next().map_err(disk)?;
             self.is_at_end = matches!(item, Item::End);
             match item {
-                // A commit has failed since, and it is read again.
+                // Read again after a failed commit.
                 Item::Record(record) if record.offset < self.done_below => {}
                 Item::Record(record) => {
                     let partition = record.partition % self.settings.partitions;
@@ -320,7 +320,7 @@ impl Run {
         Ok(READ_MAX)
     }
 
-    /// Takes what became of messages. Whether any was acknowledged.
+    /// Handles the outcomes of messages. Returns whether any was acknowledged.
     fn hear(&mut self, session: &Session, fates: Vec<Fate>) -> Result<bool, End> {
         let mut is_any = false;
         let mut end = None;
@@ -370,7 +370,7 @@ impl Run {
         }
     }
 
-    /// Buries a record whose body is not at hand any more: it is read again.
+    /// Buries a record, reading its body again.
     fn bury_number(&mut self, number: usize, reason: &str) -> Result<(), Error> {
         let Some(entry) = self.window.entry(number) else { return Ok(()) };
         let mut reader = self.consumer.reader();
@@ -390,7 +390,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets go of what is done with.
+    /// Releases finished records.
     fn let_go(&mut self) {
         let doubts = &mut self.doubts;
         let Done { records, bytes, dead } =
@@ -401,12 +401,12 @@ impl Run {
         self.done_below = self.done_below.max(self.next_undone());
     }
 
-    /// The first offset that is not done with.
+    /// The first unfinished offset.
     fn next_undone(&self) -> u64 {
         self.window.first_offset().unwrap_or(self.reader.next_offset())
     }
 
-    /// Commits what is done with, durably, and counts it.
+    /// Commits finished records, durably, and counts them.
     fn commit(&mut self) -> Result<(), Error> {
         self.committed_at = Instant::now();
         let position = self.next_undone();
@@ -423,14 +423,14 @@ impl Run {
 
     fn tell(&self, is_done: bool) {
         let oldest = self.window.oldest_us();
-        // Between two reads of a long spool the window may be empty for a moment: then the last answer stays.
+        // Between two reads of a long spool the window may be empty for a moment: then the last value stays.
         if oldest.is_some() || is_done {
             self.progress.oldest_us.store(oldest.unwrap_or(0), Ordering::Relaxed);
         }
         self.progress.is_idle.store(is_done && self.done.records == 0, Ordering::Release);
     }
 
-    /// Looks for the oldest record that waits, while no session reads.
+    /// Reports the oldest waiting record, while no session reads.
     fn tell_oldest(&self) {
         let mut reader = self.consumer.reader();
         if let Ok(Item::Record(record)) = reader.next() {
@@ -440,7 +440,7 @@ impl Run {
     }
 }
 
-/// What sending a record takes, besides what it is read with.
+/// The state needed to send a record, besides the reader.
 struct Work<'a> {
     settings: &'a Settings,
     session: &'a Session,
@@ -453,7 +453,7 @@ impl Work<'_> {
     fn send(self, record: &Stored<'_>) -> Result<(), Error> {
         let partition = record.partition % self.settings.partitions;
         let entry = entry(record, partition);
-        // One by one are sent only those in doubt, and, to keep their order, what shares a partition with them.
+        // Only suspect records are sent one by one, and, to keep their order, those that share a partition with them.
         if self.session.is_single && !self.suspects.has_partition(partition) {
             self.window.push_deferred(entry);
             return Ok(());

@@ -1,4 +1,4 @@
-//! A producer, from when it is made until it cannot go on.
+//! A session: the life of one producer.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::sink::kafka::{
 
 /// Why a session ends.
 pub(super) enum End {
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// What is wrong takes time to pass.
+    /// A temporary problem.
     Trouble(Error),
-    /// The next session goes on at once.
+    /// The next session starts at once.
     Again,
 }
 
@@ -30,10 +30,10 @@ impl From<Error> for End {
     }
 }
 
-/// What became of a message: its number, and where it stands in its partition, or why it failed.
+/// The outcome of a message: its number, and its offset, or why it failed.
 pub(super) type Fate = (usize, Result<i64, KafkaError>);
 
-/// Hears what became of the messages. Only the delivery's thread polls, so the lock is never waited for.
+/// Receives the messages' outcomes. Only the delivery's thread polls, so the lock is uncontended.
 #[derive(Debug, Default)]
 pub(super) struct Fates(Mutex<Vec<Fate>>);
 
@@ -49,11 +49,11 @@ impl OnEvent for Fates {
     }
 }
 
-/// A producer, and what its topic takes.
+/// A producer, and its topic's limits.
 pub(super) struct Session {
     producer: BaseProducer<Events<Fates>>,
     pub(super) topic: Topic,
-    /// One message at a time, to find the one that Kafka does not take.
+    /// One message at a time, to find the one that Kafka refuses.
     pub(super) is_single: bool,
 }
 
@@ -64,14 +64,14 @@ impl Session {
         is_single: bool,
     ) -> Result<Session, Error> {
         let mut config = settings.producer_config(topic.message_bytes_max);
-        // The journal is where records wait, for as long as it takes.
+        // Never time out: records wait in the journal for as long as it takes.
         config.set("message.timeout.ms", "0");
         if is_single {
-            // What fails is one message, and the producer goes on. Without idempotence, a message that was tried again
-            // could be there twice: the next session looks for it instead.
+            // Only one message fails, and the producer continues. Without idempotence, a retried message could arrive
+            // twice: so there are no retries, and the next session looks for it.
             config.set("enable.idempotence", "false").set("linger.ms", "0").set("retries", "0");
         } else {
-            // If a message fails for good, no later one of its partition may pass it.
+            // If a message fails permanently, no later one of its partition may overtake it.
             config.set("enable.gapless.guarantee", "true");
         }
         let producer =
@@ -93,7 +93,7 @@ impl Session {
         self.producer.send(message).map_err(|(error, _)| unavailable(format!("Kafka: {error}")))
     }
 
-    /// What became of messages since the last time. It waits for `timeout`, unless that is zero.
+    /// The outcomes since the last call. It waits for `timeout`, unless that is zero.
     pub(super) fn fates(&self, timeout: Duration) -> Vec<Fate> {
         self.producer.poll(timeout);
         let taken = || {
@@ -113,7 +113,7 @@ impl Session {
         fates
     }
 
-    /// What the connection complains of, since the last answer.
+    /// The connection's last error since the last answer.
     pub(super) fn trouble(&self) -> Option<String> {
         self.producer.context().trouble.get()
     }
@@ -123,20 +123,20 @@ impl Session {
         self.producer.client().fatal_error().map(|(_, reason)| reason)
     }
 
-    /// Gives up what is on its way, and says what became of it until then.
+    /// Abandons messages in flight, and returns their outcomes until then.
     pub(super) fn end(self) -> Vec<Fate> {
         use rdkafka::producer::PurgeConfig;
         self.producer.purge(PurgeConfig::default().queue().inflight());
-        // What it could not do is said by the messages' fates.
+        // The messages' outcomes tell what it could not deliver.
         let _ = self.producer.flush(Duration::from_millis(500));
         self.fates(Duration::ZERO)
     }
 }
 
-/// So many answers are handled before more is read and sent.
+/// The most answers handled before more is read and sent.
 const EVENTS_MAX: usize = 64;
 
-/// Whether Kafka says that it does not take this message, or one that was sent together with it.
+/// Whether Kafka refused this message, or one sent together with it.
 pub(super) fn is_refused(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
     let codes = [

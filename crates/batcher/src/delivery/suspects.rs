@@ -1,6 +1,6 @@
-//! Which records has Kafka refused, by themselves or together with others?
+//! Records that Kafka refused, individually or together with others.
 //!
-//! It refuses whole requests. Which of their records it does not take is found by sending them one by one.
+//! Kafka refuses whole requests. Sending their records one by one finds the culprit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ impl Suspects {
         self.0.entry(entry.partition).or_default().insert(entry.offset);
     }
 
-    /// It was taken, or buried.
+    /// It was accepted, or buried.
     pub(super) fn remove(&mut self, entry: Entry) {
         if let Some(offsets) = self.0.get_mut(&entry.partition) {
             offsets.remove(&entry.offset);

@@ -1,7 +1,7 @@
-//! What was read from the journal and is not done with yet, in the journal's order.
+//! The window: records read from the journal and not finished yet, in the journal's order.
 //!
-//! A record is done with when Kafka has acknowledged it, or when it is among the dead letters, durably. The position
-//! never passes a record that is not done with.
+//! A record is finished when Kafka has acknowledged it, or when it is durably among the dead letters. The position
+//! never passes an unfinished record.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) body_bytes: usize,
 }
 
-/// What is done with, from the front on.
+/// Finished records, from the front on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) records: u64,
@@ -26,9 +26,9 @@ pub(super) struct Done {
 enum Fate {
     /// Sent, without an answer.
     Open,
-    /// Left to a later session: not sent.
+    /// Left to a later session; not sent.
     Deferred,
-    /// It stands at this offset of its partition, if that is known.
+    /// At this offset of its partition, if that is known.
     Acknowledged(Option<i64>),
     /// Written to the dead letters; durable after the next sync.
     Dead,
@@ -43,7 +43,7 @@ pub(super) struct Window {
     open: usize,
     /// Dead letters that are not durable yet.
     unsynced: usize,
-    /// What was done with in an earlier session, behind a record that was not: it is read again, but not sent again.
+    /// Records finished in an earlier session after an unfinished one: they are read again, but not sent again.
     ahead: BTreeMap<u64, Fate>,
 }
 
@@ -52,7 +52,7 @@ impl Window {
         self.entries.is_empty()
     }
 
-    /// Records that were sent and have no answer.
+    /// Records sent and not answered.
     pub(super) fn open(&self) -> usize {
         self.open
     }
@@ -69,7 +69,7 @@ impl Window {
         self.entries.front().map(|(entry, _)| entry.time_us)
     }
 
-    /// The offset of the first record that is not done with.
+    /// The offset of the first unfinished record.
     pub(super) fn first_offset(&self) -> Option<u64> {
         self.entries.front().map(|(entry, _)| entry.offset)
     }
@@ -84,7 +84,7 @@ impl Window {
         self.base + self.entries.len() - 1
     }
 
-    /// A record that was read: the number for its message, or nothing if it is done with already.
+    /// Adds a record that was read. Returns its message's number, or `None` if it is finished already.
     pub(super) fn push_read(&mut self, entry: Entry) -> Option<usize> {
         if let Some(fate) = self.ahead.remove(&entry.offset) {
             self.push(entry, fate);
@@ -94,13 +94,13 @@ impl Window {
         Some(self.push(entry, Fate::Open))
     }
 
-    /// A record that was read, and that the topic has already, at this offset of its partition.
+    /// Adds a record that was read and is already in the topic, at this offset of its partition.
     pub(super) fn push_arrived(&mut self, entry: Entry, offset: Option<i64>) {
         self.ahead.remove(&entry.offset);
         self.push(entry, Fate::Acknowledged(offset));
     }
 
-    /// A record that was read and is left to a later session.
+    /// Adds a record that was read and is left to a later session.
     pub(super) fn push_deferred(&mut self, entry: Entry) {
         let fate = self.ahead.remove(&entry.offset).unwrap_or(Fate::Deferred);
         self.push(entry, fate);
@@ -117,7 +117,7 @@ impl Window {
     }
 
     pub(super) fn acknowledge(&mut self, number: usize, offset: i64) {
-        // Where the broker does not say, it says -1.
+        // -1 means that the broker does not report the offset.
         self.set(number, Fate::Acknowledged(Some(offset).filter(|offset| *offset >= 0)));
     }
 
@@ -136,7 +136,7 @@ impl Window {
         self.unsynced = 0;
     }
 
-    /// Lets go of what is done with at the front, and tells `passed` the partition and offset of what is in the topic.
+    /// Releases finished records at the front, and passes the partition and offset of those in the topic to `passed`.
     /// Call it only when dead letters are durable.
     pub(super) fn pop_done(&mut self, mut passed: impl FnMut(u32, i64)) -> Done {
         debug_assert!(
@@ -160,12 +160,12 @@ impl Window {
         done
     }
 
-    /// The session has ended: forgets what has no answer, and remembers what is done with behind it.
+    /// The session has ended: forgets unanswered records, and remembers finished ones after them.
     pub(super) fn reset(&mut self) {
         let is_synced = !self.is_unsynced();
         for (entry, fate) in self.entries.drain(..) {
             self.base += 1;
-            // A dead letter that may be lost is buried again: its line may be there twice then.
+            // A dead letter that may be lost is buried again: its line may then appear twice.
             if matches!(fate, Fate::Acknowledged(_)) || (fate == Fate::Dead && is_synced) {
                 self.ahead.insert(entry.offset, fate);
             }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(window.pop_done(|_, _| {}), Done::default());
         assert_eq!((window.first_offset(), window.open()), (Some(0), 2));
         window.acknowledge(numbers[0], 7);
-        // Told twice: counted once.
+        // Acknowledged twice, counted once.
         window.acknowledge(numbers[0], 7);
         assert_eq!(window.pop_done(|_, _| {}), Done { records: 3, bytes: 30, dead: 0 });
         assert_eq!((window.first_offset(), window.open(), window.bytes()), (Some(3), 1, 10));
@@ -212,7 +212,7 @@ mod tests {
         window.reset();
         assert_eq!((window.open(), window.bytes(), window.first_offset()), (0, 0, None));
         assert!(window.is_empty());
-        // An answer of the session before means no record of this one.
+        // An answer from the previous session does not apply to a record of this one.
         window.acknowledge(numbers[0], 7);
         let again = window.push_read(entry(0)).expect("it has no answer");
         assert_eq!(window.push_read(entry(1)), None);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(window.pop_done(|_, _| {}), Done { records: 2, bytes: 20, dead: 1 });
     }
 
-    /// Purpose: a dead letter that was never synced is no dead letter after the session.
+    /// Purpose: a dead letter that was never synced does not count after the session.
     #[test]
     fn unsynced_dead_letters_are_forgotten() {
         let mut window = Window::default();

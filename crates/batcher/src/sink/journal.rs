@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::receipt::Receipt;
 use crate::sink::Sink;
 
-/// Appends each batch to a journal, through a queue of its own.
+/// Appends each batch to a journal, through its own queue.
 ///
-/// The journal's `batch_bytes_max` must hold the largest batch: [`JournalSink::batch_bytes_of`] says how many bytes that
-/// are there. A batch that it does not hold is refused with [`FailureKind::TooLarge`](crate::FailureKind::TooLarge).
+/// The journal's `batch_bytes_max` must hold the largest batch: [`JournalSink::batch_bytes_of`] computes its size
+/// there. A larger batch is refused with [`FailureKind::TooLarge`](crate::FailureKind::TooLarge).
 #[derive(Debug)]
 pub struct JournalSink {
     producer: Producer,
@@ -31,7 +31,7 @@ impl JournalSink {
         self.producer.is_full()
     }
 
-    /// How many bytes a journal's batch has, at most, that holds `records` records with `body_bytes` bytes in all.
+    /// The largest size of a journal batch with `records` records and `body_bytes` bytes in total.
     pub const fn batch_bytes_of(records: usize, body_bytes: usize) -> usize {
         // Each frame's padding comes to less than what an empty body's frame takes beyond its header.
         let framed = frame_bytes(1);

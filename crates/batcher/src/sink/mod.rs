@@ -1,4 +1,4 @@
-//! Where do batches go?
+//! The destination of batches.
 
 pub mod journal;
 #[cfg(feature = "kafka")]
@@ -14,17 +14,17 @@ use crate::batch::Batch;
 use crate::failure::Failure;
 use crate::receipt::Receipt;
 
-/// Takes batches. Each worker has one of its own, which is called on the worker's thread only.
+/// Accepts batches. There is one per worker, called on the worker's thread only.
 pub trait Sink {
-    /// Takes a batch, or refuses it, at once. It must not block.
+    /// Accepts or refuses a batch immediately. It must not block.
     ///
     /// A sink that needs the batch after this call clones the `Arc`, and drops the clone before it resolves the
-    /// receipt: the batch's memory is used again then.
+    /// receipt: the batch's memory is then reused.
     ///
     /// # Errors
     ///
-    /// Why the batch was not taken. Nothing of it is or will be written. After [`FailureKind::Busy`] the batcher
-    /// tries again; what it does after another one, [`OnFailure`] says.
+    /// Why the batch was not accepted. No part of it is or will be written. After [`FailureKind::Busy`] the batcher
+    /// retries; after other failures, [`OnFailure`] decides.
     ///
     /// [`FailureKind::Busy`]: crate::FailureKind::Busy
     /// [`OnFailure`]: crate::OnFailure

@@ -1,4 +1,4 @@
-//! A sink that keeps nothing, and counts what it was given.
+//! A sink that discards records and counts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,13 +8,13 @@ use crate::failure::Failure;
 use crate::receipt::{Receipt, Written};
 use crate::sink::Sink;
 
-/// Counts records and throws them away: to measure what comes before a sink, and to try a service without one.
+/// Counts records and discards them: to measure everything before a sink, or to try a service without one.
 #[derive(Debug, Default)]
 pub struct Null {
     counts: Arc<NullCounts>,
 }
 
-/// What was thrown away. It can be read on any thread.
+/// Counts of discarded records, readable on any thread.
 #[derive(Debug, Default)]
 pub struct NullCounts {
     records: AtomicU64,
@@ -22,7 +22,7 @@ pub struct NullCounts {
 }
 
 impl Null {
-    /// What this sink has been given.
+    /// This sink's counts.
     pub fn counts(&self) -> Arc<NullCounts> {
         Arc::clone(&self.counts)
     }

@@ -1,4 +1,4 @@
-//! The delivery of a journal while Kafka is away, dies, forgets the topic or asks who we are.
+//! The delivery of a journal while Kafka is unreachable, crashes, loses the topic or asks for a password.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! The batcher against a sink that refuses, delays and fails, as a seed decides; judged by a model that knows nothing of
-//! how it works.
+//! The batcher against a sink that refuses, delays and fails, as a seed decides, checked by an independent model.
 
 mod model;
 mod world;

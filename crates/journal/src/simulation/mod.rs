@@ -1,37 +1,36 @@
 //! The journal under seeds that decide everything a disk may do.
 //!
 //! One seed is one life of a journal: producers append, a reader and a named consumer follow, the disk
-//! gives errors, fills up and has room again, syncs fail and leave what they like, the power is cut in
-//! the middle of any operation or the process is killed, bytes rot; then it is opened again, several
-//! times. The committing half takes its turns here, on this thread, so a seed always does the same.
+//! gives errors, fills up and has room again, syncs fail and leave what they like, the power is cut in the middle of
+//! any operation or the process is killed, bytes rot; then it is reopened, several times. The committing half runs
+//! here, on this thread, so a seed always does the same.
 //!
 //! The oracle is independent of the code under test: [`parser`] reads the files by the letter of the
 //! format, and [`model`] knows what was promised.
 //!
-//! It was checked by hand that it finds what it is for. Each of these changes to the code makes it fail
-//! within the seeds of a normal run, with what is said on the right:
+//! Each of these defects, introduced by hand, makes a normal run fail with the message on the right:
 //!
-//! | change | what is said |
+//! | defect | message |
 //! |---|---|
 //! | receipts are resolved without a sync | a record is lost |
-//! | a failed sync is taken for a success | a record is lost |
+//! | a failed sync counts as success | a record is lost |
 //! | a failed sync is repeated on the same file | a record is lost |
 //! | a new segment's name is not synced | a record is lost |
 //! | a new segment's header is not synced | damage where there is none |
-//! | the next segment believes all of an abandoned one | the end of a file overflows |
-//! | a body's checksum is not looked at | rot is not told |
-//! | a header's checksum is not looked at | rot is not told |
-//! | a hole in the middle is not told | rot is not told |
+//! | the next segment's header covers all of an abandoned one | the end of a file overflows |
+//! | a body's checksum is not checked | rot is not reported |
+//! | a header's checksum is not checked | rot is not reported |
+//! | a hole in the middle is not reported | rot is not reported |
 //! | opening does not sync | damage where there is none |
-//! | opening does not write again what may be in memory only | a record is lost |
-//! | offsets of a cut tail are given again | the reader leaves a loss out |
-//! | readers see what is not durable yet | a record is lost |
+//! | opening does not rewrite what may be in the page cache only | a record is lost |
+//! | offsets of a cut tail are reused | the reader leaves a loss out |
+//! | readers see records that are not durable yet | a record is lost |
 //! | removed segments' names are not synced | a record is lost |
 //! | a consumer's position goes into one slot only | a position is lost |
 //! | a loaded position is not written again | a position is lost |
 //!
-//! A position that goes on to the other slot after a failed write is too rare here; a test of its own in
-//! `consumer.rs` finds it.
+//! A position that moves to the other slot after a failed write is too rare here; a separate test in `consumer.rs`
+//! covers it.
 //!
 //! `JOURNAL_SEEDS=100000 cargo test -p highwater-journal --lib seeds` runs more of them;
 //! `JOURNAL_SEED=42` runs one.
@@ -52,7 +51,7 @@ const SEEDS: u64 = 2_000;
 /// Seeds of the long run.
 const SEEDS_MANY: u64 = 10_000;
 
-/// What happened, over all seeds: a simulation in which nothing happens finds nothing.
+/// Event counts over all seeds: a simulation in which nothing happens finds nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     acknowledged: u64,
@@ -143,8 +142,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text}; it is a number")))
 }
 
-/// Purpose: nothing that was acknowledged is lost, and nothing that is lost goes unsaid, whatever the
-/// disk does.
+/// Purpose: whatever the disk does, no acknowledged record is lost, and every loss is reported.
 #[test]
 fn seeds() {
     if let Some(seed) = number("JOURNAL_SEED") {

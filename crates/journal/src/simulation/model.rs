@@ -1,5 +1,5 @@
-//! What must be true of the journal, kept beside it: what was appended, what was acknowledged, what was
-//! seen. It knows nothing of segments, syncs or queues.
+//! A model of the journal: which records were appended, acknowledged and seen. It knows nothing of segments, syncs or
+//! queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ pub(crate) struct Model {
     refused: BTreeSet<u128>,
     /// Promised to be there, by offset: acknowledged, or shown to a reader.
     promised: BTreeMap<u64, u128>,
-    /// The same, and never forgotten: an offset is not given to a second record.
+    /// The same, and never forgotten: an offset is never reused.
     given: BTreeMap<u64, u128>,
-    /// Retention may have removed what is below.
+    /// Retention may have removed records below this offset.
     pub(crate) removable_below: u64,
     /// Acknowledgements, for the statistics.
     pub(crate) acknowledged: u64,
@@ -44,7 +44,7 @@ impl Model {
         self.given.keys().next_back().map_or(0, |last| last + 1)
     }
 
-    /// A receipt said so.
+    /// A receipt acknowledged these records.
     pub(crate) fn acknowledge(&mut self, first_offset: u64, ids: &[u128]) {
         for (offset, id) in (first_offset..).zip(ids) {
             self.promise(offset, *id);
@@ -74,9 +74,9 @@ impl Model {
         self.promise(offset, id);
     }
 
-    /// What the disk holds after a crash, before the journal is opened: nothing that was promised may be
-    /// missing, but what rot has taken (`excused`). What is there beyond that must have been appended, be
-    /// there once, and be in its producer's order.
+    /// Checks the disk after a crash, before the journal is opened: no promised record may be missing, except those
+    /// lost to rot (`excused`). Any further record must have been appended, appear once, and be in its producer's
+    /// order.
     pub(crate) fn check_disk(&mut self, parsed: &Parsed, excused: &BTreeSet<u64>) {
         let there: BTreeMap<u64, &Found> =
             parsed.records.iter().map(|record| (record.offset, record)).collect();
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// What the journal serves once it is open is what stands on the disk.
+    /// The open journal serves exactly what is on the disk.
     pub(crate) fn check_served(&mut self, served: &[Found], parsed: &Parsed) {
         let list = |found: &[Found]| -> Vec<(u64, u128)> {
             found.iter().map(|found| (found.offset, found.id)).collect()
@@ -111,7 +111,7 @@ impl Model {
     }
 }
 
-/// Damage must be told where it is, and only there.
+/// Damage must be reported where it is, and only there.
 pub(crate) fn check_report(report: &Report, parsed: &Parsed, rot: &[(String, usize)]) {
     for damage in &report.damage {
         let Damage { kind, file, at, bytes, .. } = damage;
@@ -129,7 +129,7 @@ pub(crate) fn check_report(report: &Report, parsed: &Parsed, rot: &[(String, usi
         assert!(before.clone().all(|found| (found.at as u64) < tail.at), "{tail}");
     }
     for (file, at) in rot {
-        // Only the first byte of a header that is not intact is told.
+        // For a damaged header only the first byte is reported.
         let header = |damage: &Damage| damage.kind == DamageKind::Header && *at < 8192;
         let at = *at as u64;
         let told = report.damage.iter().any(|damage| {
@@ -138,6 +138,6 @@ pub(crate) fn check_report(report: &Report, parsed: &Parsed, rot: &[(String, usi
         });
         let cut = report.tail.as_ref().is_some_and(|tail| tail.file == *file && tail.at <= at);
         let removed = report.unfinished.contains(file);
-        assert!(told || cut || removed, "rot at {at} of {file} is not told: {report:?}");
+        assert!(told || cut || removed, "rot at {at} of {file} is not reported: {report:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! The format as `docs/journal.md` says it, read in the plainest way there is: all in memory, one position
-//! after the other. It shares no line with the code under test.
+//! A plain parser of the format in `docs/journal.md`: all in memory, one position after the other. It shares no code
+//! with the journal.
 
 use std::collections::BTreeMap;
 
-/// A record that is there.
+/// A record found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) file: String,
@@ -15,7 +15,7 @@ pub(crate) struct Found {
     pub(crate) body: Vec<u8>,
 }
 
-/// All records, in order, and how far each file is believed.
+/// All records, in order, and each file's valid length.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parsed {
     pub(crate) records: Vec<Found>,

@@ -1,23 +1,23 @@
-//! Does the data directory survive a power cut?
+//! Creates directories that survive a power cut.
 //!
-//! A directory is as durable as its name, which stands in its parent; so each parent is synced right after a directory
-//! was made in it, from the top. A run that ended in between may have made the deepest directory that is there already:
-//! its name is synced again.
+//! A directory is only as durable as its name in its parent; so each parent is synced right after a directory is
+//! created in it, from the top. An interrupted run may have created the deepest existing directory without syncing: its
+//! name is synced again.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Makes the directory `path`, and all above it that are missing, and makes their names durable.
+/// Creates the directory `path` and its missing parents, and makes their names durable.
 ///
 /// # Errors
 ///
-/// If one cannot be made, or a parent cannot be synced. Whatever was made by then stays; another call goes on.
+/// If one cannot be created, or a parent cannot be synced. Directories created by then stay; another call continues.
 pub fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
     create(path.as_ref(), &mut Disk)
 }
 
-/// What is asked of a file system.
+/// The file system operations used here.
 trait Names {
     fn is_directory(&self, path: &Path) -> bool;
     fn make(&mut self, path: &Path) -> io::Result<()>;
@@ -48,7 +48,7 @@ impl Names for Disk {
 fn create(path: &Path, names: &mut impl Names) -> io::Result<()> {
     let there = path.ancestors().find(|one| is_there(one, names)).unwrap_or(Path::new("/"));
     match names.sync(&parent(there)) {
-        // It belongs to somebody else, who has made its name durable or not.
+        // It belongs to another user; its durability is not ours to ensure.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         synced => synced?,
     }

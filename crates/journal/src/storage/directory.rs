@@ -1,7 +1,7 @@
 //! A directory of a file system.
 //!
 //! One process at a time may write: it holds a lock on the file `LOCK`, which the kernel releases when
-//! the process ends, however it ends. Looking needs no lock.
+//! the process ends, however it ends. Reading needs no lock.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -13,18 +13,18 @@ use crate::error::{Error, ErrorKind, is_full};
 
 const LOCK: &str = "LOCK";
 
-/// A directory, to write to or to look at.
+/// A directory, open for writing or only for reading.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// What syncing the names goes through.
+    /// The directory's handle, for syncing names.
     itself: fs::File,
-    /// Held until this is dropped. `None`: nothing may be changed.
+    /// Held until this is dropped. `None`: read-only.
     lock: Option<fs::File>,
 }
 
 impl Directory {
-    /// Opens the directory `path` to write to, and makes it if it is not there.
+    /// Opens the directory `path` for writing, and creates it if it does not exist.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Directory {
         Ok(Directory { path: path.into(), itself, lock: Some(lock) })
     }
 
-    /// Opens the directory `path` to look at, whether or not somebody writes to it.
+    /// Opens the directory `path` for reading, whether or not a process writes to it.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Directory {
     }
 }
 
-/// Writes into the lock whose it is, for the message that another process gives.
+/// Writes the holder's process id into the lock, for other processes' error messages.
 fn name_holder(lock: &mut fs::File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;

@@ -1,4 +1,4 @@
-//! A disk that does all that a disk may do, as a seed decides.
+//! A disk that fails in every way a disk may, as a seed decides.
 //!
 //! It keeps for each file what programs see (the page cache) and what has reached the medium. A sync that
 //! fails brings any of the sectors to the medium and marks *all* of them as clean, as Linux does: the next
@@ -13,7 +13,7 @@ use highwater_core::prng::Prng;
 
 use super::{File, Storage};
 
-/// What reaches the medium whole or not at all.
+/// The unit that reaches the medium whole or not at all.
 pub const SECTOR: usize = 512;
 
 /// How likely errors are, in percent of operations, and how much room there is.
@@ -27,7 +27,7 @@ pub struct Faults {
     pub cut: u64,
     /// Creating, removing, or syncing the directory fails.
     pub names: u64,
-    /// So many bytes fit, over all files.
+    /// The capacity in bytes, over all files.
     pub room: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ struct State {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<(String, Option<usize>)>,
-    /// So many operations are left before the power is cut.
+    /// Operations left before the power is cut.
     power_for: Option<u64>,
     is_down: bool,
     /// The operation under way is the one that the power fails in.
@@ -81,7 +81,7 @@ impl Disk {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// From now on, these errors.
+    /// Sets the errors from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -134,7 +134,7 @@ impl Disk {
             .collect()
     }
 
-    /// The medium changes a byte by itself.
+    /// The medium changes a byte (bit rot).
     pub fn rot(&self, name: &str, at: usize, flip: u8) {
         let mut state = self.lock();
         let Some(file) = state.names.get(name).copied() else { return };

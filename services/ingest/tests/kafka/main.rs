@@ -1,4 +1,4 @@
-//! The gateway in front of a real Kafka broker: what 202 means, and what is left of it when processes are killed.
+//! The gateway in front of a real Kafka broker: what 202 means, also when processes are killed.
 #![forbid(unsafe_code)]
 
 #[path = "../../../../crates/batcher/tests/kafka/broker.rs"]

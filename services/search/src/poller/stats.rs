@@ -1,4 +1,4 @@
-//! What the poller counts, for metrics.
+//! The poller's counts, for metrics.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

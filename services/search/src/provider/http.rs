@@ -1,8 +1,8 @@
 //! Serves a [`Provider`] at any path, over the framework that the search service itself runs on.
 //!
 //! The framework does not let a handler lie about framing, so an answer whose length is not the one
-//! it declares is sent as a stream that breaks its promise: the connection is reset where it shows,
-//! as with a provider that dies in mid-answer.
+//! it declares is sent as a stream that breaks its promise: the connection is reset at that point, as with a provider
+//! that dies in mid-answer.
 
 use std::convert::Infallible;
 use std::pin::Pin;

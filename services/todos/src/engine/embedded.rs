@@ -18,14 +18,14 @@ use crate::serve::Failure;
 use crate::store::sqlite::Sqlite;
 use crate::store::{Loaded, Store};
 
-/// How often it is said that the service is still catching up.
+/// How often a line is logged while the service is catching up.
 const SAY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether it has.
+/// How often it is checked whether it has caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Loads the store, and applies what was acknowledged and not applied before the last end: the port opens on
-/// everything that any client was ever promised.
+/// Loads the store, and applies commands that were acknowledged and not applied before the last exit: when the port
+/// opens, every acknowledged write is visible.
 pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     let (mut store, queue) = open(args)?;
     let loaded =
@@ -56,7 +56,7 @@ pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     })
 }
 
-/// What is read: everything from memory, or within `--cache-bytes` and beyond it from the file.
+/// The model for reads: everything in memory, or as much as `--cache-bytes` allows, with the rest in the file.
 pub(super) fn model(args: &EngineArgs, loaded: Loaded) -> Result<Model, Failure> {
     let Some(bytes_max) = args.cache_bytes() else { return Ok(Model::new(loaded)) };
     let data = args.data.clone();
@@ -77,7 +77,7 @@ pub(super) fn open(args: &EngineArgs) -> Result<(Sqlite, JournalQueue), Failure>
     Ok((store, queue))
 }
 
-/// Warns if there are more todos than may be created: that bounds writers, and must not keep readers from theirs.
+/// Warns if there are more todos than the limit: it applies to creations, and must not prevent reads.
 pub(super) fn check_count(count: u64, max: u32) {
     if count > u64::from(max) {
         tracing::warn!(
@@ -93,7 +93,7 @@ pub(super) fn catch_up(queue: &JournalQueue) {
     let mut said = Instant::now();
     while !queue.reached(mark) {
         if said.elapsed() >= SAY_INTERVAL {
-            tracing::info!(left = queue.depth(), "applying what was queued before the start");
+            tracing::info!(left = queue.depth(), "applying commands queued before the start");
             said = Instant::now();
         }
         thread::sleep(LOOK_INTERVAL);

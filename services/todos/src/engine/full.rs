@@ -31,20 +31,20 @@ use crate::store::{Changes, Loaded, Store};
 use super::embedded::{self, catch_up, check_count};
 use super::{Engine, Held};
 
-/// How long the first load may take, attempts included: a server that starts at the same time is waited for.
+/// How long the first load may take, attempts included: this allows for a server that starts at the same time.
 const LOAD_WITHIN: Duration = Duration::from_secs(30);
 
 /// The pause between attempts to load.
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
-/// For a client that waits, an answer that takes long is no answer.
+/// A waiting client has no use for a late answer.
 const BEYOND: Timeouts =
     Timeouts { connect: Duration::from_secs(1), operation: Duration::from_secs(5) };
 
 /// How long an applier waits for this process's model to show what it has applied.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Between which an applier stands.
+/// The two ends of an applier.
 type Ends = (Box<dyn Source>, Box<dyn Store>);
 
 /// A worker process.
@@ -53,7 +53,7 @@ pub struct Worker {
     pub applier: Applier,
     /// What it has done.
     pub stats: Arc<Stats>,
-    /// What can be away.
+    /// Parts that can be unavailable.
     pub parts: Vec<Part>,
 }
 
@@ -78,7 +78,7 @@ fn link(args: &EngineArgs) -> Result<Option<Arc<Link>>, Failure> {
     Ok(link.map_err(Failure::new)?.map(Arc::new))
 }
 
-/// Starts an applier of what Kafka has.
+/// Starts an applier of commands from Kafka.
 pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
     let (Some(url), Some(_)) = (&args.database_url, &args.kafka_brokers) else {
         return Err(Failure::new(
@@ -122,7 +122,7 @@ pub(super) fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, 
     Ok(engine)
 }
 
-/// Todos in Postgres: this process hears of what is applied from there, whoever applies it.
+/// Todos in Postgres: this process learns of applied changes from there, whichever process applied them.
 fn with_postgres(
     args: &EngineArgs,
     url: &str,
@@ -179,7 +179,7 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
     let ((source, store), queue): (Ends, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
         let (source, store) = kafka::source(args, Box::new(store))?;
-        // It holds the directory, so that no other process uses the same data.
+        // It locks the directory, so that no other process uses the same data.
         rest.push(Box::new(journal));
         ((source, store), kafka::queue(args)?)
     } else {
@@ -242,8 +242,8 @@ fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
     }
 }
 
-/// Waits until the model shows what was applied: who asks whether a command is applied then sees its effect. If the
-/// feed is away the queue is not held up for long.
+/// Waits until the model shows the applied changes, so that a client that learns that its command is applied also sees
+/// the effect. An unavailable feed does not delay the queue for long.
 fn await_shown(model: &Model, changes: &Changes) {
     let until = Instant::now() + SHOWN_WITHIN;
     while !changes.todos.is_empty()

@@ -1,4 +1,4 @@
-//! Of which parts is this process made?
+//! Chooses the parts of this process.
 //!
 //! | setting | absent | given |
 //! |---|---|---|
@@ -38,7 +38,7 @@ pub struct Engine {
     pub reads: Arc<dyn Reads>,
     /// Where commands go.
     pub queue: Arc<dyn Queue>,
-    /// What `/ready` looks at, beside the queue.
+    /// The parts that `/ready` checks, besides the queue.
     pub parts: Vec<Part>,
     /// The todos in memory, if they are there.
     pub model: Option<Arc<Model>>,
@@ -46,13 +46,13 @@ pub struct Engine {
     pub stats: Option<Arc<Stats>>,
     /// Applies commands in this process.
     pub applier: Option<Applier>,
-    /// What must live as long, and ends when it is dropped.
+    /// Values that must live as long, and end when dropped.
     pub rest: Vec<Box<dyn Any + Send>>,
 }
 
 impl Engine {
-    /// Applies what is in the queue, for at most `patience`, and lets everything end. To be called when no
-    /// request is under way any more.
+    /// Applies queued commands for at most `patience`, and ends all parts. Call it when no request is in flight any
+    /// more.
     pub fn close(self, patience: Duration) {
         if let Some(applier) = self.applier {
             applier.drain(patience);
@@ -75,7 +75,7 @@ pub fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure
     if args.is_embedded() { embedded::build(args) } else { full::build(args, embedded_worker) }
 }
 
-/// Starts an applier of what Kafka has, by itself: what `worker` is.
+/// Starts only an applier of commands from Kafka: the subcommand `worker`.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ struct Shape<'a> {
     details: Option<&'a str>,
 }
 
-/// There is no such todo, or it is somebody else's: who may not change it need not know which.
+/// There is no such todo, or it is another user's: the client need not know which.
 pub(super) fn not_found() -> Error {
     Error::not_found("").with_code(MISSING)
 }
@@ -32,7 +32,7 @@ pub(super) fn queue_refused(why: impl Into<String>) -> Error {
     unavailable(why.into()).with_code(QUEUE)
 }
 
-/// Something is away, or there is no room: later, perhaps.
+/// Something is unavailable, or there is no room: the client may retry later.
 pub(super) fn unavailable(why: String) -> Error {
     Error::overloaded(why).with_header(header::RETRY_AFTER, RETRY_AFTER)
 }

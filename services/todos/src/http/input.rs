@@ -1,7 +1,7 @@
-//! What a request may say, and how it is told what is wrong with it.
+//! Parses requests, and reports what is wrong with them.
 //!
 //! 400: it cannot be read (no JSON, a wrong type, a field that does not exist or is missing, a bad parameter).
-//! 422: it can be read, and its values are beyond what a todo may be. Both name the field.
+//! 422: it can be read, but its values are beyond a todo's limits. Both name the field.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl FromRequest for NoParameters {
     }
 }
 
-/// The todo in the path. What is no UUID is no todo's id: 404.
+/// The todo in the path. A path that is not a UUID is 404.
 pub(super) struct TodoId(pub(super) Uuid);
 
 impl FromRequest for TodoId {
@@ -60,10 +60,10 @@ impl FromRequest for TodoId {
     }
 }
 
-/// Who asks; else 401.
+/// The user of the request; else 401.
 pub(super) struct Caller {
     pub(super) user: Arc<str>,
-    /// When the request was looked at, in microseconds since 1970.
+    /// When the request was processed, in microseconds since 1970.
     pub(super) now_us: i64,
 }
 
@@ -183,7 +183,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
 }
 
-/// Says why `body` is no `T`. It is read again, for only then is the path to the culprit kept.
+/// Says why `body` is not a `T`. It is parsed again, this time tracking the path to the culprit.
 #[cold]
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     let mut deserializer = serde_json::Deserializer::from_slice(body);

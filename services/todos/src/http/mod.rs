@@ -7,9 +7,9 @@
 //!  PUT, DELETE        write  ─▶ auth ─▶ input ─▶ owner? ─▶ Command ─▶ …
 //! ```
 //!
-//! Invariants: 202 is sent only once the command is durable; what is refused is never in the queue, except after
-//! 503, which says that it is not known. With `?wait=applied`, 201 and 200 are sent only once every read of this
-//! instance shows the effect.
+//! Invariants: 202 is sent only once the command is durable; a refused command is never in the queue, except after 503,
+//! which means that this is unknown. With `?wait=applied`, 201 and 200 are sent only once every read of this instance
+//! shows the effect.
 
 mod error;
 mod input;
@@ -37,7 +37,7 @@ use crate::store::StoreError;
 /// The type of every answer but `/health`'s.
 const JSON: &str = "application/json";
 
-/// What requests are answered with.
+/// The state behind all handlers.
 pub struct Service {
     /// What clients read.
     pub reads: Arc<dyn Reads>,
@@ -45,11 +45,11 @@ pub struct Service {
     pub queue: Arc<dyn Queue>,
     /// Verifies tokens.
     pub keys: Arc<Keys>,
-    /// What a request may be.
+    /// The limits of requests.
     pub bounds: Bounds,
-    /// What `/ready` looks at, beside the queue.
+    /// The parts that `/ready` checks, besides the queue.
     pub parts: Vec<Part>,
-    /// What was asked of the queue.
+    /// Counts of commands.
     pub counts: Counts,
 }
 
@@ -60,14 +60,14 @@ pub struct Bounds {
     pub title_max: usize,
     /// The longest description, in characters; beyond it 422.
     pub description_max: usize,
-    /// So many todos there may be; beyond it a creation is refused: 503.
+    /// The most todos; beyond it a creation is refused: 503.
     pub todos_max: usize,
-    /// So long a request with `?wait=applied` waits; then it is answered 202. A change of a todo that is not there
-    /// waits as long for what was acknowledged before it; then 503.
+    /// How long a request with `?wait=applied` waits; then it is answered 202. A change of an unknown todo waits as
+    /// long for commands acknowledged before it; then 503.
     pub wait_max: Duration,
 }
 
-/// What was asked of the queue.
+/// Counts of commands.
 #[derive(Debug, Default)]
 pub struct Counts {
     accepted: AtomicU64,
@@ -87,7 +87,7 @@ impl Counts {
 }
 
 impl Service {
-    /// The parts that are away, by name, and why.
+    /// The unavailable parts, by name, and why.
     pub fn away(&self) -> Vec<(&'static str, String)> {
         let queue = self.queue.part();
         let parts = std::iter::once(&queue).chain(&self.parts);
@@ -117,7 +117,7 @@ pub fn router(service: &Arc<Service>) -> Router {
     reading(router, service)
 }
 
-/// Adds what reads: as plain functions where everything is in memory, else as futures.
+/// Adds the routes for reading: plain functions where everything is in memory, else futures.
 fn reading(router: Router, service: &Arc<Service>) -> Router {
     let (lists, todos) = (Arc::clone(&service.reads), Arc::clone(&service.reads));
     if service.reads.is_in_memory() {

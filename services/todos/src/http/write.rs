@@ -1,4 +1,4 @@
-//! From a request to a durable command, and to what the client is told.
+//! From a request to a durable command, and to the client's answer.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,14 +19,14 @@ use crate::command::{Action, Command};
 use crate::queue::{QueueError, Sender};
 use crate::store::Outcome;
 
-/// How often it is looked whether what was acknowledged is applied, while a request waits for that.
+/// How often a waiting request checks whether acknowledged commands are applied.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Where nobody knows what other instances acknowledged: how old an id must be for its todo to be there, if it
-/// ever was. The applier is seldom so far behind.
+/// For when other instances' acknowledgements are unknown: how old an id must be for its todo to be visible, if it ever
+/// existed. The applier is seldom that far behind.
 const SETTLED_US: i64 = 60_000_000;
 
-/// What a worker has for itself.
+/// A worker's own state.
 pub(super) struct Worker {
     pub(super) service: Arc<Service>,
     pub(super) gatekeeper: Gatekeeper,
@@ -152,7 +152,7 @@ fn message(todo: Uuid, what: &str) -> Bytes {
     Bytes::from(format!(r#"{{"id":"{todo}","message":"{what}"}}"#))
 }
 
-/// Queues a command. Once it is durable: what the todo has become, if the request waits for that and it came in
+/// Queues a command. Once it is durable, returns the resulting todo, if the request waits for it and it was applied in
 /// time.
 async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Option<Bytes>, Error> {
     let Service { counts, reads, bounds, .. } = &*worker.service;
@@ -178,7 +178,7 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
         Ok(None) | Err(_) => return Ok(None),
     }
     let shown = get(reads.todo(command.todo)).await?;
-    // Somebody may have deleted it since. A deletion has nothing to show.
+    // It may have been deleted since. A deletion has nothing to show.
     match (shown, &command.action) {
         (Some(shown), _) => Ok(Some(shown.json)),
         (None, Action::Delete) => Ok(Some(Bytes::new())),
@@ -186,7 +186,7 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
     }
 }
 
-/// Sees that the todo is there and the caller's; else 404. A todo that was acknowledged before this request is
+/// Checks that the todo exists and is the caller's; else 404. A todo that was acknowledged before this request is
 /// found even if it is not applied yet.
 async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error> {
     if let Some(owned) = look(worker, todo, caller).await? {
@@ -207,7 +207,7 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
             return Err(not_found());
         }
         if Instant::now() >= until {
-            return Err(unavailable("what was written before is not applied yet".into()));
+            return Err(unavailable("earlier writes are not applied yet".into()));
         }
         sleep(LOOK_INTERVAL).await;
     }

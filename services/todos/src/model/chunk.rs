@@ -1,4 +1,4 @@
-//! Neighbours, encoded one behind the other: what a snapshot is made of, and what the next one shares.
+//! Chunks of consecutive encoded todos, of which snapshots consist and which they share.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Chunk {
     }
 }
 
-/// What one place of a chunk will hold.
+/// The next content of one place of a chunk.
 enum Piece<'a> {
     Old(&'a Chunk, usize),
     New(&'a Todo),
@@ -88,7 +88,7 @@ enum Piece<'a> {
 /// Appends to `out` what `old` becomes with `rows`, both newest first.
 pub(super) fn merge(old: Option<&Chunk>, rows: &[Row], out: &mut Vec<Arc<Chunk>>) {
     let pieces = pieces(old, rows);
-    // The newest chunk gets what is left over: it is the one that grows.
+    // The newest chunk gets the remainder: it is the one that grows.
     let mut rest = &pieces[..];
     while !rest.is_empty() {
         let count = match rest.len() % ROWS_MAX {

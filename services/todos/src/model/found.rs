@@ -14,11 +14,11 @@ const SHARDS: usize = 16;
 /// What a todo takes beside its JSON: the map's entry, and the owner's name.
 const ENTRY_BYTES: usize = 160;
 
-/// A bounded cache of single todos. Each part has two halves: when the young one is full it becomes the old one, and what
-/// was in that is forgotten. What is used moves back to the young one.
+/// A bounded cache of single todos. Each part has two halves: when the young one is full it becomes the old one, whose
+/// entries are dropped. Used entries move back to the young one.
 ///
-/// It is exact: whatever has changed is removed before anybody is told, and what was asked of the store before that is
-/// not kept.
+/// It is exact: a changed todo is removed before the change is shown, and answers that the store gave before it are not
+/// kept.
 pub(super) struct Found {
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
@@ -51,7 +51,7 @@ impl Found {
         Some(shown)
     }
 
-    /// Keeps what was asked of the store when the snapshot of this number was shown, unless it may have changed since.
+    /// Keeps a todo read from the store while the snapshot of this number was shown, unless it may have changed since.
     pub(super) fn keep(&self, id: Uuid, shown: Shown, number: u64) {
         let mut shard = self.shard(id);
         if shard.changed <= number {

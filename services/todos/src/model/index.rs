@@ -1,4 +1,4 @@
-//! When was a todo created? That is where it stands in a snapshot.
+//! Times of creation, which determine each todo's place in a snapshot.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,7 +11,7 @@ use crate::todo::Key;
 /// Into how many parts it is divided, each with a lock, so that a reader seldom meets the writer.
 const SHARDS: usize = 64;
 
-/// Times of creation by id. It says where to look; what is there, the snapshot says.
+/// Times of creation by id. It says where in the snapshot to look.
 pub(super) struct Index {
     hasher: RandomState,
     shards: [RwLock<HashMap<Uuid, i64>>; SHARDS],

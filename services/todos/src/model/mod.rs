@@ -1,5 +1,5 @@
-//! What is visible: todos in memory, each encoded once. All of them, or the newest, as many as fit; the rest is read from
-//! the store.
+//! The visible state: todos in memory, each encoded once. All of them, or as many of the newest as fit; the rest is
+//! read from the store.
 //!
 //! ```text
 //!  Changes ─▶ apply ─▶ next Snapshot ──publish──▶ list, todo
@@ -8,8 +8,8 @@
 //!              └─▶ waiters: whoever asked with ?wait=applied
 //! ```
 //!
-//! Invariants: a request reads one snapshot, and a later request never an earlier one; a todo is encoded
-//! when it has changed, never when it is read; who waits for a command is woken after its effect is visible.
+//! Invariants: a request reads one snapshot, and a later request never an earlier one; a todo is encoded when it has
+//! changed, never when it is read; a waiter for a command is woken after its effect is visible.
 
 mod chunk;
 mod found;
@@ -50,7 +50,7 @@ pub struct Model {
     beyond: Option<Beyond>,
     /// How much memory the snapshot may take.
     bytes_max: usize,
-    /// Held by whoever makes the next snapshot. It knows where in the snapshot a todo is.
+    /// Locked while the next snapshot is made. It knows each todo's place in the snapshot.
     index: Index,
     writer: Mutex<()>,
     waiters: Arc<Waiters>,
@@ -88,7 +88,7 @@ impl Model {
         model
     }
 
-    /// Shows what has changed, then wakes those who wait for it.
+    /// Shows the changes, then wakes their waiters.
     pub fn apply(&self, changes: Changes) {
         let Changes { revision, count, todos, commands } = changes;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,7 +219,7 @@ impl Reads for Model {
     }
 }
 
-/// What is not in memory.
+/// Reads of todos that are not in memory.
 impl Model {
     #[cold]
     fn list_beyond(&self, limit: Limit, number: u64) -> Read<Bytes> {

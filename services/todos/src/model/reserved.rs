@@ -1,4 +1,4 @@
-//! Which creations are queued, and not shown yet?
+//! Creations that are queued and not shown yet.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::store::Outcome;
 
-/// Creations of this instance that are on their way. Each counts as a todo until its outcome is known, so that
+/// This instance's pending creations. Each counts as a todo until its outcome is known, so that
 /// requests that arrive together cannot pass the bound together.
 #[derive(Debug, Default)]
 pub struct Reserved(Mutex<HashSet<Uuid>>);
@@ -29,7 +29,7 @@ impl Reserved {
         self.lock().remove(&command);
     }
 
-    /// What became of commands. What they did must be shown by now.
+    /// Releases commands whose outcome is known. Their effects must be shown by now.
     pub fn settle(&self, commands: &[(Uuid, Outcome)]) {
         let mut reserved = self.lock();
         if !reserved.is_empty() {
@@ -39,7 +39,7 @@ impl Reserved {
         }
     }
 
-    /// What became of which command is not known any more.
+    /// The outcomes of commands are not known any more.
     pub fn forget(&self) {
         self.lock().clear();
     }

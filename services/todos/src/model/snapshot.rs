@@ -12,7 +12,7 @@ use crate::reads::Shown;
 use crate::store::Revision;
 use crate::todo::Key;
 
-/// Of which state of the store a snapshot is, and how much of it.
+/// A snapshot's revision of the store, and how much of it the snapshot has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct About {
     pub(super) revision: Revision,
@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many snapshots were before it in this process. What is cached under it cannot be stale.
+    /// The number of earlier snapshots in this process. Answers cached under it cannot be stale.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -104,7 +104,7 @@ impl Snapshot {
         self.chunks.iter().flat_map(|chunk| chunk.keys())
     }
 
-    /// The next one: with these rows, which are sorted newest first, each key once.
+    /// The next snapshot: with these rows, sorted newest first, each key once.
     pub(super) fn with(&self, about: About, rows: &[Row]) -> Snapshot {
         let mut chunks = Vec::with_capacity(self.chunks.len() + rows.len() / 64 + 2);
         let mut rest = rows;
@@ -131,7 +131,7 @@ impl Snapshot {
         Snapshot { number: self.number + 1, about, len, bytes, chunks }
     }
 
-    /// Drops its oldest todos until it takes at most `bytes_max`; answers which.
+    /// Drops its oldest todos until it takes at most `bytes_max`; returns their ids.
     pub(super) fn trim(&mut self, bytes_max: usize) -> Vec<Uuid> {
         let mut dropped = Vec::new();
         while self.bytes > bytes_max

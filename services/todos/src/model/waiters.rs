@@ -1,4 +1,4 @@
-//! Who waits for a command to be visible?
+//! Requests that wait for a command to be visible.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use uuid::Uuid;
 use crate::reads::Waiting;
 use crate::store::Outcome;
 
-/// Those who wait: at most one for each request that is open.
+/// The waiters: at most one per open request.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    /// How many there are, so that nobody takes the lock where nobody waits.
+    /// Their number, so that the lock is not taken when there are none.
     count: AtomicUsize,
     waiting: Mutex<HashMap<Uuid, oneshot::Sender<Outcome>>>,
 }
@@ -47,7 +47,7 @@ impl Waiters {
         })
     }
 
-    /// Tells what became of commands to those who wait for them. What they did must be visible by now.
+    /// Passes the outcomes of commands to their waiters. The effects must be visible by now.
     pub fn tell(&self, commands: impl IntoIterator<Item = (Uuid, Outcome)>) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -55,7 +55,7 @@ impl Waiters {
         let mut waiting = self.lock();
         for (command, outcome) in commands {
             if let Some(tell) = waiting.remove(&command) {
-                // Who has given up needs no answer.
+                // The waiter may have given up.
                 let _ = tell.send(outcome);
             }
         }

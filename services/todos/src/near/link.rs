@@ -6,8 +6,8 @@
 //!   └──────── error, silence, disconnection ────┘
 //! ```
 //!
-//! Each arrow changes the generation, so that nothing that was learnt before it is used after it: what changes
-//! while there is no tracking is not heard of.
+//! Each arrow changes the generation, so that nothing learnt before it is used after it: without tracking, changes go
+//! unnoticed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,8 +33,8 @@ use crate::store::Revision;
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How often an idle connection is asked whether it lives, and how long it has to answer. What is served in
-/// between does not depend on it: an instance never shows less than it has heard of from the store itself.
+/// How often an idle connection is pinged, and how long it has to answer. Correctness does not depend on it: an
+/// instance never shows an older state than the store has reported to it.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 
@@ -59,7 +59,7 @@ struct Shared {
     heard: Mutex<Revision>,
 }
 
-/// What Redis is to know of the store.
+/// The store's state that Redis should know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     revision: Revision,
@@ -112,8 +112,8 @@ impl Link {
         Ok(Link { shared, runtime: handle, wanted, thread: Some(thread) })
     }
 
-    /// There is this revision of the store: lists that are older are to be forgotten, everywhere. Returns at once.
-    /// While Redis is down it is not told, but as soon as it is back: this is a state, which each heartbeat tells again.
+    /// Announces this revision of the store: older lists are to be forgotten everywhere. Returns at once. If Redis is
+    /// down, it learns of the revision when it is back: this is a state, which each heartbeat repeats.
     pub fn advance(&self, revision: Revision) {
         self.wanted.send_if_modified(|wanted| {
             let is_news = wanted.revision < revision;
@@ -122,7 +122,7 @@ impl Link {
         });
     }
 
-    /// The newest revision of the store that Redis has heard of, from whomever.
+    /// The newest revision of the store that Redis has received from any process.
     pub(super) fn heard(&self) -> Revision {
         *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ impl Link {
         self.shared.part.clone()
     }
 
-    /// How often what was known of Redis became doubtful. What was asked of it under one generation must not be
+    /// Counts how often the knowledge about Redis became uncertain. Answers requested under one generation must not be
     /// kept under another.
     pub(super) fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
@@ -178,7 +178,7 @@ impl Way {
         &self.shared.scripts
     }
 
-    /// It did not answer as it should. Whether it is away, the next heartbeat tells.
+    /// It did not answer properly. The next heartbeat shows whether it is down.
     pub(super) fn failed(&self, why: &dyn fmt::Display) {
         rate_limited!(WARN, error = %why, "{} did not answer; the list comes from memory", self.shared.server);
     }
@@ -189,7 +189,7 @@ impl Shared {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What the server pushes. Called by the connection as it reads, before any later answer is handed out.
+    /// Handles the server's pushes. The connection calls it as it reads, before it hands out any later answer.
     fn pushed(&self, push: &PushInfo) {
         match push.kind {
             PushKind::Invalidate | PushKind::Disconnection => self.change_generation(),
@@ -214,7 +214,7 @@ impl Shared {
     }
 }
 
-/// Keeps a connection until it is told to stop.
+/// Keeps a connection until it is stopped.
 async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wanted>) {
     let mut pause = PAUSE[0];
     while !told.borrow().stop {
@@ -230,7 +230,7 @@ async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wan
         let away = format!("{}: {error}", shared.server);
         rate_limited!(WARN, error = %error, "{} is unavailable; lists come from memory", shared.server);
         shared.part.is_away(away);
-        // Whoever wants it to stop need not wait.
+        // A stop does not wait for the pause.
         let _ = timeout(pause, told.wait_for(|wanted| wanted.stop)).await;
         pause = (pause * 2).min(PAUSE[1]);
     }
@@ -252,7 +252,7 @@ pub(super) fn explain(error: &RedisError) -> String {
     format!("{error}{remedy}")
 }
 
-/// Uses a connection while it lives. `None`: told to stop.
+/// Uses a connection while it lives. `None`: stopped.
 async fn serve(
     connection: MultiplexedConnection,
     shared: &Shared,

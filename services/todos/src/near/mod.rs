@@ -9,30 +9,30 @@
 //!  applied ─▶ advance(version) ─▶ Redis forgets all lists ─▶ CLIENT TRACKING ─▶ every near cache is dropped
 //! ```
 //!
-//! The near cache is valid under the sum of two counters: how often the model has changed, and how often Redis said
-//! that there is a new version (or went away, or came back). Both only grow, and the sum is read before anything is
-//! looked up. The hot path reads two atomics and this thread's own copy.
+//! The near cache is valid under the sum of two counters: how often the model has changed, and how often Redis reported
+//! a new version (or disconnected, or reconnected). Both only grow, and the sum is read before anything is looked up.
+//! The hot path reads two atomics and this thread's own copy.
 //!
 //! What could go wrong, and why it does not:
 //!
 //! | race | answer |
 //! |---|---|
-//! | a list is built, the store changes, the old list is filled in | `fill.lua` refuses what is older than `advance.lua` has said |
+//! | a list is built, the store changes, the old list is filled in | `fill.lua` refuses lists older than the version that `advance.lua` has set |
 //! | two appliers advance in the wrong order | a version only rises |
-//! | an applier dies between its commit and the advance | every instance advances as well, when it hears of the version from the store |
+//! | an applier dies between its commit and the advance | every instance advances as well, when it learns of the version from the store |
 //! | Redis restarts, or evicts the state, between lookup and fill | the state has an epoch; a fill for another one is refused |
-//! | lists survive the loss of the state | the state names the lists that are of its version; others are not looked at |
+//! | lists survive the loss of the state | the state names the lists of its version; others are ignored |
 //! | an answer overtakes the news that it is old | pushes are counted as they are read; an answer is kept only under the count read before it was asked for |
-//! | the connection breaks, and news are lost | tracking comes first, then the count changes, then it is used |
+//! | the connection breaks, and notifications are lost | a new connection is tracked first, then the count changes, then it is used |
 //! | Redis hangs | a lookup has 50 ms; then the model answers |
-//! | Redis is behind the store: nobody has advanced yet | a list that is older than this instance's model is not used |
-//! | Redis is ahead of this instance's model | its list is newer: it is used; what the model would fill is refused, and not kept here either |
-//! | the store was restored to an older version | it gets a new timeline, which counts as newer than all versions of the one before; every heartbeat tells Redis of it, so it hears of it whenever it is back |
-//! | an instance that has not noticed a restore repeats its old version | that is of an older timeline: it is ignored |
-//! | the store was restored while no instance ran | the first instance sees that Redis has heard of a later revision than the store is at, and gives the store a new timeline |
+//! | Redis is behind the store: no process has advanced it yet | a list older than this instance's model is not used |
+//! | Redis is ahead of this instance's model | its newer list is used; a fill from the model is refused, and not kept here either |
+//! | the store was restored to an older version | it gets a new timeline, which counts as newer than all versions of the previous one; every heartbeat sends it to Redis, so Redis learns of it once it is back |
+//! | an instance that has not noticed a restore repeats its old version | the version is of an older timeline: it is ignored |
+//! | the store was restored while no instance ran | the first instance sees that Redis knows a later revision than the store has, and gives the store a new timeline |
 //!
-//! So an answer is never older than what this instance has heard from the store, and Redis can be down, empty or
-//! late without making it so.
+//! So an answer is never older than the last version that the store reported to this instance, even if Redis is down,
+//! empty or late.
 
 mod link;
 mod scripts;
@@ -74,13 +74,13 @@ struct Inner {
     keep: Duration,
 }
 
-/// Whether a list is of the newest version that is known of.
+/// Whether a list is of the newest known version.
 enum Newest {
     Yes,
     No,
 }
 
-/// A lookup that is under way.
+/// A lookup in progress.
 struct Flight {
     /// The version that it began at.
     version: u64,
@@ -151,7 +151,7 @@ impl Reads for Near {
     }
 }
 
-/// Ends a flight when it is dropped, also by a panic: who asks later begins another.
+/// Ends a flight when it is dropped, also by a panic: later requests begin another.
 struct Landing {
     inner: Arc<Inner>,
     number: u32,
@@ -169,12 +169,12 @@ impl Drop for Landing {
 }
 
 impl Inner {
-    /// What the near cache is valid under. It must be read before anything is looked up.
+    /// The version of the near cache. It must be read before any lookup.
     fn version(&self) -> u64 {
         self.link.generation() + self.model.snapshot().number()
     }
 
-    /// The lookup of a list that is under way, or a new one.
+    /// Joins the lookup of a list in progress, or begins a new one.
     fn join(
         self: &Arc<Self>,
         limit: Limit,
@@ -259,7 +259,7 @@ impl fmt::Debug for Near {
     }
 }
 
-/// A feed whose news Redis hears as well, and which hears what Redis knows.
+/// A feed that forwards its reports to Redis, and learns which revision Redis knows.
 #[derive(Debug)]
 pub struct Told<F> {
     feed: F,
@@ -267,7 +267,7 @@ pub struct Told<F> {
 }
 
 impl<F: Feed> Told<F> {
-    /// `feed`, and the Redis that is to hear of it.
+    /// Forwards `feed`'s reports to the Redis behind `link`.
     pub fn new(feed: F, link: Arc<Link>) -> Told<F> {
         Told { feed, link }
     }

@@ -1,4 +1,4 @@
-//! What is done in Redis: each step a script, so that nothing comes between its reads and its writes.
+//! Operations in Redis: each is a script, so that its reads and writes are atomic.
 
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -22,7 +22,7 @@ pub(super) struct Scripts {
     fill: Script,
 }
 
-/// What was looked up.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) struct Found {
     /// It changes when the state is lost: a fill for another epoch is refused.
@@ -42,7 +42,7 @@ impl Scripts {
         }
     }
 
-    /// There is this revision of the store. Answers the newest that Redis was ever told of.
+    /// Announces this revision of the store. Returns the newest that Redis has ever received.
     pub(super) async fn advance(
         &self,
         connection: &mut MultiplexedConnection,
@@ -113,6 +113,6 @@ fn bytes(value: Value) -> RedisResult<Bytes> {
 }
 
 fn damaged() -> redis::RedisError {
-    let what = "todos:state is not what we wrote; delete it";
+    let what = "todos:state has unexpected contents; delete it";
     (redis::ErrorKind::Client, what).into()
 }

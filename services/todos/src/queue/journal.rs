@@ -3,8 +3,8 @@
 //! A command is acknowledged after the sync that made it durable, which it shares with all commands that
 //! arrived meanwhile, of all workers.
 //!
-//! What was applied is kept until it is committed, and then while it is among the newest
-//! `KEPT_BYTES`, for whoever wants to look.
+//! Applied commands are kept until they are committed, and then while they are among the newest `KEPT_BYTES`, for
+//! inspection.
 
 use std::fmt;
 use std::path::Path;
@@ -31,7 +31,7 @@ const DIRECTORY: &str = "queue";
 /// The consumer's name.
 const CONSUMER: &str = "applier";
 
-/// How large a segment becomes. What is applied is removed a segment at a time.
+/// How large a segment becomes. Applied commands are removed one segment at a time.
 const SEGMENT_BYTES: u64 = 8 << 20;
 
 /// So much of what was applied is kept.
@@ -40,13 +40,13 @@ const KEPT_BYTES: u64 = 16 << 20;
 /// The smallest bound of the queue: it must have room for what is kept, and a segment.
 pub const BYTES_MIN: u64 = KEPT_BYTES + 2 * SEGMENT_BYTES;
 
-/// How often it is tried whether there is room again, at most.
+/// The shortest interval between probes for room.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many batches of one worker may wait for the disk.
 const BATCHES_MAX: usize = 1 << 14;
 
-/// The queue of a service that needs nobody.
+/// The queue of a self-contained service.
 #[derive(Debug)]
 pub struct JournalQueue {
     inner: Arc<Inner>,
@@ -60,7 +60,7 @@ struct Inner {
     probe: Mutex<Probe>,
 }
 
-/// Tries whether there is room again: who is not ready may get no writes, so no write would find out.
+/// Probes whether there is room again: an instance that is not ready may get no writes, so no write would find out.
 struct Probe {
     producer: Producer,
     tried: Option<Instant>,
@@ -92,7 +92,7 @@ impl JournalQueue {
         let failed = |error: Error| explain(&path, &error);
         let mut journal = open().map_err(failed)?;
         if !journal.recovery().to_string().is_empty() {
-            tracing::warn!(found = %journal.recovery(), "the queue was put in order");
+            tracing::warn!(found = %journal.recovery(), "the queue was repaired");
         }
         let committed = journal.consumer(CONSUMER).map_err(failed)?.position();
         let applied = applied.unwrap_or(committed);
@@ -100,7 +100,7 @@ impl JournalQueue {
             // The queue's files are older than the store, or gone. An offset that is given again would look like
             // one that is applied: so the queue goes on behind it.
             let end = journal.stat().next_offset;
-            tracing::warn!(end, applied, "the queue ends before what the store has applied");
+            tracing::warn!(end, applied, "the queue ends before the store's position");
             journal
                 .consumer(CONSUMER)
                 .and_then(|consumer| consumer.commit(applied))
@@ -127,7 +127,7 @@ impl JournalQueue {
         Ok(JournalSource { inner, consumer, reader, given: applied, applied })
     }
 
-    /// What its files take of the disk, in bytes.
+    /// The size of its files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.inner.journal.stat().bytes
     }
@@ -163,7 +163,7 @@ impl Inner {
         end.saturating_sub(self.applied.load(Ordering::Acquire))
     }
 
-    /// What a client is told of an error of the journal.
+    /// The client's view of a journal error.
     fn refused(&self, error: &Error) -> Refusal {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Full => Refusal::Full(error.to_string()),
@@ -183,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// Appends a record that says nothing, if the last one is long enough ago. The next look finds out.
+    /// Appends an empty record, if the last one is long enough ago. The next check sees the result.
     fn try_again(&self) {
         let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
         if probe.tried.is_none_or(|tried| tried.elapsed() >= PROBE_INTERVAL) {

@@ -1,7 +1,7 @@
 //! Stores keep todos, and know which commands they have applied.
 //!
-//! A store never answers clients: they read the [`Model`](crate::model::Model), which learns from
-//! [`Changes`] what the store has applied.
+//! A store never answers clients: they read the [`Model`](crate::model::Model), which learns of the store's changes
+//! from [`Changes`].
 //!
 //! ```text
 //!  applier ──apply(deliveries)──▶ store ──Applied──▶ model of this process     (embedded)
@@ -164,7 +164,7 @@ pub struct Changes {
     pub count: u64,
     /// Todos as they are now. Each id at most once.
     pub todos: Vec<Change>,
-    /// What became of commands, in order.
+    /// The outcomes of commands, in order.
     pub commands: Vec<(Uuid, Outcome)>,
 }
 
@@ -177,7 +177,7 @@ pub enum Change {
     Gone(Uuid),
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was applied: now, or before.

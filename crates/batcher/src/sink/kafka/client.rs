@@ -6,8 +6,8 @@
 //!              └──┘ not now: again after a pause; meanwhile batches are refused
 //! ```
 //!
-//! librdkafka's threads talk to the brokers; one thread of its own hears what became of the messages, and a supervisor
-//! answers for batches whose bound has passed and makes a new producer when the old one cannot go on.
+//! librdkafka's threads talk to the brokers; a polling thread receives the messages' outcomes, and a supervisor times
+//! out overdue batches and replaces a producer that cannot continue.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,25 +24,25 @@ use super::pending::{Deliveries, Room};
 use super::settings::Settings;
 use super::topic::{Topic, look};
 
-/// How often the supervisor looks: a receipt is late by that at most.
+/// The supervisor's interval: a receipt is late by this much at most.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a topic may be looked at while nobody waits for the start.
+/// The timeout for checking a topic after startup.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses between attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How much may be on its way, and for how long.
+/// How much may be in flight, and for how long.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// So many records that Kafka has not answered for, of all sinks together. Beyond it:
+    /// The most unanswered records of all sinks together. Beyond it:
     /// [`FailureKind::Busy`](crate::FailureKind::Busy). 100 000.
     pub records_max: usize,
-    /// So many bytes of their bodies. Beyond it: [`FailureKind::Busy`](crate::FailureKind::Busy). 64 MiB.
+    /// The most bytes of their bodies. Beyond it: [`FailureKind::Busy`](crate::FailureKind::Busy). 64 MiB.
     pub bytes_max: usize,
-    /// A receipt says [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this. 5 s.
+    /// A receipt fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this. 5 s.
     pub ack_timeout: Duration,
-    /// So long the start waits for Kafka. If it does not answer, batches are refused until it does. 3 s.
+    /// How long startup waits for Kafka. If it does not answer, batches are refused until it does. 3 s.
     pub start_timeout: Duration,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) room: Arc<Room>,
     live: RwLock<Option<Live>>,
-    /// Why there is none, or what the connection complains of.
+    /// Why there is none, or the connection's last error.
     reason: Mutex<Option<String>>,
     ends: AtomicBool,
 }
@@ -86,12 +86,12 @@ pub(super) struct Live {
 }
 
 impl Client {
-    /// Connects, looks at the topic, and creates it if need be. If Kafka does not answer within `start_timeout`, it is
-    /// tried again and again, and batches are refused meanwhile.
+    /// Connects, checks the topic, and creates it if needed. If Kafka does not answer within `start_timeout`, it keeps
+    /// retrying, and batches are refused meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`]: what somebody has to change.
+    /// [`ErrorKind::Setting`] and [`ErrorKind::Topic`], which need an operator's change.
     pub fn start(settings: Settings, limits: Limits) -> Result<Client, Error> {
         settings.check()?;
         let message = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
@@ -124,7 +124,7 @@ impl Client {
         Ok(Client { shared, supervisor: Some(thread) })
     }
 
-    /// Why batches are refused now, or what the connection complains of; nothing if all is well.
+    /// Why batches are refused now, or the connection's last error; `None` if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.shared.trouble()
     }
@@ -134,11 +134,11 @@ impl Client {
         self.shared.room.records()
     }
 
-    /// Waits until everything that was taken is answered for, at most `timeout`, and ends. What is not answered for by
-    /// then fails. Give no more to the sinks before.
+    /// Waits, for at most `timeout`, until all accepted batches are answered for, and ends. The others fail. Do not
+    /// write to the sinks any more before this call.
     pub fn close(self, timeout: Duration) {
         if let Some(live) = &*self.shared.live() {
-            // What it could not do, the receipts say.
+            // The receipts report what it could not deliver.
             let _ = live.producer.flush(timeout);
         }
     }
@@ -170,7 +170,7 @@ impl Shared {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Puts another producer into the place. The old one ends here, not on a worker: its messages fail.
+    /// Replaces the producer. The old one ends here, not on a worker: its messages fail.
     fn replace(&self, live: Option<Live>) {
         let mut place = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, live);
@@ -205,13 +205,13 @@ impl Shared {
             let now = Instant::now();
             self.room.expire(now, self.limits.ack_timeout);
             let is_gone = self.live().as_ref().is_none_or(is_dead);
-            // If nobody writes, no answer says that what it complained of has passed.
+            // Without writes, no answer shows that an earlier error has passed.
             let is_asked = self.room.look_again.load(Ordering::Relaxed) || self.trouble().is_some();
             if !(is_gone || is_asked) || now < again_at {
                 continue;
             }
             self.room.look_again.store(false, Ordering::Relaxed);
-            // Whoever waits is answered in time, so it looks in pieces.
+            // It checks in short steps, so that waiters are answered in time.
             match self.connect(LOOK_TIMEOUT.min(self.limits.ack_timeout / 4).max(TICK)) {
                 Ok(()) => {
                     if is_gone {
@@ -229,7 +229,7 @@ impl Shared {
             .expire(Instant::now() + Duration::from_secs(365 * 24 * 3600), self.limits.ack_timeout);
     }
 
-    /// It cannot go on as it is; or, if Kafka is only away, the producer waits for it.
+    /// The producer cannot continue; or, if Kafka is only unreachable, it waits for it.
     fn refuse(&self, error: &Error, is_gone: bool) {
         if !is_gone && error.kind() != ErrorKind::Unavailable {
             tracing::error!("batches are refused: {error}");
@@ -239,7 +239,7 @@ impl Shared {
     }
 }
 
-/// A fatal error is for good: only another producer helps.
+/// A fatal error is permanent: only a new producer helps.
 fn is_dead(live: &Live) -> bool {
     live.producer.client().fatal_error().is_some()
 }

@@ -1,23 +1,23 @@
-//! What is wrong between us and Kafka, and whose it is.
+//! Errors of the Kafka sink and the delivery.
 
 use std::fmt;
 
-/// What kind of trouble it is: what a caller decides by.
+/// The kind of an error, for callers to decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A setting is not what it may be. It has to be changed.
+    /// A setting is invalid. It has to be changed.
     Setting,
-    /// The topic is not as it is expected to be: missing, or with another number of partitions. Somebody has to change
-    /// the topic or the settings.
+    /// The topic is not as expected: missing, or with another number of partitions. The topic or the settings have to
+    /// be changed.
     Topic,
-    /// Kafka does not answer, or refuses for now. It may pass.
+    /// Kafka does not answer, or refuses for now. Retrying may help.
     Unavailable,
-    /// The disk gave an error, to the journal or to the file of dead letters.
+    /// A disk error, in the journal or the file of dead letters.
     Disk,
 }
 
-/// What is wrong: a kind for the program, a sentence for the operator.
+/// An error: a kind for the program, a sentence for the operator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -29,13 +29,13 @@ impl Error {
         Error { kind, text: text.into() }
     }
 
-    /// What kind it is.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 }
 
-/// Trouble that may pass.
+/// A temporary error.
 pub(crate) fn unavailable(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, text)
 }

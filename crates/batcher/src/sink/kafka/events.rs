@@ -1,4 +1,4 @@
-//! What the client tells besides deliveries: errors, and its log.
+//! The client's callbacks: deliveries, errors, and its log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 use rdkafka::util::IntoOpaque;
 
-/// Who hears what became of each message.
+/// Receives each message's outcome.
 pub(crate) trait OnEvent: Send + Sync + 'static {
-    /// What a message carries with it, to be recognized by.
+    /// A tag that identifies a message.
     type Tag: IntoOpaque;
 
     /// A message was acknowledged, or it will not be.
@@ -28,13 +28,13 @@ impl OnEvent for Quiet {
     fn delivered(&self, _: &DeliveryResult<'_>, (): ()) {}
 }
 
-/// What a client of Kafka's calls back.
+/// The callbacks of a Kafka client.
 pub(crate) struct Events<T> {
     pub(crate) to: T,
     pub(crate) trouble: Trouble,
 }
 
-/// The last thing that went wrong with a connection, as an operator should read it.
+/// A connection's last error, worded for operators.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     text: Mutex<Option<String>>,
@@ -72,13 +72,13 @@ impl<T> Events<T> {
 }
 
 impl<T: Send + Sync + 'static> ClientContext for Events<T> {
-    /// The client repeats what it cannot do with each attempt. States and their reasons are told by us, once.
+    /// The client logs an error with each attempt. We log states and their reasons once.
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(?level, facility, "librdkafka: {message}");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        // "All brokers are down" follows upon the reason, and has less to say.
+        // "All brokers are down" follows the actual reason, and says less.
         let code = error.rdkafka_error_code();
         let is_summary = code == Some(rdkafka::types::RDKafkaErrorCode::AllBrokersDown);
         if !is_summary || self.trouble.get().is_none() {

@@ -9,7 +9,7 @@ use rdkafka::util::IntoOpaque;
 const ID_HEADER: &str = "id";
 /// An id in hexadecimal digits.
 const ID_DIGITS: usize = 32;
-/// What stands before the records of a batch, by Kafka's format of version 2.
+/// The size of a batch's header in Kafka's format version 2.
 const BATCH_HEADER_BYTES: usize = 61;
 
 /// `record` as a message to `topic`, which has so many partitions.
@@ -21,7 +21,7 @@ pub(crate) fn message<'a, T: IntoOpaque>(
 ) -> BaseRecord<'a, (), [u8], T> {
     let digits = digits(record.id);
     let id = Header { key: ID_HEADER, value: Some(&digits[..]) };
-    // What was spooled for more partitions than there are now keeps its order as well.
+    // Records spooled for more partitions than now exist keep their order as well.
     let partition = (record.partition % partitions) as i32;
     BaseRecord::with_opaque_to(topic, tag)
         .payload(record.body)
@@ -30,7 +30,7 @@ pub(crate) fn message<'a, T: IntoOpaque>(
         .headers(OwnedHeaders::new_with_capacity(1).insert(id))
 }
 
-/// The id of the record that a message was made of, if it was made here.
+/// The id of a message's record, if the message was made here.
 pub(crate) fn id_of(message: &impl Message) -> Option<u128> {
     let headers = message.headers()?;
     let id = headers.iter().find(|header| header.key == ID_HEADER)?.value?;
@@ -38,8 +38,8 @@ pub(crate) fn id_of(message: &impl Message) -> Option<u128> {
     u128::from_str_radix(digits, 16).ok()
 }
 
-/// The size of a batch that holds a record with a body of `body` bytes and nothing else: what the topic's
-/// `max.message.bytes` is compared with.
+/// The size of a batch that holds a record with a body of `body` bytes and nothing else: compared with the topic's
+/// `max.message.bytes`.
 pub(crate) fn bytes_alone(body: usize) -> usize {
     let id =
         1 + varint_bytes(ID_HEADER.len()) + ID_HEADER.len() + varint_bytes(ID_DIGITS) + ID_DIGITS;

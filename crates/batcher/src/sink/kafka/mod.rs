@@ -1,15 +1,15 @@
 //! # Records to Kafka
 //!
-//! [`Client`] holds the connection and is shared by all workers; each worker has a [`Sink`](crate::Sink) of its own,
-//! a [`KafkaSink`]. A receipt is resolved when the broker has acknowledged every record of the batch (`acks=all`, by
-//! an idempotent producer), or says which it has not. [`Settings`] say where to; [`crate::delivery`] uses them as well,
-//! for what waits in a journal.
+//! [`Client`] holds the connection and is shared by all workers; each worker has its own [`Sink`](crate::Sink), a
+//! [`KafkaSink`]. A receipt resolves when the broker has acknowledged every record of the batch (`acks=all`, by an
+//! idempotent producer), or lists the records that it refused. [`Settings`] name the cluster and the topic;
+//! [`crate::delivery`] uses them as well, for records in a journal.
 //!
 //! A record becomes a message: its body is the value, byte for byte; its id is the header `id`, 32 hexadecimal digits
 //! as `highwater journal cat --json` writes them; its time is the timestamp; its partition is the message's, modulo the
 //! number of partitions. There is no key.
 //!
-//! What is promised, and what happens when Kafka is away, slow or refuses: `docs/kafka.md`.
+//! `docs/kafka.md` describes the guarantees, and what happens when Kafka is unreachable, slow, or refuses records.
 
 mod client;
 mod error;

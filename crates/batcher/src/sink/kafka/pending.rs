@@ -1,4 +1,4 @@
-//! Batches that Kafka has not answered for, and how many there may be.
+//! Batches that Kafka has not answered for, and their limits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::events::OnEvent;
 use super::message::{bytes_alone, id_of};
 use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
 
-/// A batch on its way. Each of its messages holds a reference; whoever has the last one answers.
+/// A batch in flight. Each of its messages holds a reference; dropping the last one answers.
 #[derive(Debug)]
 pub(crate) struct Pending {
     room: Arc<Room>,
@@ -28,21 +28,21 @@ pub(crate) struct Pending {
 
 #[derive(Debug)]
 struct State {
-    /// `None`: it was given, because the bound of waiting had passed.
+    /// `None`: already answered, because its time had passed.
     answer: Option<Answer>,
     refused: Vec<Refusal>,
 }
 
-/// How much is on its way, for all workers together.
+/// The amount in flight, for all workers together.
 #[derive(Debug)]
 pub(crate) struct Room {
     records_max: usize,
     bytes_max: usize,
     records: AtomicUsize,
     bytes: AtomicUsize,
-    /// Something is not as it was when the topic was looked at: it has to be looked at again.
+    /// The topic may have changed: it has to be checked again.
     pub(crate) look_again: AtomicBool,
-    /// In the order of their bounds.
+    /// In the order of their deadlines.
     waiting: Mutex<VecDeque<(Instant, Arc<Pending>)>>,
 }
 
@@ -58,8 +58,8 @@ impl Room {
         }
     }
 
-    /// Room for a batch, unless what is on its way is as much as there may be. A single batch that is larger than
-    /// everything may be has room when nothing else is on its way.
+    /// Reserves room for a batch, unless the limits are reached. A batch larger than the limits is accepted when
+    /// nothing else is in flight.
     fn take(&self, records: usize, bytes: usize) -> bool {
         let before = self.records.fetch_add(records, Ordering::Relaxed);
         let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Room {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Records that are on their way.
+    /// Records in flight.
     pub(crate) fn records(&self) -> usize {
         self.records.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl Room {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers for the batches whose bound has passed at `now`, and forgets those that are answered.
+    /// Answers for batches older than `bound` at `now`, and forgets answered ones.
     pub(crate) fn expire(&self, now: Instant, bound: Duration) {
         loop {
             let mut waiting = self.waiting();
@@ -103,7 +103,7 @@ impl Room {
 }
 
 impl Pending {
-    /// A batch of so many records and bytes of bodies, if there is room for it.
+    /// A batch of this many records and bytes of bodies, if there is room for it.
     pub(crate) fn begin(
         room: &Arc<Room>,
         (records, bytes): (usize, usize),
@@ -131,7 +131,7 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record was not taken.
+    /// A record was refused.
     pub(crate) fn refuse(&self, index: usize, failure: Failure) {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         self.lock().refused.push(Refusal { index, failure });
@@ -153,7 +153,7 @@ impl Pending {
         answer.resolve(self.outcome(refused));
     }
 
-    /// All failed for one reason that may pass: then that is what became of the batch.
+    /// If all failed for one temporary reason, that is the batch's outcome.
     fn outcome(&self, refused: Vec<Refusal>) -> Outcome {
         match refused.first() {
             Some(first) if refused.len() == self.records => {
@@ -179,8 +179,8 @@ impl Pending {
     fn failure(&self, message: &BorrowedMessage<'_>, error: &KafkaError) -> Failure {
         let bytes = bytes_alone(message.payload_len());
         let kind = match error.rdkafka_error_code() {
-            // A topic that takes less than when it was looked at refuses whole requests. Which of the messages are
-            // too large, we know when it was looked at again.
+            // A topic whose size limit was lowered refuses whole requests. Checking it again shows which messages are
+            // too large.
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize)
                 if bytes > self.message_bytes_max =>
             {
@@ -203,7 +203,7 @@ impl Pending {
     }
 }
 
-/// What becomes of the sinks' messages.
+/// Receives the outcomes of the sinks' messages.
 #[derive(Debug)]
 pub(crate) struct Deliveries;
 
@@ -221,7 +221,7 @@ impl OnEvent for Deliveries {
     }
 }
 
-/// Why a record of this size is refused without asking Kafka.
+/// The failure of a record too large to send.
 pub(crate) fn too_large(bytes: usize, max: usize) -> Failure {
     let text = format!(
         "the message has {bytes} bytes, and the topic takes {max} (max.message.bytes); send less, or raise it"

@@ -1,4 +1,4 @@
-//! Which Kafka, which topic, and how?
+//! Settings: the cluster, the topic, and the client's options.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) const LINGER_MAX: Duration = Duration::from_secs(60);
 /// The longest name of a topic, by Kafka's rules.
 const TOPIC_NAME_MAX: usize = 249;
 
-/// What the promises rest on: these properties of the client are ours.
+/// Properties that the guarantees depend on: they cannot be set by users.
 const OWN_PROPERTIES: [&str; 26] = [
     "acks",
     "batch.num.messages",
@@ -47,32 +47,32 @@ const OWN_PROPERTIES: [&str; 26] = [
     "transactional.id",
 ];
 
-/// Which Kafka, which topic, and how.
+/// The cluster, the topic, and the client's options.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where to ask first: `host:port`, several with commas between.
+    /// The bootstrap servers: `host:port`, separated by commas.
     pub brokers: String,
     /// The topic: 1 to 249 letters, digits, `.`, `_` and `-`.
     pub topic: String,
-    /// How many partitions the topic has, 1 to 100 000. If it has another number, that is an error at the start.
+    /// How many partitions the topic has, 1 to 100 000. Another number is an error at startup.
     pub partitions: u32,
     /// Whether the topic is created if it is missing. Yes.
     pub create_topic: bool,
-    /// How many replicas a topic gets that is created. `None`: the broker's default.
+    /// The replication factor of a created topic. `None`: the broker's default.
     pub replication: Option<u16>,
     /// How long a message waits for others to share a request with, at most 60 s. 5 ms.
     pub linger: Duration,
-    /// So many bytes of messages of one partition share a request, at most (or one message, if that is larger). 1 MB.
-    /// What the topic takes (`max.message.bytes`) bounds it, too.
+    /// The most bytes of one partition's messages in a request (or one message, if that is larger). 1 MB. The topic's
+    /// `max.message.bytes` bounds it, too.
     pub batch_bytes: usize,
-    /// More properties of the client, by their names in librdkafka, for instance `sasl.username`. Those that the
-    /// promises rest on (`acks`, `enable.idempotence`, …) may not be among them.
+    /// More client properties, by their librdkafka names, such as `sasl.username`. Those that the guarantees depend on
+    /// (`acks`, `enable.idempotence`, …) are refused.
     pub properties: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// This topic with so many partitions, and the defaults.
+    /// This topic with this many partitions, and the defaults.
     pub fn new(brokers: &str, topic: &str, partitions: u32) -> Settings {
         Settings {
             brokers: brokers.to_owned(),
@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Says which setting is not what it may be. Kafka is not asked.
+    /// Checks the settings, without contacting Kafka.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Settings {
         for (name, _) in &self.properties {
             if OWN_PROPERTIES.contains(&name.as_str()) {
                 return refuse(format!(
-                    "Kafka property {name}: what is promised rests on it, so it is not yours to set; remove it"
+                    "Kafka property {name}: it cannot be set, because delivery guarantees depend on it; remove it"
                 ));
             }
         }
@@ -149,16 +149,16 @@ impl Settings {
         }
     }
 
-    /// What all clients have in common.
+    /// The configuration common to all clients.
     pub(crate) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
             .set("client.id", "highwater")
-            // An endless cluster is asked again soon: it is what records wait for.
+            // Reconnect quickly: records are waiting for the cluster.
             .set("reconnect.backoff.ms", "50")
             .set("reconnect.backoff.max.ms", "1000")
             .set("retry.backoff.max.ms", "500")
-            // A connection that is closed while it is idle is no news.
+            // Do not log that idle connections are closed.
             .set("log.connection.close", "false");
         for (name, value) in &self.properties {
             config.set(name, value);
@@ -178,14 +178,14 @@ impl Settings {
             .set("batch.size", batch_bytes.to_string())
             .set("batch.num.messages", "100000")
             .set("linger.ms", format!("{:.3}", self.linger.as_secs_f64() * 1000.0))
-            // Ours are the bounds of what waits: librdkafka's would refuse in the middle of a batch.
+            // Our own limits apply: librdkafka's would refuse in the middle of a batch.
             .set("queue.buffering.max.messages", "0")
             .set("queue.buffering.max.kbytes", "2147483647");
         config
     }
 }
 
-/// The largest request that librdkafka can be set to.
+/// The largest request size that librdkafka accepts.
 const BATCH_BYTES_MAX: usize = 1_000_000_000;
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
         error.to_string()
     }
 
-    /// Purpose: an operator with a wrong setting is told which, at the start, and not by a broker later.
+    /// Purpose: a wrong setting is reported at startup, by name, and not by a broker later.
     #[test]
     fn wrong_settings_are_named() {
         Settings::new("kafka-1:9092, [::1]:9093", "a.topic_of-mine", 1)

@@ -1,4 +1,4 @@
-//! A worker's way to Kafka.
+//! The sink of one worker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::message::{bytes_alone, message};
 use super::pending::{Pending, too_large};
 use crate::{Batch, Failure, FailureKind, Receipt, Sink};
 
-/// A sink that writes to Kafka; from [`Client::sink`], one for each worker.
+/// A sink that writes to Kafka; from [`Client::sink`], one per worker.
 ///
-/// A receipt is resolved when all records of the batch are acknowledged by all replicas that are in sync, or when it is
-/// known which are not, at the latest after `ack_timeout`. Records of one partition are in the topic in the order in
-/// which they were written here, as long as none fails.
+/// A receipt resolves when all in-sync replicas have acknowledged all records of the batch, or when it is known which
+/// records failed, at the latest after `ack_timeout`. Records of one partition are in the topic in the order in which
+/// they were written here, as long as none fails.
 pub struct KafkaSink {
     shared: Arc<Shared>,
 }
@@ -42,7 +42,7 @@ impl Sink for KafkaSink {
         let live = shared.live();
         let Some(live) = &*live else {
             drop(live);
-            let reason = shared.trouble().unwrap_or_else(|| "Kafka is away".to_owned());
+            let reason = shared.trouble().unwrap_or_else(|| "Kafka is down".to_owned());
             return Err(Failure::new(FailureKind::Unavailable, reason));
         };
         let (answer, receipt) = Receipt::pair();
@@ -71,7 +71,7 @@ impl Sink for KafkaSink {
     }
 }
 
-/// Why the client did not take a message.
+/// Why the client refused a message.
 fn failure(error: &KafkaError) -> Failure {
     let kind = match error.rdkafka_error_code() {
         Some(Code::QueueFull) => FailureKind::Busy,

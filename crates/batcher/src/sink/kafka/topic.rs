@@ -1,4 +1,4 @@
-//! Is the topic there, as it is expected to be, and what does it take?
+//! Checks the topic: that it exists as expected, and its limits.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,21 +20,21 @@ use super::error::{Error, ErrorKind, unavailable};
 use super::events::{Events, Quiet};
 use super::settings::Settings;
 
-/// What a topic takes if nobody has set or tells it: Kafka's default of `message.max.bytes`.
+/// A topic's size limit if it is not set or not readable: Kafka's default of `message.max.bytes`.
 const MESSAGE_BYTES_DEFAULT: usize = 1_048_588;
-/// How long one question to the cluster may take. What is going on is looked at in between.
+/// The timeout of one query to the cluster. Events are polled in between.
 const QUESTION: Duration = Duration::from_millis(500);
-/// A refused connection is tried again for so long: a broker that starts refuses at first.
+/// How long refused connections are retried: a starting broker refuses at first.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// A topic that is as it is expected to be.
+/// A topic that is as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
-    /// Its `max.message.bytes`: the largest batch it takes.
+    /// Its `max.message.bytes`: the largest batch it accepts.
     pub(crate) message_bytes_max: usize,
 }
 
-/// Looks at the topic, and creates it if it is missing and that is allowed. Blocks for `timeout` at most.
+/// Checks the topic, and creates it if it is missing and that is allowed. Blocks for `timeout` at most.
 pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Error> {
     let deadline = Instant::now() + timeout;
     let asks = questioner(settings)?;
@@ -75,7 +75,7 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unavailable`]: no broker answers in time. [`ErrorKind::Setting`]: the client cannot be made.
+/// [`ErrorKind::Unavailable`]: no broker answers in time. [`ErrorKind::Setting`]: the client cannot be created.
 pub fn partitions_of_topic(settings: &Settings, timeout: Duration) -> Result<Option<u32>, Error> {
     count(&questioner(settings)?, settings, Instant::now() + timeout)
 }
@@ -84,7 +84,7 @@ fn questioner(settings: &Settings) -> Result<BaseProducer<Events<Quiet>>, Error>
     BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet)).map_err(wrong)
 }
 
-/// A client that cannot be made.
+/// The error of a client that cannot be created.
 fn wrong(error: KafkaError) -> Error {
     Error::new(ErrorKind::Setting, format!("Kafka: {error}"))
 }
@@ -99,8 +99,8 @@ fn wait(deadline: Instant, what: &str) -> Result<(), Error> {
 
 /// How many partitions it has; `None` if there is no such topic.
 ///
-/// All topics are asked for: asking for one by its name creates it, where brokers create topics by themselves, with
-/// the broker's number of partitions.
+/// It queries all topics: where brokers create topics automatically, querying one by name would create it, with the
+/// broker's number of partitions.
 fn count(
     asks: &BaseProducer<Events<Quiet>>,
     settings: &Settings,
@@ -160,7 +160,7 @@ fn create(
     }
 }
 
-/// What the topic takes at once. A topic that wants keys is refused: records have none.
+/// The topic's size limit. A compacted topic, which needs keys, is refused: records have none.
 fn limits(
     admin: &AdminClient<DefaultClientContext>,
     settings: &Settings,
@@ -174,7 +174,7 @@ fn limits(
         |reason: String| unavailable(format!("looking at topic {}: {reason}", settings.topic));
     let described = match answers.map_err(|error| failed(error.to_string()))?.into_iter().next() {
         Some(Ok(described)) => described,
-        // Who may write may not be allowed to look.
+        // Permission to write does not imply permission to read the configuration.
         Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => return Ok(MESSAGE_BYTES_DEFAULT),
         Some(Err(code)) => return Err(failed(code.to_string())),
         None => return Err(failed("no answer".to_owned())),

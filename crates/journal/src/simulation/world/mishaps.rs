@@ -1,4 +1,4 @@
-//! The bad days of a journal: weeks that pass, a disk that fills up, power that fails, bytes that rot.
+//! A journal's misfortunes: weeks pass, the disk fills up, the power fails, bytes rot.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ impl World {
         self.released = false;
     }
 
-    /// The disk has no room left, for good; what was written is read and committed. A spool must go on then.
+    /// The disk is full for good; all records are read and committed. A spool must continue then.
     pub(super) fn fills_up(&mut self, life: &mut Life) {
         while life.committer.turn() == Turn::Worked {}
         self.collect(life);
@@ -44,7 +44,7 @@ impl World {
         }
         life.reader = life.journal.reader(life.journal.stat().next_offset);
         self.commit_position(life);
-        // What is not header makes room for the next segment's header, two seals, and the largest batch.
+        // All but the header is freed for the next segment's header, two seals, and the largest batch.
         let stat = life.journal.stat();
         let is_worth_it = stat.bytes - 8192 * stat.segments as u64 > 8192 + 2 * 80 + (12 << 10);
         let acknowledged = self.seen.acknowledged;

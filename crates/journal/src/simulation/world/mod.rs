@@ -1,4 +1,4 @@
-//! One life of a journal, as a seed decides it. `mishaps.rs` has its bad days.
+//! One life of a journal, as a seed decides it. Failures are in `mishaps.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub(crate) struct World {
     rot: Vec<(String, usize)>,
     /// A consumer's position that is durable, and the highest that may be.
     position: (u64, u64),
-    /// The clock, which days move on and administrators move back.
+    /// The clock, which advances by days and is sometimes set back.
     clock: Arc<AtomicU64>,
-    /// In this life records may go though nobody has read them.
+    /// In this life unread records may be removed.
     released: bool,
 }
 
@@ -85,7 +85,7 @@ impl World {
         self.seen
     }
 
-    /// Opens the journal and compares what it says with what stands on the disk.
+    /// Opens the journal and compares its report with the disk.
     fn open(&mut self) -> Life {
         if self.chance(25) {
             self.open_badly();
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Looks at the receipts. After the power is gone, nobody hears them any more.
+    /// Collects the receipts. After a power failure they no longer count.
     fn collect(&mut self, life: &mut Life) {
         for (receipt, ids) in std::mem::take(&mut life.waiting) {
             match receipt.answer() {

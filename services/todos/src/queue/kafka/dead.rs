@@ -1,4 +1,4 @@
-//! Dead letters in a topic as well, so that whoever sends commands can watch for them.
+//! Dead letters in a topic as well, so that senders of commands can watch for them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,11 +20,10 @@ const LETTERS_MAX: usize = 256;
 /// How long to wait after Kafka did not take one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often it is looked for those that another worker left behind.
+/// How often to look for dead letters that another worker left behind.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A store that also sends what becomes a dead letter to the topic of dead letters: the bytes unchanged, with the
-/// headers `reason` and `origin`.
+/// A store that also sends dead letters to their topic: the bytes unchanged, with the headers `reason` and `origin`.
 ///
 /// The store marks what was sent. So each dead letter is sent once, whichever worker applied it and whenever Kafka takes
 /// it; only one whose worker is killed between Kafka's acknowledgement and the mark is sent again, with the same origin.

@@ -1,25 +1,25 @@
-//! Which member of the group of workers is this process?
+//! This process's identity in the consumer group of workers.
 //!
 //! A member that is killed keeps its partitions until its session has timed out. Two things keep that short:
 //!
 //! * The session is [`SESSION`], if the brokers allow it, else [`SESSION_BROKERS`], which they always do.
-//! * A worker that starts again on the same machine is the same member again, and has the partitions at once: its id is
-//!   the machine's name and a number that no other worker there holds: of those that are free, the one whose worker lived
-//!   last. A lock on a file is that hold, which the system releases however the process ends; the file's time says how
-//!   long its worker lived.
+//! * A worker that restarts on the same machine is the same member again, and has the partitions at once. Its id is the
+//!   machine's name and a number that no other worker there holds: of the free ones, the one whose worker was alive
+//!   most recently. A file lock holds the number, and the system releases it however the process ends; the file's
+//!   modification time records when its worker was last alive.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// How long a member may be silent until its partitions go to others. Together with the time to divide them anew, nobody
-/// waits for a killed worker for more than two seconds.
+/// How long a member may be silent until its partitions go to others. Including the rebalance, a killed worker delays
+/// commands by at most two seconds.
 pub(super) const SESSION: Duration = Duration::from_millis(1500);
 
 /// The same where brokers have the default of `group.min.session.timeout.ms`.
 pub(super) const SESSION_BROKERS: Duration = Duration::from_secs(6);
 
-/// So many workers of one machine are told apart. More of them are members without an id.
+/// The most workers with ids on one machine. Further ones are members without an id.
 const NUMBERS_MAX: usize = 256;
 
 /// An id that no other process of this machine has, as long as this lives.
@@ -30,7 +30,7 @@ pub(super) struct MemberId {
 }
 
 impl MemberId {
-    /// Says that this worker lives. To be called about once a second.
+    /// Records that this worker is alive. Call it about once per second.
     pub(super) fn touch(&self) {
         // Where it fails, the next worker may take the number of another one that has ended.
         let _ = self.held.set_modified(SystemTime::now());

@@ -34,7 +34,7 @@ use super::{Durable, Queue, QueueError, Refusal, Sender};
 use crate::command::Command;
 use crate::health::Part;
 
-/// How often a cluster that is away is asked whether it is back.
+/// How often an unreachable cluster is probed.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
 /// How long it has to answer.
@@ -76,13 +76,13 @@ struct Shared {
     settings: KafkaSettings,
     producer: ArcSwap<Producer>,
     part: Part,
-    /// Away for so long that commands are refused at once.
+    /// Unreachable for so long that commands are refused at once.
     refusing: AtomicBool,
     stop: AtomicBool,
 }
 
 impl KafkaQueue {
-    /// Begins to connect, and to see that the topics are there; does not wait for the cluster.
+    /// Begins to connect and to create missing topics; does not wait for the cluster.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Sender for KafkaSender {
     fn send(&self, command: &Command) -> Result<Durable, Refusal> {
         let Shared { settings, producer, part, refusing, .. } = &*self.0;
         if refusing.load(Ordering::Relaxed) {
-            return Err(Refusal::Away(part.away().unwrap_or_else(|| "Kafka is away".to_owned())));
+            return Err(Refusal::Away(part.away().unwrap_or_else(|| "Kafka is down".to_owned())));
         }
         let (key, id) = (command.todo.to_string(), command.id.to_string());
         let message = Message {

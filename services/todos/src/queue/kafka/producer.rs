@@ -1,4 +1,4 @@
-//! Messages on their way to Kafka, each with whoever waits for it.
+//! Messages in flight to Kafka, each with its waiter.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::queue::{QueueError, Refusal};
 const MESSAGES_MAX: u32 = 100_000;
 const KIBIBYTES_MAX: u32 = 64 * 1024;
 
-/// How long a message waits for others to travel with it.
+/// How long a message waits for others in its batch.
 const LINGER: Duration = Duration::from_millis(1);
 
 /// Resolves once a message is acknowledged by all replicas, or will not be.
@@ -37,7 +37,7 @@ pub(super) enum Undelivered {
     Away(String),
 }
 
-/// A way to send messages. What it was given and is not acknowledged is lost when it is dropped, and says so.
+/// Sends messages. Dropping it loses unacknowledged messages, and their waiters are notified.
 pub(super) struct Producer {
     inner: ThreadedProducer<Context>,
 }
@@ -92,7 +92,7 @@ impl Producer {
         }
     }
 
-    /// Why it will never send again and must be replaced, if that is so.
+    /// The fatal error after which it must be replaced, if any.
     pub(super) fn fatal(&self) -> Option<String> {
         self.inner.client().fatal_error().map(|(_, reason)| reason)
     }
@@ -163,7 +163,7 @@ impl ProducerContext for Context {
                 Err(Undelivered::Away(reason))
             }
         };
-        // Whoever waited may be gone.
+        // The waiter may be gone.
         let _ = told.send(outcome);
     }
 }

@@ -1,9 +1,8 @@
 //! Commands out of Kafka, as a member of the group of workers.
 //!
-//! The cluster divides the partitions among the members of the group. What was applied is committed now and then,
-//! when partitions go to another member, and at the end; what is delivered again in between the store drops, by
-//! the commands' ids. So a member that was killed, or that does not know yet that it lost a partition, does no
-//! harm.
+//! The cluster divides the partitions among the members of the group. Applied commands are committed periodically, when
+//! partitions move to another member, and at the end; the store drops repeated deliveries by the commands' ids. So a
+//! member that was killed, or that does not know yet that it lost a partition, does no harm.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,10 +27,10 @@ pub const GROUP: &str = "todo-workers";
 /// what is there already is taken.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// How often a member says that it lives.
+/// How often a member records that it is alive.
 const TOUCH: Duration = Duration::from_secs(1);
 
-/// How long a member that ends takes, at most, to say that it leaves.
+/// The most time that an ending member takes to leave the group.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// A member of the group of workers.

@@ -1,13 +1,13 @@
-//! Applying a batch: what is there is read, the commands are applied to it in memory, in order, and what is
-//! different is written. So a batch costs a handful of statements, however many commands it has.
+//! Applying a batch: the affected rows are read, the commands are applied to them in memory, in order, and the
+//! differences are written. So a batch costs a handful of statements, however many commands it has.
 //!
 //! The row of `todo_state` is locked from the first statement to the commit. So at most one transaction applies
 //! at a time, whichever process it belongs to: after a rebalance, a consumer that does not know yet that it lost
 //! a partition and the one that has it now wait for each other, and the second finds the commands applied.
 //!
-//! Repetitions are told by the commands' ids. Offsets alone would not do: two instances with a journal each, or a
-//! topic that was deleted and made again, count from zero. Only for commands that are older than ids are kept does the
-//! offset decide: else consumers that come weeks late, and are given everything again, would apply it again.
+//! Repetitions are recognized by the commands' ids. Offsets alone would not suffice: two instances with a journal each,
+//! or a topic that was deleted and recreated, count from zero. The offset decides only for commands older than the
+//! stored ids: otherwise a consumer that returns weeks later and receives everything again would apply it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::slice;

@@ -1,12 +1,12 @@
-//! What other processes have applied, for an instance that reads.
+//! Changes applied by other processes, for an instance that serves reads.
 //!
-//! The server notifies of each new version; besides, the feed looks every [`LOOK`], because a notification can be
-//! lost with its connection. Everything behind a version is read in one snapshot. Versions are in the order of
-//! commits ([`super::apply`]), so what a snapshot shows beyond a version is exactly what is new.
+//! The server sends a notification for each new version; the feed also checks every [`LOOK`], because a notification
+//! can be lost with its connection. All changes after a version are read in one snapshot. Versions are in the order of
+//! commits ([`super::apply`]), so the rows of later versions in a snapshot are exactly the new ones.
 //!
-//! A restore from a backup takes the version back, and new commands may take it past the version that is known. So a
-//! version is known together with one of its commands: if that is not in the store any more, or the version is lower, the
-//! history is another one. Whoever finds that first gives the store a new timeline; all others see it.
+//! A restore from a backup lowers the version, and new commands may then raise it past the last known version. So a
+//! version is remembered together with one of its commands: if that command is no longer in the store, or the version
+//! is lower, the history has changed. The first instance to notice gives the store a new timeline; all others see it.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ impl Postgres {
         }
         self.cleaned = Instant::now();
         if let Err(error) = self.link.run(async |session| clean(session).await) {
-            rate_limited!(WARN, error = %error, "what is too old could not be removed");
+            rate_limited!(WARN, error = %error, "expired rows could not be removed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tables, and how they came to be.
+//! The tables and their migrations.
 
 use tokio_postgres::Client;
 

@@ -1,4 +1,4 @@
-//! The layout of the file, and how it came to be.
+//! The schema of the file and its migrations.
 
 use std::path::Path;
 
