@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds README, docs and the book as one site into target/site/html, with search. Installs mdBook into target/tools if it
-# is not there, which takes a few minutes once. The site loads nothing from elsewhere, and can be read from the disk.
+# is missing, which takes a few minutes once. The site loads nothing from other hosts, and can be read from the disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A site is made by one version; another one may lay pages out differently.
+# The version is fixed: another one may lay pages out differently.
 readonly version=0.5.4
 
 main() {

@@ -1,4 +1,4 @@
-//! Who else used the CPUs? What a row is disturbed by, by name, and what a client that fell behind was kept by.
+//! Which other processes used the CPUs? Names the processes that disturb a row, or that kept a client from its rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use super::stats::{self, Rules};
 use super::tree::{self, Processes};
 use crate::load::Outcome;
 
-/// Names that a row keeps, and a message shows.
+/// Maximum number of names in a row and in a message.
 const NAMES_MAX: usize = 3;
-/// Of a CPU, from which on a process is named.
+/// Minimum share of a CPU for a process to be named.
 const SHARE_MIN: f64 = 0.02;
 /// How long the machine is watched before the first row.
 const WATCHED: Duration = Duration::from_millis(300);
-/// CPUs that something else uses then, from which on that is said.
+/// Minimum use by others, in CPUs, that is then reported.
 const BUSY_MIN: f64 = 0.2;
 
-/// Processes of one name that used a CPU while a row was measured, and are neither ours nor part of the plan.
+/// Processes of one name that used a CPU during a row, and are neither ours nor part of the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Other {
     pub(super) name: String,
@@ -30,7 +30,7 @@ pub(super) struct Other {
     pub(super) busy: f64,
 }
 
-/// Those that used most between two scans, `seconds` apart; `ours` are left out with all below them.
+/// The processes that used most between two scans, `seconds` apart, without `ours` and their descendants.
 pub(super) fn between(
     earlier: &Processes,
     later: &Processes,
@@ -53,14 +53,14 @@ fn most(mut all: Vec<Other>) -> Vec<Other> {
     all
 }
 
-/// `rustc 97 % of a CPU, cargo 3 %`; `None` for nobody.
+/// `rustc 97 % of a CPU, cargo 3 %`; `None` if the list is empty.
 pub(super) fn show(others: &[Other]) -> Option<String> {
     let percent = |other: &Other| format!("{} {:.0} %", other.name, other.busy * 100.0);
     let shown: Vec<String> = others.iter().map(percent).collect();
     (!shown.is_empty()).then(|| format!("{} of a CPU", shown.join(", ")))
 }
 
-/// What disturbed those of `rows` that do not count, each at its worst.
+/// The processes that disturbed the `rows` that do not count, each with its highest use.
 pub(super) fn disturbers<'a>(rows: impl Iterator<Item = &'a Row>, rules: Rules) -> Option<String> {
     let disturbed = rows.filter(|row| stats::rejection(row, rules).is_some());
     let mut worst: BTreeMap<&str, f64> = BTreeMap::new();
@@ -72,7 +72,7 @@ pub(super) fn disturbers<'a>(rows: impl Iterator<Item = &'a Row>, rules: Rules) 
     show(&most(all.collect()))
 }
 
-/// Why a row whose client did not send what it was asked for is void.
+/// The reason why a row is void whose client did not keep its rate.
 pub(super) fn behind(outcome: &Outcome, of: &str, others: &[Other]) -> Option<String> {
     if outcome.rate_ratio() >= RATE_RATIO_MIN {
         return None;
@@ -88,7 +88,7 @@ pub(super) fn behind(outcome: &Outcome, of: &str, others: &[Other]) -> Option<St
     ))
 }
 
-/// What uses the CPUs before anything is measured, if that would spoil rows.
+/// The processes that use the CPUs before the first row, if they would spoil rows.
 pub(super) fn before(cpus: &Cpus) -> Option<String> {
     let mut all: Vec<usize> = cpus.server.iter().chain(&cpus.client).copied().collect();
     all.sort_unstable();
@@ -112,7 +112,7 @@ pub(super) fn before(cpus: &Cpus) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Purpose: the three that used most are named, the most first, and what is not worth a name is not.
+    /// Purpose: the three processes that used most are named, in descending order; small users are not.
     #[test]
     fn the_worst_are_named() {
         let other = |name: &str, busy| Other { name: name.to_owned(), busy };

@@ -1,7 +1,7 @@
-//! Was the load the one that was asked for, and did anything come of it? Pure.
+//! Was the requested load generated, and did any request succeed? Pure.
 //!
-//! *Limits* say that the figures are about the client: a rate that was not sent, or a closed loop whose client had no
-//! time left. *Notes* say what is in the figures besides the server. The exit status follows.
+//! *Limits* say that the figures describe the client: a rate that was not sent, or a closed loop whose client had no
+//! time left. *Notes* name other influences on the figures besides the server. The exit status follows.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use super::units::{micros, time};
 const FAILED: u8 = 1;
 /// Exit status if the figures measure the client.
 const LIMITED: u8 = 3;
-/// Exit status if answers were not what was expected of them.
+/// Exit status if answers were unexpected.
 const UNEXPECTED: u8 = 4;
 
 /// Client CPU from which on the figures measure the client.
 const CPU_MAX: f64 = 0.9;
-/// The share of the time in which the client waited for a CPU, from which on that is named.
+/// Minimum share of the time in which the client waited for a CPU for that to be named.
 const WAITED_MAX: f64 = 0.05;
-/// Schedule lag (p99) from which on it is named.
+/// Minimum schedule lag (p99) to be named.
 const LAG_MAX: Duration = Duration::from_millis(5);
-/// A stop of the client from which on it is named.
+/// Minimum stop of the client to be named.
 const STOOD_MAX: Duration = Duration::from_millis(100);
-/// Sent over asked for, below which a run without an answer in time says nothing about the server.
+/// Sent over requested, below which a run without an answer in time says nothing about the server.
 const MEASURED_MIN: f64 = 0.5;
-/// Sent over asked for, below which the load was not the one that was asked for.
+/// Sent over requested, below which the load was not the requested one.
 const RATE_RATIO_MIN: f64 = 0.99;
 
 impl Outcome {
@@ -36,7 +36,7 @@ impl Outcome {
         counts.sent > 0 && counts.refused + counts.no_port + counts.failed == counts.sent
     }
 
-    /// Sent over asked for; 1 in a closed loop.
+    /// Sent over requested; 1 in a closed loop.
     pub(crate) fn rate_ratio(&self) -> f64 {
         match self.tally.asked {
             0 => 1.0,
@@ -44,7 +44,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the client sent so little that an answer in time would have been chance: that none came says nothing.
+    /// Whether the client sent so little that an answer in time would have been chance: then having none proves nothing.
     pub(crate) fn is_unmeasured(&self) -> bool {
         self.tally.counts.good == 0 && self.rate_ratio() < MEASURED_MIN
     }
@@ -112,7 +112,7 @@ impl Outcome {
         )
     }
 
-    /// What is in the figures besides the server.
+    /// Influences on the figures besides the server.
     pub(crate) fn notes(&self, args: &Args) -> Vec<String> {
         let mut found = Vec::new();
         if self.tally.stood >= STOOD_MAX {
@@ -173,7 +173,7 @@ impl Outcome {
         (args.strict && !notes.is_empty()).then(|| (LIMITED, notes.join("; ")))
     }
 
-    /// What came instead of answers with 2xx.
+    /// The results other than answers with 2xx.
     fn what_came(&self) -> String {
         let counts = &self.tally.counts;
         let statuses = self.tally.statuses.iter().zip(100..).filter(|(count, _)| **count > 0);
