@@ -49,7 +49,7 @@ todos: ## Build the Todo service, start it with everything embedded, print URLs 
 test: ## Install what the tests need, then run all of them: format, lints, tests, docs, simulation
 	@scripts/test.sh
 
-# Instructions per request, counted under Valgrind: without noise, so two per cent are a regression.
+# Instructions per request, counted under Valgrind: there is no noise, so two per cent are a regression.
 instructions = cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions --
 
 .PHONY: instructions
@@ -70,7 +70,7 @@ journal-sim: ## Simulate JOURNAL_SEEDS (10000) journals on disks that tear write
 	JOURNAL_SEEDS=$(JOURNAL_SEEDS) cargo test --release --locked -p highwater-journal --lib -- --nocapture simulation::seeds
 
 .PHONY: todos-visible
-todos-visible: ## How soon every instance shows a write, under load, while Redis is killed and hangs; two minutes
+todos-visible: ## Measure how soon every instance shows a write, under load, while Redis is killed and hangs; two minutes
 	cargo build --release --locked -p highwater-todos
 	@mkdir -p bench/results
 	TODOS_BIN=$(CURDIR)/target/release/highwater-todos VISIBLE_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-visible.json \
@@ -90,7 +90,7 @@ bench-build:
 	@mkdir -p bench/results
 
 .PHONY: bench
-bench: bench-build ## Latency and cost of our own server, five minutes; BENCH='--rounds 2' for less
+bench: bench-build ## Measure latency and cost of our own server, five minutes; BENCH='--rounds 2' for less
 	bench/build.sh highwater
 	$(call bench_run,core)
 
@@ -105,7 +105,7 @@ bench-axum: bench-build ## Measure an axum application under axum::serve and und
 	$(call bench_run,axum)
 
 .PHONY: bench-ingest
-bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, and what one core batches; ten minutes
+bench-ingest: bench-build ## Measure POST /e at each level of acknowledgement, and how many records one core batches; ten minutes
 	cargo build --release --locked -p highwater-ingest -p highwater-arena
 	bench/build.sh axum ntex may
 	cargo bench --locked -p highwater-batcher
@@ -128,7 +128,7 @@ bench-todos: bench-build ## Measure lists and durable writes of the Todo service
 	$(call bench_run,todos)
 
 .PHONY: bench-todos-full
-bench-todos-full: bench-build ## Read the Todo service's full form through nginx and directly, and see who used the CPU; seven minutes
+bench-todos-full: bench-build ## Measure reads of the full Todo service through nginx and directly, with the CPU use of each process; seven minutes
 	cargo build --release --locked -p highwater-todos
 	bench/build.sh gin-todos autocannon
 	$(call bench_run,todos-full)
@@ -194,27 +194,27 @@ overload-build:
 	@mkdir -p bench/results
 
 .PHONY: stress
-stress: overload-build ## Goodput at up to ten times capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for three
+stress: overload-build ## Measure goodput at up to ten times the capacity, for each way to refuse: forty minutes, as root; OVERLOAD=--quick for three
 	$(as_root) $(call bench_run,stress,$(OVERLOAD))
 
 .PHONY: overhead
-overhead: overload-build ## What each way to refuse costs while nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
+overhead: overload-build ## Measure the cost of each way to refuse while nothing is refused: ten minutes, as root; OVERLOAD=--quick for two
 	$(as_root) $(call bench_run,overhead,$(OVERLOAD))
 
 .PHONY: adaptive-bench
-adaptive-bench: overload-build ## How soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
+adaptive-bench: overload-build ## Measure how soon each limiter finds its limit: a quarter of an hour, as root; OVERLOAD=--quick for two minutes
 	$(as_root) $(call bench_run,adaptive,$(OVERLOAD))
 
 .PHONY: scaling-bench
-scaling-bench: overload-build ## When the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for three minutes
+scaling-bench: overload-build ## Measure when the server asks to be scaled out: a quarter of an hour, as root; OVERLOAD=--quick for three minutes
 	$(as_root) $(call bench_run,scaling,$(OVERLOAD))
 
 .PHONY: patience
-patience: overload-build ## Bursts and waiting, which must not be refused: two and a half hours; OVERLOAD=--quick for four minutes
+patience: overload-build ## Send bursts and waiting requests, which must not be refused: two and a half hours; OVERLOAD=--quick for four minutes
 	$(call bench_run,patience,$(OVERLOAD))
 
 .PHONY: sim-mutations
-sim-mutations: ## Revert one fix after another, and say which seed of the simulator finds it
+sim-mutations: ## Revert one fix after another, and report the seed of the simulator that detects it
 	@scripts/sim-mutations.sh $(SIM_SEEDS)
 
 .PHONY: sim

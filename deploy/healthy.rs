@@ -1,4 +1,4 @@
-//! healthy ADDRESS: does the service whose metrics are there live? Exit status 0 if it does, else 1.
+//! healthy ADDRESS: is the service with this metrics port alive? Exit status 0 if it is, else 1.
 //!
 //! For the health check of an image that has neither a shell nor curl (deploy/Dockerfile).
 #![forbid(unsafe_code)]

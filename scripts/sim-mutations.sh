@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Reverts one fix after the other, and says which seed of the simulator finds that it is gone.
+# Reverts one fix after the other, and reports the seed of the simulator that detects it.
 # Each patch of scripts/mutations/ is applied to a copy of the committed tree. Its first lines, which
-# `git apply` skips, say what it reverts, and what kinds have to take part beside the default ones:
+# `git apply` skips, say what it reverts, and which kinds are needed besides the default ones:
 #
 #   What: a late answer of the pool is given to the next request
 #   With: wakes,stops
@@ -11,14 +11,14 @@
 #   scripts/sim-mutations.sh [SEEDS] [NAME...]    10000 seeds, all patches
 #
 # Fails if a patch does not apply or build any more, or no seed finds it. `make test` checks that all apply. Write them
-# with little context (`git diff -U1`) and no comments in it, so that few changes beside them matter.
+# with little context (`git diff -U1`) and without comments in it, so that few unrelated changes break them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seeds=${1:-10000}
 shift || true
 repository=$PWD
-# What is built here stays, so that each patch costs one crate and not all.
+# The build folder is kept, so that each patch rebuilds one crate, not all.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$repository/target/mutations}
 copy=$(mktemp -d -t highwater-mutations.XXXXXX)
 trap 'git worktree remove --force "$copy/tree" 2>/dev/null || true; rm -rf "$copy"' EXIT
@@ -61,7 +61,7 @@ for patch in "$repository"/scripts/mutations/*.patch; do
     continue
   fi
   with=$(header With "$patch")
-  # The command fails when seeds do, which is what is wanted here.
+  # The command fails when a seed fails, as intended here.
   found=$("$CARGO_TARGET_DIR/fast/highwater" sim --seeds "$seeds" ${with:+--with "$with"} 2>/dev/null || true)
   report "$name" "$patch" "$(sed -n 's/^  \(seed .*\)/\1/p' <<<"$found" | head -n 1)"
 done

@@ -3,10 +3,10 @@
 # installs, and starts no service: the tests start their own, on their own ports and in their own folders.
 #
 #   scripts/test-deps.sh           install what is missing
-#   scripts/test-deps.sh --check   only say what is missing; exit 1 if anything is
+#   scripts/test-deps.sh --check   only list what is missing; exit 1 if anything is
 set -euo pipefail
 
-# What is looked for | the package that has it | what needs it.
+# The program or file | its package | its users.
 readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
@@ -79,7 +79,7 @@ install_quietly() {
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
   fi
   local install=(apt-get install --yes --quiet --no-install-recommends "$@")
-  # Lists from an old image name packages that are gone, so a failure is retried with new ones.
+  # An old image's package lists may name removed versions, so a failure is retried with new lists.
   "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all the tests, the quickest first, so that failures show early. Stops at the first step that fails.
-# Ends with what was skipped and one line: how many tests passed, failed, were ignored and were skipped.
+# Ends with the skipped tests and one line of totals: passed, failed, ignored and skipped.
 #
 #   SIM_SEEDS=500          how many seeds the simulator runs
 #   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
 seeds=${SIM_SEEDS:-500}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# They take about twelve; this ends a run that hangs.
+# The tests take about twelve; this limit ends a hanging run.
 minutes=45
 group=
 starts_postgres=
@@ -22,7 +22,7 @@ main() {
   step "the generator of the site" scripts/site.sh --install
   export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
   echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
-  # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. What ran before, stays.
+  # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. Services that already ran, stay.
   is_postgres_here || starts_postgres=true
   is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
@@ -45,7 +45,7 @@ step() {
   printf '   %s s\n' "$((SECONDS - began))"
 }
 
-# What works here, in the words of tests/skip. Tried, and by other means than the tests have: what they use to find out may
+# The capabilities of this machine, by their names in tests/skip. Each is tried, by other means than the tests': theirs may
 # be what is broken.
 what_works() {
   local tool
@@ -68,14 +68,14 @@ sys.exit(ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0
   ! unshare --net iptables -w -A INPUT -p tcp --syn -m connlimit --connlimit-above 1 -j REJECT 2>/dev/null || echo iptables
 }
 
-# Root in name is not enough where a container has taken away what root may: CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF.
+# Being root is not enough where a container has removed capabilities: CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF.
 has_privileges() {
   local effective needed=$((1 << 12 | 1 << 21 | 1 << 39))
   effective=$((16#$(awk '/^CapEff:/ { print $2 }' /proc/self/status)))
   (((effective & needed) == needed)) && unshare --net --pid --fork --mount-proc true 2>/dev/null
 }
 
-# An application may take any of them without the others. The library alone: its tests have what they need.
+# An application may use each feature without the others. Only the library: its tests enable the features they need.
 check_features() {
   local feature
   for feature in "" json cli tower journal batcher kafka sim testing; do
@@ -103,8 +103,8 @@ is_kafka_here() {
   (exec 3<>"/dev/tcp/127.0.0.1/${HW_KAFKA_PORT:-29092}") 2>/dev/null
 }
 
-# Every test binary runs even if one fails: a list of failures is worth more than the first of them. They write to a file that
-# is shown meanwhile: a process that outlives its test would hold a pipe open, and a reader of our output would wait for it.
+# Every test binary runs even if one fails: a list of failures is worth more than the first one. They write to a file that
+# is displayed meanwhile: a process that outlives its test would hold a pipe open, and a reader of our output would wait for it.
 run_tests() {
   mkdir -p "$(dirname "$log")"
   : >"$log"
@@ -132,8 +132,8 @@ run_tests() {
 }
 
 # Runs the tests that failed once more, alone: some watch real clocks, sockets and signals, and a machine that others
-# use may stop for longer than any patience. What fails again has failed; what passes is named at the end. More than
-# three failures are not the machine's.
+# use may stall for longer than any time limit. A test that fails again has failed; one that passes is named at the end.
+# More than three failures are not the machine's fault.
 run_again() {
   local target names
   failed_tests >"$log.failed"
@@ -163,14 +163,14 @@ end_tests() {
 
 clean_up() {
   end_tests
-  # It may not run: not every set of tests needs it.
+  # It may not be running: not every set of tests needs it.
   [ -z "$starts_postgres" ] || scripts/services/postgres.sh stop >/dev/null 2>&1 || true
-  # The tests' topics go with it.
+  # The tests' topics are deleted with it.
   [ -z "$starts_kafka" ] || scripts/services/kafka.sh clean >/dev/null 2>&1 || true
 }
 
-# What was skipped, and the sum of cargo's "test result" lines, one per test binary. A skipped test counts as passed, too:
-# the test harness knows no more. Its line may begin in the middle of one that says which test runs.
+# The skipped tests, and the sum of cargo's "test result" lines, one per test binary. A skipped test also counts as passed:
+# the test harness cannot tell. A "SKIPPED" line may begin in the middle of the harness's line for the running test.
 totals() {
   [ -f "$log" ] || return 0
   local skipped

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Todo service and starts all of its full form: Postgres, Redis and Kafka on private ports, two instances, a worker,
+# Builds the Todo service and starts it in full: Postgres, Redis and Kafka on private ports, two instances, a worker,
 # and nginx in front. Prints the URLs, a token and commands to try. Ctrl-C stops everything that it started.
 #
 #   HW_PG_PORT, HW_REDIS_PORT, HW_KAFKA_PORT, HW_NGINX_PORT   other ports (25432, 26379, 29092, 28080)
@@ -17,7 +17,7 @@ say() {
   printf '%s\n' "$*"
 }
 
-# Starts a server by its script, and remembers to stop it if it was not there before. Its URL is then in `url`.
+# Starts a server by its script, and stops it later unless it was already running. Sets `url`.
 start() {
   local name=$1 address
   address=$("scripts/services/$name.sh" url)
@@ -102,7 +102,7 @@ cat <<SAID
 
   Ctrl-C stops everything.
 SAID
-# Ends if one of them does.
+# Ends if one of them ends.
 wait -n "${processes[@]}"
 say "todos-full: a process has ended; the logs are in $logs" >&2
 exit 1

@@ -79,7 +79,7 @@ fn a_blocked_runtime_is_refused() {
     assert!(said.contains("write `.serve().await`"), "{said}");
 }
 
-/// Purpose: who drops the future ends the server, and lives on.
+/// Purpose: dropping the future ends the server, and the program continues.
 #[test]
 fn a_dropped_future_ends_the_server() {
     let mut command = caller("dropped");

@@ -1,4 +1,4 @@
-//! The source tree as data: which files there are, and what of a Rust file is code.
+//! The source tree as data: its files, and the code of each Rust file.
 //!
 //! It never parses Rust. It knows comments, strings and braces, which is what the tests that read
 //! the tree need; where that would not do, the compiler is the better judge.

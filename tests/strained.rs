@@ -81,7 +81,7 @@ struct Size {
     bytes: usize,
 }
 
-/// Answers with so many bytes, which all such answers share.
+/// Answers with this many bytes, which all such answers share.
 fn content(Query(Size { bytes }): Query<Size>) -> Result<Response, Error> {
     static SHARED: OnceLock<Bytes> = OnceLock::new();
     let shared = SHARED.get_or_init(|| Bytes::from(vec![b'x'; 64 << 20]));
@@ -91,7 +91,7 @@ fn content(Query(Size { bytes }): Query<Size>) -> Result<Response, Error> {
     Ok(Response::new(StatusCode::OK).with_body(shared.slice(..bytes)))
 }
 
-/// Answers with so many bytes, made as they are sent.
+/// Answers with this many bytes, made as they are sent.
 async fn pieces(Query(Size { bytes }): Query<Size>) -> Response {
     let (sender, body) = Body::channel();
     tokio::task::spawn_local(send(sender, bytes));
@@ -109,7 +109,7 @@ async fn send(mut sender: BodySender, mut left: usize) {
     sender.finish();
 }
 
-/// Answers with so many bytes in pieces of 4 MiB, which all such answers share.
+/// Answers with this many bytes in pieces of 4 MiB, which all such answers share.
 async fn blocks(Query(Size { bytes }): Query<Size>) -> Response {
     static BLOCK: OnceLock<Bytes> = OnceLock::new();
     let block = BLOCK.get_or_init(|| Bytes::from(vec![b'z'; 4 << 20])).clone();
@@ -278,7 +278,7 @@ async fn endless_polite(draining: Draining) -> Response {
     Response::new(StatusCode::OK).with_body(body)
 }
 
-/// A stream of events that never ends by itself: one at once, the next after a minute.
+/// An endless stream of events: one at once, the next after a minute.
 async fn events() -> Response {
     quiet()
         .await

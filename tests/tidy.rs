@@ -22,7 +22,7 @@ use prose::{evidence, links, machine_paths, make_targets, white_space};
 /// Files whose bytes are data, not prose or code: untidiness in them is intended.
 const DATA: &[&str] = &["tests/cases/", "fuzz/corpus/", "bench/evidence/", "scripts/mutations/"];
 
-/// The repository, as far as rules about one file need to know the others.
+/// The parts of the repository that rules about one file need.
 struct Tree {
     /// Files, and the folders they stand in.
     paths: BTreeSet<String>,

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# chromium.sh pipe|shot URL OUT.png|path: a browser without a window, with a profile of its own that ends with it.
+# chromium.sh pipe|shot URL OUT.png|path: a headless browser, with a temporary profile.
 #
 # pipe   runs it and speaks the DevTools protocol over standard input and output: JSON messages, each ended by a zero
 #        byte. It ends when its input does.
 # shot   writes a picture of the page after HW_BROWSER_WAIT.
 # path   prints which browser is used, or fails and says how to get one.
 #
-# Settings: HW_BROWSER (chromium, chromium-browser, google-chrome: the first there is), HW_BROWSER_LIFE (10m; it ends by
-# itself after that), HW_BROWSER_SIZE (1280,900), HW_BROWSER_WAIT (3000 ms of the page's time). It installs nothing:
+# Settings: HW_BROWSER (the first found of chromium, chromium-browser, google-chrome), HW_BROWSER_LIFE (10m; it ends
+# automatically after that), HW_BROWSER_SIZE (1280,900), HW_BROWSER_WAIT (3000 ms of the page's time). It installs nothing:
 # scripts/test-deps.sh does.
 set -euo pipefail
 
@@ -24,7 +24,7 @@ browser() {
   fail "no chromium, chromium-browser or google-chrome here; scripts/test-deps.sh installs the first"
 }
 
-# Nothing but what the page asks for goes over the network. Inside a container there is neither a sandbox nor much shared
+# Only the page's own requests go over the network. Inside a container there is neither a sandbox nor much shared
 # memory; the pages are our own.
 flags() {
   printf '%s\n' --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check \

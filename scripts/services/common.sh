@@ -1,4 +1,4 @@
-# What the scripts of this folder share; to be sourced by them. Each sets `port`, `dir` (its files) and `url` itself, and
+# Functions that the scripts of this folder share and source. Each sets `port`, `dir` (its files) and `url` itself, and
 # has a `running` that prints the id of its process.
 # shellcheck shell=bash disable=SC2154
 
@@ -27,8 +27,8 @@ refuse_taken_port() {
   ! is_open || fail "port $port is taken by something else; set $1 to a free one"
 }
 
-# running_with GREP-ARGUMENTS: the id of the process that is noted, if its command line still has this in it. The process
-# number in the file may be another's by now.
+# running_with GREP-ARGUMENTS: the recorded process id, if that process's command line still matches. The id may belong to
+# another process by now.
 running_with() {
   local pid
   pid=$(cat "$dir/pid" 2>/dev/null) || return 1
@@ -49,8 +49,7 @@ await() {
   fail "not ready after 30 s: $(tail -3 "$2")"
 }
 
-# gone PID TENTHS: whether the process has ended, within so many tenths of a second. One that nobody has waited for counts
-# as ended.
+# gone PID TENTHS: whether the process has ended, within this many tenths of a second. A zombie counts as ended.
 gone() {
   for _ in $(seq "$2"); do
     kill -0 "$1" 2>/dev/null && [ "$(awk '/^State:/ { print $2 }' "/proc/$1/status" 2>/dev/null)" != Z ] || return 0
@@ -59,8 +58,8 @@ gone() {
   return 1
 }
 
-# stop_with COMMAND...: asks the process by `COMMAND... PID` to end as it should, and terminates it if it has not after ten
-# seconds. Not by SIGKILL: what `timeout` runs would stay.
+# stop_with COMMAND...: runs `COMMAND... PID` for a clean stop, and terminates the process if it has not ended after ten
+# seconds. Not by SIGKILL: the command that `timeout` runs would stay.
 stop_with() {
   local pid
   pid=$(running) || return 0
@@ -69,7 +68,7 @@ stop_with() {
   rm -f "$dir/pid"
 }
 
-# lock FILE: test programs that start at the same time must not start two of them. What is started must not inherit it:
+# lock FILE: test programs that start at the same time must not start two of them. The started process must not inherit it:
 # `start 9>&-`.
 lock() {
   mkdir -p "$services"

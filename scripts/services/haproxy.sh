@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# haproxy.sh start UPSTREAM[,METRICS]...|stop|url: a private HAProxy in front of servers, with the configuration that
-# deploy/haproxy has.
+# haproxy.sh start UPSTREAM[,METRICS]...|stop|url: a private HAProxy in front of servers, with the configuration of
+# deploy/haproxy.
 #
 # start  installs HAProxy if it is missing (apt, as root), starts it with deploy/haproxy/haproxy.cfg in front of the
 #        upstreams, waits until it listens, and prints its URL. An upstream is where it serves and, behind a comma, where
 #        its metrics are, which are asked whether it is ready: 127.0.0.1:8080,127.0.0.1:9090. If this script's HAProxy
 #        runs already on the port, it is stopped first: it had other upstreams.
-# stop   stops it, after the requests that are under way.
+# stop   stops it, after the requests in flight.
 # url    prints the URL.
 #
 # Settings: HW_HAPROXY_PORT (28081; each port is an instance of its own), HW_SERVICES_DIR (target/services in this
-# repository). A test that is killed cannot stop it, so it stops by itself after HW_HAPROXY_LIFE (1h).
+# repository). A killed test cannot stop it, so it stops automatically after HW_HAPROXY_LIFE (1h).
 set -euo pipefail
 
 # shellcheck source=common.sh
@@ -24,7 +24,7 @@ running() {
   running_with -F -- "-f $dir/haproxy.cfg"
 }
 
-# What a container gives by its names is given here by addresses; everything else is as deployed.
+# Names of containers are replaced by addresses; everything else is as deployed.
 configure() {
   local upstream servers="" number=0
   mkdir -p "$dir"
@@ -56,7 +56,7 @@ start() {
   await "$pid" "$dir/log" is_open
 }
 
-# USR1 lets the requests under way end. `timeout` does not pass it on, so it goes to HAProxy itself.
+# USR1 lets the requests in flight end. `timeout` does not pass it on, so it is sent to HAProxy directly.
 stop() {
   stop_with finish
 }

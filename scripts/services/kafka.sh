@@ -15,8 +15,8 @@
 #   consume TOPIC N    writes the first N messages of a topic: partition, offset, headers and value, with tabs between.
 #   tool CLASS ARGS…   one of Kafka's own commands, such as org.apache.kafka.tools.ProducerPerformance.
 #
-# With HW_KAFKA_JOIN=PORT it is a further broker of the cluster of the one on that port, which has to run and is its
-# controller; HW_KAFKA_NODE (2) is its number. A topic gets HW_KAFKA_REPLICAS (1) copies.
+# With HW_KAFKA_JOIN=PORT it joins the cluster of the broker on that port, which must run and is its controller;
+# HW_KAFKA_NODE (2) is its number. A topic gets HW_KAFKA_REPLICAS (1) copies.
 #
 # Settings: HW_KAFKA_PORT (29092), HW_KAFKA_CONTROLLER_PORT (HW_KAFKA_PORT + 1), HW_SERVICES_DIR (target/services in this
 # repository), HW_KAFKA_HEAP (384m), HW_KAFKA_JAVA (flags for the broker's Java), HW_KAFKA_CONFIG (lines for its
@@ -52,7 +52,7 @@ install_packages() {
 install_kafka() {
   [ ! -f "$libraries/.complete" ] || return 0
   local log=$libraries.log
-  # A download that breaks off is common enough to try again.
+  # Downloads break off often enough to be retried.
   for _ in 1 2 3; do
     mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
       -DoutputDirectory="$libraries" >"$log" 2>&1 </dev/null && touch "$libraries/.complete" && return 0
@@ -60,7 +60,7 @@ install_kafka() {
   fail "Maven could not get Kafka: $(tail -5 "$log")"
 }
 
-# One installation serves the brokers of all ports; those who come together wait for the first.
+# One installation serves the brokers of all ports; concurrent starts wait for the first.
 install() {
   mkdir -p "$services"
   exec 8>"$services/kafka-install.lock"
@@ -70,7 +70,7 @@ install() {
   exec 8>&-
 }
 
-# Kafka's commands are short: only Java's first compiler pays.
+# Kafka's commands run briefly: only Java's first compiler pays off.
 tool() {
   "$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Dhighwater.log=WARN \
     -Dlog4j2.configurationFile="$here/log4j2.properties" -cp "$libraries/*" "$@"
@@ -120,9 +120,9 @@ log.cleaner.dedupe.buffer.size=16777216
 # A broker that was killed may register again when its session has ended, not before.
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
-# Tests write records whose times are long past: nothing goes for its age.
+# Tests write records with old timestamps: nothing is deleted for its age.
 log.retention.ms=-1
-# A topic that a test removes is gone at once.
+# A removed topic is deleted at once.
 log.segment.delete.delay.ms=1000
 # Segments' indexes are preallocated: 10 MiB each by default, for every partition.
 log.index.size.max.bytes=1048576
@@ -157,8 +157,8 @@ prepare() {
     ${HW_KAFKA_JAVA:-} -cp "$libraries/*" kafka.Kafka "$dir/server.properties")
 }
 
-# Whether a Kafka broker serves on the port: it is asked for the versions it speaks (ApiVersions, version 0, number 7),
-# and has to answer with that number.
+# Whether a Kafka broker serves on the port: an ApiVersions request (version 0, number 7) must be answered with that
+# number.
 is_serving() {
   local answer
   answer=$( (exec 3<>"/dev/tcp/127.0.0.1/$port" && printf '\0\0\0\012\0\022\0\0\0\0\0\007\377\377' >&3 &&
@@ -176,7 +176,7 @@ start() {
     local pid
     for _ in $(seq 1200); do
       pid=$(running) || fail "the broker ended: $(grep -E 'ERROR|FATAL|Exception' "$dir/log" | head -5)"
-      # It answers before it has taken up its partitions; the line comes after that.
+      # It answers before it serves its partitions; the line is printed after that.
       grep -q 'Kafka Server started' "$dir/log" && is_serving && echo "$url" && return 0
       sleep 0.1
     done
@@ -188,7 +188,7 @@ start() {
 launch() {
   refuse_taken_port HW_KAFKA_PORT
   prepare
-  # A session of its own: it outlives the test program that started it.
+  # A separate session: it outlives the test program that started it.
   setsid "${broker[@]}" >"$dir/log" 2>&1 </dev/null 9>&- &
   echo $! >"$dir/pid"
 }

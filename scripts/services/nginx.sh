@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# nginx.sh start UPSTREAM...|stop|url: a private nginx in front of servers, with the configuration that deploy/nginx has.
+# nginx.sh start UPSTREAM...|stop|url: a private nginx in front of servers, with the configuration of deploy/nginx.
 #
 # start  installs nginx if it is missing (apt, as root), starts it with deploy/nginx/nginx.conf in front of the upstreams
 #        (127.0.0.1:8080 ...), waits until it listens, and prints its URL. If this script's nginx runs already on the
 #        port, it is stopped first: it had other upstreams.
-# stop   stops it, after the requests that are under way.
+# stop   stops it, after the requests in flight.
 # url    prints the URL.
 #
 # Settings: HW_NGINX_PORT (28080; each port is an instance of its own), HW_NGINX_KEEP (on; off: a connection to the
-# upstreams for each request), HW_SERVICES_DIR (target/services in this repository). A test that is killed cannot stop it, so it stops by itself after HW_NGINX_LIFE (1h).
+# upstreams for each request), HW_SERVICES_DIR (target/services in this repository). A killed test cannot stop it, so it
+# stops automatically after HW_NGINX_LIFE (1h).
 set -euo pipefail
 
 # shellcheck source=common.sh
@@ -22,7 +23,7 @@ running() {
   running_with -F -- "-c $dir/nginx.conf"
 }
 
-# What a container gives by its mounts and names is given here by other values; everything else is as deployed.
+# Mounts and names of the container are replaced by local values; everything else is as deployed.
 configure() {
   mkdir -p "$dir"
   printf 'server %s max_fails=0;\n' "$@" >"$dir/upstreams.conf"
@@ -48,7 +49,7 @@ start() {
   await "$pid" "$dir/error.log" is_open
 }
 
-# Ends when the requests under way have ended; `timeout` passes it on.
+# Ends when the requests in flight have ended; `timeout` passes the signal on.
 stop() {
   stop_with kill -QUIT
 }

@@ -7,7 +7,7 @@
 # url           prints the URL.
 #
 # Settings: HW_PROMETHEUS_PORT (29090), HW_SERVICES_DIR (target/services in this repository).
-# Every start deletes the scraped data. A test that is killed cannot stop it, so it stops by itself after
+# Every start deletes the scraped data. A killed test cannot stop it, so it stops automatically after
 # HW_PROMETHEUS_LIFE (1h).
 set -euo pipefail
 
@@ -22,7 +22,7 @@ running() {
   running_with -F -- "--storage.tsdb.path=$dir/data"
 }
 
-# Bash's own, as a machine with promtool need not have curl.
+# In plain Bash, since a machine with promtool need not have curl.
 is_ready() {
   local line
   exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1

@@ -7,7 +7,7 @@
 # url    prints the URL.
 #
 # Settings: HW_REDIS_PORT (26379; each port is an instance of its own), HW_SERVICES_DIR (target/services in this
-# repository). A test that is killed cannot stop it, so it stops by itself after HW_REDIS_LIFE (1h).
+# repository). A killed test cannot stop it, so it stops automatically after HW_REDIS_LIFE (1h).
 set -euo pipefail
 
 # shellcheck source=common.sh
@@ -16,12 +16,12 @@ port=${HW_REDIS_PORT:-26379}
 dir=$services/redis-$port
 url="redis://127.0.0.1:$port/0"
 
-# Redis shows its address as its command line. Its `timeout` has it as an argument.
+# Redis shows its address as its command line; its `timeout` has the address as an argument.
 running() {
   running_with -- "redis-server.*--port $port "
 }
 
-# Bash's own: what answers PONG on the port is a Redis.
+# In plain Bash: a server that answers PONG on the port is a Redis.
 answers() {
   local line
   exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1

@@ -120,7 +120,7 @@ fn talk(server: &mut Server, port: u16, request: &[u8], times: u32) -> Result<()
     talk().map_err(|error| error.to_string())
 }
 
-/// Whether `bytes` are so many answers, to the end of the last.
+/// Whether `bytes` are this many answers, to the end of the last.
 fn is_whole(bytes: &[u8], answers: usize) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let mut rest = &*text;

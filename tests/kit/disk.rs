@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-/// A small file system of its own, where root may mount one. It goes when this is dropped.
+/// A small separate file system, where root may mount one. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// With so many bytes, as `mount` reads sizes.
+    /// With this many bytes, in `mount`'s notation.
     ///
     /// # Errors
     /// None can be made, and why.
@@ -34,7 +34,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // If that fails, it goes with the namespace or the machine.
+        // If that fails, it ends with the namespace or the machine.
         let _ = Command::new("umount").arg("-l").arg(self.path()).output();
     }
 }

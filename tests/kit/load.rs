@@ -11,7 +11,7 @@ use crate::{Client, get};
 /// Between two requests: some load is enough, and what looks at it needs the machine, too.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Requests, one after the other, until dropped. A server that is away is asked again until it is back.
+/// Requests, one after the other, until dropped. While the server is down, they are retried.
 pub struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

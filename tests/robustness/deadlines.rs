@@ -216,7 +216,7 @@ fn slow_reader(server: &Process) -> String {
     format!("alive after {heard} bytes")
 }
 
-/// 300 bytes a second are enough, for longer than the body timeout.
+/// 300 bytes per second are enough, for longer than the body timeout.
 fn steady_body(server: &Process) -> String {
     let (mut client, _) = connect(server);
     let length = 35 * 300;

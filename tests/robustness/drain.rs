@@ -243,7 +243,7 @@ fn endless_streams_are_cut(transport: Transport) {
     }
 }
 
-/// Purpose: an endless answer whose handler asks whether the server drains ends in order, and so
+/// Purpose: an endless answer whose handler asks whether the server drains ends cleanly, and so
 /// does the server, long before the drain timeout.
 fn endless_streams_are_told(transport: Transport) {
     let mut server = transport.serve(&["--drain-timeout", "30s"]);

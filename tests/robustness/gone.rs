@@ -92,7 +92,7 @@ fn closed_tabs_leave_nothing_behind(transport: Transport) {
     let counts = server.get("/counts").text().to_owned();
     assert_eq!(counts, "begun 100 finished 0 dropped 100");
     assert!(within(AT_ONCE, || server.descriptors() <= before), "{}", server.descriptors());
-    // The kernel resets for those who had not read their answer's beginning.
+    // The kernel resets connections whose client had not read the beginning of its answer.
     assert_eq!(server.metric("http_timeouts_total{kind=\"half_closed\"}"), 50.0);
 }
 

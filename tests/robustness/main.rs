@@ -49,7 +49,7 @@ impl Transport {
         self.serve_within(None, flags)
     }
 
-    /// The same with at most so many descriptors.
+    /// The same with at most this many descriptors.
     fn serve_within(self, descriptors: Option<u32>, flags: &[&str]) -> Process {
         // A machine that is busy with other tests is soon overloaded, and what is refused then has tests of
         // its own.

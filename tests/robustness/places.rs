@@ -26,7 +26,7 @@ fn begin(server: &Process, length: usize) -> Client {
     client
 }
 
-/// Sends `rate` bytes a second to each of `clients`, as long as `go_on`.
+/// Sends `rate` bytes per second to each of `clients`, as long as `go_on`.
 fn trickle(clients: &mut [Client], rate: usize, go_on: &AtomicBool) {
     while go_on.load(Relaxed) {
         for client in &mut *clients {

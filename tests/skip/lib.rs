@@ -5,14 +5,14 @@
 //! ```
 //!
 //! A test that skips counts as passed, so a machine that lost what the tests need would let everything
-//! pass. The script finds out by itself what there is, and names it in `CI_MUST_RUN`: there, skipping for
-//! want of it is a failure. A package of its own, since the tests of each crate need it and it needs none.
+//! pass. The script detects what the machine has, and names it in `CI_MUST_RUN`: then a test that skips for
+//! lack of it fails. A package of its own, since the tests of each crate need it and it needs none.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Names, separated by spaces, what a test may not skip for want of.
+/// Names of capabilities, separated by spaces: a test may not skip for lack of one of them.
 pub const MUST_RUN: &str = "CI_MUST_RUN";
 
 /// Says that the calling test, or a part of it, does not run: it needs `need`, and `reason` says what is

@@ -1,4 +1,4 @@
-//! What the compiler says about handlers that are none. Each message has to say what to write
+//! The compiler's messages about functions that are not handlers. Each message has to say what to write
 //! instead; the `.stderr` files are compared word for word.
 //!
 //! After a deliberate change: `TRYBUILD=overwrite cargo test -p highwater-ui`, and read the difference. The

@@ -245,7 +245,11 @@ fn refused_plans() {
             "server_cpus = \"0\"\nclient_cpus = \"0\"",
             "client_cpus: CPU 0 is in server_cpus too",
         ),
-        ("seed = 3", "server_cpus = \"70000\"", "server_cpus: \"70000\" is no list of CPUs; write"),
+        (
+            "seed = 3",
+            "server_cpus = \"70000\"",
+            "server_cpus: \"70000\" is not a list of CPUs; write",
+        ),
         ("seed = 3", "server_cpus = \"60000\"", "server_cpus: CPU 60000 may not be used here"),
         ("rounds = 1", "rounds = 0", "rounds: 0; write 1 to 1000"),
         ("connections = 4", "load = 2.0", "load: needs a deadline"),

@@ -387,7 +387,7 @@ fn wrong_flags() {
         (&["https://127.0.0.1/"][..], "https is not supported"),
         (&["ftp://127.0.0.1/"], "write http://HOST[:PORT]/PATH"),
         (&["http://127.0.0.1:0/"], "names no host or port"),
-        (&["http://127.0.0.1:65536/"], "the port is no number up to 65535"),
+        (&["http://127.0.0.1:65536/"], "the port is not a number up to 65535"),
         (&["http://u:p@127.0.0.1/"], "--header 'Authorization"),
         (&["http://127.0.0.1/a b"], "percent-encoded"),
         (&[url, "http://127.0.0.2:1/"], "the same host and port"),

@@ -1,4 +1,4 @@
-//! Is the answer what the plan says, to the byte?
+//! Does the server give the planned answer, to the byte?
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use super::plan::{Cell, Server, Setup};
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a wrong answer that its reason shows.
 const SHOWN_MAX: usize = 60;
-/// Bytes of an answer's content that are kept, beyond those that are expected.
+/// Bytes of an answer's content that are kept beyond its expected length.
 const SURPLUS_MAX: usize = 64 * 1024;
 /// The same where `any` stands for bytes of unknown number.
 const ANY_MAX: usize = 16 * 1024 * 1024;
@@ -59,7 +59,7 @@ impl Question {
         }
     }
 
-    /// A `GET` of `path`, which is fine if it succeeds.
+    /// A `GET` of `path`; any 2xx will do.
     pub(super) fn get(path: &str, port: u16) -> Question {
         let request = encode("GET", path, std::iter::empty(), "", true, port);
         // Whether it closes is a question for cells.
@@ -107,7 +107,7 @@ fn encode<'a>(
     text.into_bytes()
 }
 
-/// Asks the server on a port from the client's side, over one connection as long as that lasts.
+/// Sends requests to a port of the server from the client's side, over one connection as long as it lasts.
 pub(super) struct Asker {
     network: Network,
     port: u16,
@@ -119,7 +119,7 @@ impl Asker {
         Asker { network: network.clone(), port, stream: None }
     }
 
-    /// Asks, and compares the answer. A kept connection that breaks is replaced once: servers may close it.
+    /// Sends a request and compares the answer. A kept connection that breaks is replaced once: servers may close it.
     ///
     /// # Errors
     /// What is wrong with the answer, or why there is none.

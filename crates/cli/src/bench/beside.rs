@@ -1,5 +1,5 @@
-//! What runs beside those that are measured: services, and the parts that a plan names. Their CPU time is theirs, and not
-//! that of something else that disturbs a row.
+//! CPU time of processes that run beside the measured ones: services, and the parts that a plan names. It is reported
+//! separately, and not counted as disturbance of a row.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,30 +9,30 @@ use super::tree::{self, Usage};
 /// Where to look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beside {
-    /// By name: what command lines have in them.
+    /// By name: a text in the command line.
     pub(super) parts: BTreeMap<String, String>,
-    /// Everything below these was started by services.
+    /// The root processes of all services.
     pub(super) keepers: Vec<u32>,
 }
 
-/// What they had used at an instant.
+/// CPU use up to an instant.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Of all of them together, but for those that are measured anyway.
+    /// All of them together, without the measured processes.
     all: Usage,
-    /// Which they are.
+    /// Their ids.
     pub(super) ids: Vec<u32>,
     parts: BTreeMap<String, Usage>,
 }
 
 impl Beside {
-    /// What they have used until now; `measured` are processes that are counted elsewhere.
+    /// Their use until now; `measured` are processes that are counted elsewhere.
     pub(super) fn see(&self, measured: &[u32]) -> Seen {
         if self.parts.is_empty() && self.keepers.is_empty() {
             return Seen::default();
         }
         let mut families = tree::families();
-        // What a keeper is told to start stands in its command line, too.
+        // A keeper's command line contains the command that it starts.
         let own = std::process::id();
         let not_parts: Vec<u32> =
             families.get(&own).into_iter().flatten().copied().chain([own]).collect();
@@ -83,7 +83,7 @@ impl Seen {
     }
 }
 
-/// Its words, each with a space behind it: a part can be told by a whole word.
+/// Its words, each followed by a space, so that a part can be recognized by a whole word.
 fn command_line(id: u32) -> Option<String> {
     let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
     Some(String::from_utf8_lossy(&line).replace('\0', " "))
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    /// Purpose: a part is found by its command line, also where it is no child of ours any more; its children are part of
-    /// it; and what is measured anyway is not counted twice.
+    /// Purpose: a part is found by its command line, even if it is no longer our child; its children belong to it; and
+    /// measured processes are not counted twice.
     #[test]
     fn parts_are_found_by_their_words() {
         let mark = format!("part-{}", std::process::id());

@@ -4,7 +4,7 @@
 //!  start ─▶ ready ─▶ setup ─▶ answer? ─▶ probe ─▶ warm-up ┊ measured ┊ ─▶ probe ─▶ answer? ─▶ stop
 //!                                                 └── answer? (samples) ──┘
 //! ```
-//! Whatever goes wrong makes the row void, with the reason; nothing ends the run.
+//! Any failure makes the row void, with the reason; nothing ends the run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -22,7 +22,7 @@ use super::task::{Failed, Task};
 use super::{behind, overload};
 use crate::load::{OnMark, Outcome};
 
-/// Samples of the answer in one measured span, and the least time between two.
+/// Samples of the answer in one measured span, and the minimum time between two.
 const SAMPLES: u32 = 10;
 const SAMPLE_PERIOD_MIN: Duration = Duration::from_millis(20);
 
@@ -52,7 +52,7 @@ impl Task<'_> {
 
     /// Measures it once.
     pub(super) fn measure(&self) -> Result<Measured, Failed> {
-        // Of a server of its own: the one that is measured is to know no load before its first step.
+        // On another server: the measured one must see no load before its first step.
         let capacity = match self.cell.steps.iter().any(|step| step.load > 0.0) {
             true => Some(self.with_server(&|running| overload::capacity(self, running.port))?),
             false => None,
@@ -63,7 +63,7 @@ impl Task<'_> {
         })
     }
 
-    /// Has `act` measure a fresh server that answers as it should.
+    /// Lets `act` measure a fresh server that answers correctly.
     pub(super) fn with_server<T>(
         &self,
         act: &dyn Fn(&mut Running) -> Result<T, Failed>,
@@ -79,7 +79,7 @@ impl Task<'_> {
         }
     }
 
-    /// What a request costs.
+    /// The cost of a request.
     fn measure_cost(&self, running: &mut Running) -> Result<Measured, Failed> {
         let (plan, cell, cpus, port) = (self.plan, self.cell, self.cpus, running.port);
         let question = Question::of_cell(cell, self.server, port);
@@ -129,7 +129,7 @@ pub(super) fn round_trip(cpus: &Cpus) -> Result<Option<f64>, Failed> {
 }
 
 /// # Errors
-/// No request succeeded, or some did otherwise than with `status`.
+/// No request succeeded, or some with a status other than `status`.
 fn succeeded(outcome: &Outcome, status: u16) -> Result<(), String> {
     let counts = &outcome.tally.counts;
     if counts.ok == 0 {
@@ -174,7 +174,7 @@ impl Sampler {
     /// # Errors
     /// The first answer that was wrong.
     fn stop(self) -> Result<(), String> {
-        // It has ended by itself if an answer was wrong.
+        // It has already ended if an answer was wrong.
         let _ = self.over.send(());
         self.thread.join().unwrap_or_else(|_| Err("the sampler panicked".to_owned()))
     }

@@ -1,8 +1,8 @@
 //! Has anything changed between two records of one plan? Pure.
 //!
-//! Absolute figures of different minutes differ by more than most changes, so what is compared is each server's
-//! *ratio* to the baseline that both records share. Only a plan with one server has none; its costs are compared
-//! as they are, which the result says.
+//! Absolute figures of different minutes differ by more than most changes, so this compares each server's *ratio* to
+//! the baseline that both records share. Only a plan with one server has no baseline; its costs are compared
+//! directly, and the result says so.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::stats::{self, Rules};
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 1;
 const TAIL: f64 = 0.025;
-/// As in `gate`: less is no change.
+/// As in `gate`: a smaller difference is not a change.
 const MARGIN: f64 = 0.03;
 
 /// The comparison of one server in one cell.
@@ -23,7 +23,7 @@ const MARGIN: f64 = 0.03;
 pub(super) struct Change {
     pub(super) cell: String,
     pub(super) server: String,
-    /// Whom both records compare it with; `None`: it is alone, and the machine's change is in the ratio.
+    /// The baseline in both records; `None`: there is only one server, and the ratio includes the machine's change.
     pub(super) baseline: Option<String>,
     /// The new over the old; more is faster.
     pub(super) ratio: Option<Ratio>,
@@ -33,7 +33,7 @@ pub(super) struct Change {
     pub(super) verdict: &'static str,
 }
 
-/// Compares what both records have.
+/// Compares the servers and cells that both records have.
 ///
 /// # Errors
 /// They have no server and cell in common.
@@ -94,7 +94,7 @@ fn change(cell: &str, server: &str, baseline: Option<&String>, records: [&Record
     }
 }
 
-/// What is compared of the rows that count.
+/// The compared value of each row that counts.
 fn speeds_alone(record: &Record, cell: &str, server: &str, rules: Rules) -> Vec<f64> {
     let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
     let counted = rows.filter(|row| stats::rejection(row, rules).is_none());

@@ -1,8 +1,8 @@
-//! `highwater bench export`: records as tables of a SQLite database, for `highwater book` and for anybody who asks in
-//! SQL.
+//! `highwater bench export`: records as tables of a SQLite database, for `highwater book` and for SQL.
 //!
-//! Whatever a record says and no table has, is in `documents`: the whole record, for SQLite's `json_each`. The records of the scripts before this harness (`derived`, `rows`) are taken too. A file that is there is replaced
-//! only when everything has been written.
+//! `documents` holds whole records, for data that is in no table: SQLite's `json_each` reads them. Records of the
+//! scripts before this harness (`derived`, `rows`) are accepted too. An existing file is replaced only when everything
+//! has been written.
 
 use std::path::PathBuf;
 
@@ -29,17 +29,17 @@ CREATE TABLE documents (record TEXT PRIMARY KEY, document TEXT);
 /// Write records into a SQLite database.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Records; each is called by its file's name.
+    /// Records; each has the name of its file.
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// The database; a file that is there is replaced.
+    /// The database; an existing file is replaced.
     #[arg(long, value_name = "FILE.sqlite")]
     db: PathBuf,
 }
 
 /// # Errors
-/// A record cannot be read, or the database not be written.
+/// A record cannot be read, or the database cannot be written.
 pub(super) fn run(args: &Args) -> Result<(), String> {
     let shown = args.db.display();
     let mut beside = args.db.as_os_str().to_owned();
@@ -140,7 +140,7 @@ fn put_record(
     Ok(())
 }
 
-/// The first server that takes part in a cell.
+/// The first server in a cell.
 fn baseline<'a>(record: &'a Record, cell: &str) -> Option<&'a str> {
     let cell = record.plan.cells.iter().find(|known| known.name == cell)?;
     record.plan.parties_of(cell).next()
@@ -152,7 +152,7 @@ fn put_document(database: &Connection, name: &str, text: &str) -> rusqlite::Resu
     Ok(())
 }
 
-/// A record of the scripts: what it derived stands in it.
+/// A record of the scripts, which contains its derived values.
 fn put_older(database: &Connection, name: &str, json: &Value) -> rusqlite::Result<()> {
     let run = json["runs"].as_array().and_then(|runs| runs.last()).unwrap_or(json);
     let title = json["name"].as_str().unwrap_or(name);
@@ -167,7 +167,7 @@ fn put_older(database: &Connection, name: &str, json: &Value) -> rusqlite::Resul
     let derived = |field: &str| json["derived"][field].as_array().cloned().unwrap_or_default();
     for one in derived("summaries") {
         let cost = &one["cpu_us_per_request"];
-        // Of the speed in which more rows were measured.
+        // Of the speed with more rows.
         let speeds = [&cost["near"], &cost["far"]];
         let most = speeds.into_iter().max_by_key(|speed| speed["rows"].as_u64().unwrap_or(0));
         database.execute(

@@ -20,7 +20,7 @@ CREATE TABLE signals (record TEXT, server TEXT, cell TEXT, step TEXT, metric TEX
 CREATE TABLE series (record TEXT, server TEXT, cell TEXT, round INTEGER, name TEXT, at_s REAL, value REAL);
 ";
 
-/// Writes what `record`, called `name`, says about overload.
+/// Writes the results of `record`, called `name`, about overload.
 pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
     for row in &record.cells {
         let Some(measured) = row.measured.as_ref().filter(|_| row.is_ok()) else { continue };

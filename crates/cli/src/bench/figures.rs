@@ -1,4 +1,4 @@
-//! What does a program's output say? The figures of a row, read from it. Pure.
+//! Reads the figures of a row from a program's output. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::plan::{Figure, Unit, put};
 /// Characters of an output that a reason shows.
 const SHOWN_MAX: usize = 200;
 
-/// Reads `figures` from `output`; `words` stand for what is in braces in patterns and factors.
+/// Reads `figures` from `output`; `words` replace the words in braces in patterns and factors.
 ///
 /// # Errors
 /// The output lacks one, with the end of it.
@@ -51,19 +51,19 @@ fn object(output: &str) -> Option<Value> {
     texts.filter_map(|text| serde_json::from_str(text).ok()).find(Value::is_object)
 }
 
-/// The sum of what stands under `keys`; `None` if one of them is missing, or no number.
+/// The sum of the values of `keys`; `None` if one is missing or not a number.
 fn by_keys(json: &Value, keys: &[String]) -> Option<f64> {
     let of = |key: &String| key.split('.').try_fold(json, |within, part| within.get(part));
     keys.iter().map(|key| of(key)?.as_f64()).sum()
 }
 
-/// The last match counts: programs tell in between how far they are.
+/// The last match counts: programs report their progress before.
 fn by_pattern(pattern: &str, unit: Option<Unit>, output: &str) -> Result<Option<f64>, String> {
     let pattern = Regex::new(pattern).map_err(|error| format!("{pattern:?}: {error}"))?;
     Ok(pattern.captures_iter(output).last().and_then(|found| sum_of(&found, unit)))
 }
 
-/// The sum of the groups that are numbers; a group that is a unit is theirs. `None` if there is no number.
+/// The sum of the groups that are numbers, in the unit of the group that is one. `None` if there is no number.
 fn sum_of(found: &Captures<'_>, unit: Option<Unit>) -> Option<f64> {
     let (mut sum, mut unit) = (None, unit);
     for group in found.iter().skip(1).flatten() {
@@ -76,7 +76,7 @@ fn sum_of(found: &Captures<'_>, unit: Option<Unit>) -> Option<f64> {
     sum.map(|sum| sum * unit.map_or(1.0, Unit::us))
 }
 
-/// The end of an output, in one line.
+/// The end of an output, on one line.
 pub(super) fn end_of(output: &str) -> String {
     let words: Vec<&str> = output.split_whitespace().collect();
     let text = words.join(" ");
@@ -162,7 +162,7 @@ mod tests {
         assert!(missing.contains("no requests"), "{missing}");
     }
 
-    /// Purpose: what is missing, or no number, is said with the figure's name and what the program printed.
+    /// Purpose: a figure that is missing or not a number is reported with its name and the program's output.
     #[test]
     fn what_is_missing() {
         for (text, output, said) in [

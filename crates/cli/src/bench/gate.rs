@@ -1,10 +1,10 @@
 //! May a claim be made? Pure: from a record to a verdict, with its reasons.
 //!
-//! *Faster* needs all of: the interval of the paired ratio of what the plan compares (requests per server core-second) lies at +3 % or
-//! above, and more by what the A/A run is off 1, if it is; the 99th percentile of latency (of a paced cell where it has a
-//! rate) is at most 10 % worse; no socket error; no answer other than 2xx; a client that was less than 90 %
-//! busy, unless it is what is measured, and sent what was asked for. *Slower* needs the interval at −3 % or below, likewise. Everything else
-//! is *same*. Over void rows, or without pairs, no claim is made at all.
+//! *Faster* needs all of these: the interval of the paired ratio of the plan's metric (requests per server core-second)
+//! lies at +3 % or above, plus the A/A run's distance from 1, if any; the 99th percentile of latency (from the
+//! scheduled instant, in a cell with a rate) is at most 10 % worse; no socket error; no answer other than 2xx; a client
+//! that was less than 90 % busy, unless the client is measured, and that kept up with the rate. *Slower* needs the
+//! interval at −3 % or below, likewise. Everything else is *same*. Over void rows, or without pairs, there is no claim.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use super::plan::{Metric, Party};
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Pair, Rules};
 
-/// What the lower end of the interval must reach for a claim.
+/// The lower end of the interval must reach this for a claim.
 pub(super) const FASTER_MIN: f64 = 1.03;
-/// What the upper end must not exceed to be called slower.
+/// *Slower*: the upper end must not exceed this.
 const SLOWER_MAX: f64 = 0.97;
 /// How much worse the 99th percentile may be.
 const P99_MAX: f64 = 1.10;
-/// From here on the figures are the client's.
+/// From here on the figures describe the client.
 const CLIENT_BUSY_MAX: f64 = 0.90;
-/// With a rate: sent over asked for, at least.
+/// With a rate: the minimum of sent over requested.
 pub(super) const RATE_RATIO_MIN: f64 = 0.98;
 
-/// What may be said.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// As the exit status says it.
+    /// Its exit status.
     pub(super) fn code(self) -> u8 {
         match self {
             Verdict::Faster => 0,
@@ -63,7 +63,7 @@ pub(super) struct Ratio {
     pub(super) high: f64,
 }
 
-/// A verdict with everything it follows from.
+/// A verdict and its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Claim {
     pub(super) verdict: Verdict,
@@ -74,7 +74,7 @@ pub(super) struct Claim {
     pub(super) cell: Option<String>,
     /// The candidate's over the baseline's.
     pub(super) ratio: Option<Ratio>,
-    /// With which probability its interval contains the true one; `None` if there are too few pairs to know.
+    /// The probability that the interval contains the true ratio; `None`: too few pairs to know.
     pub(super) coverage: Option<f64>,
     /// Of the A/A run.
     pub(super) noise: Option<Interval>,
@@ -87,10 +87,10 @@ pub(super) struct Claim {
     pub(super) cells: Vec<Claim>,
 }
 
-/// Judges `candidate` against `baseline` in `cell`, or in all cells that both took part in.
+/// Judges `candidate` against `baseline` in `cell`, or in all cells that have both.
 ///
 /// # Errors
-/// The record has no such server or cell; with those it has.
+/// The record has no such server or cell; the message lists those it has.
 pub(super) fn claim(
     record: &Record,
     baseline: &str,
@@ -138,14 +138,14 @@ pub(super) fn claim(
     }
 }
 
-/// What is known of two servers in some cells, before it is judged.
+/// The evidence about two servers in some cells, before it is judged.
 struct Known<'a> {
     rows: Vec<&'a Row>,
     pairs: Vec<Pair>,
     noise: Option<Interval>,
-    /// Whether programs are compared: the client that is busy is what is measured.
+    /// Whether programs are compared: then the busy client is the subject.
     has_programs: bool,
-    /// Who was measured in fewer rounds than the plan has: in how many, and of how many.
+    /// A server with fewer rounds than the plan: its rounds, and the plan's.
     missing: Option<(String, usize, usize)>,
 }
 
@@ -168,7 +168,7 @@ fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: 
     claim
 }
 
-/// The one of `servers` that was measured in fewer rounds than the plan has, if one was.
+/// The one of `servers` that has fewer rounds than the plan, if any.
 fn missing(record: &Record, servers: [&str; 2], cell: &str) -> Option<(String, usize, usize)> {
     let planned = record.plan.cells.iter().find(|known| known.name == cell)?;
     let planned = planned.rounds(&record.plan) as usize;
@@ -197,7 +197,7 @@ fn empty(record: &Record, baseline: &str, candidate: &str, cell: Option<String>)
     }
 }
 
-/// Void over one void cell; faster or slower where all are, and slower where one is and none is faster.
+/// Void if one cell is; faster or slower if all are; slower also if one is and none is faster.
 fn of_all(
     record: &Record,
     baseline: &str,
@@ -260,7 +260,7 @@ fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
         ));
         return;
     }
-    // A run that is ended when it looks good proves nothing.
+    // A run that is stopped when it looks good proves nothing.
     if let Some((server, measured, planned)) = &known.missing {
         claim.reasons.push(format!(
             "{server} was measured in {measured} of {planned} rounds: `bench run --resume` goes on with them"
@@ -310,13 +310,13 @@ fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
     }
 }
 
-/// How far the A/A run is from 1 at least, as a factor: 1 if that is in its interval. What it proves of a bias of
-/// this run is deducted; its width is not, since the claim's own interval has it.
+/// The least distance of the A/A run's interval from 1, as a factor: 1 if the interval contains 1. Only this proven
+/// bias is deducted, not the width of the interval: the claim's own interval includes that.
 fn bias(noise: Interval) -> f64 {
     noise.low.max(1.0 / noise.high).max(1.0)
 }
 
-/// What forbids a claim in any row.
+/// The problem in any row that forbids a claim.
 fn of_rows(rows: &[&Row], has_programs: bool) -> Vec<String> {
     let measured =
         || rows.iter().filter_map(|row| Some((row.server.as_str(), row.measured.as_ref()?)));

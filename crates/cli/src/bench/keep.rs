@@ -1,7 +1,7 @@
 //! `highwater bench keep`: stands between a run and what it starts, so that no process outlives the run.
 //!
-//! It starts a server, a program or a service, adopts what their processes leave behind, and when it is told to end, or
-//! the run ends in any way (`SIGKILL` too), it ends all of them.
+//! It starts a server, a program or a service, and adopts orphaned descendants. When it gets SIGTERM, or the run ends
+//! in any way (`SIGKILL` too), it ends all of them.
 //!
 //! ```text
 //!  run ──starts──▶ keeper ──starts──▶ server ─▶ its children
@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 use super::network::{Network, Side};
 use super::{plan, tree};
 
-/// How long a server may take to stop by itself.
+/// How long a server may take to stop after SIGTERM.
 const STOPPED_WITHIN: Duration = Duration::from_secs(3);
-/// The same for what a service has left behind, unless its own limit is shorter.
+/// The same for processes that a service left behind, unless its own limit is shorter.
 const LEFT_WITHIN: Duration = Duration::from_secs(60);
-/// How often something that is to stop is looked at.
+/// How often a stopping process is checked.
 const TICK: Duration = Duration::from_millis(5);
-/// Exit status if the server cannot be started, as shells have it.
+/// Exit status if the server cannot be started, as in shells.
 const NOT_STARTED: u8 = 127;
 /// The line that a keeper prints when a service has started.
 pub(super) const STARTED: &str = "highwater bench keep: started";
@@ -37,11 +37,11 @@ pub(super) const STARTED: &str = "highwater bench keep: started";
 /// Started by `bench run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The CPUs of what is started.
+    /// The CPUs of the command.
     #[arg(long)]
     cpus: String,
 
-    /// Print what it has used, in a line of JSON behind all it printed, when it has ended.
+    /// When it has ended, print its resource use as a line of JSON after its output.
     #[arg(long)]
     report: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stop: Option<String>,
 
-    /// How long that may take, in milliseconds.
+    /// The limit for that, in milliseconds.
     #[arg(long, default_value_t = 60_000)]
     within: u64,
 
@@ -57,18 +57,18 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// What a program has used when it and all that it started have ended.
+/// The resource use of a program and all its descendants, which have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Used {
     pub(super) cpu_s: f64,
     pub(super) seconds: f64,
 }
 
-/// A keeper that was started. Dropping it has it end everything below it, and then itself.
+/// A running keeper. Dropping it ends everything below it, and then the keeper.
 pub(super) struct Keeper(pub(super) Child);
 
 impl Keeper {
-    /// Starts a keeper that [`command`] has made, on a side of the network.
+    /// Starts a keeper made by [`command`] on a side of the network.
     ///
     /// # Errors
     /// It could not be started.
@@ -95,7 +95,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A keeper of `command` on `cpus`, with `flags` of its own. It ends with the calling thread.
+/// A keeper of `command` on `cpus`, with its own `flags`. It ends with the calling thread.
 ///
 /// # Errors
 /// The path of this program is not known.
@@ -111,7 +111,7 @@ pub(super) fn command(
         .args(flags)
         .arg("--")
         .args(command)
-        // Ctrl-C is for the run alone: what ended by it would look like something that failed.
+        // Ctrl-C is for the run alone: a server that it ended would look like one that failed.
         .process_group(0)
         .stdin(Stdio::null());
     process::tie(&mut keeper, &[], End::Ask);
@@ -132,19 +132,19 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Has `keeper` write to files what is printed below it: standard output and standard error.
+/// Redirects the output of everything below `keeper` to files: standard output and standard error.
 ///
 /// # Errors
 /// There is no room for them.
 pub(super) fn into_files(keeper: &mut Command) -> Result<(File, File), String> {
-    let file = || unnamed_file().map_err(|error| format!("a file for what it says: {error}"));
+    let file = || unnamed_file().map_err(|error| format!("a file for its output: {error}"));
     let clone = |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
     let (stdout, stderr) = (file()?, file()?);
     keeper.stdout(clone(&stdout)?).stderr(clone(&stderr)?);
     Ok((stdout, stderr))
 }
 
-/// A file that has no name any more.
+/// A file without a name.
 pub(super) fn unnamed_file() -> std::io::Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn keep(args: &Args) -> Result<u8, String> {
     let told = Arc::clone(&has_ended);
     let report = args.report.then_some(began);
     let waiter = std::thread::spawn(move || wait(server, &told, report));
-    // Until it is told to end: the waiter ends the process if the server does first.
+    // Until SIGTERM: the waiter ends the process if the server ends first.
     signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
     // It may have ended meanwhile.
     let _ = process::end(server, End::Ask);
@@ -191,11 +191,11 @@ fn keep(args: &Args) -> Result<u8, String> {
     Ok(0)
 }
 
-/// Waits for all children and orphans. If the server ends by itself, so does this process, with its status and
-/// with everything it has left behind.
+/// Waits for all children and orphans. If the server ends first, so does this process, with its status and with all
+/// orphans.
 fn wait(server: u32, has_ended: &AtomicBool, report: Option<Instant>) {
     let (mut status, mut seconds) = (None, 0.0);
-    // An error is as good as no child: nothing can be waited for.
+    // An error means no child: there is nothing to wait for.
     while let Ok(Some((id, ended))) = process::wait_any() {
         if id == server {
             seconds = report.map_or(0.0, |began| began.elapsed().as_secs_f64());
@@ -215,7 +215,7 @@ fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
-/// Again and again, since what is killed may have started something a moment before.
+/// Repeated, since a killed process may have started another just before.
 fn kill_until_over() {
     loop {
         kill_all();
@@ -230,7 +230,7 @@ fn kill_all() {
     }
 }
 
-/// Runs the command to its end, waits until it is told to end, and runs the one that stops what the first has started.
+/// Runs the start command to its end, waits for SIGTERM, and runs the stop command.
 fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
     let cpus = plan::parse_cpus(&args.cpus)?;
     let stop: Vec<String> =
@@ -262,7 +262,7 @@ fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
     })
 }
 
-/// How `child` ended; `None` if it has not within `limit`, or until `is_over`, which waits a moment.
+/// The exit status of `child`; `None` if it has not ended within `limit`, or before `is_over`, which waits a moment.
 fn ended_within(
     child: &mut Child,
     limit: Duration,
@@ -278,7 +278,8 @@ fn ended_within(
     }
 }
 
-/// Asks every process below this one to end, after `patience` if it `is_stopped` already, and kills what does not.
+/// Sends SIGTERM to every process below this one, after `patience` if it `is_stopped` already, and kills the remaining
+/// ones.
 fn end_what_is_left(patience: Duration, is_stopped: bool) {
     let waiter = std::thread::spawn(|| while let Ok(Some(_)) = process::wait_any() {});
     let wait = || {

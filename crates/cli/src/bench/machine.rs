@@ -1,4 +1,4 @@
-//! What a record needs to be useful later: the machine, the sources and the programs.
+//! The environment of a record: the machine, the sources and the programs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::plan::{Cpus, Plan, show_cpus};
 use super::server;
 
-/// Everything but the measurements. Paths of this machine are left out: records are read elsewhere.
+/// Everything except the measurements. Paths of this machine are left out: records are read elsewhere.
 pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Value {
     // Several servers may be one program; each file is read once.
     let mut known = BTreeMap::new();
@@ -94,13 +94,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What git says about the folder it is run in; `None` if it is no work tree.
+/// Git's state of the current folder; `None` if it is not a work tree.
 fn git(arguments: &[&str]) -> Option<String> {
     let said = Command::new("git").args(arguments).output().ok()?;
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
-/// SHA-256 of a program, so that a record names the very binary.
+/// SHA-256 of a program, so that a record identifies the exact binary.
 fn digest(path: &std::path::Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);

@@ -1,4 +1,4 @@
-//! What a server says of itself, on its metrics port.
+//! The metrics of a server, from its metrics port.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::network::{Network, Side};
 
-/// An overloaded server may take its time; longer, and there is a gap in the series.
+/// How long an overloaded server may take to answer; beyond it there is a gap in the series.
 const WITHIN: Duration = Duration::from_secs(2);
 /// How often metrics are read.
 pub(super) const EVERY: Duration = Duration::from_millis(100);
-/// Bytes of an answer, at most.
+/// Maximum bytes of an answer.
 const SIZE_MAX: u64 = 4 * 1024 * 1024;
 
-/// A server's metrics port, which only its own side reaches.
+/// A server's metrics port, which is reachable only from the server's side.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
     pub(super) network: Network,
@@ -27,7 +27,7 @@ pub(super) struct Metrics {
 pub(super) type Samples = BTreeMap<String, f64>;
 
 impl Metrics {
-    /// All of them, now.
+    /// All samples, now.
     ///
     /// # Errors
     /// No whole answer with status 200 comes.
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Samples {
 /// Some metrics over time: (seconds since the beginning, value).
 pub(super) type Series = BTreeMap<String, Vec<[f64; 2]>>;
 
-/// Reads some metrics all the time.
+/// Reads some metrics periodically.
 pub(super) struct Watch {
     over: mpsc::Sender<()>,
     thread: JoinHandle<Series>,
@@ -96,7 +96,7 @@ impl Watch {
         Watch { over, thread }
     }
 
-    /// What was read.
+    /// The samples so far.
     pub(super) fn stop(self) -> Series {
         // It waits for this, or is between two waits.
         let _ = self.over.send(());
@@ -108,7 +108,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// Purpose: samples are told apart by their labels, which may hold spaces.
+    /// Purpose: samples are distinguished by their labels, which may contain spaces.
     #[test]
     fn samples_with_labels() {
         let samples = parse("# HELP a b\na{l=\"x y\"} 2\nb 3e2\n\nc nothing\n");

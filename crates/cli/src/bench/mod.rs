@@ -1,4 +1,4 @@
-//! `highwater bench`: which server does a request cost less? Measured so that the answer can be no.
+//! `highwater bench`: at which server does a request cost less? Measured so that the answer can be no.
 //!
 //! ```text
 //!  plan (TOML) ─▶ run: cell by cell ─▶ record (JSON) ─▶ stats ─▶ gate: faster | slower | same | void
@@ -7,8 +7,9 @@
 //!                   └  services and parts beside them
 //! ```
 //!
-//! `export` writes records into a database. Pure: `plan` (but for reading the file), `figures`, `stats`, `gate`, `compare`, `show`. Processes, clocks and files are
-//! the others'. The load is `highwater load`'s own code.
+//! `export` writes records into a database. Pure: `plan` (except for reading the file), `figures`, `stats`, `gate`,
+//! `compare`, `show`. The other modules use processes, clocks and files. The load comes from the code of `highwater
+//! load`.
 
 mod ask;
 mod behind;
@@ -91,7 +92,7 @@ Exit status:
   1  some rows are void, no row counts, or it was interrupted; the record says why
   2  the plan or a flag is refused; nothing was started")]
     Run(RunArgs),
-    /// Say whether one server or program of a record may be called faster than another
+    /// Decide whether one server or program of a record may be called faster than another
     #[command(after_help = "\
 Examples:
   highwater bench claim framework.json --baseline axum --candidate ours --cell plaintext
@@ -102,7 +103,7 @@ Exit status:
   1  slower, or the same as far as can be said
   2  void: rows are void, or there are too few pairs; or a flag is wrong")]
     Claim(ClaimArgs),
-    /// Say what has changed between two records of one plan
+    /// Compare two records of one plan
     #[command(after_help = "\
 Example:
   highwater bench compare old.json new.json
@@ -120,7 +121,7 @@ Exit status:
         after_help = "Example:\n  highwater bench export --db records.sqlite bench/evidence/*.json"
     )]
     Export(export::Args),
-    /// Start what ends with this process
+    /// Start a command that ends with this process
     #[command(hide = true)]
     Keep(keep::Args),
 }
@@ -130,19 +131,19 @@ struct RunArgs {
     /// The plan, a TOML file.
     plan: PathBuf,
 
-    /// Where the record goes [default: NAME.json, NAME being the plan's].
+    /// Where to write the record [default: NAME.json, with the plan's name].
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
 
-    /// Go on with the record that is there, up to the rounds it was begun with; what it has is not measured again.
+    /// Continue the existing record up to the rounds it was begun with; rows that it has are not measured again.
     #[arg(long)]
     resume: bool,
 
-    /// Rounds, instead of the plan's; those of a record are decided when it is begun.
+    /// Rounds, instead of the plan's; fixed when a record is begun.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// The plan's shorter form, its `[quick]`: the shape, and no proof.
+    /// Run the plan's shorter form, its `[quick]`: an impression, not a proof.
     #[arg(long)]
     quick: bool,
 
@@ -164,7 +165,7 @@ struct ClaimArgs {
     #[arg(long)]
     baseline: String,
 
-    /// The one that the claim is about.
+    /// The server or program that the claim is about.
     #[arg(long)]
     candidate: String,
 
@@ -281,10 +282,10 @@ fn summary(record: &Record, ended: Ended) -> serde_json::Value {
     })
 }
 
-/// A new record, or the one in `out` if it is to be gone on with.
+/// A new record, or the one in `out` with --resume.
 ///
 /// # Errors
-/// There is a record that would be lost, or it is of another plan.
+/// An existing record would be lost, or is of another plan.
 fn begin(
     plan: Plan,
     cpus: &Cpus,

@@ -1,8 +1,8 @@
 //! Where do servers and clients meet? On loopback, or in a network of their own.
 //!
-//! Two namespaces, one for each side, and a cable (veth) between them. What the kernel does to receive for a side is
+//! Two namespaces, one for each side, and a cable (veth) between them. The kernel's receive work for a side is
 //! steered to that side's CPUs: over loopback, the client's half of TCP runs on the server's. Nothing outside the two is
-//! touched, and the kernel removes them, with every rule and gate inside, when this process ends in whatever way.
+//! touched, and the kernel removes them, with every rule and gate inside, however this process ends.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,9 +16,9 @@ use super::plan::Cpus;
 
 /// An address for documentation (RFC 5737): no machine has it, and the namespaces have no way out.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Each gives the client's ports once more.
+/// Each adds another set of client ports.
 const CLIENTS: std::ops::RangeInclusive<u8> = 2..=9;
-/// What it takes.
+/// The tools it needs.
 const REMEDY: &str =
     "run it as root, in a container with --privileged, with iproute2 and util-linux installed";
 /// A connection per request blocks a port for a minute each: the client gets nearly all of them, and may use them again.
@@ -75,7 +75,7 @@ impl Network {
         if self.0.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }
     }
 
-    /// The addresses that clients connect from where they make many connections, as `highwater load` takes them.
+    /// The source addresses of clients with many connections, in the form of `highwater load`.
     pub(super) fn sources(&self) -> String {
         let net = if self.0.is_some() { "192.0.2" } else { "127.0.0" };
         format!("{net}.{}-{net}.{}", CLIENTS.start(), CLIENTS.end())
@@ -91,7 +91,7 @@ impl Network {
         }
     }
 
-    /// Runs `act` on the calling thread, on that side: what it starts stays there.
+    /// Runs `act` on the calling thread, on that side; processes that it starts stay there.
     ///
     /// # Errors
     /// That side cannot be entered.
@@ -104,7 +104,7 @@ impl Network {
     /// A connection to `address` from that side.
     ///
     /// # Errors
-    /// There is none within `limit`.
+    /// It is not established within `limit`.
     pub(super) fn connect(
         &self,
         side: Side,
@@ -138,7 +138,7 @@ impl Network {
             let written = self.on(side, || fs::write(&path, value))?;
             written.map_err(|error| format!("{path} = {value}: {error}: {REMEDY}"))?;
         }
-        // A view of /sys of its own, since that shows the interfaces of those who mounted it.
+        // A separate mount of /sys, since /sys shows the interfaces of the namespace that mounted it.
         let steer = format!(
             "mount -t sysfs sysfs /sys && echo {} > /sys/class/net/{name}/queues/rx-0/rps_cpus",
             mask(cpus)
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Purpose: the two sides reach each other and nothing else, and what is received for one runs on its CPUs.
+    /// Purpose: the two sides reach each other and nothing else, and receive work for a side runs on its CPUs.
     #[test]
     fn two_sides_and_a_cable() {
         let cpus = Cpus { server: vec![0], client: vec![1] };

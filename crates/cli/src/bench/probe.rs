@@ -16,7 +16,7 @@ const BLOCKS: u64 = 20;
 const TRIPS: u64 = 1000;
 /// After this long, the blocks so far are enough: something else uses one of the CPUs.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Tells the other side that it is over.
+/// Signals the end to the other side.
 const OVER: u64 = u64::MAX;
 
 /// Alone in its pair of cache lines: the prefetcher fetches two.
@@ -26,7 +26,7 @@ struct Ball(AtomicU64);
 /// The time of one round trip between `first` and `second`, in nanoseconds.
 ///
 /// # Errors
-/// A CPU is not ours to use, or both are the same: two spinning threads would then wait for the scheduler.
+/// A CPU may not be used, or both are the same: two spinning threads would then wait for the scheduler.
 pub(super) fn round_trip_ns(first: usize, second: usize) -> Result<f64, String> {
     if first == second {
         return Err("a round trip needs two CPUs".to_owned());
@@ -44,7 +44,7 @@ pub(super) fn round_trip_ns(first: usize, second: usize) -> Result<f64, String> 
                 give_back(ball);
             }
         });
-        // A thread of its own: the calling thread keeps the CPUs it has.
+        // A separate thread: the calling thread keeps its CPUs.
         let thrower = scope.spawn(move || {
             let other = pinned.recv().map_err(|_| "the other thread ended".to_owned())?;
             let result = other.and_then(|()| pin(first)).map(|()| throw(ball));
@@ -97,7 +97,7 @@ fn wait_for(ball: &Ball, is_wanted: impl Fn(u64) -> bool) -> u64 {
 mod tests {
     use super::*;
 
-    /// Purpose: a round trip takes time, and what cannot be measured is an error rather than a hang.
+    /// Purpose: a round trip takes time, and an impossible measurement is an error, not a hang.
     #[test]
     fn round_trips() {
         let allowed = cpu::allowed().expect("a running thread has a core");

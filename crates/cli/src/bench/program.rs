@@ -1,9 +1,9 @@
-//! One row of a program that is run to its end: what its output says, and what it cost.
+//! One row of a program that is run to its end: the figures in its output, and its cost.
 //!
 //! ```text
 //!  server? ─▶ answer? ─▶ probe ─▶ ┊ the program, from its start to its end ┊ ─▶ probe ─▶ answer? ─▶ stop
 //! ```
-//! Whatever goes wrong makes the row void, with the reason; nothing ends the run.
+//! Any failure makes the row void, with the reason; nothing ends the run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,12 +23,12 @@ use super::server::{Running, find, show};
 use super::services::text_of;
 use super::task::{Failed, Task};
 
-/// How often a program that runs is looked at.
+/// How often a running program is checked.
 const TICK: Duration = Duration::from_millis(10);
-/// Bytes that it may print, and say to standard error.
+/// Maximum bytes of its standard output, and of its standard error.
 const OUTPUT_MAX: u64 = 16 * 1024 * 1024;
 
-/// What one row of a program measures.
+/// The measurement of one row of a program.
 #[derive(Clone, Copy)]
 pub(super) struct Bout<'a> {
     pub(super) plan: &'a Plan,
@@ -39,7 +39,7 @@ pub(super) struct Bout<'a> {
     pub(super) network: &'a Network,
     pub(super) cpus: &'a Cpus,
     pub(super) beside: &'a Beside,
-    /// Where services are, by the words that stand for them.
+    /// The addresses of services, by the words that they replace.
     pub(super) services: &'a BTreeMap<String, String>,
     pub(super) is_over: &'a dyn Fn() -> bool,
 }
@@ -78,7 +78,7 @@ impl Bout<'_> {
             false => (spent.busy_server - known, spent.busy_client - spent.own - used.cpu_s),
             true => {
                 let all = spent.busy_server - known - spent.own - used.cpu_s;
-                // Of all of them: what writes to disks for a broker is on any.
+                // Of all CPUs: a kernel thread that writes to disk for a broker runs on any of them.
                 let foreign = all / self.cpus.server.len() as f64;
                 (foreign, foreign)
             }
@@ -89,7 +89,7 @@ impl Bout<'_> {
         Ok(measured)
     }
 
-    /// What stands for words in braces.
+    /// The values of words in braces.
     fn words(&self, running: Option<&Running>) -> BTreeMap<String, String> {
         let host = self.network.host().to_string();
         let server = running.map(|running| (host.as_str(), running.port));
@@ -98,7 +98,7 @@ impl Bout<'_> {
         words
     }
 
-    /// Runs it to its end: what it has printed, and what it has used.
+    /// Runs it to its end; returns its output and its resource use.
     fn output(&self, running: Option<&Running>) -> Result<(String, Used), Failed> {
         let program = self.program;
         find(program.measured_program()).map_err(Failed::NotStarted)?;
@@ -120,7 +120,10 @@ impl Bout<'_> {
             return Err(Failed::Void(format!("it failed ({}): {}", show(status), shown())));
         }
         let used = used.ok_or_else(|| {
-            Failed::Void(format!("what it used is not known: its keeper was killed; {}", shown()))
+            Failed::Void(format!(
+                "its resource use is not known: its keeper was killed; {}",
+                shown()
+            ))
         })?;
         Ok((output.to_owned(), used))
     }
@@ -162,7 +165,7 @@ impl Bout<'_> {
         }
     }
 
-    /// What its output says, and its cost.
+    /// The figures in its output, and its cost.
     fn measured(
         &self,
         running: Option<&Running>,
@@ -174,7 +177,7 @@ impl Bout<'_> {
         let (requests, errors, non_2xx) = (of("requests"), of("errors"), of("non_2xx"));
         if errors + non_2xx > 0.0 {
             return Err(format!(
-                "it tells of {errors} errors and {non_2xx} answers other than 2xx: {}",
+                "it reports {errors} errors and {non_2xx} answers other than 2xx: {}",
                 end_of(output)
             ));
         }

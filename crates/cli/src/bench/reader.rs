@@ -1,4 +1,4 @@
-//! What the server used in the measured span, with what its clients saw of it, as the figures of a row.
+//! The figures of a row: the server's resource use in the measured span, and its clients' results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use super::soak::Lost;
 use super::tree::{self, Processes, Usage};
 use crate::load::Outcome;
 
-/// Takes what the server used at both ends of the measured span.
+/// Reads the server's resource use at both ends of the measured span.
 pub(super) struct Reader {
     processes: Vec<u32>,
     cpus: Cpus,
     beside: Beside,
-    /// Answers that were compared while it was measured.
+    /// Answers that were compared in the measured span.
     sampled: Arc<AtomicU64>,
     readings: Mutex<Vec<Reading>>,
 }
@@ -30,7 +30,7 @@ struct Reading {
     usage: Usage,
     beside: Seen,
     all: Processes,
-    /// The server, what runs beside it, this process, and everything below them.
+    /// The server, the processes beside it, this process, and all their descendants.
     ours: BTreeSet<u32>,
     idle_server: f64,
     idle_client: f64,
@@ -50,10 +50,10 @@ impl Reader {
         Reader { processes, cpus, beside, sampled, readings: Mutex::default() }
     }
 
-    /// An end of the measured span is now.
+    /// Records an end of the measured span, now.
     pub(super) fn read(&self) {
         let all = Processes::scan();
-        // Children that have come since are looked for below those that are known.
+        // New children are searched below the known processes.
         let families = self.processes.iter().flat_map(|id| all.family(*id));
         let processes: BTreeSet<u32> = families.collect();
         let processes: Vec<u32> = processes.into_iter().collect();
@@ -101,7 +101,7 @@ impl Reader {
         Ok(rounded(spent / (to - from).as_secs_f64(), 4))
     }
 
-    /// What was used between both ends.
+    /// The resource use between both ends.
     ///
     /// # Errors
     /// The span was not measured.
@@ -164,10 +164,10 @@ impl Reader {
         Ok(measured)
     }
 
-    /// Makes the cost that of the server's CPUs, with everything that happened there for anybody.
+    /// Replaces the cost by that of the server's CPUs, including all other work there.
     ///
     /// # Errors
-    /// What was lost is not known.
+    /// The lost time is not known.
     pub(super) fn count_whole_cpu(&self, row: &mut Measured, lost: &Lost) -> Result<(), String> {
         let (begin, end) = self.span()?;
         let [quiet, loaded] = lost.shares(begin, end)?;
@@ -176,7 +176,7 @@ impl Reader {
         let answered = (row.requests + row.non_2xx + row.checked) as f64;
         row.server_cpu_us_per_request = rounded((loaded - quiet) * wall * 1e6 / answered, 4);
         row.server_cpu_source = "cpu".to_owned();
-        // The loops that measured it used what was left, which is ours, and no CPU of the client.
+        // The measuring loops are ours: they used the rest of these CPUs, and none of the client's.
         row.foreign_on_server_cpus = 0.0;
         let soaked = (self.cpus.server.len() as f64 - loaded) * wall;
         row.foreign_on_client_cpus = spent.share(spent.busy_client - (spent.own - soaked));
@@ -184,12 +184,12 @@ impl Reader {
     }
 }
 
-/// What was used in a span: by the server that runs in it, by what runs beside it, by this process, and of the CPUs.
+/// The resource use in a span: by the server, by the processes beside it, by this process, and of the CPUs.
 #[derive(Debug)]
 pub(super) struct Spent {
     /// Seconds, as is everything below.
     pub(super) wall: f64,
-    /// Who else used the CPUs.
+    /// Other processes that used the CPUs.
     pub(super) others: Vec<Other>,
     pub(super) server_cpu: f64,
     server_cpu_source: &'static str,
@@ -204,7 +204,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// Notes it in a row that has its requests.
+    /// Adds it to a row that has its requests.
     pub(super) fn note(&self, row: &mut Measured) {
         // Samples within the span are answered too, and cost as much.
         let answered = (row.requests + row.non_2xx + self.checked) as f64;
@@ -230,7 +230,7 @@ impl Spent {
     }
 }
 
-/// What several loads did together.
+/// The combined results of several loads.
 #[derive(Default)]
 struct Sum {
     sent: u64,
@@ -261,7 +261,7 @@ impl Sum {
     }
 }
 
-/// To so many decimals: what a record needs, and no more.
+/// Rounds to this many decimals: as many as a record needs.
 pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
     let scale = 10_f64.powi(decimals);
     (value * scale).round() / scale

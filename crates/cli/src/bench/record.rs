@@ -1,7 +1,7 @@
-//! What was measured: the record of a run, and the file it is kept in.
+//! The record of a run, and its file.
 //!
-//! The file is written anew after every row, beside the old one, and then takes its place: a run that is
-//! killed loses the row that was being measured, and nothing else.
+//! After every row a new file is written beside the old one and then replaces it: a run that is killed loses the row
+//! that was being measured, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::others::Other;
 use super::plan::Plan;
 
-/// Bytes of a record that is read, at most: a thousand rounds of everything have less.
+/// Maximum bytes of a record that is read: a thousand rounds of everything have less.
 const RECORD_SIZE_MAX: u64 = 512 * 1024 * 1024;
 
 /// One run of a plan.
@@ -52,7 +52,7 @@ impl Row {
     }
 }
 
-/// What one row measured.
+/// The figures of one row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Requests of the measured span that were answered with 2xx.
@@ -61,8 +61,8 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     #[serde(default)]
     pub(crate) rps: f64,
-    /// CPU time of all threads of the server and its children, per request. Of a program's row: of the server that ran
-    /// meanwhile, 0 if none did.
+    /// CPU time of all threads of the server and its children, per request. In a program's row: of the server that ran
+    /// meanwhile, 0 without one.
     pub(crate) server_cpu_us_per_request: f64,
     /// Where that comes from: `schedstat`, to the nanosecond, or `stat`, in ticks, where threads came and went.
     #[serde(default)]
@@ -85,13 +85,13 @@ pub(crate) struct Measured {
     pub(crate) errors: u64,
     #[serde(default)]
     pub(crate) non_2xx: u64,
-    /// CPU time over wall time of the busiest client thread, 0 to 1. Of a program: of all its processes, in cores.
+    /// CPU time over wall time of the busiest client thread, 0 to 1. For a program: of all its processes, in cores.
     #[serde(default)]
     pub(crate) client_busy: f64,
-    /// Of a program: that of all its processes from its start to its end, which is its cost.
+    /// For a program: the CPU time of all its processes from its start to its end, which is its cost.
     #[serde(default)]
     pub(crate) client_cpu_us_per_request: f64,
-    /// Sent over asked for, with a rate; else 1.
+    /// Sent over requested, with a rate; else 1.
     #[serde(default = "whole")]
     pub(crate) rate_ratio: f64,
     #[serde(default)]
@@ -106,21 +106,21 @@ pub(crate) struct Measured {
     pub(crate) foreign_on_server_cpus: f64,
     #[serde(default)]
     pub(crate) foreign_on_client_cpus: f64,
-    /// Who else used a CPU meanwhile, the worst first.
+    /// Other processes that used a CPU meanwhile, the busiest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) others: Vec<Other>,
     /// A cache line's round trip between the server's and the client's CPU, before and after, in ns.
     #[serde(default)]
     pub(crate) c2c_ns: Vec<f64>,
-    /// What the processes used that the plan names.
+    /// The resource use of the processes that the plan names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) parts: BTreeMap<String, Part>,
-    /// In a cell that asks for too much.
+    /// In a cell about overload.
     #[serde(flatten)]
     pub(crate) overload: Option<Overload>,
 }
 
-/// What some processes used while a row was measured.
+/// The resource use of some processes during a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) cpu_us_per_request: f64,
@@ -128,7 +128,7 @@ pub(crate) struct Part {
     pub(crate) busy: f64,
 }
 
-/// What became of too much.
+/// The results of an overload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overload {
     /// 2xx within the deadline, from the instant at which the request was meant to be sent.
@@ -137,10 +137,10 @@ pub(crate) struct Overload {
     /// Connections that were refused or reset.
     #[serde(default)]
     pub(crate) refused: u64,
-    /// Without an answer within the deadline; silent drops too, which a client cannot tell apart.
+    /// Requests without an answer within the deadline, including silent drops, which a client cannot tell apart.
     #[serde(default)]
     pub(crate) timeouts: u64,
-    /// What the same server answered in time in a closed loop: before, and after if it was measured.
+    /// Goodput of the same server in a closed loop: before, and after if it was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) peaks_per_s: Vec<f64>,
     /// The rate over the mean of those.
@@ -148,7 +148,7 @@ pub(crate) struct Overload {
     pub(crate) load: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) goodput_of_peak: Option<f64>,
-    /// What the law allows at that load, with the server's median cost of a refusal in this record.
+    /// The law's value at that load, with the server's median cost of a refusal in this record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) law: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,12 +156,12 @@ pub(crate) struct Overload {
     /// Of the server's CPUs, by the kernel's ticks.
     #[serde(default)]
     pub(crate) softirq: f64,
-    /// The server's limit at the end, and what enforces it.
+    /// The server's limit at the end, and the mechanism that enforces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) gate: Option<String>,
-    /// Why the figures may be the client's.
+    /// Reasons why the figures may describe the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) bottlenecks: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -171,14 +171,14 @@ pub(crate) struct Overload {
     pub(crate) series: BTreeMap<String, Vec<[f64; 2]>>,
 }
 
-/// What became of one step of a cell.
+/// The results of one step of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StepRow {
     pub(crate) name: String,
     /// Seconds since the cell began.
     pub(crate) begin_s: f64,
     pub(crate) end_s: f64,
-    /// Requests a second; 0 in a closed loop.
+    /// Requests per second; 0 in a closed loop.
     pub(crate) rate: f64,
     pub(crate) sent: u64,
     pub(crate) ok: u64,
@@ -229,7 +229,7 @@ pub(crate) struct NoiseOfCell {
 }
 
 impl Record {
-    /// All rows: those of the A/A run too.
+    /// All rows, including those of the A/A run.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.aa.iter().flat_map(|aa| &aa.rows).chain(&self.cells)
     }
@@ -237,7 +237,7 @@ impl Record {
     /// Reads the record in `path`; `None` if there is none, or an empty file.
     ///
     /// # Errors
-    /// It cannot be read, or is no record; with the remedy.
+    /// It cannot be read, or is not a record; with the remedy.
     pub(crate) fn find(path: &Path) -> Result<Option<Record>, String> {
         let shown = path.display();
         match path.metadata() {
@@ -265,17 +265,17 @@ impl Record {
     /// Reads the record in `path`.
     ///
     /// # Errors
-    /// There is none, it cannot be read, or is no record; with the remedy.
+    /// There is none, it cannot be read, or is not a record; with the remedy.
     pub(crate) fn read(path: &Path) -> Result<Record, String> {
         let missing =
             || format!("{}: there is no record; `highwater bench run` writes one", path.display());
         Record::find(path)?.ok_or_else(missing)
     }
 
-    /// Puts the record in place of what is in `path`, whole or not at all.
+    /// Replaces the file at `path` by the record, atomically.
     ///
     /// # Errors
-    /// The disk refuses, with the path.
+    /// The file cannot be written; with the path.
     pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
@@ -288,7 +288,7 @@ impl Record {
         write().map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// The file's content: indented for readers and differences, but a row in one line, since there are hundreds.
+    /// The file's content: indented for readers and diffs, but each row on one line, since there are hundreds.
     fn text(&self) -> String {
         let rows = |rows: &[Row]| {
             let rows: Vec<String> = rows.iter().map(|row| format!("\n  {}", json(row))).collect();

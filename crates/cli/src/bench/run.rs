@@ -1,10 +1,10 @@
-//! Runs a plan: what is measured when, what is measured again, and where it is kept.
+//! Runs a plan: the order of the rows, which rows are repeated, and where they are saved.
 //!
 //! ```text
 //!  A/A: rounds × cells × the first of them twice ─▶ rounds × cells × servers or programs ─▶ rounds again, where pairs are missing
 //!            each round's cells, and each cell's servers, in random order; the record is saved after every row
 //! ```
-//! What is next follows from the plan and the rows there are, so a run that was killed goes on where it was.
+//! The next row follows from the plan and the existing rows, so a killed run continues where it stopped.
 
 use std::cell::Cell as Flag;
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ use super::services::Services;
 use super::stats::{self, Rules};
 use super::task::{Failed, Task};
 
-/// Pairs that a comparison should have. A run goes on until it has them, or twice its rounds are over.
+/// Pairs that a comparison should have. A run continues until it has them, or until twice its rounds are over.
 const PAIRS_ENOUGH: usize = 5;
-/// How often a server may fail to start before it is not tried any more.
+/// A server that fails to start this often is skipped.
 const STARTS_MAX: u32 = 2;
-/// Rows take this much longer than they measure, until it is known better.
+/// Estimated extra time per row, until one has been measured.
 const ROW_EXTRA: Duration = Duration::from_millis(400);
 /// How often progress is shown where it cannot be overwritten.
 const SHOWN_EVERY: Duration = Duration::from_secs(5);
@@ -43,11 +43,11 @@ pub(super) enum Ended {
     Complete,
     /// Some rows are void.
     SomeVoid,
-    /// A signal came.
+    /// A signal interrupted it.
     Interrupted,
 }
 
-/// Runs what is missing in `record`, and saves it in `out` after every row. With `only`, only those cells.
+/// Measures the rows that `record` lacks, and saves it in `out` after every row. With `only`, only those cells.
 ///
 /// # Errors
 /// The record cannot be saved, or the CPUs cannot be used.
@@ -59,7 +59,7 @@ pub(super) fn run(
     only: &[String],
 ) -> Result<Ended, String> {
     let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
-    // The client's threads, which this one starts, and everything else but the server stay on its CPUs.
+    // Everything except the server stays on the client's CPUs, including the threads that this one starts.
     cpu::pin_thread_to(&cpus.client).map_err(|error| format!("client_cpus: {error}"))?;
     record.save(out)?;
     let plan = record.plan.clone();
@@ -87,7 +87,7 @@ pub(super) fn run(
     })
 }
 
-/// Rows that are still to be measured, without rounds that pairs may need.
+/// The number of rows still to measure, without extra rounds for missing pairs.
 fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
     let rows = |cell: &&Cell| {
         let twice = if cell.has_aa() { 2 } else { 0 };
@@ -101,15 +101,15 @@ fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
 struct Run<'a> {
     plan: &'a Plan,
     cpus: &'a Cpus,
-    /// Or why there is none.
+    /// Or the reason why there is none.
     network: Result<Network, String>,
     out: &'a Path,
     signals: Signals,
     is_over: Flag<bool>,
-    /// From the first row on.
+    /// Set from the first row on.
     services: Option<Services>,
     beside: Beside,
-    /// Those that did not start: how often, and why.
+    /// Contenders that did not start: how often, and why.
     failures: BTreeMap<String, (u32, String)>,
     progress: Progress,
 }
@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The first of them twice, as if it were two. False if the run is over.
+    /// Measures the first contender twice, as if it were two. False if the run is over.
     fn pair(&mut self, record: &mut Record, cell: &Cell, round: u32) -> Result<bool, String> {
         let first = self.plan.parties().find(|party| cell.is_for(party.name()));
         let Some(first) = first else { return Ok(true) };
@@ -176,8 +176,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Whom to measure in a round, in random order. After the plan's rounds: those that have too few pairs
-    /// with the baseline, and the baseline.
+    /// The contenders of a round, in random order. After the plan's rounds: those with too few pairs with the
+    /// baseline, and the baseline.
     fn parties(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
         let names: Vec<&str> = self.plan.parties_of(cell).collect();
         let mut chosen = names.clone();
@@ -202,7 +202,7 @@ impl Run<'_> {
         self.shuffled(round, &cell.name, &chosen).into_iter().map(str::to_owned).collect()
     }
 
-    /// In an order of its own for each round and purpose, which the plan's seed decides.
+    /// Shuffles by the plan's seed, differently for each round and purpose.
     fn shuffled<T: Copy>(&self, round: u32, purpose: &str, items: &[T]) -> Vec<T> {
         let mix = |seed: u64, byte: u8| (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let bytes = purpose.bytes().chain(round.to_le_bytes());
@@ -239,7 +239,7 @@ impl Run<'_> {
                 None
             }
             Err(Failed::Interrupted) => {
-                // The load may have taken the signal.
+                // The load may have consumed the signal.
                 self.is_over.set(true);
                 return None;
             }
@@ -310,7 +310,7 @@ impl Run<'_> {
     }
 }
 
-/// The record's A/A run, which begins if there is none.
+/// The record's A/A run, which is created if there is none.
 fn aa<'a>(record: &'a mut Record, plan: &Plan) -> &'a mut Noise {
     record.aa.get_or_insert_with(|| Noise {
         server: plan.parties().next().map_or_else(String::new, |first| first.name().to_owned()),
@@ -326,7 +326,7 @@ fn pairs_aa(record: &Record, cell: &Cell) -> usize {
     record.aa.as_ref().map_or(0, |aa| stats::pairs_aa(&aa.rows, &cell.name, rules).len())
 }
 
-/// Works out the noise from the A/A rows there are.
+/// Computes the noise from the existing A/A rows.
 fn note_noise(record: &mut Record) {
     let rules = Rules::of(record);
     let Some(aa) = &mut record.aa else { return };
@@ -345,7 +345,7 @@ fn note_noise(record: &mut Record) {
     aa.interval = stats::interval(&all);
 }
 
-/// What a row takes, before one has been measured.
+/// The estimated time of a row, before one has been measured.
 fn guess(plan: &Plan) -> Duration {
     let each = plan.cells.iter().map(|cell| cell.warm_up(plan).0 + cell.duration(plan).0);
     each.sum::<Duration>() / plan.cells.len().max(1) as u32 + ROW_EXTRA
@@ -356,7 +356,7 @@ struct Progress {
     total: usize,
     done: usize,
     began: Instant,
-    /// What a row takes until one has been measured.
+    /// The estimated time of a row until one has been measured.
     guess: Duration,
     is_terminal: bool,
     shown: Option<Instant>,
@@ -376,7 +376,7 @@ impl Progress {
 
     fn step(&mut self) {
         self.done += 1;
-        // Rounds that pairs need come on top.
+        // Extra rounds for missing pairs are not included.
         self.total = self.total.max(self.done);
     }
 

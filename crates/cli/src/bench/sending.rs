@@ -1,4 +1,4 @@
-//! One load of a cell, in the words of `highwater load`.
+//! One load of a cell, as arguments of `highwater load`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use crate::load::{self, OnMark, Outcome};
 
 /// A request that takes longer is given up.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where waiting is what is measured.
+/// The same where waiting is measured.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Client threads at most, as `load` has it.
+/// Maximum number of client threads, as in `load`.
 const THREADS_MAX: usize = 64;
 /// Length of one point of a series.
 pub(super) const POINT: Duration = Duration::from_millis(100);
@@ -38,12 +38,12 @@ pub(super) struct Sending {
     pub(super) timeout: Duration,
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
-    /// Connects from several addresses: one gives too few ports for many connections.
+    /// Whether to connect from several addresses: one has too few ports for many connections.
     pub(super) many_sources: bool,
 }
 
 impl Sending {
-    /// What a cell without steps sends.
+    /// The load of a cell without steps.
     pub(super) fn of_cell(plan: &Plan, cell: &Cell) -> Sending {
         Sending {
             method: cell.method.clone(),
@@ -65,7 +65,7 @@ impl Sending {
         }
     }
 
-    /// What a step of a cell sends for `duration`; `rate` is known by then.
+    /// The load of a step for `duration`; `rate` is known by then.
     pub(super) fn of_step(
         plan: &Plan,
         cell: &Cell,
@@ -107,7 +107,7 @@ impl Sending {
         threads: usize,
         on_mark: OnMark,
     ) -> Result<Outcome, String> {
-        /// What `highwater load` takes.
+        /// The arguments of `highwater load`.
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

@@ -1,4 +1,4 @@
-//! A server in processes of its own, for one row.
+//! A server in separate processes, for one row.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,9 +15,9 @@ use super::network::{Network, Side};
 use super::plan::{self, Plan, Server};
 use super::tree;
 
-/// How often a server that is to answer is asked.
+/// How often a starting server is polled.
 const TICK: Duration = Duration::from_millis(10);
-/// Bytes of what a server said last that a reason shows.
+/// Bytes of a server's last output that a reason shows.
 const SAID_MAX: i64 = 300;
 
 /// A server that answers. Dropping it ends its processes: its keeper does.
@@ -26,7 +26,7 @@ pub(super) struct Running {
     stderr: File,
     pub(super) port: u16,
     pub(super) network: Network,
-    /// Where it tells what it does, if its command has a port for that.
+    /// Its metrics port, if its command has one.
     pub(super) metrics: Option<Metrics>,
 }
 
@@ -60,7 +60,7 @@ impl Running {
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
         let stderr =
-            keep::unnamed_file().map_err(|error| format!("a file for what it says: {error}"))?;
+            keep::unnamed_file().map_err(|error| format!("a file for its output: {error}"))?;
         let mut keeper = keep::command(cpus, &[], &command)?;
         keeper
             .env("PORT", port.to_string())
@@ -90,7 +90,7 @@ impl Running {
             }
             let problem = match Asker::new(&self.network, self.port).ask(&question) {
                 Err(problem) => problem,
-                // Another process may answer on a port that was given.
+                // On a fixed port, another process may answer.
                 Ok(()) if self.ended().is_none() => return Ok(()),
                 Ok(()) => continue,
             };
@@ -118,13 +118,13 @@ impl Running {
         self.keeper.ended()
     }
 
-    /// How it ended, as a reason, if it did.
+    /// Its end as a reason, if it ended.
     pub(super) fn death(&mut self) -> Option<String> {
         let status = self.ended()?;
         Some(format!("the server ended while it was measured ({}): {}", show(status), self.said()))
     }
 
-    /// The end of what it said.
+    /// The end of its output.
     fn said(&mut self) -> String {
         let mut text = Vec::new();
         let end = self.stderr.seek(SeekFrom::End(0)).unwrap_or(0);
@@ -141,7 +141,7 @@ impl Running {
     }
 }
 
-/// Why a row has no result if a signal came.
+/// The reason why a row has no result after a signal.
 pub(super) const INTERRUPTED: &str = "interrupted";
 
 pub(super) fn show(status: ExitStatus) -> String {
@@ -152,7 +152,7 @@ pub(super) fn show(status: ExitStatus) -> String {
     }
 }
 
-/// The program: as it is named if that is a path, else beside this one, else in PATH.
+/// The program: its name if that is a path, else beside this program, else in PATH.
 ///
 /// # Errors
 /// There is none.
@@ -174,8 +174,8 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The port it is given, or a free one. Bound without SO_REUSEPORT, so that a stray server that would share the
-/// port, and half of the load, is noticed.
+/// The fixed port, or a free one. Bound without SO_REUSEPORT, so that a stray server, which would share the port and
+/// take half of the load, is noticed.
 fn port_for(network: &Network, host: Ipv4Addr, port: u16) -> Result<u16, String> {
     let listener = network.on(Side::Server, || TcpListener::bind((host, port)))?;
     let listener = listener.map_err(|error| {

@@ -1,4 +1,4 @@
-//! What must run meanwhile and is not measured: started before the first row, stopped when the run ends in whatever way.
+//! Services that run meanwhile and are not measured: started before the first row, stopped however the run ends.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,9 +14,9 @@ use super::network::{Network, Side};
 use super::plan::{Party, Plan, Service, words_in};
 use super::server::{INTERRUPTED, find};
 
-/// How often a service that starts is looked at.
+/// How often a starting service is checked.
 const TICK: Duration = Duration::from_millis(20);
-/// Beyond what starting it may take, for its keeper to say so.
+/// Extra time beyond the limit for starting, so that its keeper can report the failure.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// All services of a plan. Dropping it stops those that did not run before.
@@ -25,7 +25,7 @@ pub(super) struct Services {
     all: BTreeMap<String, Result<Kept, String>>,
 }
 
-/// A service that was started. Its keeper stops it, and ends everything that is left of it.
+/// A service that was started. Its keeper stops it, and ends all remaining processes.
 struct Kept {
     keeper: Keeper,
     /// The last line that its start has printed.
@@ -36,7 +36,7 @@ impl Services {
     /// Starts all of them on `cpus`, one after the other.
     ///
     /// # Errors
-    /// It was interrupted. A service that does not start is no error here: see [`Services::problem`].
+    /// It was interrupted. A service that does not start is not an error here: see [`Services::problem`].
     pub(super) fn start(
         plan: &Plan,
         (network, cpus): (&Network, &[usize]),
@@ -54,7 +54,7 @@ impl Services {
         Ok(services)
     }
 
-    /// Where each is, by the word that stands for it.
+    /// The address of each service, by the word that it replaces.
     pub(super) fn words(&self) -> BTreeMap<String, String> {
         let word = |(name, kept): (&String, &Result<Kept, String>)| {
             Some((format!("service.{name}"), kept.as_ref().ok()?.said.clone()))
@@ -62,8 +62,8 @@ impl Services {
         self.all.iter().filter_map(word).collect()
     }
 
-    /// Why `party` of `plan` cannot be measured: one that it mentions does not run, or one that nobody mentions, which
-    /// anybody may need.
+    /// Why `party` of `plan` cannot be measured: a service that it refers to failed to start, or one that is never
+    /// referred to, which counts as needed by all.
     pub(super) fn problem(&self, plan: &Plan, party: Party<'_>) -> Option<String> {
         let is_mentioned = |name: &str, texts: &[&String]| {
             let word = format!("service.{name}");
@@ -77,13 +77,13 @@ impl Services {
         })
     }
 
-    /// The processes that everything they have started is below of.
+    /// The root processes of all services.
     pub(super) fn keepers(&self) -> Vec<u32> {
         self.all.values().flatten().map(|kept| kept.keeper.0.id()).collect()
     }
 }
 
-/// Where a service may be mentioned: by the party, or by a server that may run meanwhile.
+/// The texts that may refer to a service: those of the contender, and of a server that may run meanwhile.
 fn texts<'a>(plan: &'a Plan, party: Party<'a>) -> Vec<&'a String> {
     let of = |command: &'a [String], env: &'a BTreeMap<String, String>| {
         command.iter().chain(env.values()).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ fn start(
     let program = find(&service.start[0])?;
     let mut command = service.start.clone();
     command[0] = program.to_string_lossy().into_owned();
-    // One that runs already answers, and stays.
+    // A service that already runs is used, and is not stopped.
     let stop = if runs_already(service)? { &[][..] } else { &service.stop };
     let flags = [
         "--stop".to_owned(),
@@ -141,7 +141,7 @@ fn start(
     }
 }
 
-/// Whether it ran before.
+/// Whether it was already running.
 fn runs_already(service: &Service) -> Result<bool, String> {
     let [program, arguments @ ..] = &service.running[..] else { return Ok(false) };
     let mut command = Command::new(find(program)?);
@@ -151,10 +151,10 @@ fn runs_already(service: &Service) -> Result<bool, String> {
     Ok(status.map_err(|error| format!("{program}: {error}"))?.success())
 }
 
-/// What a file has in it.
+/// The content of a file.
 pub(super) fn text_of(mut file: &File) -> String {
     let mut bytes = Vec::new();
-    // Without it, the reason that is known must do.
+    // Without it, the known reason must do.
     let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! A record as text: one block a cell, the cheapest server first.
+//! A record as text: one block per cell, the cheapest server first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use super::overload;
 use super::record::{Interval, Measured, Part, Record, Row};
 use super::stats::{self, Rules};
 
-/// The share of a CPU from which on a part is shown.
+/// Minimum share of a CPU for a part to be shown.
 const PART_SHOWN: f64 = 0.005;
 
 /// The medians of one server or program in one cell, over the rows that count.
@@ -24,7 +24,7 @@ pub(super) struct Summary {
     pub(super) reason: Option<String>,
     pub(super) server_cpu_us_per_request: Option<f64>,
     pub(super) client_cpu_us_per_request: Option<f64>,
-    /// The one of the two that is theirs who are compared: a program's is the client's.
+    /// The cost that is compared: the server's, or a program's, which is the client's.
     #[serde(skip)]
     cost_us_per_request: Option<f64>,
     pub(super) requests_per_core_second: Option<f64>,
@@ -34,10 +34,10 @@ pub(super) struct Summary {
     pub(super) server_busy: Option<f64>,
     pub(super) client_busy: Option<f64>,
     pub(super) server_rss_kib: Option<f64>,
-    /// What is compared over the first one's, paired.
+    /// The compared value over the first contender's, paired.
     pub(super) ratio: Option<Ratio>,
     pub(super) pairs: usize,
-    /// What the processes used that the plan names.
+    /// The resource use of the processes that the plan names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) parts: BTreeMap<String, Part>,
 }
@@ -80,7 +80,7 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rule
     let client_cost = median(|row| row.client_cpu_us_per_request);
     let server_cost = median(|row| row.server_cpu_us_per_request);
     let cost = if record.plan.programs.is_empty() { server_cost } else { client_cost };
-    // Programs need not tell it.
+    // Programs need not report it.
     let latency = |us: Option<f64>| us.filter(|us| *us > 0.0);
     let ratio = stats::median(&ratios).zip(stats::interval(&ratios));
     Summary {
@@ -106,13 +106,13 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rule
     }
 }
 
-/// The first of those that take part in a cell, whom the others are compared with.
+/// The first contender in a cell, the baseline of the others.
 pub(super) fn baseline<'a>(record: &'a Record, cell: &str) -> &'a str {
     let cell = record.plan.cells.iter().find(|known| known.name == cell);
     cell.and_then(|cell| record.plan.parties_of(cell).next()).unwrap_or_default()
 }
 
-/// The medians of what each part used.
+/// The medians of each part's resource use.
 fn parts(rows: &[&Measured]) -> BTreeMap<String, Part> {
     let Some(first) = rows.first() else { return BTreeMap::new() };
     let median = |name: &str, field: fn(&Part) -> f64| {
@@ -161,7 +161,7 @@ pub(super) fn text(record: &Record) -> String {
         );
         for summary in &of_cell {
             match summary.counted {
-                // Void rows are told below, with their reason.
+                // Void rows are listed below, with their reason.
                 0 => {
                     let _ = writeln!(
                         out,
@@ -185,7 +185,7 @@ pub(super) fn text(record: &Record) -> String {
         }
     }
     out += &overload::text(record);
-    // Only cells that a claim is made in have an A/A run, and rows that may not count.
+    // Only cells with claims have an A/A run, and rows that may not count.
     match summaries.is_empty() {
         true => out,
         false => out + &noise(record) + &rejected(record),
@@ -214,7 +214,7 @@ fn line(summary: &Summary) -> String {
     )
 }
 
-/// What parts used that used anything.
+/// The resource use of parts with any use.
 fn line_of_parts(parts: &BTreeMap<String, Part>) -> String {
     let used = parts.iter().filter(|(_, part)| part.busy >= PART_SHOWN);
     let shown: Vec<String> = used
@@ -242,7 +242,7 @@ fn noise(record: &Record) -> String {
             if low <= 1.0 && high >= 1.0 {
                 ""
             } else {
-                ": 1 is not in it, and claims must exceed what it is off by"
+                ": 1 is not in it, and claims must exceed its distance from 1"
             }
         ),
     }
@@ -262,7 +262,7 @@ fn rejected(record: &Record) -> String {
     format!("{} rows, not counted: {parts}{others}\n", record.rows().count())
 }
 
-/// That no row counts, and why.
+/// The message that no row counts, and why.
 pub(super) fn nothing_counts(record: &Record) -> String {
     let rows = record.rows().count();
     format!("nothing was measured; {rows} of {}", rejected(record).trim_end())

@@ -1,6 +1,6 @@
-//! How busy are some CPUs, with everything that interrupts do there? The kernel counts by ticks and misses most of that.
+//! How busy are some CPUs, including interrupts? The kernel counts by ticks and misses most of those.
 //!
-//! A thread of the lowest scheduling class on each of them reads the clock, again and again. A gap between two readings
+//! A thread of the lowest scheduling class on each of them reads the clock in a loop. A gap between two readings
 //! means that something else had the CPU.
 
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use highwater_sys::cpu;
 
-/// The least gap that is another's work: a turn of the loop takes 0.1 µs, the cheapest refusal known 2.
+/// The smallest gap that counts as other work: a turn of the loop takes 0.1 µs, the cheapest known refusal 2.
 const GAP: Duration = Duration::from_nanos(1_000);
-/// What a turn takes.
+/// Duration of a turn.
 const TURN: Duration = Duration::from_nanos(50);
-/// How often the sum is noted.
+/// How often the sum is recorded.
 const EVERY: Duration = Duration::from_millis(20);
 /// For the loops to have a turn after a span.
 const REST: Duration = Duration::from_millis(500);
-/// Before the load: until the CPU is quiet, and to see what a quiet CPU loses.
+/// Before the load: for the CPU to become quiet, and to measure the losses of a quiet CPU.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Instants, and what had been lost by then.
+/// Instants, and the time lost by then.
 type Points = Vec<(Instant, Duration)>;
 
 /// The loops. Dropping it ends them.
@@ -33,7 +33,7 @@ pub(super) struct Soak {
 }
 
 impl Soak {
-    /// Starts a loop on each of `cpus`, and sees for a while what they lose without load.
+    /// Starts a loop on each of `cpus`, and measures for a while their losses without load.
     ///
     /// # Errors
     /// A CPU may not be used.
@@ -60,7 +60,7 @@ impl Soak {
         Ok(soak)
     }
 
-    /// Ends the loops; what they saw.
+    /// Ends the loops; returns their readings.
     pub(super) fn stop(mut self) -> Lost {
         std::thread::sleep(REST);
         self.is_over.store(true, Ordering::Relaxed);
@@ -90,21 +90,21 @@ fn watch(is_over: &AtomicBool) -> Points {
         if now >= due {
             points.push((now, lost));
             due = now + EVERY;
-            // Making room for a point is no loss.
+            // The time to allocate room for a point is not a loss.
             last = Instant::now();
         }
     }
     points
 }
 
-/// What others took of some CPUs.
+/// The time that other work took of some CPUs.
 pub(super) struct Lost {
     cpus: Vec<Points>,
     quiet: (Instant, Instant),
 }
 
 impl Lost {
-    /// How many CPUs others took between two instants, without load and with it.
+    /// How many CPUs other work took between two instants, without load and with it.
     ///
     /// # Errors
     /// A loop had no turn before or after: then nothing is known.
@@ -136,7 +136,7 @@ fn at(points: &Points, instant: Instant) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    /// Purpose: what is lost between two instants lies on the line between the points, and beyond them nothing is known.
+    /// Purpose: losses between two points are interpolated, and beyond the points nothing is known.
     #[test]
     fn between_points() {
         let zero = Instant::now();
@@ -152,7 +152,7 @@ mod tests {
         assert!(lost.shares(zero, second(1)).is_err(), "the first point is no turn before it");
     }
 
-    /// Purpose: a loop sees that its CPU is used by another thread, and ends when it is told to.
+    /// Purpose: a loop sees that its CPU is used by another thread, and ends on request.
     #[test]
     fn a_busy_cpu_is_lost() {
         let cpu = cpu::allowed().expect("a running thread has a core")[0];

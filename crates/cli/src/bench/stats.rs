@@ -13,16 +13,16 @@ use super::others::{self, Other};
 use super::plan::Metric;
 use super::record::{Interval, Measured, Record, Row};
 
-/// What an interval covers at least.
+/// Minimum coverage of an interval.
 const COVERAGE: f64 = 0.95;
-/// From so many values on, two of them cover that.
+/// From this many values on, two of them have that coverage.
 const EXACT_MIN: usize = 6;
 /// Student's t for 95 %, by degrees of freedom from 1.
 const T_95: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
 /// Speeds whose round trips differ by less are one speed: those of one placement differ by up to 1.7 on the
 /// machine of bench/evidence, those of two by 2.5 and more.
 const SPEEDS_APART: f64 = 2.0;
-/// Share of the server's or the client's CPUs that something else may have used, and seconds of it on top: the
+/// Share of the server's or the client's CPUs that other processes may use, plus these seconds: the
 /// kernel reports a CPU's use in ticks of 10 ms, so either end of a short row can be off by one.
 const FOREIGN_MAX: f64 = 0.10;
 const FOREIGN_SLACK_S: f64 = 0.02;
@@ -57,7 +57,7 @@ pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { low: low.min(of_logs.low), high: high.max(of_logs.high) })
 }
 
-/// With which probability the interval of the median of so many values contains it. `None` for fewer than six: that
+/// The probability that the interval contains the median, for this many values. `None` for fewer than six: that
 /// depends on how they are distributed.
 pub(crate) fn coverage(count: usize) -> Option<f64> {
     outside(count).map(|(_, coverage)| coverage)
@@ -91,7 +91,7 @@ fn student(values: &[f64]) -> Interval {
     Interval { low: (mean - reach).exp(), high: (mean + reach).exp() }
 }
 
-/// Which rows of a record may be compared, and by what. The speeds that the machine had are told apart by the round trips
+/// Which rows of a record may be compared, and by which metric. The machine's speeds are told apart by the round trips
 /// of the whole record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rules {
@@ -130,11 +130,11 @@ impl Rules {
         let best = (1..logs.len()).map(divide).min_by(|a, b| a.0.total_cmp(&b.0));
         let limit =
             best.filter(|(_, apart, _)| *apart >= SPEEDS_APART.ln()).map(|best| best.2.exp());
-        // The logarithm and back may end a little above the value it came from.
+        // The logarithm and back may give a little more than the original value.
         Rules { metric, limit: limit.map(|limit| limit * 0.999) }
     }
 
-    /// What is compared, of a row: more is better. `None` if it is not known.
+    /// The compared value of a row: more is better. `None` if it is not known.
     pub(crate) fn value(&self, row: &Measured) -> Option<f64> {
         let value = match self.metric {
             Metric::ServerCoreSecond => 1e6 / row.server_cpu_us_per_request,
@@ -173,7 +173,7 @@ pub(crate) fn rejection(row: &Row, rules: Rules) -> Option<&'static str> {
     rules.speed(row).is_none().then_some("the machine changed its speed meanwhile")
 }
 
-/// Whether anything counts of what a record measured.
+/// Whether any row of a record counts.
 pub(crate) fn counts_any(record: &Record) -> bool {
     let rules = Rules::of(record);
     record.cells.iter().any(|row| rejection(row, rules).is_none())
@@ -194,7 +194,7 @@ pub(crate) fn disturbers<'a>(rows: impl Iterator<Item = &'a Row>, rules: Rules) 
 /// A comparison of two rows of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pair {
-    /// What is compared, the candidate's over the baseline's.
+    /// The compared value, the candidate's over the baseline's.
     pub(crate) ratio: f64,
     /// The 99th percentile of latency, likewise; `None` where the baseline's is not known.
     pub(crate) p99: Option<f64>,
@@ -236,7 +236,7 @@ pub(crate) fn pairs(
 }
 
 /// The pairs of an A/A run's rows in one cell, round by round. Which of the two is the candidate alternates: in real
-/// rounds the order is random too, so what comes second does not always come second.
+/// rounds the order is random too.
 pub(crate) fn pairs_aa(rows: &[Row], cell: &str, rules: Rules) -> Vec<Pair> {
     let of_cell: Vec<&Row> = rows.iter().filter(|row| row.cell == cell).collect();
     let mut rounds: std::collections::BTreeMap<u32, Vec<&Row>> = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What one row measures, and what can come of that instead of a measurement.
+//! The task of one row, and the failures that can replace its measurement.
 
 use super::beside::Beside;
 use super::network::Network;
@@ -10,7 +10,7 @@ use super::server::INTERRUPTED;
 pub(super) enum Failed {
     /// The server never ran: it would not run the next time either.
     NotStarted(String),
-    /// It ran, and then something went wrong.
+    /// It ran, and then failed.
     Void(String),
     /// The run is being ended.
     Interrupted,
@@ -22,7 +22,7 @@ impl Failed {
     }
 }
 
-/// What one row measures, and where.
+/// The task of one row: what to measure, and where.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) plan: &'a Plan,

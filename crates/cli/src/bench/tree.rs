@@ -1,9 +1,9 @@
-//! What a server and its children use, as `/proc` says.
+//! Resource use of a server and its children, from `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Ticks of `/proc/PID/stat` in a second: USER_HZ, 100 on every Linux there is.
+/// Ticks of `/proc/PID/stat` per second: USER_HZ, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Seconds that the two ways to count CPU time may differ by, on top of this share: each process's ticks are
 /// rounded.
@@ -32,7 +32,7 @@ pub(super) fn descendants(root: u32) -> Vec<u32> {
     below(&mut families(), root)
 }
 
-/// The same, among `families`, which loses them.
+/// The same, removed from `families`.
 pub(super) fn below(families: &mut BTreeMap<u32, Vec<u32>>, root: u32) -> Vec<u32> {
     let mut found: Vec<u32> = families.remove(&root).unwrap_or_default();
     let mut at = 0;
@@ -56,7 +56,7 @@ struct Process {
 }
 
 impl Processes {
-    /// Those there are now.
+    /// The current processes.
     pub(super) fn scan() -> Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -73,7 +73,7 @@ impl Processes {
         below(&mut families, root).into_iter().chain([root]).collect()
     }
 
-    /// The CPU seconds of each that is not one of `ours`, since `earlier`.
+    /// The CPU seconds of each process that is not one of `ours`, since `earlier`.
     pub(super) fn used_since(
         &self,
         earlier: &Processes,
@@ -97,7 +97,7 @@ fn process(stat: &str) -> Option<Process> {
     Some(Process { parent: fields.first()?.parse().ok()?, name, cpu_s })
 }
 
-/// What processes have used until an instant.
+/// Resource use of processes up to an instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     /// On-CPU time of each living thread, in ns.
@@ -138,8 +138,8 @@ impl Usage {
         usage
     }
 
-    /// CPU seconds since `earlier`, and where they come from. Threads' own times are exact, but a thread that has
-    /// ended took its time along; then ticks, which have it.
+    /// CPU seconds since `earlier`, and their source. Threads' own times are exact, but lack threads that have ended;
+    /// then ticks, which include them.
     pub(super) fn cpu_since(&self, earlier: &Usage) -> (f64, &'static str) {
         let of = |(thread, ns): (&(u32, u32), &u64)| {
             ns.saturating_sub(earlier.threads.get(thread).copied().unwrap_or(0))
@@ -162,7 +162,7 @@ impl Usage {
 /// How long these CPUs have been idle, waited or been stolen since boot, added up, in s.
 ///
 /// The rest of the time they were busy. The busy columns of the same line do not say so: a kernel may take the state of a
-/// CPU at each of its ticks for the whole tick, and a load that comes in step with the ticks is then always seen busy, or
+/// CPU at each tick for the whole tick, and a load in step with the ticks then always looks busy, or
 /// never. Idle time is measured (`tick_nohz_start_idle`).
 pub(super) fn idle(cpus: &[usize]) -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -197,7 +197,7 @@ pub(super) fn own_cpu() -> f64 {
     usage.threads.values().sum::<u64>() as f64 / 1e9
 }
 
-/// The fields of `/proc/PID/stat` from the parent's id on: behind the name, which may be anything, and the state.
+/// The fields of `/proc/PID/stat` from the parent's id on: after the name, which may be anything, and the state.
 fn stat(id: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     Some(fields_of(&text))
@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// Purpose: the fields are found whatever the process is called (proc(5): the name may hold spaces and
+    /// Purpose: the fields are found whatever the process's name (proc(5): it may contain spaces and
     /// brackets), and cpu1 is not cpu10.
     #[test]
     fn reads_what_proc_says() {
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// Purpose: what used the CPU is found by name, and what is ours is left out with everything below it.
+    /// Purpose: processes that used the CPU are found by name, and ours are left out with their descendants.
     #[test]
     fn others_are_found() {
         let scan = |times: [u32; 4]| {
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(all[1], ("a (b) c".to_owned(), 0.5));
     }
 
-    /// Purpose: grandchildren are found, and what they use is counted.
+    /// Purpose: grandchildren are found, and their use is counted.
     #[test]
     fn descendants_are_all_generations() {
         let mut shell = Command::new("/bin/sh");
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(descendants(all[0]), [0_u32; 0]);
     }
 
-    /// Purpose: where threads come and go, exact times miss what those that ended used; ticks have it.
+    /// Purpose: where threads come and go, exact times miss the use of ended threads; ticks include it.
     #[test]
     fn ticks_count_threads_that_ended() {
         let usage = |threads: &[(u32, u64)], ticks_s| Usage {

@@ -19,10 +19,10 @@ use crate::scrape::text::Selector;
 
 /// Connections at once.
 const LIMIT: RangeInclusive<u32> = 1..=LIMIT_MAX;
-/// Shorter intervals make the questions a load of their own; longer ones make the limit lag behind
+/// Shorter intervals make the requests a load of their own; longer ones make the limit lag behind
 /// a surge.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
-/// As often as most exporters have news.
+/// As often as most exporters update.
 const INTERVAL_USUAL: Duration = Duration::from_secs(1);
 const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
@@ -197,7 +197,7 @@ impl Args {
         }
     }
 
-    /// Refuses what has no effect beside the others: whoever gives it believes that it is in force.
+    /// Refuses settings that have no effect beside the others: an operator would believe that they are in force.
     fn refuse_idle(&self) -> Result<(), clap::Error> {
         let refuse = |name: &str, value: String, why: &str| {
             Err(contradiction(format!("--{name} {value}: has no effect: {why}; leave it out")))
@@ -214,7 +214,7 @@ impl Args {
         if let Some(interval) =
             self.interval.filter(|_| self.metrics.is_none() && self.prometheus.is_none())
         {
-            let why = "nobody is asked without --metrics or --prometheus";
+            let why = "there is no source without --metrics or --prometheus";
             return refuse("interval", format!("{interval:?}"), why);
         }
         if self.dry_run && self.mechanism != GateChoice::Auto {
@@ -369,7 +369,7 @@ mod tests {
             ("--limit 5 --limit-start 9", "--limit-start 9: has no effect: --limit 5 is the limit"),
             ("--limit 5 --limit-min 9", "--limit-min 9: has no effect"),
             ("--limit 5 --limiter fixed --limit-max 256", "--limit-max 256: has no effect"),
-            ("--interval 2s", "--interval 2s: has no effect: nobody is asked without --metrics"),
+            ("--interval 2s", "--interval 2s: has no effect: there is no source without --metrics"),
             (
                 "--metrics http://a/ --dry-run --mechanism nft",
                 "--mechanism nft: has no effect: --dry-run",

@@ -1,7 +1,7 @@
 //! What protects the port, and what does the guard see of its connections?
 //!
 //! Two things: the kernel's gate, which refuses and counts, and the kernel's list of connections,
-//! which tells how many there are and which of them wait to be read (`queue.rs`).
+//! which shows how many there are and which of them wait to be read (`queue.rs`).
 //!
 //! Reading the list costs about a microsecond per connection. The guard reads it every [`LOOK`]. If
 //! that would take more than one part in [`LOOK_SHARE`] of the time, it reads it less often, but at
@@ -11,8 +11,8 @@
 //! So with each look, a limit that was found for connections with work is raised by the number of
 //! idle ones.
 //!
-//! Invariant: only connections that are established count as in flight. A handshake may be nobody's,
-//! and so may any other packet: neither moves the limit, and neither holds a place for long.
+//! Invariant: only established connections count as in flight. A handshake may never complete, and a
+//! packet may belong to no connection: neither moves the limit, and neither holds a place for long.
 
 use std::path::Path;
 use std::time::Duration;
@@ -244,7 +244,7 @@ impl Listed {
     }
 }
 
-/// Why a gate goes by the list of connections.
+/// Why a gate counts by the list of connections.
 fn listed_because(why: &str) -> String {
     format!("a BPF program refuses; connections are listed, not counted: {why}")
 }
@@ -315,7 +315,7 @@ impl List {
         Ok(List { diag, due: Instant::ZERO, seen: Connections::default() })
     }
 
-    /// Connections at the last look, without handshakes in progress: those may be nobody's.
+    /// Connections at the last look, without handshakes in progress: those may never complete.
     fn open(&self) -> u32 {
         self.seen.count() - self.seen.opening
     }

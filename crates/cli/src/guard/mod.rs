@@ -55,7 +55,7 @@ const TURN: Duration = Duration::from_millis(25);
 pub(crate) fn run(args: &Args) -> ExitCode {
     let checked = args.limits().and_then(|limits| Ok((limits, args.source()?)));
     let (limits, source) = checked.unwrap_or_else(|error| error.exit());
-    // Before anything is started that has to be stopped in good order.
+    // Before starting anything that must be stopped cleanly.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return fail(&format!("signals cannot be blocked: {error}")),

@@ -7,7 +7,7 @@
 //! event loops, thread pools and processes do. A queue inside a server, after it has read, is not
 //! visible here.
 //!
-//! Pure: what was seen comes in, a duration comes out.
+//! Pure: observations in, a duration out.
 //!
 //! [`InetDiag`]: highwater_sys::InetDiag
 

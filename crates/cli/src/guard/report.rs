@@ -1,4 +1,4 @@
-//! What is known at this moment?
+//! What does the guard know at this moment?
 //!
 //! The line (`line.rs`) and the metrics (`page.rs`) show only values from here, so they cannot
 //! disagree. The scaling signals use only the kernel's counts, so a source in trouble does not

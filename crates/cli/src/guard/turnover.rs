@@ -20,7 +20,7 @@ const SPAN: Duration = Duration::from_secs(1);
 /// flood closes the gate for part of the time.
 const EXPECTED_MAX: u64 = 1000;
 
-/// What came and went lately.
+/// Recent arrivals and departures.
 #[derive(Debug, Default)]
 pub(crate) struct Turnover {
     last: Option<(u64, u32)>,

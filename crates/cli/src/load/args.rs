@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::schedule::Arrivals;
 
-/// Connections and users, at most. Beyond the ports of four addresses, one machine is the wrong tool.
+/// Maximum number of connections or users. Beyond the ports of four addresses, one machine is the wrong tool.
 pub(crate) const CONNECTIONS_MAX: u32 = 100_000;
-/// Requests a second that may be asked for.
+/// Maximum rate, in requests per second.
 pub(crate) const RATE_MAX: f64 = 10_000_000.0;
 /// The longest measured span.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -33,12 +33,12 @@ pub(crate) const SOURCES_MAX: usize = 1024;
 /// Points of the series.
 pub(crate) const POINTS_MAX: u128 = 100_000;
 
-/// Generate HTTP load, and measure what comes of it.
+/// Generate HTTP load, and measure the results.
 ///
 /// Without --rate it is a closed loop: --connections users, each sending its next request when it has
 /// the answer to its last. That finds the peak. With --rate it is an open loop: requests are sent by
 /// schedule whatever the server does, and latency runs from the scheduled instant, so a stall is
-/// charged for everything it delays. That finds latency, and what happens beyond the peak.
+/// charged for every request that it delays. That finds latency, and what happens beyond the peak.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -60,13 +60,13 @@ request's number), ${pick:a,b,c}; $${ is ${ itself. Quote them from your shell. 
   expect = { status = 200, contains = \"name\" }
 
 Exit status:
-  0  the load was generated as asked for, and at least one request succeeded
+  0  the requested load was generated, and at least one request succeeded
   1  nothing listens, no request succeeded, or the client failed
   2  a flag is wrong
-  3  the figures are about the client: less than 99 % of --rate was sent, or requests failed on this machine; with
+  3  the figures describe the client: less than 99 % of --rate was sent, or requests failed on this machine; with
      --strict also if a closed loop used 90 % of a core, or the client was late
   4  answers were not what --expect-… or the mix expects
-The report comes first in any case; standard error says why the status is not 0.")]
+The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
     /// Where to send requests: http://HOST:PORT/PATH. Several of one host are sent in turn.
     #[arg(required = true, value_name = "URL")]
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u32>,
 
-    /// Open loop: so many requests a second, up to 10 million.
+    /// Open loop: requests per second, up to 10 million.
     #[arg(short, long, value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
 
@@ -85,8 +85,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Arrivals::Uniform, requires = "rate")]
     pub(crate) arrivals: Arrivals,
 
-    /// Open loop: so many requests at one instant, at the same rate. A client that sends one by one wakes up
-    /// for each of them, which costs it more than the request.
+    /// Open loop: number of requests at one instant, at the same rate. A client that sends one by one wakes up
+    /// for each request, which costs it more than the request.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
     pub(crate) burst: u32,
 
@@ -118,11 +118,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["requests_per_connection", "pipeline"])]
     pub(crate) close: bool,
 
-    /// Close a connection after so many requests.
+    /// Close a connection after this many requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests_per_connection: Option<u64>,
 
-    /// Closed loop: send so many requests before waiting for their answers.
+    /// Closed loop: number of requests to send before waiting for their answers.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
     pub(crate) pipeline: u32,
 
@@ -130,7 +130,7 @@ pub(crate) struct Args {
     #[arg(short = 'X', long, default_value = "GET")]
     pub(crate) method: String,
 
-    /// A request header, NAME: VALUE, or @FILE with one in each line. May be given several times.
+    /// A request header, NAME: VALUE, or @FILE with one per line. May be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
 
@@ -174,7 +174,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub(crate) series: Duration,
 
-    /// Write latencies there as an HdrHistogram log, an interval for each point of the series.
+    /// Write latencies to this file as an HdrHistogram log, one interval for each point of the series.
     #[arg(long, value_name = "FILE")]
     pub(crate) hlog: Option<PathBuf>,
 
@@ -182,7 +182,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Exit with 3 also if the client of a closed loop was the bottleneck, or was late.
+    /// Also exit with 3 if the client of a closed loop was the bottleneck, or was late.
     #[arg(long)]
     pub(crate) strict: bool,
 
@@ -190,7 +190,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Draw throughput over time and latency by percentile, as is done on a terminal.
+    /// Draw throughput over time and latency by percentile; the default on a terminal.
     #[arg(long, conflicts_with = "json")]
     pub(crate) chart: bool,
 
@@ -204,7 +204,7 @@ impl Args {
     pub(crate) fn connections(&self) -> u32 {
         /// Enough for a peak; more hides it behind queueing.
         const CLOSED: u32 = 64;
-        /// What a storm of 8000 a second needs that is given up after a second.
+        /// Enough for 8000 new connections per second that are given up after a second.
         const STORM: u32 = 8 * 1024;
         let usual = if self.close && self.rate.is_some() { STORM } else { CLOSED };
         self.connections.unwrap_or(usual)

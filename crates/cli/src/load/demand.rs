@@ -16,8 +16,8 @@ use highwater_core::time::Instant;
 use super::schedule::{Due, Schedule};
 use super::tally::Tally;
 
-/// How many arrivals one turn takes from the schedule, before it looks at answers again. More than come while it does
-/// so, at any rate: after a stall, the schedule is caught up with.
+/// How many arrivals one turn takes from the schedule, before it looks at answers again. More than arrive in that time
+/// at any rate, so that the schedule is caught up with after a stall.
 const ARRIVALS_MAX: usize = 16 * 1024;
 /// How many requests may wait for a connection; beyond that they are dropped and counted as not sent.
 const LINE_MAX: usize = 1 << 20;

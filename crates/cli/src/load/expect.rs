@@ -1,6 +1,6 @@
 //! Is an answer the one that was expected? Status, fields and body, checked while the bytes arrive.
 //!
-//! Nothing of an answer is kept but as many of its last bytes as the text that is looked for is long.
+//! Only the last bytes of an answer are kept, as many as the searched text has.
 
 use highwater_core::http1::client::Head;
 use memchr::memmem::Finder;

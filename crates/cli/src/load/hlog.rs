@@ -35,7 +35,7 @@ impl Intervals {
         Intervals { from, step, current: empty(), index: 0, done: Vec::new() }
     }
 
-    /// An answer came at `now`, that took `nanos`.
+    /// An answer that took `nanos` came at `now`.
     pub(crate) fn record(&mut self, now: Instant, nanos: u64) {
         let index = ((now - self.from).as_nanos() / self.step.as_nanos()) as u64;
         if index != self.index {
@@ -62,11 +62,11 @@ impl Intervals {
         self.done.append(&mut other.done);
     }
 
-    /// Writes the log. `start` is the time of day when the first interval began; `count` intervals are written at
-    /// least, also those without an answer: a stall is to be seen.
+    /// Writes the log. `start` is the time of day when the first interval began; at least `count` intervals
+    /// are written, even without answers, so that a stall is visible.
     ///
     /// # Errors
-    /// `out` took not everything.
+    /// `out` cannot be written.
     pub(crate) fn write(
         mut self,
         start: SystemTime,

@@ -21,7 +21,7 @@ struct File {
     requests: Vec<Entry>,
 }
 
-/// A request, as the file has it.
+/// A request, as in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -57,7 +57,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Reads the mix of `path`. Every request gets the fields of `common` that it has not itself.
+/// Reads the mix of `path`. Every request gets the fields of `common` that it lacks.
 ///
 /// # Errors
 /// The file cannot be read or is not a mix; the message names file, request, setting and remedy.
@@ -65,7 +65,7 @@ pub(crate) fn read(path: &Path, common: &[(String, Template)]) -> Result<Vec<Spe
     let shown = path.display();
     let bytes = files::read("--mix", path, MIX_SIZE_MAX)?;
     let text = String::from_utf8(bytes)
-        .map_err(|error| format!("--mix {shown}: is no text: {error}; write TOML"))?;
+        .map_err(|error| format!("--mix {shown}: is not text: {error}; write TOML"))?;
     let file: File = toml::from_str(&text).map_err(|error| format!("--mix {shown}: {error}"))?;
     if !(1..=REQUESTS_MAX).contains(&file.requests.len()) {
         return Err(format!(
@@ -98,7 +98,7 @@ fn spec(file: &Path, entry: Entry, common: &[(String, Template)]) -> Result<Spec
     let weight =
         weight.ok_or_else(|| format!("{place}weight {} is not 1 to {WEIGHT_MAX}", entry.weight))?;
     if !entry.path.starts_with('/') || entry.path.contains('#') {
-        return Err(format!("{place}path {:?} is no path; write /PATH?QUERY", entry.path));
+        return Err(format!("{place}path {:?} is not a path; write /PATH?QUERY", entry.path));
     }
     let path = Template::parse(&entry.path).map_err(|error| at("path", error))?;
     check_path(&path).map_err(|error| at("path", error))?;

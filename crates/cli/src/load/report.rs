@@ -23,7 +23,7 @@ const QUANTILES: [(&str, f64); 6] = [
     ("p99.99", 0.9999),
 ];
 
-/// What of a target is shown.
+/// The parts of a target that are shown.
 pub(crate) struct Shown {
     pub(crate) address: SocketAddr,
     /// The requests of a mix, with their weights.
@@ -246,7 +246,7 @@ fn text(args: &Args, target: &Shown, outcome: &Outcome) -> String {
     out
 }
 
-/// What came of the requests, in rows.
+/// The results of the requests, in rows.
 fn outcomes(args: &Args, outcome: &Outcome) -> String {
     let (tally, counts) = (&outcome.tally, &outcome.tally.counts);
     let seconds = outcome.span.as_secs_f64().max(1e-9);
@@ -255,7 +255,7 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
     };
     let mut out = String::new();
     let sent = match args.rate {
-        Some(_) => format!("  {:.2} % of what was asked for", outcome.rate_ratio() * 100.0),
+        Some(_) => format!("  {:.2} % of the requested rate", outcome.rate_ratio() * 100.0),
         None => String::new(),
     };
     out += &row("sent", counts.sent, &sent);
@@ -307,7 +307,7 @@ fn of_statuses(counts: &[u64]) -> String {
     format!("  {}", said.join(", "))
 }
 
-/// What latencies run from.
+/// The instant that latencies run from.
 fn send(args: &Args) -> &'static str {
     if args.rate.is_some() { "intended send" } else { "send" }
 }
@@ -360,13 +360,13 @@ fn table(target: &Shown, outcome: &Outcome) -> String {
     out
 }
 
-/// The charts, for terminals and if asked for.
+/// The charts, on terminals and on request.
 fn charts(args: &Args, outcome: &Outcome) -> String {
     if !args.chart && !stdout().is_terminal() {
         return String::new();
     }
     let points = outcome.tally.series.iter().map(|point| point.ok).collect::<Vec<_>>();
-    // Points that are measured as a whole: not the warm-up, and not the rest of what was due before the end.
+    // Only points within the measured span: neither the warm-up nor the answers after the end.
     let step = args.step();
     let from = args.warmup.as_nanos().div_ceil(step.as_nanos()) as usize;
     let to = ((args.warmup + outcome.span).as_nanos() / step.as_nanos()) as usize;

@@ -12,7 +12,7 @@ use highwater_core::prng::Prng;
 use super::expect::{Body, EXPECT_MAX, Expect};
 use super::template::{Template, Values};
 
-/// A request as it was asked for.
+/// A request as specified by the user.
 pub(crate) struct Spec {
     /// Stands before the name of a setting in messages: `--`, or the file and the request.
     pub(crate) place: String,
@@ -32,7 +32,7 @@ pub(crate) struct Spec {
 pub(crate) struct Request {
     pub(crate) name: String,
     pub(crate) weight: u64,
-    /// What it asks for, as far as that decides where its answer ends.
+    /// The kind of its method, which determines where its answer ends.
     pub(crate) asked: Asked,
     /// `None`: any answer will do.
     pub(crate) expect: Option<Expect>,
@@ -56,7 +56,7 @@ impl Request {
     pub(crate) fn new(spec: &Spec, authority: &str, close: bool) -> Result<Request, String> {
         let Spec { place, method, .. } = spec;
         if !is_token(method) {
-            return Err(format!("{place}method {method:?} is no method; write GET or POST"));
+            return Err(format!("{place}method {method:?} is not a method; write GET or POST"));
         }
         let mut head = Template::literal(format!("{method} "));
         head.append(&spec.path);
@@ -141,7 +141,7 @@ fn check_expect(spec: &Spec, asked: Asked) -> Result<(), String> {
         _ => format!("{place}expect.{name}"),
     };
     if let Some(status) = expect.status.filter(|status| !(200..=599).contains(status)) {
-        return Err(format!("{} {status} is no status; write 200 to 599", setting("status")));
+        return Err(format!("{} {status} is not a status; write 200 to 599", setting("status")));
     }
     if asked == Asked::Connect && !expect.is_empty() {
         return Err(format!("{place}method CONNECT has no answer to check; expect nothing of it"));
@@ -169,7 +169,7 @@ fn check_expect(spec: &Spec, asked: Asked) -> Result<(), String> {
 /// Reads `Name: value`.
 ///
 /// # Errors
-/// It is no field, or one that this client writes itself.
+/// It is not a field, or one that this client writes itself.
 pub(crate) fn header(
     place: &str,
     name: &str,
@@ -181,11 +181,11 @@ pub(crate) fn header(
     };
     let clean = |text: &[u8]| !text.iter().any(|byte| b"\r\n\0".contains(byte));
     if !is_token(name) || !value.texts().all(clean) {
-        return Err(format!("{} is no header; write 'Name: value'", shown()));
+        return Err(format!("{} is not a header; write 'Name: value'", shown()));
     }
     if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding")
     {
-        return Err(format!("{}: the body's length is written by itself", shown()));
+        return Err(format!("{}: Content-Length is added automatically", shown()));
     }
     Ok((name.to_owned(), value))
 }

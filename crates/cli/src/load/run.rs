@@ -88,7 +88,7 @@ pub(crate) type OnMark = Box<dyn Fn(Mark) + Send + Sync>;
 pub(crate) enum IfRefused {
     /// Nothing listens: it ends.
     End,
-    /// Being refused is what is measured.
+    /// Refusals are the subject of the measurement.
     GoOn,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn run(
         outcome.client_waited = outcome.client_waited.max(share(spent.waited).min(1.0));
     }
     if ended == Ended::Dead {
-        // It ended before its measured span, perhaps: what was refused until then is the result.
+        // It may have ended before its measured span: the refusals until then are the result.
         outcome.span = monotonic() - span.start;
         outcome.tally.measure_all();
     }
@@ -179,7 +179,7 @@ fn transport(wanted: Transport) -> Result<sys::Transport, String> {
     }
 }
 
-/// What a client thread got of the machine in the measured span.
+/// CPU and waiting time of a client thread in the measured span.
 #[derive(Clone, Copy, Default)]
 struct Spent {
     on_cpu: Duration,
@@ -227,7 +227,7 @@ fn spawn(
 }
 
 fn plan(args: &Args, requests: &Arc<Requests>, number: u32) -> Plan {
-    /// Keeps what is chosen by chance and what is random in it apart.
+    /// Separates the random choice of requests from their random values.
     const OTHER: u64 = 1 << 63;
     let (connections, threads) = (args.connections(), args.threads);
     let seed = args.seed.wrapping_add(number.into());
@@ -319,7 +319,8 @@ fn show(tally: &Tally, shown: &Shown) {
     shown.unmade.store(total.refused + total.no_port + total.failed, Ordering::Relaxed);
 }
 
-/// What the calling thread got since it began, to the nanosecond; zero if this kernel does not report it.
+/// CPU and waiting time of the calling thread since it began, to the nanosecond; zero if this kernel does not report
+/// it.
 fn spent() -> Spent {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let mut fields = text.split_whitespace().filter_map(|field| field.parse().ok());

@@ -1,7 +1,7 @@
 //! When is a request meant to be sent? Pure: times come from the schedule, never from a clock.
 //!
 //! An open loop sends by schedule whether or not earlier requests were answered, and latency runs
-//! from the scheduled instant. A server that stalls is charged for everything that should have been
+//! from the scheduled instant. A stalling server is charged for every request that should have been
 //! sent meanwhile, which a closed loop (or an open one that measures from the actual send) leaves out:
 //! "coordinated omission" (G. Tene).
 
@@ -15,14 +15,14 @@ use highwater_core::time::Instant;
 pub(crate) enum Arrivals {
     /// All equal.
     Uniform,
-    /// Exponential, as of many clients that know nothing of each other.
+    /// Exponential, as from many independent clients.
     Poisson,
 }
 
 /// Instants at a given rate, in order.
 pub(crate) struct Schedule {
     start: Instant,
-    /// Arrivals a second.
+    /// Arrivals per second.
     rate: f64,
     /// How many come at one instant.
     burst: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `rate` arrivals a second from `start` on, one by one; `phase`, 0 to 1, shifts uniform ones by that
+    /// `rate` arrivals per second from `start` on, one by one; `phase`, 0 to 1, shifts uniform ones by that
     /// share of a gap, so that several schedules interleave.
     pub(crate) fn new(
         arrivals: Arrivals,
@@ -52,7 +52,7 @@ impl Schedule {
         schedule
     }
 
-    /// The same number of arrivals a second, but `burst` (1 or more) at one instant.
+    /// The same number of arrivals per second, but `burst` (1 or more) at one instant.
     pub(crate) fn in_bursts(self, burst: u32) -> Schedule {
         let mut schedule = Schedule { burst: u64::from(burst), ..self };
         schedule.next = schedule.after(0.0);

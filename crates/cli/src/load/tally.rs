@@ -159,7 +159,7 @@ pub(crate) struct Tally {
     pub(crate) asked: u64,
     /// Of those, the ones that were never sent: this client did not get to them in time, or had no connection free.
     pub(crate) not_sent: u64,
-    /// Of those, the ones that had none.
+    /// Of those, the ones without a free connection.
     pub(crate) crowded: u64,
     /// Of those that were sent, the ones that had to wait for a connection.
     pub(crate) waited: u64,
@@ -169,7 +169,7 @@ pub(crate) struct Tally {
     pub(crate) connected: u64,
     /// Answers that were what was expected of them, the warm-up's too.
     pub(crate) met: u64,
-    /// The longest time in which this client did not run although it was to.
+    /// The longest time in which this client should have run but did not.
     pub(crate) stood: Duration,
     pub(crate) bytes: u64,
     /// Statuses by number, from 100.
@@ -253,7 +253,7 @@ impl Tally {
         }
     }
 
-    /// What expired had no connection.
+    /// Expired requests had no free connection.
     pub(crate) fn crowded(&mut self, intended: Instant) {
         self.crowded += u64::from(self.span.measures(intended));
     }
@@ -265,7 +265,7 @@ impl Tally {
         }
     }
 
-    /// This client came back at `now`, so long after it was to.
+    /// This client ran again at `now`, this long after it should have.
     pub(crate) fn stood(&mut self, now: Instant, late: Duration) {
         if now >= self.span.from {
             self.stood = self.stood.max(late);

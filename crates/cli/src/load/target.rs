@@ -1,4 +1,4 @@
-//! Where do requests go, and which are they?
+//! Which requests are sent, and where?
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) struct Target {
 pub(crate) enum Texts {
     /// `${…}` is a parameter, and `@FILE` a file.
     Templates,
-    /// Every text is itself: for a caller that is no person at a command line.
+    /// Every text is literal: for callers other than the command line.
     Literal,
 }
 
@@ -56,7 +56,7 @@ impl Texts {
 /// A URL of the kind that can be loaded.
 #[derive(Debug, PartialEq, Eq)]
 struct Url {
-    /// As it goes into `Host`.
+    /// As in the `Host` field.
     authority: String,
     host: String,
     port: u16,
@@ -114,7 +114,7 @@ fn parse(url: &str) -> Result<Url, String> {
                  terminator between"
             ));
         }
-        _ => return Err(refuse("is no http:// URL")),
+        _ => return Err(refuse("is not an http:// URL")),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -124,7 +124,7 @@ fn parse(url: &str) -> Result<Url, String> {
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| refuse("the port is no number up to 65535"))?)
+            (host, port.parse().map_err(|_| refuse("the port is not a number up to 65535"))?)
         }
         _ => (authority, 80),
     };
@@ -195,7 +195,7 @@ fn headers(args: &Args, texts: Texts) -> Result<Vec<(String, Template)>, String>
 fn line(text: &str, texts: Texts) -> Result<(String, Template), String> {
     let (name, value) = text
         .split_once(':')
-        .ok_or_else(|| format!("--header {text:?} is no header; write 'Name: value'"))?;
+        .ok_or_else(|| format!("--header {text:?} is not a header; write 'Name: value'"))?;
     header("--", name, texts.template("--header", value.trim())?)
 }
 
@@ -219,7 +219,7 @@ fn expect(args: &Args, texts: Texts) -> Result<Expect, String> {
     let mut headers = Vec::new();
     for given in &args.expect_headers {
         let (name, value) = given.split_once(':').ok_or_else(|| {
-            format!("--expect-header {given:?} is no header; write 'Name: value'")
+            format!("--expect-header {given:?} is not a header; write 'Name: value'")
         })?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Text with parameters, whose values are others in each request: what is it now?
+//! Text with parameters, whose values differ in each request.
 //!
 //! ```text
 //! ${random:1-1000}   a whole number from 1 to 1000, each equally likely
@@ -8,9 +8,9 @@
 //! $${                the characters ${; any other $ is itself
 //! ```
 //!
-//! The syntax is that of shells and of JavaScript's templates, which k6 uses: JSON, which consists of braces, needs
-//! nothing escaped in it. A template is parsed once; the seed decides all values. Pure, and on the core only: a fuzz
-//! target includes this file.
+//! The syntax is that of shells and of JavaScript's templates, which k6 uses: nothing in JSON, which is
+//! full of braces, needs escaping. A template is parsed once; the seed decides all values. Pure, and on the core only:
+//! a fuzz target includes this file.
 
 use std::io::Write;
 
@@ -32,7 +32,7 @@ enum Part {
     Pick(Vec<String>),
 }
 
-/// Text, some of it decided anew each time.
+/// Text, parts of which change each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
@@ -171,7 +171,7 @@ fn parameter(text: &str) -> Result<Part, String> {
                 false => Ok(Part::Pick(options)),
             }
         }
-        _ => refuse("is no parameter"),
+        _ => refuse("is not a parameter"),
     }
 }
 
@@ -265,15 +265,15 @@ mod tests {
         assert_eq!(Template::parse("a${seq}").expect("valid").constant(), None);
     }
 
-    /// Purpose: what is no parameter is refused with the parameter, the reason and what to write.
+    /// Purpose: an invalid parameter is refused with the parameter, the reason and what to write.
     #[test]
     fn refused() {
         for (text, said) in [
             ("${", "has no end"),
             ("a ${random:1-2", "has no end"),
-            ("${}", "${}: is no parameter"),
-            ("${UUID}", "${UUID}: is no parameter"),
-            ("${seq:1}", "is no parameter"),
+            ("${}", "${}: is not a parameter"),
+            ("${UUID}", "${UUID}: is not a parameter"),
+            ("${seq:1}", "is not a parameter"),
             ("${random:5}", "two numbers with -"),
             ("${random:a-b}", "two whole numbers"),
             ("${random:-1-5}", "two whole numbers"),

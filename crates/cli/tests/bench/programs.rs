@@ -99,7 +99,7 @@ fn void_programs() {
             "echo nothing to say",
             "its output has no requests (requests (\\d+)): it printed: nothing to say",
         ),
-        ("errs", "echo requests 7 errors 2", "it tells of 2 errors"),
+        ("errs", "echo requests 7 errors 2", "it reports 2 errors"),
         ("idle", "echo requests 0", "no request succeeded"),
         ("late", "echo requests 7; sleep 600", "it did not end within 1.1s"),
         ("floods", "yes requests 7", "it printed more than 16777216 bytes"),

@@ -1,5 +1,5 @@
-//! What the rows of a record mean together: the law beside each share, each step beside the best fixed limit, and when
-//! signals rose. Pure.
+//! Results from several rows of a record: the law beside each share, each step beside the best fixed limit, and the
+//! times at which signals rose. Pure.
 
 use serde::Serialize;
 
@@ -9,16 +9,16 @@ use super::super::stats::median;
 use super::steps::GOODPUT;
 use super::{law, own_peak, rounded};
 
-/// Goodput at a moment is the mean over so many seconds before it: a time of convergence includes this.
+/// Goodput at a moment is the mean over this many seconds before it, so a time of convergence includes this.
 const WINDOW_S: f64 = 0.3;
-/// The end of a step, where its last point is not whole.
+/// The end of a step, whose last point is incomplete.
 const CUT_S: f64 = 0.15;
 
 fn overload(row: &Row) -> Option<&Overload> {
     row.measured.as_ref().filter(|_| row.is_ok())?.overload.as_ref()
 }
 
-/// Writes into each row what the law allows, from the costs of refusals that the record has by now.
+/// Writes the law's value into each row, from the costs of refusals that the record has so far.
 pub(in super::super) fn note_law(record: &mut Record) {
     let costs = refusals(record);
     for row in &mut record.cells {
@@ -43,7 +43,7 @@ pub(in super::super) fn refusals(record: &Record) -> Vec<(String, [f64; 3])> {
     servers.filter_map(|server| Some((server.name.clone(), of(&server.name)?))).collect()
 }
 
-/// What a server did with a load: medians over the rounds.
+/// The results of a server under a load: medians over the rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Goodput {
     pub(in super::super) cell: String,
@@ -63,7 +63,7 @@ pub(in super::super) struct Goodput {
     pub(in super::super) limit: Option<f64>,
 }
 
-/// All cells that send a load and have no steps, in the plan's order.
+/// All cells with a load and without steps, in the plan's order.
 pub(in super::super) fn goodputs(record: &Record) -> Vec<Goodput> {
     let is_plain =
         |cell: &&Cell| cell.is_overload() && cell.steps.is_empty() && cell.refusal.is_none();
@@ -115,15 +115,15 @@ pub(in super::super) struct Judged {
     pub(in super::super) p99_us: f64,
     /// In the second half of the step.
     pub(in super::super) goodput_per_s: Option<f64>,
-    /// The best of the servers that the cell names, and what it has.
+    /// The best of the servers that the cell names, and its goodput.
     pub(in super::super) best: Option<String>,
     pub(in super::super) of_best: Option<f64>,
-    /// Until goodput is within 5 % of the best and stays so, in the slowest round; `None` if one never was.
+    /// Time until goodput is within 5 % of the best and stays so, in the slowest round; `None` if a round never was.
     pub(in super::super) after_s: Option<f64>,
     pub(in super::super) swing: Option<f64>,
 }
 
-/// What a metric did in a step: medians over the rounds.
+/// A metric during a step: medians over the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(in super::super) struct Signal {
     pub(in super::super) cell: String,
@@ -134,9 +134,9 @@ pub(in super::super) struct Signal {
     /// In the second half of the step.
     pub(in super::super) settled: Option<f64>,
     pub(in super::super) most: f64,
-    /// From the step's beginning until it was not zero, in the slowest round.
+    /// Time from the step's beginning until it was not zero, in the slowest round.
     pub(in super::super) raised_after_s: Option<f64>,
-    /// Until it was zero again, and stayed so.
+    /// Time until it was zero again for good.
     pub(in super::super) cleared_after_s: Option<f64>,
     /// How often it went from zero to not zero, all rounds together.
     pub(in super::super) rises: usize,
@@ -150,7 +150,7 @@ fn goodput_of(row: &Overload) -> &[[f64; 2]] {
     row.series.get(GOODPUT).map_or(&[], Vec::as_slice)
 }
 
-/// The mean of what was answered in time in the second half of a step.
+/// Mean goodput in the second half of a step.
 fn settled(row: &Overload, step: &StepRow) -> Option<f64> {
     let (half, end) = half_of(step);
     let values = law::within(goodput_of(row), half, end);
@@ -227,7 +227,7 @@ fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<Judged> {
         .collect()
 }
 
-/// What each sampled metric did in each step.
+/// Each sampled metric in each step.
 pub(in super::super) fn signals(record: &Record) -> Vec<Signal> {
     let mut found = Vec::new();
     for cell in record.plan.cells.iter().filter(|cell| !cell.samples.is_empty()) {

@@ -1,4 +1,4 @@
-//! What measurements of overload mean. Pure functions over numbers.
+//! Evaluates measurements of overload. Pure functions over numbers.
 //!
 //! The law: refusing costs CPU too. With peak goodput G, load of k times G and a refusal costing the share rho of serving,
 //! a core that serves g and refuses the rest is full when g + (k G - g) rho = G, so g / G = (1 - k rho) / (1 - rho). Nothing
@@ -21,7 +21,8 @@ pub(super) fn share(k: f64, rho: f64) -> f64 {
     }
 }
 
-/// CPU time of one event in microseconds, from the shares of a CPU that were used without and with so many a second.
+/// CPU time of one event in microseconds, from the shares of a CPU used without such events and with that many per
+/// second.
 pub(super) fn cost_us(idle: f64, loaded: f64, per_s: f64) -> Option<f64> {
     (per_s > 0.0).then(|| (loaded - idle) * 1e6 / per_s)
 }
@@ -59,7 +60,7 @@ pub(super) fn converged_after(series: &Series, since: f64, until: f64, target: f
 }
 
 /// Half the distance between the 5th and the 95th percentile over the mean: how far settled values still swing. A stray
-/// one is no swing; a period is.
+/// value is not a swing; a period is.
 pub(super) fn swing(mut values: Vec<f64>) -> Option<f64> {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values.sort_by(f64::total_cmp);
@@ -130,7 +131,8 @@ mod tests {
         assert_eq!(cost_us(0.01, 0.11, 0.0), None);
     }
 
-    /// Purpose: converged is what comes near and stays near on average; a stray point before is not, a dip after is.
+    /// Purpose: a series has converged when it comes near and stays near on average; a stray point before does not
+    /// count, and a later dip does not undo it.
     #[test]
     fn convergence() {
         let series = |values: &[f64]| -> Vec<[f64; 2]> {

@@ -1,11 +1,11 @@
-//! What does a server do with too much? One row of a cell that asks that.
+//! What does an overloaded server do? One row of a cell about overload.
 //!
 //! ```text
 //!  load:     peak (closed loop) ─▶ load × that ─▶ peak            goodput as a share of the peak of the same minutes
 //!  refusal:  the only place is taken ─▶ everything is refused     CPU time of a refusal, by `soak`
 //!  steps:    loads that follow each other, or run beside each other, while metrics are read
 //! ```
-//! `law` is pure, and so is `derive`: what a record's rows mean together. `table` prints that.
+//! `law` is pure, and so is `derive`, which combines the rows of a record. `table` prints the result.
 
 mod derive;
 mod law;
@@ -33,16 +33,16 @@ use super::task::{Failed, Task};
 use crate::load::{OnMark, Outcome};
 
 /// Clients of the closed loop that finds the peak: fewer than any limit that an overload may have left behind, and enough
-/// that the server never waits for them.
+/// to keep the server busy.
 const PEAK_CONNECTIONS: u32 = 4;
-/// The peak beside a load.
+/// Duration of a peak measurement before or after a load.
 const PEAK: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
-/// The capacity that all steps of a row are multiples of.
+/// Duration of the measurement of the capacity, which all steps of a row are multiples of.
 const CAPACITY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
-/// A server without protection answers abandoned requests long after its load: what it answers of new ones then is not
-/// its peak, if it is less than this share of the one before.
+/// A server without protection answers abandoned requests long after its load. So a second peak below this share of the
+/// first is not a peak.
 const AFTER_MIN: f64 = 0.8;
-/// How long a connection that takes a place may take to be made.
+/// The time limit for establishing the connection that takes the place.
 const HELD_WITHIN: Duration = Duration::from_secs(5);
 
 /// Measures `task` on a server that answers.
@@ -59,7 +59,8 @@ pub(super) fn measure(
 }
 
 /// # Errors
-/// Nothing was to be refused, and `lost` of `sent` requests were not answered with 2xx, or the server refused `told`.
+/// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server counted `told`
+/// refusals.
 fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(), Failed> {
     let refused = lost.max(told);
     if !task.cell.refuses_nothing || refused == 0 {
@@ -70,14 +71,14 @@ fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(
     )))
 }
 
-/// What the server says it refused since it was started; zero if it says nothing.
+/// The server's own count of refusals since its start; zero if it has none.
 fn told_refusals(running: &Running) -> u64 {
     let samples = running.metrics.as_ref().and_then(|metrics| metrics.read().ok());
     let count = samples.and_then(|all| all.get("http_scaling_total_rejections").copied());
     count.unwrap_or(0.0) as u64
 }
 
-/// Answers in time a second, in a closed loop.
+/// Answers in time per second, in a closed loop.
 pub(super) fn capacity(task: &Task<'_>, port: u16) -> Result<f64, Failed> {
     peak(task, port, CAPACITY)
 }
@@ -105,8 +106,8 @@ fn send(task: &Task<'_>, sending: &Sending, port: u16, on_mark: OnMark) -> Resul
     if outcome.interrupted { Err(Failed::Interrupted) } else { Ok(outcome) }
 }
 
-/// A load between two measurements of what the same server can do: speeds drift by some per cent from one process and
-/// minute to the next. Its rate is a multiple of the first.
+/// A load between two measurements of the same server's capacity: speeds drift by a few per cent between processes and
+/// minutes. The rate is a multiple of the first capacity.
 fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
     let mut sending = Sending::of_cell(task.plan, task.cell);
     let has_load = task.cell.load > 0.0;
@@ -135,7 +136,7 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     whole(&reader, vec![outcome], row)
 }
 
-/// Sends, and reads what the server used meanwhile.
+/// Sends the load, and reads the server's resource use meanwhile.
 fn load_read(
     task: &Task<'_>,
     running: &Running,
@@ -170,7 +171,7 @@ fn overload_of(outcome: &Outcome) -> Overload {
 }
 
 /// # Errors
-/// The client did not send what it was to send.
+/// The client did not keep its rate.
 fn in_time(outcomes: &[(&str, &Outcome)], reader: &Reader) -> Result<(), Failed> {
     let spent = reader.spent().map_err(Failed::Void)?;
     let mut behind =
@@ -178,13 +179,13 @@ fn in_time(outcomes: &[(&str, &Outcome)], reader: &Reader) -> Result<(), Failed>
     behind.next().map_or(Ok(()), |behind| Err(Failed::Void(behind)))
 }
 
-/// Why the figures may be the client's.
+/// Reasons why the figures may describe the client.
 fn client_troubles(outcome: &Outcome, of: &str) -> Option<String> {
     let busy = outcome.client_cpu * 100.0;
     (busy >= 90.0).then(|| format!("{of}it used {busy:.0} % of a CPU"))
 }
 
-/// What the server says at the end.
+/// The server's metrics at the end.
 fn told(running: &Running, row: &mut Overload) {
     let Some(Ok(samples)) = running.metrics.as_ref().map(|metrics| metrics.read()) else { return };
     row.limit = samples.get("http_scaling_connection_limit").copied();
@@ -192,19 +193,19 @@ fn told(running: &Running, row: &mut Overload) {
     row.gate = gate.map(str::to_owned);
 }
 
-/// The row, from what was read and sent.
+/// The row, from the readings and the client's results.
 fn whole(reader: &Reader, outcomes: Vec<Outcome>, mut row: Overload) -> Result<Measured, Failed> {
     let mut measured = reader.measured(&outcomes).map_err(Failed::Void)?;
     row.softirq = reader.softirq().map_err(Failed::Void)?;
-    // These are not the client's troubles here, but the question.
+    // Here these are not failures of the client, but the subject of the measurement.
     measured.errors = measured.errors.saturating_sub(row.refused + row.timeouts);
-    // Refusing happens on these CPUs outside any process; nobody can tell it from another's work.
+    // Refusing happens on these CPUs outside any process, and cannot be told from other work.
     (measured.foreign_on_server_cpus, measured.foreign_on_client_cpus) = (0.0, 0.0);
     measured.overload = Some(row);
     Ok(measured)
 }
 
-/// With the only place taken, every connection is refused; measures the CPU time that this takes.
+/// Measures the CPU time of refusals: the only place is taken, so every connection is refused.
 fn refusal(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
     let held =
         hold(task, running).map_err(|problem| Failed::Void(format!("refusal: {problem}")))?;

@@ -15,12 +15,12 @@ use crate::load::Outcome;
 
 /// The name of the series of answers in time.
 pub(in super::super) const GOODPUT: &str = "goodput_per_s";
-/// How often a step that waits for its beginning looks whether the run is over.
+/// How often a waiting step checks whether the run is over.
 const TICK: Duration = Duration::from_millis(50);
-/// Signals are smoothed: what a load does to them shows this long after its end.
+/// Signals are smoothed: the effect of a load on them lasts this long after its end.
 const SETTLE: Duration = Duration::from_millis(600);
 
-/// What one step did.
+/// The result of one step.
 struct Done {
     /// With a colon, for messages.
     name: String,
@@ -51,7 +51,7 @@ pub(super) fn measure(
     let mut row = Overload { series, ..Overload::default() };
     row.peaks_per_s.extend(capacity);
     super::told(running, &mut row);
-    // Where some may be refused, the server's count says nothing of the others.
+    // Where some requests may be refused, the server's count says nothing about the others.
     let some_may = cell.steps.iter().any(|step| step.may_be_refused);
     let told = if some_may { 0 } else { super::told_refusals(running) };
     let mut outcomes = Vec::new();
@@ -78,7 +78,7 @@ fn name_of(step: &Step, index: usize) -> String {
     if step.name.is_empty() { format!("step {}", index + 1) } else { step.name.clone() }
 }
 
-/// Requests that could be answered, and those of them that were not.
+/// The number of requests that could be answered, and how many of them were not.
 fn lost(task: &Task<'_>, row: &Overload) -> (u64, u64) {
     let held = row.steps.iter().zip(&task.cell.steps).filter(|(_, step)| !step.may_be_refused);
     held.fold((0, 0), |(sent, lost), (done, _)| {
@@ -86,10 +86,10 @@ fn lost(task: &Task<'_>, row: &Overload) -> (u64, u64) {
     })
 }
 
-/// All steps, each on a thread of its own.
+/// Runs all steps, each on its own thread.
 fn all(task: &Task<'_>, port: u16, capacity: f64, began: Instant) -> Result<Vec<Done>, Failed> {
     let is_over = AtomicBool::new(false);
-    // What a thread needs: `Task` holds a function that others must not call.
+    // Only the fields that a thread needs: `Task` holds a function that other threads must not call.
     let (plan, cell, network) = (task.plan, task.cell, task.network);
     let threads = task.cpus.client.len();
     let results: Vec<Result<Done, Failed>> = std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn of_step(name: String, done: &Done, bottlenecks: &mut Vec<String>) -> StepRow 
     }
 }
 
-/// Answers in time a second; a point counts for the moment at which it ends.
+/// Answers in time per second; a point stands for the moment at which it ends.
 fn points_of(done: &Done) -> Vec<[f64; 2]> {
     let step = POINT.as_secs_f64();
     let whole = (done.outcome.span.as_secs_f64() / step).round() as usize;

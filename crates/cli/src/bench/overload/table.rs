@@ -6,10 +6,10 @@ use super::super::plan::Cell;
 use super::super::record::{Record, Row};
 use super::derive::{self, Goodput, Judged, Signal};
 
-/// No further below the law than this share of the peak: more is marked.
+/// A share that is further below the law than this part of the peak is marked.
 const LAW_TOLERANCE: f64 = 0.03;
 
-/// Tables of the cells that ask for too much; nothing if there is none.
+/// Tables of the cells about overload; empty if there are none.
 pub(in super::super) fn text(record: &Record) -> String {
     let mut out = String::new();
     let costs = derive::refusals(record);
@@ -121,7 +121,7 @@ fn steps(cell: &Cell, judged: &[Judged], signals: &[Signal]) -> String {
     out
 }
 
-/// When a signal that is zero or one rose, and when that was over; nothing for other metrics.
+/// The times at which a signal of zero or one rose and fell; empty for other metrics.
 fn rise(signal: &Signal) -> String {
     let is_signal = [signal.least, signal.most].iter().all(|value| [0.0, 1.0].contains(value));
     if !is_signal || signal.rises == 0 {
@@ -134,7 +134,7 @@ fn rise(signal: &Signal) -> String {
     format!(", rose {}{raised}{}", signal.rises, after("over", signal.cleared_after_s))
 }
 
-/// Rows that are void, and rows whose figures may be the client's.
+/// Void rows, and rows whose figures may describe the client.
 fn troubles(record: &Record) -> String {
     let mut counts = std::collections::BTreeMap::new();
     let is_ours = |row: &&Row| {

@@ -1,4 +1,4 @@
-//! What is wrong with a plan, where, and what to write instead?
+//! Checks a plan: what is wrong, where, and what to write instead?
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ const SETUP_MAX: usize = 10_000;
 /// Bytes of a request's body, and of an answer's.
 const BODY_MAX: usize = 64 * 1024 * 1024;
 
-/// Everything that is wrong with `draft`, whose text is `text`.
+/// All problems of `draft`, whose text is `text`.
 pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
     let mut check = Check { text, at: 0, of: String::new(), refused: Vec::new() };
     top(&mut check, draft);
@@ -122,7 +122,7 @@ fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
 
 fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     name(check, &cell.name);
-    // Whether it needs a path is seen where servers and programs are known.
+    // Whether it needs a path is checked where servers and programs are known.
     let target = if cell.path.is_empty() { "/" } else { &cell.path };
     request(check, &cell.method, target, &cell.headers, cell.status);
     let expect = cell.expect.as_deref().unwrap_or_default();
@@ -158,7 +158,10 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     check.expect(
         cell.rate == 0.0 || (0.001..=RATE_MAX).contains(&cell.rate),
         "rate",
-        format!("{}; write 0.001 to 10000000 requests a second, or 0 for a closed loop", cell.rate),
+        format!(
+            "{}; write 0.001 to 10000000 requests per second, or 0 for a closed loop",
+            cell.rate
+        ),
     );
     let burst = cell.burst;
     check.expect(
@@ -189,7 +192,7 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         check.expect(
             servers.contains(&wanted.as_str()),
             "servers",
-            format!("{wanted:?} is no server of this plan; write some of {known}"),
+            format!("{wanted:?} is not a server of this plan; write some of {known}"),
         );
     }
 }
@@ -201,7 +204,11 @@ fn request(
     headers: &BTreeMap<String, String>,
     status: u16,
 ) {
-    check.expect(is_token(method), "method", format!("{method:?} is no method; write GET or POST"));
+    check.expect(
+        is_token(method),
+        "method",
+        format!("{method:?} is not a method; write GET or POST"),
+    );
     path(check, "path", target);
     self::headers(check, headers);
     check.expect(

@@ -1,4 +1,4 @@
-//! What is wrong with the words about overload, and what to write instead?
+//! Checks the fields about overload: what is wrong, and what to write instead?
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::findings::{self, Check};
 use super::{Cell, Draft, Server, Span, Step};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, RATE_MAX};
 
-/// Times the capacity, at most: nothing keeps anything of its peak there.
+/// Maximum load in capacities: no server keeps anything of its peak there.
 const LOAD_MAX: f64 = 1000.0;
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 const STEPS_MAX: usize = 64;
@@ -66,7 +66,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
         check.expect(
             servers.contains(&wanted.as_str()),
             "best_of",
-            format!("{wanted:?} is no server of this plan; write some of {known}"),
+            format!("{wanted:?} is not a server of this plan; write some of {known}"),
         );
     }
     check.expect(
@@ -103,7 +103,7 @@ fn samples(check: &mut Check<'_>, cell: &Cell, draft: &Draft) {
         !name.is_empty() && name.bytes().all(is_part)
     };
     for name in cell.samples.iter().filter(|name| !is_name(name)) {
-        check.refuse("samples", format!("{name:?} is no metric's name; write it without labels"));
+        check.refuse("samples", format!("{name:?} is not a metric name; write it without labels"));
     }
     let reads = |server: &&Server| {
         let words = server.command.iter().chain(server.env.values());
@@ -147,7 +147,10 @@ fn one_step(check: &mut Check<'_>, step: &Step, whole: Span) {
     check.expect(
         step.rate == 0.0 || (0.001..=RATE_MAX).contains(&step.rate),
         "rate",
-        format!("{}; write 0.001 to 10000000 requests a second, or 0 for a closed loop", step.rate),
+        format!(
+            "{}; write 0.001 to 10000000 requests per second, or 0 for a closed loop",
+            step.rate
+        ),
     );
     check.expect(
         step.rate == 0.0 || step.load == 0.0,

@@ -1,4 +1,4 @@
-//! What is wrong with the words about programs and services, and what to write instead?
+//! Checks the fields about programs and services: what is wrong, and what to write instead?
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,10 +13,10 @@ const WITHIN: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::
 const PROGRAMS_MAX: usize = 64;
 const SERVICES_MAX: usize = 16;
 const PARTS_MAX: usize = 64;
-/// Names of a row's figures that a program's output may have.
+/// Names of the figures that may be read from a program's output.
 const FIGURES: [&str; 9] =
     ["requests", "rps", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "errors", "non_2xx"];
-/// What a cell says to every program, and of the server that runs meanwhile.
+/// The words that every program gets from its cell, and from the server that runs meanwhile.
 const WORDS: [&str; 8] =
     ["path", "method", "body", "connections", "pipeline", "rate", "seconds", "workers"];
 const SERVER_WORDS: [&str; 3] = ["host", "port", "url"];
@@ -48,7 +48,7 @@ pub(super) fn all(check: &mut Check<'_>, draft: &Draft) {
     }
 }
 
-/// The top of the plan.
+/// The top level of the plan.
 pub(super) fn top(check: &mut Check<'_>, draft: &Draft) {
     let has_programs = !draft.program.is_empty();
     let is_fine = match draft.metric {
@@ -78,7 +78,7 @@ pub(super) fn top(check: &mut Check<'_>, draft: &Draft) {
         check.expect(
             is_fine,
             "parts",
-            format!("{name:?}; write \"name\" = \"what its command line has in it\""),
+            format!("{name:?}; write \"name\" = \"a text in its command line\""),
         );
     }
 }
@@ -126,7 +126,7 @@ fn one_program(check: &mut Check<'_>, program: &Program, draft: &Draft, servers:
         check.expect(
             servers.contains(&server.as_str()),
             "server",
-            format!("{server:?} is no server of this plan; it has {}", servers.join(", ")),
+            format!("{server:?} is not a server of this plan; it has {}", servers.join(", ")),
         );
     }
     check.expect(
@@ -139,7 +139,7 @@ fn one_program(check: &mut Check<'_>, program: &Program, draft: &Draft, servers:
         check.expect(
             FIGURES.contains(&name.as_str()),
             name,
-            format!("is no figure of a row; write some of {known}"),
+            format!("is not a figure of a row; write some of {known}"),
         );
         one_figure(check, name, figure, program, draft);
     }
@@ -163,7 +163,7 @@ fn one_figure(
         "write either pattern = '(\\d+) requests' or json = [\"key\"]",
     );
     let is_time = name.ends_with("_us");
-    check.expect(is_time || figure.unit.is_none(), name, "is no time; remove the unit");
+    check.expect(is_time || figure.unit.is_none(), name, "is not a time; remove the unit");
     check.expect(
         figure.absent.is_none_or(|value| value >= 0.0 && value.is_finite()),
         name,
@@ -194,7 +194,7 @@ fn one_figure(
     }
 }
 
-/// Every word in braces must be known, or a program would get it as it stands.
+/// Every word in braces must be known, or a program would get it literally.
 fn commands(check: &mut Check<'_>, program: &Program, cell: &Cell, draft: &Draft) {
     let has_server = program.server.is_some() || cell.server.is_some();
     let texts = program.command.iter().map(|text| ("command", text));
@@ -209,9 +209,9 @@ fn commands(check: &mut Check<'_>, program: &Program, cell: &Cell, draft: &Draft
                     "is of a server, and none runs meanwhile; write server = \"NAME\" here or in the cell".to_owned()
                 }
                 Some(name) if is_service(draft, name) => continue,
-                Some(_) => "is no service of this plan; add a [[service]]".to_owned(),
+                Some(_) => "is not a service of this plan; add a [[service]]".to_owned(),
                 None => format!(
-                    "is nothing that the cell says; give it variables = {{ {word} = \"…\" }}, or write some of {}",
+                    "is not a word of the cell; give it variables = {{ {word} = \"…\" }}, or write some of {}",
                     WORDS.join(", ")
                 ),
             };
@@ -220,14 +220,14 @@ fn commands(check: &mut Check<'_>, program: &Program, cell: &Cell, draft: &Draft
     }
 }
 
-/// What servers mention must be there.
+/// Services that servers refer to must exist.
 pub(super) fn service_words(check: &mut Check<'_>, texts: &[&String], draft: &Draft) {
     for word in texts.iter().flat_map(|text| words_in(text)) {
         if let Some(name) = word.strip_prefix("service.") {
             check.expect(
                 is_service(draft, name),
                 "command",
-                format!("{{{word}}} is no service of this plan; add a [[service]]"),
+                format!("{{{word}}} is not a service of this plan; add a [[service]]"),
             );
         }
     }
@@ -237,7 +237,7 @@ fn is_service(draft: &Draft, name: &str) -> bool {
     draft.service.iter().any(|service| service.get_ref().name == name)
 }
 
-/// Servers of a plan of programs run beside those, or not at all.
+/// Servers of a plan of programs run beside the programs, or not at all.
 fn beside(check: &mut Check<'_>, draft: &Draft) {
     let programs = || draft.program.iter().filter_map(|program| program.get_ref().server.as_ref());
     let cells = || draft.cell.iter().filter_map(|cell| cell.get_ref().server.as_ref());
@@ -273,7 +273,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
             has_programs && servers.contains(&server.as_str()),
             "server",
             format!(
-                "{server:?} is no server that runs while a program does; this plan has {} programs, and the servers {}",
+                "{server:?} is not a server that runs while a program does; this plan has {} programs, and the servers {}",
                 draft.program.len(),
                 servers.join(", ")
             ),
@@ -303,7 +303,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
     ];
     for (field, is_there) in of_servers {
         let is_fine = !has_programs || !is_there;
-        check.expect(is_fine, field, "is what only servers are measured for; remove it");
+        check.expect(is_fine, field, "applies to servers only; remove it");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which CPUs are the server's, and which the client's? Pure, given the CPUs that may be used.
+//! Which CPUs belong to the server, and which to the client? Pure, given the CPUs that may be used.
 
 use super::Plan;
 
@@ -13,10 +13,10 @@ pub(crate) struct Cpus {
 const CPU_MAX: usize = 65_535;
 
 impl Cpus {
-    /// What the plan asks for, or else the first CPUs for the server's workers and the others for the client.
+    /// The CPUs that the plan names, or else the first CPUs for the server's workers and the others for the client.
     ///
     /// # Errors
-    /// A CPU may not be used, is both sides', or there are too few; with the field and the remedy.
+    /// A CPU may not be used or belongs to both sides, or there are too few; with the field and the remedy.
     pub(crate) fn choose(plan: &Plan, allowed: &[usize]) -> Result<Cpus, String> {
         let asked = |field: &str, text: &Option<String>| {
             let list = text.as_deref().map(parse).transpose();
@@ -64,9 +64,9 @@ impl Cpus {
 /// A list as for taskset: `0`, `0-3`, `0,2-4`.
 ///
 /// # Errors
-/// It is none, with what to write.
+/// It is not a list; the message says what to write.
 pub(crate) fn parse(text: &str) -> Result<Vec<usize>, String> {
-    let refuse = || format!("{text:?} is no list of CPUs; write \"0\", \"0-3\" or \"0,2-4\"");
+    let refuse = || format!("{text:?} is not a list of CPUs; write \"0\", \"0-3\" or \"0,2-4\"");
     let number = |text: &str| {
         text.trim().parse::<usize>().ok().filter(|cpu| *cpu <= CPU_MAX).ok_or_else(refuse)
     };

@@ -1,4 +1,4 @@
-//! A plan as it stands in the file, with the places of its tables.
+//! A plan as written in the file, with the positions of its tables.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reads a plan; what `[cell_defaults]` says stands in each cell that does not say it.
+    /// Reads a plan; fields of `[cell_defaults]` are added to each cell that lacks them.
     ///
     /// # Errors
     /// It is not TOML of this shape.
@@ -63,7 +63,7 @@ fn inherit<'a>(
 ) -> Result<(), toml::de::Error> {
     let DeValue::Table(defaults) = defaults.into_inner() else {
         return Err(serde::de::Error::custom(
-            "cell_defaults is to be a table; write [cell_defaults], and under it what cells have in common",
+            "cell_defaults must be a table; write [cell_defaults], and under it the fields that cells have in common",
         ));
     };
     let Some(DeValue::Array(cells)) = plan.get_mut().get_mut("cell").map(Spanned::get_mut) else {

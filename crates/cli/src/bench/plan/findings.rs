@@ -1,4 +1,4 @@
-//! Findings about a plan, and what several of its parts are checked for.
+//! Findings about a plan, and checks that several of its parts share.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ pub(super) fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Findings, and the part of the plan that is being looked at.
+/// Findings, and the part of the plan that is being checked.
 pub(super) struct Check<'a> {
     pub(super) text: &'a str,
     /// Where its table begins, in bytes.
@@ -34,7 +34,7 @@ impl Check<'_> {
     pub(super) fn refuse(&mut self, field: &str, what: impl std::fmt::Display) {
         let begin = line_at(self.text, self.at);
         let line = self.line_of(field, begin);
-        // What a cell does not say stands where all of them have it from.
+        // A field that is not in the cell is in the table of defaults.
         let defaults = || {
             let at = self.text.lines().position(|line| line.trim() == "[cell_defaults]")?;
             self.of.starts_with("cell ").then(|| self.line_of(field, at + 1))?
@@ -49,7 +49,7 @@ impl Check<'_> {
             let rest = line.trim_start().strip_prefix(field);
             rest.is_some_and(|rest| rest.trim_start().starts_with('='))
         };
-        // A table ends where the next begins; its own header may be its first line, and its tables are its own.
+        // A table ends where the next begins; its header may be its first line, and its subtables belong to it.
         let is_own = |line: &str| !line.starts_with("[[") && line.contains('.');
         let is_other = |line: &str| line.starts_with('[') && !is_own(line);
         let lines = self.text.lines().enumerate().skip(begin - 1);
@@ -70,7 +70,7 @@ pub(super) fn headers(check: &mut Check<'_>, headers: &BTreeMap<String, String>)
         check.expect(
             is_fine,
             "headers",
-            format!("{field:?} is no header; write {{ Name = \"value\" }}"),
+            format!("{field:?} is not a header; write {{ Name = \"value\" }}"),
         );
         let framing = ["content-length", "transfer-encoding", "connection"];
         let is_ours = framing.iter().any(|name| field.eq_ignore_ascii_case(name));
@@ -88,7 +88,7 @@ pub(super) fn path(check: &mut Check<'_>, field: &str, path: &str) {
     check.expect(
         is_fine,
         field,
-        format!("{path:?} is no path; write \"/path?query\", percent-encoded"),
+        format!("{path:?} is not a path; write \"/path?query\", percent-encoded"),
     );
 }
 
@@ -121,12 +121,12 @@ pub(super) fn environment(check: &mut Check<'_>, env: &BTreeMap<String, String>)
         check.expect(
             is_fine && !value.contains('\0'),
             "env",
-            format!("{variable:?} is no variable's name, or holds a NUL; write NAME = \"value\""),
+            format!("{variable:?} is not a variable name, or holds a NUL; write NAME = \"value\""),
         );
     }
 }
 
-/// Those that are compared have as many workers as the first of them.
+/// All contenders must have as many workers as the first.
 pub(super) fn workers(check: &mut Check<'_>, workers: u32, (first, others): (&str, u32)) {
     check.expect(WORKERS.contains(&workers), "workers", "write 1 to 1024");
     check.expect(

@@ -1,10 +1,10 @@
-//! What does the parser's complaint mean to somebody who writes a plan? Pure: from its words and its place to a field,
-//! what is wrong with it, and what to write instead.
+//! Translates the TOML parser's errors for the author of a plan. Pure: from the error's text and position to the field,
+//! its problem, and what to write instead.
 
-/// Letters by which a name may differ from the one that was meant.
+/// Maximum distance, in letters, between a misspelt name and the suggested one.
 const TYPOS_MAX: usize = 2;
 
-/// The complaint in the plan's words. `before` is the text up to the place that it is about.
+/// The error in the plan's terms. `before` is the text up to its position.
 pub(super) fn mend(message: &str, before: &str) -> String {
     let message = message.trim().replace('\n', " ");
     if let Some(rest) = message.strip_prefix("unknown field `") {
@@ -39,7 +39,7 @@ pub(super) fn mend(message: &str, before: &str) -> String {
 /// Of `NAME`, expected … `A`, `B`: the name, and the one that was meant.
 fn unknown(rest: &str) -> String {
     let name = rest.split('`').next().unwrap_or_default();
-    // Names stand between backquotes; what is between them does not.
+    // Names are between backquotes; the text between names is not.
     let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
     let nearest = known.iter().map(|known| (distance(name, known), known)).min();
     match nearest.filter(|(typos, _)| *typos <= TYPOS_MAX && *typos < name.len()) {
@@ -50,7 +50,7 @@ fn unknown(rest: &str) -> String {
     }
 }
 
-/// `invalid type: string "two", expected u32`, as people say it.
+/// `invalid type: string "two", expected u32`, in plain words.
 fn in_words(message: &str) -> String {
     let found = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     let Some((found, expected)) = found.and_then(|rest| rest.rsplit_once(", expected ")) else {
@@ -71,7 +71,7 @@ fn in_words(message: &str) -> String {
     format!("{} is not {expected}", found.replace('`', ""))
 }
 
-/// The name before the last `=` of the line, if a value is what the text ends in front of.
+/// The name before the last `=` of the line, if the text ends before a value.
 fn field_before(before: &str) -> Option<&str> {
     let line = before.rsplit('\n').next()?;
     let (name, _) = line.rsplit_once('=')?;
@@ -80,7 +80,7 @@ fn field_before(before: &str) -> Option<&str> {
     name.rsplit(|c: char| !is_name(c)).next().filter(|name| !name.is_empty())
 }
 
-/// In how many letters two names differ: letters that were added, left out, replaced, or swapped with the next.
+/// The number of letters in which two names differ: added, left out, replaced, or swapped with the next.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

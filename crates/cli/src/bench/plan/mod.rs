@@ -1,7 +1,7 @@
-//! What is to be measured? A plan: servers or programs, cells (one kind of request each), and how often.
+//! A plan says what to measure: servers or programs, cells (one kind of request each), and how often.
 //!
-//! A plan is TOML. It is read ([`Plan::read`]) and checked as a whole before anything is started; what is
-//! wrong is refused with the file, the line, the field, and what to write instead. It never starts anything.
+//! A plan is TOML. It is read ([`Plan::read`]) and checked as a whole before anything is started; a
+//! mistake is refused with the file, the line, the field, and what to write instead. It never starts anything.
 
 mod check;
 mod check_overload;
@@ -45,10 +45,10 @@ pub(crate) struct Plan {
     pub(crate) duration: Span,
     /// How long a server may take until it answers `ready`.
     pub(crate) ready_within: Span,
-    /// As they were asked for; `None`: chosen.
+    /// As written; `None`: chosen automatically.
     pub(crate) server_cpus: Option<String>,
     pub(crate) client_cpus: Option<String>,
-    /// Of the order within rounds.
+    /// Seed of the order within rounds.
     pub(crate) seed: u64,
     #[serde(default)]
     pub(crate) network: Network,
@@ -58,17 +58,17 @@ pub(crate) struct Plan {
     /// Whether both sides have all of these CPUs.
     #[serde(default, skip_serializing_if = "is_not")]
     pub(crate) shared_cpus: bool,
-    /// What claims are about; `None`: what a request costs those that are compared.
+    /// The metric of claims; `None`: the contenders' cost of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metric: Option<Metric>,
-    /// Processes whose CPU time rows show: by name, what their command lines have in them.
+    /// Processes whose CPU time rows show: by name, a text in their command lines.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) parts: BTreeMap<String, String>,
     #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<Service>,
     #[serde(rename = "server")]
     pub(crate) servers: Vec<Server>,
-    /// If there are any, they are compared, and servers run meanwhile.
+    /// If there are any, they are compared, and servers only run meanwhile.
     #[serde(default, rename = "program", skip_serializing_if = "Vec::is_empty")]
     pub(crate) programs: Vec<Program>,
     #[serde(rename = "cell")]
@@ -82,20 +82,20 @@ pub(crate) struct Plan {
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) command: Vec<String>,
-    /// The program that is measured, if `command` is a shell that prepares something and makes way for it: it must
-    /// be there, and records name it.
+    /// The measured program, if `command` is a shell that prepares something and then executes it: it must exist, and
+    /// records name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) program: Option<String>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     #[serde(default = "one")]
     pub(crate) workers: u32,
-    /// A path that is asked until it answers 2xx.
+    /// A path that is requested until it answers 2xx.
     pub(crate) ready: String,
-    /// For servers that cannot be told one; 0: a free one.
+    /// For servers whose port is fixed; 0: a free port.
     #[serde(default)]
     pub(crate) port: u16,
-    /// What it answers to everything, with `status`, instead of what a cell expects: for a bare loop that reads no
+    /// Its answer to every request, with `status`, instead of the cell's expected answer: for a bare loop that reads no
     /// request, and for a handler that does nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expect: Option<String>,
@@ -118,14 +118,14 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     #[serde(default = "get")]
     pub(crate) method: String,
-    /// Empty only where no server is asked.
+    /// Empty only in cells without a server.
     #[serde(default)]
     pub(crate) path: String,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) body: String,
-    /// The body is `body` so many times.
+    /// How often `body` is repeated in the body.
     #[serde(default = "one")]
     pub(crate) body_repeat: u32,
     #[serde(default = "ok")]
@@ -133,10 +133,10 @@ pub(crate) struct Cell {
     /// `None` only in a plan of programs: answers are not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expect: Option<String>,
-    /// The answer is `expect` so many times.
+    /// How often `expect` is repeated in the answer.
     #[serde(default = "one")]
     pub(crate) expect_repeat: u32,
-    /// Where this stands in `expect`, any bytes will do, and none: for ids and times, which differ.
+    /// A placeholder in `expect` for any bytes, or none: for ids and times, which differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) any: Option<char>,
     #[serde(default = "usual_connections")]
@@ -145,10 +145,10 @@ pub(crate) struct Cell {
     pub(crate) pipeline: u32,
     #[serde(default)]
     pub(crate) close: bool,
-    /// Requests a second; 0: a closed loop.
+    /// Requests per second; 0: a closed loop.
     #[serde(default)]
     pub(crate) rate: f64,
-    /// With a rate: so many at one instant.
+    /// With a rate: the number of requests at one instant.
     #[serde(default = "one")]
     pub(crate) burst: u32,
     /// Requests that are sent once before, in order.
@@ -163,41 +163,41 @@ pub(crate) struct Cell {
     /// Further words for the commands of programs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) variables: BTreeMap<String, String>,
-    /// Whether it has an A/A run, if it is one of those that can.
+    /// Whether it has an A/A run, if it can have one.
     #[serde(default = "yes", skip_serializing_if = "is")]
     pub(crate) aa: bool,
     /// Further words of the servers' commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) flags: Vec<String>,
-    /// In so many rounds at most.
+    /// Maximum number of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rounds: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) warm_up: Option<Span>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) duration: Option<Span>,
-    /// The cost is that of the server's CPUs, with what the kernel does there for anybody.
+    /// The cost is that of the server's CPUs, including all of the kernel's work there.
     #[serde(default, skip_serializing_if = "is_not")]
     pub(crate) whole_cpu: bool,
-    /// Answers that take longer are no goodput, and the client gives up on them.
+    /// Answers that take longer are not goodput, and the client gives up on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Span>,
     /// The rate, in capacities of the server, which are measured before and after.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(crate) load: f64,
-    /// Measures what a refusal costs: a request of this path takes the only place there is.
+    /// Measures the cost of a refusal: a request of this path takes the only place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refusal: Option<String>,
-    /// Everything is to be answered with 2xx; else the row is void.
+    /// Every request must be answered with 2xx, or the row is void.
     #[serde(default, skip_serializing_if = "is_not")]
     pub(crate) refuses_nothing: bool,
     /// Requests on a connection; 0: any number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) requests_per_connection: u64,
-    /// Metrics of the server that are read all the time.
+    /// Metrics of the server that are sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) samples: Vec<String>,
-    /// Servers whose best is what the others of each step are compared with.
+    /// The best of these servers is the mark for each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) best_of: Vec<String>,
     #[serde(default, rename = "step", skip_serializing_if = "Vec::is_empty")]
@@ -292,7 +292,7 @@ fn post() -> String {
     "POST".to_owned()
 }
 
-/// Enough for a peak; more hides it behind queueing.
+/// Enough to reach the peak; more would hide it behind queueing.
 fn usual_connections() -> u32 {
     64
 }
@@ -340,7 +340,7 @@ fn usual_seed() -> u64 {
     1
 }
 
-/// Why a plan is refused, with its place.
+/// Why a plan is refused, with the position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     /// From 1.
@@ -352,7 +352,7 @@ impl Plan {
     /// Reads and checks the plan in `path`.
     ///
     /// # Errors
-    /// One line for each thing that is wrong, with file, line, field and remedy.
+    /// One line per problem, with file, line, field and remedy.
     pub(crate) fn read(path: &Path) -> Result<Plan, String> {
         let size = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?.len();
         if size > PLAN_SIZE_MAX {
@@ -372,7 +372,7 @@ impl Plan {
     /// Reads and checks a plan.
     ///
     /// # Errors
-    /// Everything that is wrong with it; the first thing, if it is not TOML of this shape.
+    /// All problems; only the first one if it is not TOML of this shape.
     pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
         let draft = Draft::read(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);

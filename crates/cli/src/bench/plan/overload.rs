@@ -1,5 +1,5 @@
-//! The words of a plan for what happens when more is asked than a server can do: a network of its own, loads that change
-//! while a cell lasts, and a shorter form of the plan.
+//! The fields of a plan about overload: a separate network, loads that change during a cell, and a shorter form of the
+//! plan.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::{Cell, Plan, Span};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Network {
-    /// Two network namespaces and a cable between them, instead of loopback: what the kernel does for a side runs on
-    /// that side's CPUs. Only root has them.
+    /// Two network namespaces and a cable between them, instead of loopback: the kernel's work for a side runs on
+    /// that side's CPUs. Needs root.
     #[serde(default)]
     pub(crate) namespaces: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Quick {
     pub(crate) servers: Vec<String>,
 }
 
-/// A load that begins and ends while a cell lasts. What it leaves out is the cell's.
+/// A load that begins and ends during a cell. Fields that it leaves out come from the cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -48,14 +48,14 @@ pub(crate) struct Step {
     /// The rate, in capacities of the server.
     #[serde(default)]
     pub(crate) load: f64,
-    /// Requests a second. Without load and rate: a closed loop.
+    /// Requests per second. Without load and rate: a closed loop.
     #[serde(default)]
     pub(crate) rate: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) connections: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
-    /// Each stands for `{value}` in the path, in turn.
+    /// They replace `{value}` in the path, in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Vec<u64>,
     /// Instead of `values`: those of a distribution.
@@ -70,7 +70,7 @@ pub(crate) struct Step {
     /// At random moments instead of regular ones.
     #[serde(default)]
     pub(crate) random: bool,
-    /// In a cell that refuses nothing: requests that nobody could answer, as those with a deadline that has passed.
+    /// In a cell that refuses nothing: requests that no server could answer, such as those whose deadline has passed.
     #[serde(default)]
     pub(crate) may_be_refused: bool,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Pareto {
 }
 
 impl Pareto {
-    /// How many values stand for it.
+    /// How many values represent it.
     const VALUES: u32 = 1000;
 
     /// Its quantiles, each as likely as the others, in random order.
@@ -102,7 +102,7 @@ impl Pareto {
 }
 
 impl Step {
-    /// What stands for `{value}`, in order; nothing if its path has no such place.
+    /// The values of `{value}`, in order; empty if its path has no such placeholder.
     pub(crate) fn values(&self, seed: u64) -> Vec<u64> {
         self.pareto.map_or_else(|| self.values.clone(), |pareto| pareto.values(seed))
     }
@@ -113,7 +113,7 @@ fn no_time() -> Span {
 }
 
 impl Cell {
-    /// Whether it asks what a server does with too much, rather than what a request costs: no claim is made in it.
+    /// Whether it is about overload rather than the cost of a request: such a cell has no claims.
     pub(crate) fn is_overload(&self) -> bool {
         self.deadline.is_some()
             || self.load > 0.0
@@ -122,22 +122,22 @@ impl Cell {
             || !self.steps.is_empty()
     }
 
-    /// Whether the first of those that take part is measured against itself in it, before everything else.
+    /// Whether its first contender is measured against itself, before everything else.
     pub(crate) fn has_aa(&self) -> bool {
         self.aa && !self.is_overload()
     }
 
-    /// How long it is measured in `plan`.
+    /// The duration of its measurement in `plan`.
     pub(crate) fn duration(&self, plan: &Plan) -> Span {
         self.duration.unwrap_or(plan.duration)
     }
 
-    /// How long it runs before that.
+    /// The duration of its warm-up.
     pub(crate) fn warm_up(&self, plan: &Plan) -> Span {
         self.warm_up.unwrap_or(plan.warm_up)
     }
 
-    /// In how many rounds of `plan` it is measured.
+    /// The number of rounds of `plan` in which it is measured.
     pub(crate) fn rounds(&self, plan: &Plan) -> u32 {
         self.rounds.map_or(plan.rounds, |rounds| rounds.min(plan.rounds))
     }
@@ -169,13 +169,13 @@ impl Plan {
         self.duration = quick.duration.unwrap_or(self.duration);
         let stays = |wanted: &[String], name: &String| wanted.is_empty() || wanted.contains(name);
         self.cells.retain(|cell| stays(&quick.cells, &cell.name));
-        // Servers that run while programs do stay: programs name them.
+        // Servers that run beside programs stay: programs refer to them.
         match self.programs.is_empty() {
             true => self.servers.retain(|server| stays(&quick.servers, &server.name)),
             false => self.programs.retain(|program| stays(&quick.servers, &program.name)),
         }
         let names: Vec<String> = self.parties().map(|party| party.name().to_owned()).collect();
-        // A cell that had servers of its own must not have all of them now that those are gone.
+        // A cell whose own servers are all gone must not fall back to all servers.
         self.cells.retain_mut(|cell| {
             let had_some = !cell.servers.is_empty();
             cell.servers.retain(|name| names.contains(name));

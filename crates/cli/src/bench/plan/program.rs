@@ -1,4 +1,4 @@
-//! The words of a plan for programs that are run to their end and measured, and for what must run meanwhile.
+//! The fields of a plan about programs that are run to their end and measured, and about services that run meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cell, Plan, Server, Span};
 
-/// A program that is run to its end for each row, and takes the place of a server among those that are compared. In
-/// `command` and `env` stand words in braces for what the cell says ([`words`]); WORKERS is in its environment.
+/// A program that is run to its end for each row, and is compared instead of a server. In `command` and `env`, words in
+/// braces are replaced by the cell's values ([`words`]); WORKERS is in its environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) command: Vec<String>,
-    /// The program that is measured, if `command` is a shell that makes way for it.
+    /// The measured program, if `command` is a shell that executes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) program: Option<String>,
     #[serde(default)]
@@ -27,7 +27,7 @@ pub(crate) struct Program {
     /// How long it may take beyond the duration.
     #[serde(default = "usual_within")]
     pub(crate) within: Span,
-    /// Where its output has the figures of a row, by their names there.
+    /// Where to find the figures of a row in its output, by their names in the row.
     pub(crate) figures: BTreeMap<String, Figure>,
 }
 
@@ -38,20 +38,21 @@ impl Program {
     }
 }
 
-/// Where a program's standard output has a figure.
+/// Where to find a figure in a program's standard output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
-    /// A regular expression; its last match counts. Groups that are numbers are added up; one that is a unit is theirs.
+    /// A regular expression; its last match counts. Groups that are numbers are added up; a group that is a unit is
+    /// theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pattern: Option<String>,
-    /// Keys of a JSON object, with dots between those of objects within each other. Their values are added up.
+    /// Keys of a JSON object, with dots between the keys of nested objects. Their values are added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) json: Vec<String>,
-    /// Of a time.
+    /// The unit, if the figure is a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unit: Option<Unit>,
-    /// A number, or a variable of the cell that is one: the figure is as many times what the output says.
+    /// Multiplies the value found: a number, or a variable of the cell that is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) times: Option<String>,
     /// The figure if the output does not have it. `None`: the row is void then.
@@ -73,7 +74,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit that is written so.
+    /// The unit with this name.
     pub(crate) fn named(name: &str) -> Option<Unit> {
         match name {
             "us" => Some(Unit::Micros),
@@ -84,7 +85,7 @@ impl Unit {
         }
     }
 
-    /// Microseconds in it.
+    /// Its length in microseconds.
     pub(crate) fn us(self) -> f64 {
         match self {
             Unit::Micros => 1.0,
@@ -95,13 +96,13 @@ impl Unit {
     }
 }
 
-/// What must run meanwhile and is not measured. The last line that `start` prints stands for `{service.NAME}`.
+/// A service that runs meanwhile and is not measured. The last line that `start` prints replaces `{service.NAME}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) start: Vec<String>,
-    /// Run at the end of the run, however that ends. What `start` left behind ends in any case.
+    /// Run at the end of the run, however it ends. Processes that `start` left behind end in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stop: Vec<String>,
     /// Ends with status 0 if the service runs already: it is not stopped then.
@@ -114,7 +115,7 @@ pub(crate) struct Service {
     pub(crate) within: Span,
 }
 
-/// What claims and comparisons are about.
+/// The metric of claims and comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Metric {
     #[serde(rename = "requests_per_server_core_second")]
@@ -152,7 +153,7 @@ impl Metric {
     }
 }
 
-/// One of those that are compared.
+/// A contender: a server or program that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
     Server(&'a Server),
@@ -169,18 +170,18 @@ impl<'a> Party<'a> {
 }
 
 impl Plan {
-    /// Those that are compared, in the plan's order: the programs if there are any, else the servers.
+    /// The contenders, in the plan's order: the programs if there are any, else the servers.
     pub(crate) fn parties(&self) -> impl Iterator<Item = Party<'_>> {
         let servers = if self.programs.is_empty() { &self.servers[..] } else { &[] };
         self.programs.iter().map(Party::Program).chain(servers.iter().map(Party::Server))
     }
 
-    /// The names of those that take part in `cell`.
+    /// The names of the contenders in `cell`.
     pub(crate) fn parties_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a str> {
         self.parties().map(Party::name).filter(|name| cell.is_for(name))
     }
 
-    /// What claims over its records are about.
+    /// The metric of claims over its records.
     pub(crate) fn metric(&self) -> Metric {
         self.metric.unwrap_or(match self.programs.is_empty() {
             true => Metric::ServerCoreSecond,
@@ -195,7 +196,7 @@ impl Plan {
     }
 }
 
-/// What stands for words in braces in a program's command: those of `cell` in `plan`. `host` and `port` are those of the
+/// The values of words in braces in a program's command, for `cell` of `plan`. `host` and `port` are those of the
 /// server that runs meanwhile.
 pub(crate) fn words(
     plan: &Plan,
@@ -222,7 +223,7 @@ pub(crate) fn words(
     words
 }
 
-/// `text` with each `{word}` that `words` has replaced. What replaces one is not looked at again.
+/// `text` with each `{word}` of `words` replaced. Replacements are not expanded again.
 pub(crate) fn put(text: &str, words: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -248,8 +249,8 @@ pub(crate) fn words_in(text: &str) -> Vec<&str> {
     found
 }
 
-/// The first word in braces, what is before and what is behind it. A word begins with a letter: other braces are those of
-/// a shell, of JSON or of a pattern.
+/// The first word in braces, the text before it and the text after it. A word begins with a letter: other braces belong
+/// to a shell, to JSON or to a pattern.
 fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     let is_part =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);

@@ -1,4 +1,4 @@
-//! Connections as a client sees them: which is free, what is on it, and when it goes.
+//! A client's connections: which one is free, which requests it carries, and when it ends.
 
 use highwater_core::driver::ConnId;
 use highwater_core::http1::client::Reader;
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// The requests on a connection are being sent, or what was to carry them has failed.
+    /// The requests on a connection are being sent, or their connection has failed.
     pub(super) fn sent(&mut self, index: u32, now: Instant) {
         let connection = &mut self.connections[index as usize];
         if std::mem::replace(&mut connection.is_sent, true) {

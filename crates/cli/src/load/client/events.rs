@@ -36,7 +36,7 @@ impl Core {
         }
     }
 
-    /// When bytes came that are read at `now`, for a client that was away.
+    /// The arrival time of bytes that are read at `now`, for a client that did not run.
     fn arrived(&self, index: u32, arrival: Arrival, now: Instant) -> Instant {
         let ago = arrival.ago().filter(|ago| *ago >= AWAY);
         let arrived = ago.and_then(|ago| now.checked_sub(ago - KERNEL_TICK));
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// As [`Reader::skip`], and looks at what it skips.
+    /// Like [`Reader::skip`], but checks the skipped bytes.
     fn read_and_check(&mut self, index: u32, bytes: &mut &[u8]) -> Result<Option<End>, Malformed> {
         let connection = &mut self.connections[index as usize];
         let request = &self.plan.requests.list[connection.request as usize];
@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// What an answer is, according to what was expected of it.
+    /// The result of an answer, compared with the expected one.
     #[inline]
     fn judge(&mut self, index: u32, status: u16) -> Outcome {
         if !self.checking {

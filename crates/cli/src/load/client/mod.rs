@@ -10,8 +10,8 @@
 //!                          └─▶ Lingering ─▶ Free           be told to close it
 //! ```
 //!
-//! A client that did not run for a while reads what came meanwhile before it gives anything up, and then goes on
-//! with requests that can still be answered in time: it never stands because it is behind.
+//! A client that did not run for a while first reads the answers that have come, before it gives requests up, and then
+//! continues with requests that can still be answered in time: being behind never stops it.
 //!
 //! Invariants: a request that is due ends as not sent or is sent, and one that was sent is tallied exactly once;
 //! connecting and busy connections owe at least one answer, all others none.
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub(crate) requests: Arc<Requests>,
     /// Which of them is next.
     pub(crate) choice: Choice,
-    /// What their parameters are.
+    /// The values of their parameters.
     pub(crate) values: Values,
     /// Latencies are kept over time.
     pub(crate) logs: bool,
@@ -93,7 +93,8 @@ impl Plan {
     }
 }
 
-/// What a dialer must be made with to send `requests`, so many of them at once: those that never change, in order.
+/// The messages of those `requests` that never change, in order, each repeated `pipeline` times: a dialer is made with
+/// them.
 pub(crate) fn messages(requests: &Requests, pipeline: usize) -> Vec<Vec<u8>> {
     requests.list.iter().filter_map(|request| Some(request.fixed()?.repeat(pipeline))).collect()
 }
@@ -130,7 +131,7 @@ struct Connection {
     reader: Reader,
 }
 
-/// Commands for the dialer. Each is checked again when it is given: a connection may fail before.
+/// Commands for the dialer. Each is checked again when it is given: the connection may have failed by then.
 #[derive(Clone, Copy)]
 enum Todo {
     Send(u32),
@@ -365,7 +366,7 @@ impl<D: Dial> Client<D> {
         }
     }
 
-    /// Sends what a connection is to carry, unless this client comes too late with it.
+    /// Sends the requests of a connection, unless it is too late for them.
     #[inline]
     fn begin_send(&mut self, index: u32, now: Instant) {
         let connection = &self.core.connections[index as usize];
