@@ -173,8 +173,8 @@ fn mistakes() {
             6,
             "client_cpus: CPU 0 is in server_cpus too",
         ),
-        ("client_cpus = \"1\"", "client_cpus = \"b\"", 6, "no list of CPUs; write"),
-        ("client_cpus = \"1\"", "client_cpus = \"3-2\"", 6, "no list of CPUs; write"),
+        ("client_cpus = \"1\"", "client_cpus = \"b\"", 6, "not a list of CPUs; write"),
+        ("client_cpus = \"1\"", "client_cpus = \"3-2\"", 6, "not a list of CPUs; write"),
         ("rounds = 6", "rounds = 0", 2, "rounds: 0; write 1 to 1000"),
         ("rounds = 6", "rounds = 1001", 2, "write 1 to 1000"),
         (
@@ -223,7 +223,7 @@ fn mistakes() {
         ("any = \"*\"", "any = \"!\"", 43, "that stands in expect"),
         ("any = \"*\"", "any = \"**\"", 43, "any: string \"**\" is not one character"),
         ("burst = 8", "burst = 0", 45, "write 1 to 4096"),
-        ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "no server of this plan"),
+        ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "not a server of this plan"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);

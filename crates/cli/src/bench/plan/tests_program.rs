@@ -109,7 +109,7 @@ fn mistakes_about_programs() {
             "server = \"ours\"\n\n[p",
             "server = \"yours\"\n\n[p",
             33,
-            "no server of this plan; it has ours",
+            "not a server of this plan; it has ours",
         ),
         ("within = \"9s\"", "within = \"1ms\"", 23, "write 100ms to 1h"),
         ("requests = { json = [\"ok\"] }\n", "", 29, "figures: have no requests; write"),
