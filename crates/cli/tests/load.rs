@@ -417,7 +417,7 @@ fn wrong_flags() {
         (&[url, "--method", "G ET"], "write GET or POST"),
         (&[url, "--header", "no colon"], "write 'Name: value'"),
         (&[url, "--header", "A: b\r\nC: d"], "write 'Name: value'"),
-        (&[url, "--header", "Content-Length: 3"], "written by itself"),
+        (&[url, "--header", "Content-Length: 3"], "added automatically"),
         (&[url, "--body", "a", "--body-file", "b"], "cannot be used with"),
         (&[url, "--body-file", "/no/such/file"], "--body-file /no/such/file"),
         (&[url, "--source", "10.0.0.9-10.0.0.1"], "lower address first"),
