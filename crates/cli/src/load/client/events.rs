@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Like [`Reader::skip`], but checks the skipped bytes.
+    /// Like `Reader::skip`, but checks the skipped bytes.
     fn read_and_check(&mut self, index: u32, bytes: &mut &[u8]) -> Result<Option<End>, Malformed> {
         let connection = &mut self.connections[index as usize];
         let request = &self.plan.requests.list[connection.request as usize];
