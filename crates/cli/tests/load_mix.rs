@@ -318,7 +318,10 @@ fn wrong_mixes() {
             &["body and body_file; write one"],
         ),
         ("[[request]]\npath = \"/\"\nbody_file = \"none\"", &["body_file ", "/none: No such file"]),
-        ("[[request]]\npath = \"/\"\nexpect = {status = 99}", &["expect.status 99 is not a status"]),
+        (
+            "[[request]]\npath = \"/\"\nexpect = {status = 99}",
+            &["expect.status 99 is not a status"],
+        ),
         ("[[request]]\npath = \"/\"\nexpect = {body = \"a\", contains = \"b\"}", &["write one"]),
         ("[[request]]\npath = \"/\"\nexpect = {contains = \"\"}", &["expect.contains is empty"]),
     ] {
