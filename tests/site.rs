@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-use crate::source::{self, File};
+use crate::source::{self, File, resolve};
 
 /// The list of the site's pages, as mdBook wants it, with links from where it stands.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -136,20 +136,6 @@ fn links(text: &str) -> Vec<(usize, &str)> {
         }
     }
     found
-}
-
-/// What `link` means in the file at `from`, as a path from the root.
-fn resolve(from: &str, link: &str) -> String {
-    let mut path: Vec<&str> = from.split('/').collect();
-    path.pop();
-    for part in link.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(path.pop()),
-            part => path.push(part),
-        }
-    }
-    path.join("/")
 }
 
 /// `text` of `page` with links to the forge where what they lead to is not shown.

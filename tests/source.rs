@@ -58,6 +58,20 @@ pub fn paths() -> Vec<String> {
     paths.split_terminator('\0').map(str::to_owned).collect()
 }
 
+/// What `link` in the file at `from` refers to, as a path from the root.
+pub fn resolve(from: &str, link: &str) -> String {
+    let mut path: Vec<&str> = from.split('/').collect();
+    path.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(path.pop()),
+            part => path.push(part),
+        }
+    }
+    path.join("/")
+}
+
 /// `text` with every comment and the content of every string and character literal blanked out:
 /// what remains is code, at the same lines and columns.
 pub fn code_only(text: &str) -> String {

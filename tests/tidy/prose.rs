@@ -1,6 +1,6 @@
 //! The rules about everything else that is text.
 
-use highwater_tests::source::File;
+use highwater_tests::source::{File, resolve};
 
 use super::code::is_rust;
 use super::{Finding, Tree, is_data};
@@ -84,20 +84,6 @@ pub(crate) fn links(tree: &Tree, file: &File) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// What `link` means in the file at `from`, as a path from the root.
-fn resolve(from: &str, link: &str) -> String {
-    let mut path: Vec<&str> = from.split('/').collect();
-    path.pop();
-    for part in link.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(path.pop()),
-            part => path.push(part),
-        }
-    }
-    path.join("/")
 }
 
 pub(crate) fn make_targets(tree: &Tree, file: &File) -> Vec<Finding> {
