@@ -312,9 +312,8 @@ impl<T> WorkerAdmission<T> {
         let sheds = self.gate.sheds();
         if sheds && self.standing.drops_abandoned() {
             let short = self.short_target();
-            let is_given_up = |entry: &Entry<T>| {
-                hung_up_at(&entry.item).is_some_and(|at| at - entry.ready > short)
-            };
+            let is_given_up =
+                |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
             if let Some(entry) = self.queue.pop_front_if(is_given_up) {
                 return Some((entry, None));
             }
@@ -331,11 +330,10 @@ impl<T> WorkerAdmission<T> {
         short_target(self.terms.queue_target, self.terms.patience, cost)
     }
 
-    /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`.
-    /// One that hangs up as soon as it has sent its request (`nc`, scripts) may wait for its answer.
+    /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
+    /// counts it.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
-        let Some(hung_up_at) = hung_up_at else { return false };
-        let is_abandoned = hung_up_at - ready > self.short_target();
+        let is_abandoned = gave_up(ready, hung_up_at, self.short_target());
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -430,4 +428,10 @@ impl<T> WorkerAdmission<T> {
             self.gate.alarm();
         }
     }
+}
+
+/// Whether the client of a queued request, ready at `ready`, waited for longer than `short` before it hung up. One that
+/// hangs up as soon as it has sent its request (`nc`, scripts) may wait for its answer.
+fn gave_up(ready: Instant, hung_up_at: Option<Instant>, short: Duration) -> bool {
+    hung_up_at.is_some_and(|at| at - ready > short)
 }
