@@ -32,6 +32,8 @@ pub(super) struct Passing {
     batch: Arc<Batch>,
     answer: Answer,
     fates: Vec<Fate>,
+    /// No record before this one is unsent.
+    sent_below: usize,
     open: usize,
     left: usize,
     /// Kafka has refused a request: records go one by one, to find the refused one.
@@ -45,7 +47,16 @@ impl Passing {
         let (batch, answer) = direct.take()?;
         let left = batch.records();
         let fates = vec![Fate::Unsent; left];
-        Some(Passing { batch, answer, fates, open: 0, left, is_single: false, dead: 0 })
+        Some(Passing {
+            batch,
+            answer,
+            fates,
+            sent_below: 0,
+            open: 0,
+            left,
+            is_single: false,
+            dead: 0,
+        })
     }
 
     /// Records sent and not answered.
@@ -66,11 +77,14 @@ impl Passing {
     /// The record to send next.
     fn to_send(&self) -> Option<usize> {
         let may_send = !self.is_single || self.open == 0;
-        may_send.then(|| self.fates.iter().position(|fate| *fate == Fate::Unsent)).flatten()
+        let rest = may_send.then(|| &self.fates[self.sent_below..])?;
+        let ahead = rest.iter().position(|fate| *fate == Fate::Unsent)?;
+        Some(self.sent_below + ahead)
     }
 
     fn sent(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
+        self.sent_below = index + 1;
         self.open += 1;
     }
 
@@ -88,6 +102,7 @@ impl Passing {
             .iter_mut()
             .filter(|fate| **fate == Fate::Open)
             .for_each(|fate| *fate = Fate::Unsent);
+        self.sent_below = 0;
         self.open = 0;
     }
 
