@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use highwater::logging::rate_limited;
-use tokio_postgres::{Client, Config, IsolationLevel, Row};
+use tokio_postgres::{Client, Config, Row};
 use uuid::Uuid;
 
 use super::link::{Failure, Link, Session, Timeouts};
@@ -128,12 +128,7 @@ async fn read(
             "the store was restored to an earlier state; everything is read again"
         );
     }
-    let transaction = client
-        .build_transaction()
-        .isolation_level(IsolationLevel::RepeatableRead)
-        .read_only(true)
-        .start()
-        .await?;
+    let transaction = statements::snapshot(client).await?;
     let row = transaction.query_one(&statements.state, &[]).await?;
     let (now, count) = (state(&row)?, statements::count(row.try_get(4)?)?);
     let version = now.revision.version;

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater::logging::rate_limited;
-use tokio_postgres::{Config, IsolationLevel};
+use tokio_postgres::Config;
 use uuid::Uuid;
 
 pub use self::feed::PostgresFeed;
@@ -82,12 +82,7 @@ impl Postgres {
 impl Store for Postgres {
     fn newest(&mut self, rows_max: usize, bytes_max: usize) -> Result<Loaded, StoreError> {
         self.link.run(async |Session { client, statements }| {
-            let transaction = client
-                .build_transaction()
-                .isolation_level(IsolationLevel::RepeatableRead)
-                .read_only(true)
-                .start()
-                .await?;
+            let transaction = statements::snapshot(client).await?;
             let row = transaction.query_one(&statements.state, &[]).await?;
             let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
             let count = statements::count(row.try_get(4)?)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Row, Statement, Transaction};
 use uuid::Uuid;
 
 use super::link::Failure;
@@ -141,6 +141,14 @@ pub(super) fn todo(row: &Row) -> Result<Todo, Failure> {
 
 /// How many todos at once are read of those that are newest.
 const PAGE: i64 = 1000;
+
+/// A transaction whose reads all see the store at one moment.
+pub(super) async fn snapshot(
+    client: &mut Client,
+) -> Result<Transaction<'_>, tokio_postgres::Error> {
+    let reads = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+    reads.read_only(true).start().await
+}
 
 /// The newest todos: at most `rows_max`, and not many more than take `bytes_max`. Within one transaction that sees one
 /// state.
