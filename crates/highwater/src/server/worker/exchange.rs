@@ -5,6 +5,7 @@
 //! which its requests use one after the other, so that the waker of its tasks is made once. A protocol with
 //! several requests at a time will take a record for each of its streams.
 
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -63,11 +64,12 @@ pub(super) struct Exchange {
     pub(super) connection: ConnId,
     generation: u32,
     // The request.
-    /// What it was routed to; `None` before the first request, and for input that was no valid request.
+    /// What it was routed to; `None` before the first request, and for input that was not a valid request.
     pub(super) target: Option<Target>,
-    /// Its method, and the id it was given, if its handler answers later: for the log, should it fail.
+    /// Its method, and the id it was sent with, if its handler answers later or has panicked: for the log, should it
+    /// fail. Without an id once it is answered.
     pub(super) method: Method,
-    pub(super) request_id: Option<Box<[u8]>>,
+    pub(super) sent_id: Option<Arc<[u8]>>,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     /// The protocols that it offers to go on with (`Upgrade`); mostly none.
@@ -120,7 +122,7 @@ impl Exchange {
             generation: 0,
             target: None,
             method: Method::Other,
-            request_id: None,
+            sent_id: None,
             endpoint: 0,
             offered: None,
             started: Instant::ZERO,
@@ -149,9 +151,14 @@ impl Exchange {
     #[inline]
     pub(super) fn remember(&mut self, head: &Head<'_>, outcome: &Outcome<'_>) {
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-            self.method = head.method();
-            self.request_id = head.request_id().map(Box::from);
+            self.keep_for_log(head);
         }
+    }
+
+    /// Keeps what the log entry of a failure says about the request.
+    pub(super) fn keep_for_log(&mut self, head: &Head<'_>) {
+        self.method = head.method();
+        self.sent_id = head.request_id().map(Arc::from);
     }
 
     /// Input came while the request waited in the queue.

@@ -25,6 +25,7 @@ use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
 use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
+use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
 use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
 
@@ -154,6 +155,7 @@ impl Plan {
 
 impl World {
     pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
+        restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed);
         // From another sequence, so that additional kinds change nothing else.
         let mut extra = Prng::from_seed(!seed);

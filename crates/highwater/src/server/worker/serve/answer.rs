@@ -49,6 +49,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if response.is_special() {
             verify(self.app, self.connection, self.exchange, &mut response);
         }
+        self.exchange.sent_id = None;
         turn.statistics.answered(metrics, self.exchange, response.status().as_u16());
         self.encode(response);
     }
@@ -201,19 +202,20 @@ impl<C: Clock> ExchangeMut<'_, C> {
             permit.answered(response.status());
         }
         self.report_panics();
-        let response =
+        let mut response =
             result.unwrap_or_else(|panic| self.exchange.fail(self.app, Error::internal(panic)));
-        self.report_failure(&response);
+        self.report_failure(&mut response);
         response
     }
 
-    /// Logs an answer that was made after the request's bytes were dropped, if it is a failure.
+    /// Logs an answer that was made after the request's bytes were dropped, if it is a failure, and gives it the id
+    /// that the log has.
     #[inline]
-    pub(super) fn report_failure(&self, response: &Response) {
+    pub(super) fn report_failure(&self, response: &mut Response) {
         if let Some(target) = self.exchange.target
             && response.status().is_server_error()
         {
-            let (method, id) = (self.exchange.method.as_str(), self.exchange.request_id.as_deref());
+            let (method, id) = (self.exchange.method.as_str(), self.exchange.sent_id.as_deref());
             self.app.report_failure(target, method, id, response);
         }
     }
@@ -225,7 +227,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     fn submit(&mut self, job: Job) -> Result<Task, Response> {
         let exchange = self.exchange_id();
         let is_detached = self.endpoint().is_some_and(EndpointInfo::is_detached);
-        let target = self.exchange.target;
+        let (target, sent_id) = (self.exchange.target, self.exchange.sent_id.clone());
         let mut permit = self.exchange.permit.take();
         let tasks = &mut self.parts.tasks;
         let (inbox, number) = (Arc::clone(&tasks.inbox), tasks.next_job());
@@ -247,12 +249,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
             }
             drop(permit);
             delivery.response = Some(Guarded::new(result));
-            reporter.report_panics(target);
+            reporter.report_panics(target, sent_id.as_deref());
         };
         if !tasks.pool.submit_job(Box::new(run)) {
             let error = Error::overloaded("the pool for blocking work is full");
-            let response = self.exchange.fail(self.app, error);
-            self.report_failure(&response);
+            let mut response = self.exchange.fail(self.app, error);
+            self.report_failure(&mut response);
             return Err(response);
         }
         Ok(Task::Offloaded { job: number, _ticket: ticket })
@@ -341,13 +343,14 @@ pub(super) fn verify(
     let Err(error) = response.verify(&asked) else {
         return;
     };
-    if error.source().is_some() {
-        app.report_invalid(exchange.target, &error);
-    }
+    let problem = error.source().map(ToString::to_string);
     let plain = error.render();
     let mut instead = exchange.fail(app, error);
     if instead.verify(&asked).is_err() {
         instead = plain; // The renderer's answer cannot be sent either.
+    }
+    if let Some(problem) = problem {
+        app.report_invalid(exchange.target, &problem, &mut instead);
     }
     drop_guarded(std::mem::replace(response, instead));
 }

@@ -148,10 +148,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.report_panics();
         self.count_awaiting();
         if self.connection.protocol.is_reply_owed() {
-            let response = self.exchange.fail(self.app, Error::timed_out());
+            let mut response = self.exchange.fail(self.app, Error::timed_out());
             // A client may set itself any deadline; missing it is not a failure of the handler.
             if !is_clients {
-                self.report_failure(&response);
+                self.report_failure(&mut response);
             }
             self.answer(response);
             self.serve_carry();

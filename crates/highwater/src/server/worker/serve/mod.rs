@@ -96,7 +96,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     #[inline]
     pub(super) fn report_panics(&self) {
         if app::has_panicked() {
-            self.app.report_panics(self.exchange.target);
+            self.app.report_panics(self.exchange.target, self.exchange.sent_id.as_deref());
         }
     }
 }

@@ -79,8 +79,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
         while let Err(panic) = guarded(|| self.serve(input, &mut arrival)) {
             let was_dropping = std::mem::take(&mut self.is_dropping);
             if self.connection.protocol.is_reply_owed() {
-                let response = self.exchange.fail(self.app, Error::internal(panic));
+                let mut response = self.exchange.fail(self.app, Error::internal(panic));
                 self.report_panics();
+                self.report_failure(&mut response);
                 self.answer(response);
             } else if was_dropping {
                 self.report_panics(); // The answer is encoded and valid.
@@ -165,8 +166,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Body::Streamed => self.parts.feed(self.exchange, index),
             };
             let incoming = Incoming { head, params, body, peer, disconnected };
+            let noted = IfItPanics { exchange: &mut *self.exchange, head };
             let mut outcome = app.call(target, incoming);
             app.render(target, head, &mut outcome);
+            std::mem::forget(noted);
             self.exchange.remember(head, &outcome);
             if let Some(timed) = timed {
                 let Turn { blocking, clock, .. } = &mut self.parts.turn;
@@ -367,6 +370,19 @@ impl<C: Clock> Parts<C> {
         let (feed, stream) = app::channel(size, waker);
         exchange.begin_feed(feed);
         RequestBody::Stream(stream)
+    }
+}
+
+/// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
+/// does not, so that it costs nothing then.
+struct IfItPanics<'e, 'h> {
+    exchange: &'e mut Exchange,
+    head: &'h Head<'h>,
+}
+
+impl Drop for IfItPanics<'_, '_> {
+    fn drop(&mut self) {
+        self.exchange.keep_for_log(self.head);
     }
 }
 
