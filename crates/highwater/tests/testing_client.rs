@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
 use highwater::{
-    Bytes, Error, Handler, HeaderMap, Json, Path, PeerAddr, Router, ServerConfig, StatusCode, blocking,
-    layer,
+    BodyStream, Bytes, Error, Handler, HeaderMap, Json, Method, Path, PeerAddr, Router,
+    ServerConfig, StatusCode, blocking, layer,
 };
 use tokio::time::{Instant, interval, sleep, timeout};
 
@@ -244,6 +244,34 @@ fn clients_have_an_address() {
         }
     }));
     assert_eq!(Client::new(unasked.get("/", || "OK")).get("/").status, StatusCode::OK);
+}
+
+/// Purpose: a client whose body is too large learns how large it may be, also where the handler reads it as it comes.
+#[test]
+fn a_streamed_body_that_is_too_large_names_the_limit() {
+    async fn count(mut body: BodyStream) -> Result<String, Error> {
+        let mut bytes = 0;
+        while let Some(piece) = body.next().await {
+            bytes += piece?.len();
+        }
+        Ok(bytes.to_string())
+    }
+    async fn collect(body: BodyStream) -> Result<String, Error> {
+        Ok(body.collect(1000).await?.len().to_string())
+    }
+    let router = Router::new().post("/", count.body_max(3000)).post("/collect", collect);
+    let client = Client::new(router);
+    let chunked = |path: &str, bytes: usize| {
+        let body = format!("{bytes:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(bytes));
+        client.request(Method::POST, path).header("transfer-encoding", "chunked").body(body).send()
+    };
+    assert_eq!(chunked("/", 3000).text(), "3000");
+    let refused = chunked("/", 3001);
+    assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(refused.text().contains("; at most 3000 bytes"), "{}", refused.text());
+    let refused = chunked("/collect", 1001);
+    assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(refused.text().contains("; at most 1000 bytes"), "{}", refused.text());
 }
 
 /// Purpose: JSON is sent as JSON, for each method with content.

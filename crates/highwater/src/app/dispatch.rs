@@ -171,6 +171,13 @@ impl App {
         }
     }
 
+    /// How many bytes a body for the target may have.
+    pub(crate) fn body_max(&self, target: Target, limits: &Limits) -> u64 {
+        match self.plan(target, limits) {
+            BodyPlan::Whole(max) | BodyPlan::Streamed(max) => max,
+        }
+    }
+
     /// Whether the target reads a streamed body; if not, it can be called with `RequestBody::Whole(&[])`.
     #[inline]
     pub(crate) fn reads_stream(&self, target: Target) -> bool {

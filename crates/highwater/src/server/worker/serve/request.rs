@@ -131,7 +131,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     continue;
                 }
                 of_body => {
-                    if let Some(is_full) = pass_on(of_body, &mut self.exchange.feed) {
+                    let exchange = &mut *self.exchange;
+                    let most = || exchange.target.map(|target| app.body_max(target, limits));
+                    if let Some(is_full) = pass_on(of_body, &mut exchange.feed, most) {
                         self.connection.protocol.pause_body(is_full, now);
                     }
                     continue;
@@ -412,8 +414,12 @@ fn is_passed_on(head: &Head<'_>) -> bool {
 }
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns whether the feed is full, if
-/// it got the piece.
-fn pass_on(found: &Next<'_>, feed: &mut Option<BodyFeed>) -> Option<bool> {
+/// it got the piece. `most` is how many bytes the body may have.
+fn pass_on(
+    found: &Next<'_>,
+    feed: &mut Option<BodyFeed>,
+    most: impl FnOnce() -> Option<u64>,
+) -> Option<bool> {
     match *found {
         Next::Body(piece) | Next::Raw(piece) => {
             let feed = feed.as_ref()?;
@@ -422,7 +428,10 @@ fn pass_on(found: &Next<'_>, feed: &mut Option<BodyFeed>) -> Option<bool> {
         }
         Next::Trailers(fields) => feed.as_ref()?.trailers(fields),
         Next::BodyEnd | Next::RawEnd => feed.take()?.finish(),
-        Next::BodyFailed(reject) => feed.take()?.fail(BodyError::from(reject)),
+        Next::BodyFailed(reject) => feed.take()?.fail(match (reject, most()) {
+            (Reject::BodyTooLarge, Some(most)) => BodyError::too_large(most),
+            _ => BodyError::from(reject),
+        }),
         Next::Wait | Next::Request(_) | Next::Reject(_) => {}
     }
     None
