@@ -19,7 +19,7 @@ pub const MUST_RUN: &str = "CI_MUST_RUN";
 /// wrong with that. The test is named after its thread, as libtest does.
 ///
 /// The needs: `io_uring`, `ipv6`, `cgroup2`, `cpus` (two of them), `root` (namespaces and gates in the kernel), `rustc` (the
-/// version that messages were recorded with), `git` (a work tree), `mdbook` (`make site` installs it), `kafka` (a broker can be had), `chromium` (or another browser that `scripts/services/chromium.sh` finds), and programs by their
+/// version that messages were recorded with), `git` (a work tree), `llvm-tools` (rustup component), `mdbook` (`make site` installs it), `kafka` (a broker can be had), `chromium` (or another browser that `scripts/services/chromium.sh` finds), and programs by their
 /// names.
 ///
 /// # Panics

@@ -14,8 +14,18 @@ const PROGRAMS_MAX: usize = 64;
 const SERVICES_MAX: usize = 16;
 const PARTS_MAX: usize = 64;
 /// Names of the figures that may be read from a program's output.
-const FIGURES: [&str; 9] =
-    ["requests", "rps", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "errors", "non_2xx"];
+const FIGURES: [&str; 10] = [
+    "requests",
+    "rps",
+    "bytes_per_s",
+    "p50_us",
+    "p90_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "errors",
+    "non_2xx",
+];
 /// The words that every program gets from its cell, and from the server that runs meanwhile.
 const WORDS: [&str; 8] =
     ["path", "method", "body", "connections", "pipeline", "rate", "seconds", "workers"];

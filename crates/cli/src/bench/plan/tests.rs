@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{Cpus, Plan, show_cpus};
 
 /// As the documentation has it.
-const WHOLE: &str = r#"name = "framework"
+pub(super) const WHOLE: &str = r#"name = "framework"
 rounds = 6
 warm_up = "300ms"
 duration = "1s"

@@ -78,7 +78,11 @@ fn tables() {
     assert!(text.contains("1.500 [1.500, 1.500] n=4"), "{text}");
     assert!(text.contains("void: c: 1 of 1: no such program"), "{text}");
     assert!(text.contains("1 something else used the client's CPUs, 1 void"), "{text}");
-    assert!(text.contains("A/A: a against itself is [0.990, 1.010] over 6 pairs\n"), "{text}");
+    assert!(
+        text.contains("A/A: a against itself is [0.990, 1.010] over 6 pairs, which cover 96.9 %\n"),
+        "{text}"
+    );
+    assert!(text.contains("\nintervals cover: n=4 at least 87.5 %\n"), "{text}");
     let (first, second) = (text.find("\n  b "), text.find("\n  a "));
     assert!(first < second && first.is_some(), "the cheapest comes first: {text}");
 }
