@@ -3,15 +3,15 @@
 use super::parse;
 use super::state::{Connection, Input, Reply, Scratch};
 use crate::http::{Head, Limits};
+use crate::link::Link;
 use crate::time::Instant;
 
 impl Connection {
     /// Whether [`Connection::next`] might hand out a request.
-    pub fn awaits_request(&self, limits: &Limits) -> bool {
+    pub fn awaits_request(&self, link: &Link, limits: &Limits) -> bool {
         matches!(self.input, Input::Head | Input::Collecting)
             && self.reply == Reply::None
-            && self.output.len() < limits.output_max
-            && self.tail.is_empty()
+            && !link.is_full(limits)
     }
 
     /// The head of the request in `input`, together with earlier input. `None` if it is incomplete or
@@ -40,7 +40,7 @@ impl Connection {
 
     /// Holds the next request back, or stops holding it. While it is held, the peer's deadlines are
     /// suspended: they are later by the time held, and bytes already received still count.
-    pub fn hold(&mut self, held: bool, now: Instant) {
+    pub fn hold(&mut self, link: &mut Link, held: bool, now: Instant) {
         match (self.is_held(), held) {
             (false, true) => self.held_since = now,
             (true, false) => {
@@ -48,7 +48,7 @@ impl Connection {
                 self.since = now.min(self.since + rested);
                 self.progress = now.min(self.progress + rested);
                 self.held_since = Instant::MAX;
-                self.note_movement(now);
+                link.note_movement(now);
             }
             (true, true) | (false, false) => {}
         }
@@ -69,39 +69,49 @@ mod tests {
     fn a_held_body_keeps_its_deadlines() {
         let limits = Limits { body_rate_min: 100, ..Limits::default() };
         let (mut now, mut scratch) = (Instant::from_nanos(1), Scratch::default());
-        let mut connection = Connection::new(now);
+        let (mut link, mut connection) = (Link::new(), Connection::new(now));
         let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
-        let mut give = |connection: &mut Connection, mut input: &[u8], now: Instant| {
-            let next = connection.next(&mut input, &mut scratch, &limits, now, plan);
-            assert!(matches!(next, Next::Wait), "{next:?}");
-        };
-        give(&mut connection, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n", now);
-        let alone = connection.deadline(&limits);
+        let mut give =
+            |link: &mut Link, connection: &mut Connection, mut input: &[u8], now: Instant| {
+                let next = connection.next(link, &mut input, &mut scratch, &limits, now, plan);
+                assert!(matches!(next, Next::Wait), "{next:?}");
+            };
+        give(
+            &mut link,
+            &mut connection,
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n",
+            now,
+        );
+        let alone = connection.deadline(&link, &limits);
         let mut held = Duration::ZERO;
         for _ in 0..3 {
-            connection.hold(true, now);
-            assert_eq!(connection.deadline(&limits), Instant::MAX, "the server must continue");
+            connection.hold(&mut link, true, now);
+            assert_eq!(
+                connection.deadline(&link, &limits),
+                Instant::MAX,
+                "the server must continue"
+            );
             now += Duration::from_secs(40);
             held += Duration::from_secs(40);
-            connection.hold(true, now);
-            connection.hold(false, now);
-            connection.hold(false, now);
-            assert_eq!(connection.deadline(&limits), alone + held);
+            connection.hold(&mut link, true, now);
+            connection.hold(&mut link, false, now);
+            connection.hold(&mut link, false, now);
+            assert_eq!(connection.deadline(&link, &limits), alone + held);
         }
         // Ten bytes per second instead of a hundred: each piece is queued for a moment.
         let mut received = 0;
-        while now < connection.deadline(&limits) {
-            give(&mut connection, &[b'x'; 10], now);
+        while now < connection.deadline(&link, &limits) {
+            give(&mut link, &mut connection, &[b'x'; 10], now);
             received += 10;
-            connection.hold(true, now);
+            connection.hold(&mut link, true, now);
             now += Duration::from_secs(1);
             held += Duration::from_secs(1);
-            connection.hold(false, now);
+            connection.hold(&mut link, false, now);
             now += Duration::from_secs(1);
             assert!(received < 900, "it is as slow as that");
         }
         let earned = Duration::from_millis(10 * received);
-        assert_eq!(connection.deadline(&limits), alone + held + earned);
+        assert_eq!(connection.deadline(&link, &limits), alone + held + earned);
     }
 
     /// Purpose: an empty line after a body, which some clients send, does not make a connection busy: it has
@@ -110,35 +120,36 @@ mod tests {
     #[test]
     fn an_empty_line_is_idle() {
         let (limits, start) = (Limits::default(), Instant::from_nanos(1));
-        let (mut connection, mut scratch) = (Connection::new(start), Scratch::default());
+        let (mut link, mut scratch) = (Link::new(), Scratch::default());
+        let mut connection = Connection::new(start);
         let input: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi\r\n";
         let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
         let mut rest = input;
-        let next = connection.next(&mut rest, &mut scratch, &limits, start, plan);
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, start, plan);
         assert!(matches!(next, Next::Request(_)), "{next:?}");
-        connection.stash(rest);
+        link.stash(rest);
         let date = b"Thu, 01 Jan 1970 00:00:00 GMT";
         let body = crate::http::Payload::Bytes(b"ok");
-        connection.respond(200, date, &limits, start, |_| {}, body);
-        assert!(connection.take_output(start).is_some());
-        assert!(!connection.is_idle(), "its answer is on its way");
-        connection.on_sent(start);
-        let carry = connection.take_carry();
+        connection.respond(&mut link, 200, date, &limits, start, |_| {}, body);
+        assert!(link.take_output(start).is_some());
+        assert!(!connection.is_idle(&link), "its answer is on its way");
+        link.on_sent(start);
+        let carry = link.take_carry();
         let mut rest = carry.as_slice();
-        let next = connection.next(&mut rest, &mut scratch, &limits, start, plan);
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, start, plan);
         assert!(matches!(next, Next::Wait), "{next:?}");
         let rest_len = rest.len();
-        connection.stash_owned(carry, rest_len);
-        assert_eq!(connection.idle_since(), Some(start));
+        link.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(&link), Some(start));
         // The beginning of a request after it is not an empty line.
-        let mut carry = connection.take_carry();
+        let mut carry = link.take_carry();
         carry.extend_from_slice(b"G");
         let later = start + Duration::from_secs(1);
         let mut rest = carry.as_slice();
-        let next = connection.next(&mut rest, &mut scratch, &limits, later, plan);
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, later, plan);
         assert!(matches!(next, Next::Wait), "{next:?}");
         let rest_len = rest.len();
-        connection.stash_owned(carry, rest_len);
-        assert_eq!(connection.idle_since(), None);
+        link.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(&link), None);
     }
 }

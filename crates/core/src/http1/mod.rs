@@ -19,7 +19,6 @@ mod connection;
 mod deadline;
 mod encode;
 mod facts;
-mod hang_up;
 mod parse;
 mod reply;
 mod request_body;

@@ -40,9 +40,9 @@ impl<C: Clock> WorkerState<C> {
                 at.parts.encoder.recycle(buffer);
                 at.sent();
             }
-            Event::Progress(_) => at.connection.protocol.on_progress(at.parts.turn.now),
+            Event::Progress(_) => at.connection.link.on_progress(at.parts.turn.now),
             Event::Eof(_) => {
-                at.connection.protocol.on_eof();
+                at.connection.link.on_eof();
                 at.hung_up();
                 at.serve_carry();
             }

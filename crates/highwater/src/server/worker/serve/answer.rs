@@ -56,8 +56,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Encodes a response that is checked and counted.
     fn encode(&mut self, mut response: Response) {
         let Parts { turn, encoder, .. } = &mut *self.parts;
-        let (before, status) = (self.connection.protocol.pending(), response.status().as_u16());
-        let rest = encoder.response(&mut self.connection.protocol, turn.now, &mut response);
+        let (before, status) = (self.connection.link.pending(), response.status().as_u16());
+        let rest = encoder.response(self.connection.wire(), turn.now, &mut response);
         drop_guarded(response);
         self.note_answer(status, before);
         self.follow(rest);
@@ -76,7 +76,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     #[inline]
     pub(super) fn note_answer(&mut self, status: u16, before: usize) {
         if self.exchange.known.is_some() {
-            let bytes = self.connection.protocol.pending().saturating_sub(before) as u64;
+            let bytes = self.connection.link.pending().saturating_sub(before) as u64;
             self.exchange.answer = Answered { status, bytes };
         }
     }

@@ -3,10 +3,11 @@
 
 use highwater_core::driver::Close;
 use highwater_core::http::Reject;
-use highwater_core::http1::Expired;
 use highwater_core::time::Clock;
 
+use super::super::connections::Connection;
 use super::super::detached::Detached;
+use super::super::protocol::Expired;
 use super::ExchangeMut;
 use crate::admission::worker::Demand;
 use crate::app::{BodyError, EndpointInfo, Error};
@@ -16,7 +17,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// The output in flight was sent.
     pub(in super::super) fn sent(&mut self) {
         self.connection.channel.sent();
-        self.connection.protocol.on_sent(self.parts.turn.now);
+        self.connection.link.on_sent(self.parts.turn.now);
         if self.connection.channel.is_closing() || self.connection.channel.has_ended() {
             return;
         }
@@ -24,9 +25,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
             self.pump();
             self.end_unheard();
             self.count_awaiting();
-        } else if self.connection.protocol.has_carry() {
+        } else if self.connection.link.has_carry() {
             self.serve_carry();
-        } else if self.connection.protocol.has_output() {
+        } else if self.connection.link.has_output() {
             self.touch();
         } else {
             // The deadline that applies now (idle, lingering) may be earlier than that of the write, and the
@@ -38,7 +39,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// The peer has finished sending, or has disconnected. A request that was received is still answered,
     /// within `half_closed_timeout`; an endless answer ends now.
     pub(in super::super) fn hung_up(&mut self) {
-        self.connection.protocol.on_hang_up(self.parts.turn.now);
+        self.connection.link.on_hang_up(self.parts.turn.now);
         if let Some(disconnected) = self.connection.disconnected.get() {
             disconnected.tell();
         }
@@ -69,12 +70,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// How to close the connection now, if it has nothing more to send and its time is over.
     pub(in super::super) fn ends(&mut self) -> Option<Close> {
-        let protocol = &self.connection.protocol;
-        let channel = &mut self.connection.channel;
+        let Connection { link, channel, .. } = &mut *self.connection;
         channel.close.take().or_else(|| {
-            let has_lingered = protocol.is_lingering()
+            let has_lingered = link.is_lingering()
                 && !channel.is_sending()
-                && (protocol.is_eof() || protocol.has_lingered_enough(&self.parts.encoder.limits));
+                && (link.is_eof() || link.has_lingered_enough(&self.parts.encoder.limits));
             has_lingered.then_some(Close::Fin)
         })
     }
@@ -104,11 +104,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
             self.look_at_upload();
         }
         let metrics = &self.parts.metrics;
-        let expired = self.connection.protocol.on_deadline(looked_at, &self.parts.encoder.limits);
+        let Connection { link, protocol, .. } = &mut *self.connection;
+        let expired = protocol.on_deadline(link, looked_at, &self.parts.encoder.limits);
         match expired {
             Expired::Early => {}
             Expired::Close => {
-                if self.connection.protocol.is_idle() {
+                if self.connection.protocol.is_idle(&self.connection.link) {
                     let is_fresh = self.exchange.target.is_none();
                     metrics.timeout(if is_fresh { Timeout::Header } else { Timeout::Idle });
                 }

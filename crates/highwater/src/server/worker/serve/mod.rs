@@ -67,7 +67,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     #[inline]
     pub(super) fn arm(&mut self) {
         let Parts { encoder, agenda, .. } = &mut *self.parts;
-        let deadline = self.connection.protocol.deadline(&encoder.limits);
+        let deadline = self.connection.protocol.deadline(&self.connection.link, &encoder.limits);
         let deadline = deadline.min(self.exchange.due());
         let deadline = deadline.min(self.connection.fresh_until(self.exchange));
         agenda.arm(self.id, self.connection, deadline);

@@ -12,11 +12,11 @@ use std::panic::resume_unwind;
 use std::time::Duration;
 
 use highwater_core::http::{Body, Head, Reject};
-use highwater_core::http1::Next;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::encode::Rest;
 use super::super::exchange::{Exchange, ExchangeId};
+use super::super::protocol::Next;
 use super::super::turn::Turn;
 use super::super::{Parsing, Parts};
 use super::ExchangeMut;
@@ -37,11 +37,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if self.exchange.is_queued {
             self.exchange.note_more(now);
         }
-        let mut carry = self.connection.protocol.take_carry();
+        let mut carry = self.connection.link.take_carry();
         if carry.is_empty() {
             let mut input = bytes;
             self.serve_guarded(&mut input, Arrival::at(now));
-            self.connection.protocol.stash(input);
+            self.connection.link.stash(input);
         } else {
             carry.extend_from_slice(bytes);
             self.serve_owned(carry, Arrival::at(now));
@@ -60,7 +60,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if self.is_serving {
             return;
         }
-        let carry = self.connection.protocol.take_carry();
+        let carry = self.connection.link.take_carry();
         self.serve_owned(carry, arrival);
         self.touch();
     }
@@ -69,7 +69,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let mut input = carry.as_slice();
         self.serve_guarded(&mut input, arrival);
         let rest_len = input.len();
-        self.connection.protocol.stash_owned(carry, rest_len);
+        self.connection.link.stash_owned(carry, rest_len);
     }
 
     /// Serves, and keeps the panic of a handler from ending the worker. Panics are caught here, once for all
@@ -104,13 +104,20 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let (mut found, mut known) = (None, None);
             let Parsing { scratch, params } = &mut *self.parsing;
             let (now, limits) = (self.parts.turn.now, &self.parts.encoder.limits);
-            let next = self.connection.protocol.next(input, scratch, limits, now, |head| {
-                let target = app.find(head, params);
-                found = Some(target);
-                known = app.know(target, head, params, self.connection.peer);
-                let is_unwanted = arrival.is_refused() && !app.is_never_shed(target);
-                if is_unwanted { app::UNWANTED_BODY } else { app.plan(target, limits) }
-            });
+            let next = self.connection.protocol.next(
+                &mut self.connection.link,
+                input,
+                scratch,
+                limits,
+                now,
+                |head| {
+                    let target = app.find(head, params);
+                    found = Some(target);
+                    known = app.know(target, head, params, self.connection.peer);
+                    let is_unwanted = arrival.is_refused() && !app.is_never_shed(target);
+                    if is_unwanted { app::UNWANTED_BODY } else { app.plan(target, limits) }
+                },
+            );
             if known.is_some() {
                 self.exchange.known = known;
             }
@@ -131,7 +138,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 }
                 of_body => {
                     if let Some(is_full) = pass_on(of_body, &mut self.exchange.feed) {
-                        self.connection.protocol.pause_body(is_full, now);
+                        self.connection.protocol.pause_body(
+                            &mut self.connection.link,
+                            is_full,
+                            now,
+                        );
                     }
                     continue;
                 }
@@ -196,8 +207,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     #[inline(always)]
     fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> Option<Rest> {
         let Parts { turn, metrics, encoder, .. } = &mut *self.parts;
-        let protocol = &mut self.connection.protocol;
-        let before = self.exchange.known.as_ref().map_or(0, |_| protocol.pending());
+        let link = &self.connection.link;
+        let before = self.exchange.known.as_ref().map_or(0, |_| link.pending());
         let status;
         let rest = match outcome {
             Outcome::Ready(response) => {
@@ -206,12 +217,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 }
                 status = response.status().as_u16();
                 turn.statistics.answered(metrics, self.exchange, status);
-                let protocol = &mut self.connection.protocol;
-                Some(encoder.response(protocol, turn.now, response))
+                Some(encoder.response(self.connection.wire(), turn.now, response))
             }
             Outcome::Fixed(fixed) => {
                 turn.statistics.answered(metrics, self.exchange, fixed.status());
-                encoder.fixed(protocol, turn.now, fixed);
+                encoder.fixed(self.connection.wire(), turn.now, fixed);
                 status = fixed.status();
                 Some(Rest::None)
             }
@@ -230,7 +240,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let Parts { turn, admission, encoder, metrics, .. } = &mut *self.parts;
         let Parsing { scratch, params } = &mut *self.parsing;
         let connection = &mut *self.connection;
-        if input.is_empty() || !connection.protocol.awaits_request(&encoder.limits) {
+        if input.is_empty()
+            || !connection.protocol.awaits_request(&connection.link, &encoder.limits)
+        {
             return SERVE; // It cannot become a request.
         }
         arrival.advance();
@@ -261,7 +273,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let ready = arrival.ready;
         let deadline = deadline(&head, ready, admission.deadline_max(), &turn.clock);
         self.exchange.is_queued = true;
-        connection.protocol.hold(true, turn.now);
+        connection.protocol.hold(&mut connection.link, true, turn.now);
         admission.enqueue(class, Entry { item: id, ready, deadline })
     }
 
@@ -273,7 +285,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     ) {
         let now = self.parts.turn.now;
         self.exchange.is_queued = false;
-        self.connection.protocol.hold(false, now);
+        self.connection.protocol.hold(&mut self.connection.link, false, now);
         let next_ready = self.exchange.take_next_ready(entry.ready);
         let arrival = self.parts.admission.resume(entry, refuse, next_ready, now);
         self.serve_carry_as(arrival);
@@ -312,8 +324,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
         metrics.rejected(reason);
         let is_for_load = reason.is_for_load();
         turn.statistics.refused(metrics, self.exchange, refusal.status(), is_for_load);
-        let (before, status) = (self.connection.protocol.pending(), refusal.status());
-        encoder.fixed(&mut self.connection.protocol, turn.now, refusal);
+        let (before, status) = (self.connection.link.pending(), refusal.status());
+        encoder.fixed(self.connection.wire(), turn.now, refusal);
         self.note_answer(status, before);
         self.follow(Rest::None);
     }
