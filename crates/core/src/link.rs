@@ -333,9 +333,11 @@ impl Link {
     /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive, else with a
     /// lingering close. Input that still comes is dropped.
     pub(crate) fn end(&mut self, is_clean: bool) {
-        self.dropped = 0;
         // Once the peer has finished sending, no unread input can arrive: no need to linger.
         self.ending = if is_clean || self.eof { Ending::Close } else { Ending::Linger };
+        let carry = core::mem::take(&mut self.carry);
+        self.drop_input(&mut carry.as_slice());
+        self.dropped = 0;
     }
 
     /// Drops input that comes after the last answer was decided. Because of it, closing at once would reset

@@ -340,3 +340,37 @@ fn upgraded() {
     peer.sent(ms(1));
     assert_eq!(peer.deadline(), Instant::MAX);
 }
+
+/// Purpose: while a request waits for its turn, its content is not read and nothing can time out: the peer has
+/// done its part. Its turn restarts the deadlines of its content, and those of a peer that has finished sending.
+#[test]
+fn a_parked_request_rests() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), &post("/s", 3)), streamed("/s"));
+    assert_eq!(peer.connection.park(), None);
+    assert_eq!(peer.next(ms(1), "ab"), Seen::Wait);
+    assert!(!peer.connection.wants_input(&peer.link, &peer.limits));
+    peer.link.on_hang_up(ms(2));
+    assert_eq!(peer.deadline(), Instant::MAX);
+    peer.connection.unpark(&mut peer.link, ms(100_000));
+    assert_eq!(peer.next(ms(100_000), ""), Seen::Body(b"ab".to_vec()));
+    assert_eq!(peer.deadline(), ms(105_000));
+    let bound = ms(100_000) + peer.limits.half_closed_timeout;
+    assert_eq!(peer.next(ms(100_000), "c"), Seen::Body(b"c".to_vec()));
+    assert_eq!(peer.next(ms(100_000), ""), Seen::BodyEnd);
+    assert_eq!(peer.expire(bound), Expired::HalfClosed);
+}
+
+/// Purpose: a body that was collected goes with the request that waits, and is not kept twice.
+#[test]
+fn a_parked_request_takes_its_body() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), &post("/", 3)), Seen::Wait);
+    assert_eq!(peer.next(ms(1), "abcGET /2"), whole("/", "abc"));
+    assert_eq!(peer.connection.park(), Some(b"abc".to_vec()));
+    assert_eq!(peer.connection.allocated(), 0);
+    assert_eq!(peer.next(ms(2), " HTTP/1.1\r\nHost: h\r\n\r\n"), Seen::Wait, "a reply is owed");
+    peer.connection.unpark(&mut peer.link, ms(60_000));
+    peer.respond(ms(60_000), 200, "");
+    assert_eq!(peer.next(ms(60_000), ""), whole("/2", ""));
+}

@@ -2,10 +2,11 @@
 //! `request_body.rs`: request bodies. `reply.rs`: answers in, bytes out. `deadline.rs`: time in, verdicts
 //! out.)
 
-use super::body::{Decoder, Framing};
+use super::body::Framing;
 use super::parse::{self, Parsed};
-use super::state::{Connection, Input, Next, Reply, Request, Scratch};
-use crate::http::{Body, BodyPlan, Head, Limits, Method, Reject};
+use super::pending::Pending;
+use super::state::{Connection, Input, Next, Reply, Scratch, Step};
+use crate::http::{BodyPlan, Head, Limits, Method, Reject};
 use crate::link::Link;
 use crate::time::Instant;
 
@@ -17,9 +18,27 @@ const REPARSE_STEP: usize = 1024;
 impl Connection {
     // ---- inputs
 
-    /// Finds the next thing to do in `input` and takes it off its front. `plan` is called once for every head
-    /// that is not refused.
+    /// Finds the next thing to do in `input` and takes it off its front.
     #[inline]
+    pub fn advance<'r, 'i: 'r>(
+        &'r mut self,
+        link: &mut Link,
+        input: &mut &'i [u8],
+        scratch: &'r mut Scratch,
+        limits: &Limits,
+        now: Instant,
+    ) -> Step<'r> {
+        if matches!(self.input, Input::Discarding(_)) {
+            self.discard(link, input, limits, now);
+        }
+        if matches!(self.input, Input::Head) {
+            return self.next_head(link, input, scratch, limits, now);
+        }
+        Step::Next(self.next_of_body(link, input, scratch, limits, now))
+    }
+
+    /// As [`Connection::advance`], where each head alone decides how its body is read: every request is begun
+    /// as `plan` says.
     pub fn next<'r, 'i: 'r>(
         &'r mut self,
         link: &mut Link,
@@ -29,13 +48,13 @@ impl Connection {
         now: Instant,
         plan: impl FnOnce(&Head<'_>) -> BodyPlan,
     ) -> Next<'r> {
-        if matches!(self.input, Input::Discarding(_)) {
-            self.discard(link, input, limits, now);
+        match self.advance(link, input, scratch, limits, now) {
+            Step::Head(pending) => {
+                let plan = plan(&pending.head());
+                pending.begin(link, input, plan, limits, now)
+            }
+            Step::Next(next) => next,
         }
-        if matches!(self.input, Input::Head) {
-            return self.next_head(link, input, scratch, limits, now, plan);
-        }
-        self.next_of_body(link, input, scratch, limits, now)
     }
 
     fn next_head<'r, 'i: 'r>(
@@ -45,10 +64,10 @@ impl Connection {
         scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
-        plan: impl FnOnce(&Head<'_>) -> BodyPlan,
-    ) -> Next<'r> {
+    ) -> Step<'r> {
+        const WAIT: Step<'_> = Step::Next(Next::Wait);
         if self.reply != Reply::None || link.is_full(limits) {
-            return Next::Wait;
+            return WAIT;
         }
         let bytes: &'i [u8] = input;
         if bytes.len() <= 2 && matches!(bytes, b"" | b"\r\n") {
@@ -57,66 +76,25 @@ impl Connection {
                 *input = &[];
                 self.end(link, true);
             }
-            return Next::Wait;
+            return WAIT;
         }
         if !self.worth_parsing(bytes, link.is_eof()) {
-            return Next::Wait;
+            return WAIT;
         }
-        // By reference: copying a value whose parts were just written is slow.
-        let parsed = parse::parse(bytes, limits, &mut scratch.spans);
-        let parsed = match &parsed {
-            Ok(Some(parsed)) => parsed,
-            Ok(None) if link.is_eof() => return self.refuse_head(Reject::Truncated),
-            Ok(None) => {
+        match parse::parse(bytes, limits, &mut scratch.spans, &mut scratch.parsed) {
+            Ok(true) => {}
+            Ok(false) if link.is_eof() => return Step::Next(self.refuse_head(Reject::Truncated)),
+            Ok(false) => {
                 self.wait_for_head(bytes.len(), now);
-                return Next::Wait;
+                return WAIT;
             }
-            Err(reject) => return self.refuse_head(*reject),
-        };
-        let (head_bytes, rest) = bytes.split_at(parsed.len);
-        *input = rest;
-        self.begin(parsed, now);
-        link.note_movement(now);
-        let body_plan = plan(&parsed.head(head_bytes, &scratch.spans));
-        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = body_plan;
-        match (body_plan, parsed.framing) {
-            (_, Framing::Length(length)) if length > max => {
-                self.body_max = max;
-                self.refuse(Reject::BodyTooLarge)
-            }
-            (_, Framing::Length(length)) if length <= rest.len() as u64 => {
-                let (body, rest) = rest.split_at(length as usize);
-                *input = rest;
-                let head = parsed.head(head_bytes, &scratch.spans);
-                self.hand_out(head, Body::Whole(body))
-            }
-            (BodyPlan::Whole(_), Framing::Length(_)) => {
-                self.collect(link, head_bytes, &[], Decoder::new(parsed.framing), max, now);
-                self.next_of_body(link, input, scratch, limits, now)
-            }
-            (BodyPlan::Whole(_), Framing::Chunked) => {
-                let mut decoder = Decoder::new(Framing::Chunked);
-                scratch.body.clear();
-                match decoder.append(input, &mut scratch.body, max, limits) {
-                    Err(reject) => return self.refuse(reject),
-                    Ok(()) if decoder.is_done() => {}
-                    Ok(()) => {
-                        self.collect(link, head_bytes, &scratch.body, decoder, max, now);
-                        return self.next_of_body(link, input, scratch, limits, now);
-                    }
-                }
-                let Scratch { spans, body } = scratch;
-                let head = parsed.head(head_bytes, spans);
-                self.hand_out(head, Body::Whole(body))
-            }
-            (BodyPlan::Streamed(_), framing) => {
-                self.input = Input::Streaming(Decoder::new(framing).keeping_trailers());
-                self.body_max = max;
-                self.begin_body(now);
-                let head = parsed.head(head_bytes, &scratch.spans);
-                self.hand_out(head, Body::Streamed)
-            }
+            Err(reject) => return Step::Next(self.refuse_head(reject)),
         }
+        let (head, rest) = bytes.split_at(scratch.parsed.len);
+        *input = rest;
+        self.begin(&scratch.parsed, now);
+        link.note_movement(now);
+        Step::Head(Pending { connection: self, scratch, head })
     }
 
     /// An incomplete head is parsed again only if that can change the result.
@@ -149,12 +127,6 @@ impl Connection {
         self.version = parsed.version;
         self.continue_owed = parsed.expect_continue && parsed.framing != Framing::Length(0);
         self.since = now;
-    }
-
-    #[inline]
-    fn hand_out<'r>(&mut self, head: Head<'r>, body: Body<'r>) -> Next<'r> {
-        self.reply = Reply::Owed;
-        Next::Request(Request { head, body })
     }
 
     // ---- state

@@ -25,14 +25,12 @@ impl Connection {
     /// continue.
     #[inline]
     fn is_awaited(&self) -> bool {
-        self.reply != Reply::None && !self.is_held()
+        self.reply != Reply::None && !self.parked
     }
 
     fn read_deadline(&self, link: &Link, limits: &Limits) -> Instant {
         match &self.input {
             _ if link.is_ending() => Instant::MAX,
-            // The server must continue; the peer has done its part.
-            _ if self.is_held() => Instant::MAX,
             Input::Head if self.reply != Reply::None => Instant::MAX,
             Input::Head if self.head_begun => self.since + limits.header_timeout,
             // While a reply is in flight, or ready, only the write timeout may end the connection: closing it
@@ -189,5 +187,43 @@ mod tests {
         let (output, then) = link.take_output(start).expect("the head");
         assert!(output.bytes.starts_with(b"HTTP/1.1 200"));
         assert_eq!(then, crate::driver::Then::Close);
+    }
+
+    /// Purpose: an empty line after a body, which some clients send, does not make a connection busy: it has
+    /// been idle since its answer was sent, and more such lines do not shorten that time. Once, idle
+    /// connections with one such line each could not be closed to make room, and kept all other clients out.
+    #[test]
+    fn an_empty_line_is_idle() {
+        let (limits, start) = (Limits::default(), Instant::from_nanos(1));
+        let (mut link, mut scratch) = (Link::new(), Scratch::default());
+        let mut connection = Connection::new(start);
+        let input: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi\r\n";
+        let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
+        let mut rest = input;
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Request(_)), "{next:?}");
+        link.stash(rest);
+        let body = crate::http::Payload::Bytes(b"ok");
+        connection.respond(&mut link, 200, DATE, &limits, start, |_| {}, body);
+        assert!(link.take_output(start).is_some());
+        assert!(!connection.is_idle(&link), "its answer is on its way");
+        link.on_sent(start);
+        let carry = link.take_carry();
+        let mut rest = carry.as_slice();
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let rest_len = rest.len();
+        link.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(&link), Some(start));
+        // The beginning of a request after it is not an empty line.
+        let mut carry = link.take_carry();
+        carry.extend_from_slice(b"G");
+        let later = start + Duration::from_secs(1);
+        let mut rest = carry.as_slice();
+        let next = connection.next(&mut link, &mut rest, &mut scratch, &limits, later, plan);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let rest_len = rest.len();
+        link.stash_owned(carry, rest_len);
+        assert_eq!(connection.idle_since(&link), None);
     }
 }

@@ -21,6 +21,7 @@ impl Connection {
     /// If no reply is owed; if `status` is below 200 and `payload` is not an upgrade; if `payload` is an
     /// upgrade and the request's content is not yet complete.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a reply's parts, and what it is encoded with")]
     pub fn respond(
         &mut self,
         link: &mut Link,

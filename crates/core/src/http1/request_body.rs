@@ -1,12 +1,12 @@
 //! One connection, its request bodies: collected, streamed, discarded, or another protocol's bytes.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::body::Decoder;
-use super::parse;
 use super::state::{Connection, Input, Next, Partial, Reply, Request, Scratch};
 use super::trailers;
-use crate::http::{Body, Limits, Reject};
+use crate::http::{Body, Head, Limits, OwnedHead, Reject};
 use crate::link::Link;
 use crate::time::Instant;
 
@@ -15,7 +15,7 @@ impl Connection {
     pub(super) fn collect(
         &mut self,
         link: &mut Link,
-        head: &[u8],
+        head: &Head<'_>,
         body: &[u8],
         decoder: Decoder,
         max: u64,
@@ -23,7 +23,7 @@ impl Connection {
     ) {
         // Copied, so that this connection does not keep the capacity that another body gave the scratch
         // buffer.
-        let (head, body) = (head.to_vec(), body.to_vec());
+        let (head, body) = (OwnedHead::copy(head), body.to_vec());
         let partial_len = body.len() as u64;
         self.partial = Some(Box::new(Partial { head, body, decoder }));
         self.input = Input::Collecting;
@@ -48,6 +48,22 @@ impl Connection {
         matches!(self.input, Input::Collecting)
     }
 
+    /// The current request waits for its turn, in the caller's hands: its peer has done its part, and a body
+    /// that is not whole is not read. Returns the body if it was collected.
+    pub fn park(&mut self) -> Option<Vec<u8>> {
+        debug_assert!(self.reply == Reply::Owed, "a request was handed out");
+        self.parked = true;
+        self.body_paused = matches!(self.input, Input::Streaming(_));
+        self.partial.take().map(|partial| partial.body)
+    }
+
+    /// The turn of the parked request has come.
+    pub fn unpark(&mut self, link: &mut Link, now: Instant) {
+        self.parked = false;
+        self.pause_body(link, false, now);
+        link.note_movement(now);
+    }
+
     /// Drops a collected request after its handler has read it.
     pub fn forget_request(&mut self) {
         debug_assert!(!self.is_collecting(), "its handler has not seen it yet");
@@ -68,7 +84,7 @@ impl Connection {
     /// Bytes of memory it has allocated on the heap, without its link.
     pub fn allocated(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| {
-            core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
+            core::mem::size_of::<Partial>() + partial.head.allocated() + partial.body.capacity()
         });
         let trailers = match &self.input {
             Input::Streaming(decoder) => decoder.allocated(),
@@ -88,7 +104,7 @@ impl Connection {
     ) -> Next<'r> {
         match self.input {
             Input::Head | Input::Discarding(_) => Next::Wait,
-            Input::Collecting => self.next_collected(link, input, scratch, limits, now),
+            Input::Collecting => self.next_collected(link, input, limits, now),
             Input::Streaming(_) => self.next_streamed(link, input, scratch, limits, now),
             Input::Raw if self.body_paused => Next::Wait,
             Input::Raw => match core::mem::take(input) {
@@ -113,7 +129,6 @@ impl Connection {
         &'r mut self,
         link: &mut Link,
         input: &mut &[u8],
-        scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
     ) -> Next<'r> {
@@ -133,10 +148,7 @@ impl Connection {
         self.input = Input::Head;
         self.reply = Reply::Owed;
         let partial = self.partial.as_deref().expect("it was there above");
-        let parsed = parse::parse(&partial.head, limits, &mut scratch.spans);
-        let parsed = parsed.ok().flatten().expect("this head was parsed before");
-        let head = parsed.head(&partial.head, &scratch.spans);
-        Next::Request(Request { head, body: Body::Whole(&partial.body) })
+        Next::Request(Request { head: partial.head.head(), body: Body::Whole(&partial.body) })
     }
 
     fn next_streamed<'r, 'i: 'r>(

@@ -17,7 +17,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::body::Decoder;
-use crate::http::{Body, Fields, Head, Reject, Span, Version};
+use super::parse::Parsed;
+use super::pending::Pending;
+use crate::http::{Body, Fields, Head, OwnedHead, Reject, Span, Version};
 use crate::link::Link;
 use crate::time::Instant;
 
@@ -26,6 +28,8 @@ use crate::time::Instant;
 pub struct Scratch {
     pub(super) spans: Vec<Span>,
     pub(super) body: Vec<u8>,
+    /// The head that was parsed last.
+    pub(super) parsed: Parsed,
 }
 
 /// A request whose handling can begin.
@@ -37,7 +41,16 @@ pub struct Request<'a> {
     pub body: Body<'a>,
 }
 
-/// The result of [`Connection::next`].
+/// The result of [`Connection::advance`].
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A head is complete: look at it, then begin its request.
+    Head(Pending<'a>),
+    /// Anything else.
+    Next(Next<'a>),
+}
+
+/// The next thing to do with a connection.
 #[derive(Debug)]
 pub enum Next<'a> {
     /// Nothing to do before more bytes arrive, the owed reply is given, or output is taken.
@@ -94,8 +107,8 @@ pub struct Connection {
     /// The peer waits for a 100 before it sends the body.
     pub(super) continue_owed: bool,
     pub(super) body_paused: bool,
-    /// Since when a received request has been queued; `MAX` if none is.
-    pub(super) held_since: Instant,
+    /// The current request waits for its turn, in its worker's hands.
+    pub(super) parked: bool,
     pub(super) draining: bool,
     /// Some bytes of the next head have arrived.
     pub(super) head_begun: bool,
@@ -137,7 +150,7 @@ pub(super) enum Reply {
 /// A request whose head is complete, but not its body.
 #[derive(Debug)]
 pub(super) struct Partial {
-    pub(super) head: Vec<u8>,
+    pub(super) head: OwnedHead,
     pub(super) body: Vec<u8>,
     pub(super) decoder: Decoder,
 }
@@ -154,7 +167,7 @@ impl Connection {
             version: Version::Http11,
             continue_owed: false,
             body_paused: false,
-            held_since: Instant::MAX,
+            parked: false,
             draining: false,
             head_begun: false,
             requests: 0,

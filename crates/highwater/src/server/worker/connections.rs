@@ -83,7 +83,7 @@ impl Connection {
     pub(super) fn demand(&self, exchange: &Exchange, now: Instant) -> Demand {
         if !self.is_alive() {
             Demand::None
-        } else if exchange.is_queued
+        } else if exchange.is_queued()
             || exchange.target.is_none() && now < self.accepted_at + FRESH_MAX
         {
             Demand::Time
@@ -178,10 +178,11 @@ impl Connections {
         Some(id)
     }
 
-    /// A connection's record.
+    /// An open connection and its exchange.
     #[cfg(feature = "sim")]
-    pub(super) fn record(&self, id: ConnId) -> Option<&Connection> {
-        self.records.get(id.index())
+    pub(super) fn record(&self, id: ConnId) -> Option<(&Connection, &Exchange)> {
+        let connection = self.records.get(id.index()).filter(|connection| connection.is_open)?;
+        Some((connection, self.exchanges.iter().nth(connection.exchange as usize)?))
     }
 
     /// The connections that are alive.

@@ -44,7 +44,7 @@ impl<C: Clock> WorkerState<C> {
             Event::Eof(_) => {
                 at.connection.link.on_eof();
                 at.hung_up();
-                at.serve_carry();
+                at.read_on();
             }
             Event::HungUp(_) => at.hung_up(),
             Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {

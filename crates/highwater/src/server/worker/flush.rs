@@ -23,9 +23,11 @@ impl<D: Driver> Worker<D> {
     fn flush_one(&mut self, id: ConnId) {
         let Worker { driver, state } = self;
         let mut at = state.exchange(id);
-        at.count_demand();
-        at.release_body();
         Agenda::untouch(at.connection);
+        if !at.connection.is_open {
+            return; // It was reported closed in this turn: its exchange is another's now.
+        }
+        at.settle();
         if !at.connection.is_alive() {
             return;
         }

@@ -315,8 +315,8 @@ impl<D: Driver> Worker<D> {
             {
                 // The client has disconnected, or has only finished sending: the server cannot tell which.
                 // Without overload both are served.
-                at.exchange.is_queued = false;
-                at.connection.channel.close = Some(Close::Reset);
+                at.exchange.waiting = None;
+                at.connection.channel.end(Close::Reset);
                 at.parts.metrics.rejected(Rejection::QueueHungUp);
                 at.touch();
                 continue;

@@ -110,8 +110,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 self.exchange.content = Some(content);
                 self.exchange.is_endless = is_events;
                 self.pump();
-                self.end_unheard();
-                self.count_awaiting();
             }
             Rest::Upgrade(upgrade) => self.upgrade(upgrade),
         }
@@ -168,7 +166,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             None => {
                 self.exchange.task = Some(Task::Answer(future));
                 self.limit_task();
-                self.count_awaiting();
                 if self.exchange.permit.is_some() {
                     self.watch_upload();
                 }
@@ -277,10 +274,13 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if done.is_refused {
                 let error = Error::overloaded("no thread was free for blocking work in time");
                 let response = self.exchange.fail(self.app, error);
-                return self.finish_task(Ok(response));
+                self.finish_task(Ok(response));
+            } else {
+                let response = done.response.map(Guarded::into_inner);
+                self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
             }
-            let response = done.response.map(Guarded::into_inner);
-            self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
+            self.read_on(); // Pipelined requests may be waiting.
+            self.touch();
         }
     }
 
@@ -300,7 +300,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Some(result) => {
                     self.exchange.feed = None;
                     if !matches!(result, Ok(Ok(()))) {
-                        self.connection.channel.close = Some(Close::Reset);
+                        self.connection.channel.end(Close::Reset);
                     }
                 }
                 None => self.exchange.task = Some(Task::Upgraded(future)),
@@ -310,8 +310,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.report_panics();
         self.resume_feed();
         self.pump();
-        self.end_unheard();
-        self.count_awaiting();
+        self.read_on(); // Pipelined requests, or more of a body, may be waiting.
         self.touch();
     }
 
@@ -320,7 +319,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.exchange.end_task();
         if self.connection.protocol.is_reply_owed() {
             self.answer(response);
-            self.serve_carry(); // Pipelined requests may be waiting.
         }
     }
 }

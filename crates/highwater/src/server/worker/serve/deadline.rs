@@ -23,10 +23,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
         }
         if self.exchange.content.is_some() {
             self.pump();
-            self.end_unheard();
-            self.count_awaiting();
+        }
+        if self.exchange.content.is_some() {
+            self.touch();
         } else if self.connection.link.has_carry() {
-            self.serve_carry();
+            self.read_on();
         } else if self.connection.link.has_output() {
             self.touch();
         } else {
@@ -43,7 +44,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if let Some(disconnected) = self.connection.disconnected.get() {
             disconnected.tell();
         }
-        self.end_unheard();
         self.touch();
     }
 
@@ -71,7 +71,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// How to close the connection now, if it has nothing more to send and its time is over.
     pub(in super::super) fn ends(&mut self) -> Option<Close> {
         let Connection { link, channel, .. } = &mut *self.connection;
-        channel.close.take().or_else(|| {
+        channel.take_end().or_else(|| {
             let has_lingered = link.is_lingering()
                 && !channel.is_sending()
                 && (link.is_eof() || link.has_lingered_enough(&self.parts.encoder.limits));
@@ -92,7 +92,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// The timer has fired.
     pub(in super::super) fn expire(&mut self) {
-        if self.connection.channel.is_closing() || self.connection.channel.close.is_some() {
+        if self.connection.channel.is_ending() {
             return; // It ends in this turn, and how it ends is already decided.
         }
         self.touch();
@@ -113,15 +113,15 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     let is_fresh = self.exchange.target.is_none();
                     metrics.timeout(if is_fresh { Timeout::Header } else { Timeout::Idle });
                 }
-                self.connection.channel.close = Some(Close::Fin);
+                self.connection.channel.end(Close::Fin);
             }
             Expired::Reset => {
                 metrics.timeout(Timeout::Write);
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
             }
             Expired::HalfClosed => {
                 metrics.timeout(Timeout::HalfClosed);
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
             }
             Expired::Reject(reject) => {
                 let is_body = reject == Reject::BodyTimeout;
@@ -147,7 +147,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
         }
         self.exchange.end_task();
         self.report_panics();
-        self.count_awaiting();
         if self.connection.protocol.is_reply_owed() {
             let response = self.exchange.fail(self.app, Error::timed_out());
             // A client may set itself any deadline; missing it is not a failure of the handler.
@@ -155,7 +154,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 self.report_failure(&response);
             }
             self.answer(response);
-            self.serve_carry();
+            self.read_on();
         }
     }
 }

@@ -30,9 +30,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let has_room = feed.has_room();
             protocol.pause_body(link, !has_room, turn.now);
         }
-        if self.connection.link.has_carry() {
-            self.serve_carry();
-        }
     }
 
     /// Encodes streamed content while there is some and the output has room.
@@ -62,11 +59,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                             drop(content);
                             self.ended(true);
                             self.report_panics();
-                            self.touch();
-                            if self.connection.link.has_carry() {
-                                self.serve_carry();
-                            }
-                            return;
+                            return self.touch();
                         }
                         Err(mismatch) => Err(mismatch),
                     }
@@ -76,7 +69,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if pushed.is_err() {
                 // The status was already sent; only a reset can report the failure now. A stream that has
                 // failed must not be polled again.
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
                 drop(content);
                 self.ended(false);
                 self.report_panics();
@@ -98,9 +91,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             exchange.feed = None;
             self.connection.protocol.cut_short(&mut self.connection.link);
             self.ended(false);
-            self.count_awaiting();
-            self.serve_carry(); // Input behind it is dropped.
-            self.touch();
         }
     }
 }
