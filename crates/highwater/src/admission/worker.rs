@@ -62,8 +62,8 @@ impl Load {
 pub(crate) enum Verdict {
     /// It is served.
     Serve(Grant),
-    /// It waits in the queue, with all its input.
-    Wait,
+    /// It waits in the queue, among those of its class, at most until its client's own deadline.
+    Wait(Class, Instant),
     /// It is answered 503, or not at all.
     Refuse(Rejection),
 }
@@ -82,36 +82,28 @@ pub(crate) struct Grant {
 pub(crate) struct Arrival {
     /// When it could have been started.
     pub(crate) ready: Instant,
-    /// When the requests behind it could have been started without this one.
-    next_ready: Instant,
-    /// Its deadline, if it was read when the request was queued.
+    /// Its deadline, if it has waited in the queue.
     deadline: Option<Instant>,
-    /// The reason to refuse it, if the queue decided that.
-    refuse: Option<Rejection>,
+    /// The reason to refuse it, if that is decided.
+    pub(crate) refuse: Option<Rejection>,
 }
 
 impl Arrival {
     /// Input came at `now`.
     #[inline]
     pub(crate) fn at(now: Instant) -> Self {
-        Arrival { ready: now, next_ready: now, deadline: None, refuse: None }
+        Arrival { ready: now, deadline: None, refuse: None }
     }
 
-    /// The next request is to be refused, as no more can wait.
-    pub(crate) fn refuse(&mut self) {
-        self.refuse = Some(Rejection::QueueFull);
+    /// Its turn has come, to be started, or refused for `refuse`.
+    pub(crate) fn from_queue<T>(entry: &Entry<T>, refuse: Option<Rejection>) -> Self {
+        Arrival { ready: entry.ready, deadline: Some(entry.deadline), refuse }
     }
 
-    /// Whether to refuse the next request, unless its route is never shed.
+    /// Whether it does not have to wait: it has waited, or is refused.
     #[inline]
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refuse.is_some()
-    }
-
-    /// The current request is done; the next one of the same connection follows.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.ready = self.next_ready;
+    pub(crate) fn is_decided(&self) -> bool {
+        self.deadline.is_some() || self.refuse.is_some()
     }
 }
 
@@ -217,9 +209,8 @@ impl<T> WorkerAdmission<T> {
     }
 
     /// A request waits from now on.
-    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) -> Verdict {
+    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) {
         self.queue.push(class, entry);
-        Verdict::Wait
     }
 
     /// A request is started or refused: it counts against the turn's budget.
@@ -234,13 +225,13 @@ impl<T> WorkerAdmission<T> {
     #[inline]
     pub(crate) fn judge<'a>(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         (has_deadline, is_limited): (bool, bool),
         rules: impl FnOnce() -> Rules<'a>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        if !(arrival.is_refused() || self.gate.over() || has_deadline || is_limited) {
+        if !(arrival.refuse.is_some() || self.gate.over() || has_deadline || is_limited) {
             return Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
         }
         self.judge_closely(arrival, now, rules(), deadline)
@@ -249,15 +240,14 @@ impl<T> WorkerAdmission<T> {
     #[cold]
     fn judge_closely(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         rules: Rules<'_>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        let refuse = arrival.refuse.take();
-        let deadline = arrival.deadline.take().unwrap_or_else(|| deadline(arrival.ready));
+        let deadline = arrival.deadline.unwrap_or_else(|| deadline(arrival.ready));
         if !rules.is_never_shed {
-            if let Some(reason) = refuse {
+            if let Some(reason) = arrival.refuse {
                 return Verdict::Refuse(reason);
             }
             if self.gate.over() {
@@ -350,17 +340,9 @@ impl<T> WorkerAdmission<T> {
         self.gate.sheds() && (is_suspect || is_lost || self.queue.is_overdue(ready, now))
     }
 
-    /// A request leaves the queue, to be started or refused: exactly one may start now. The input behind it
-    /// on its connection was ready at `next_ready`.
-    pub(crate) fn resume(
-        &mut self,
-        entry: &Entry<T>,
-        refuse: Option<Rejection>,
-        next_ready: Instant,
-        now: Instant,
-    ) -> Arrival {
+    /// A request leaves the queue, to be started or refused: exactly one may start now.
+    pub(crate) fn allow_one(&mut self, now: Instant) {
         self.budget.allow_one(now);
-        Arrival { ready: entry.ready, next_ready, deadline: Some(entry.deadline), refuse }
     }
 
     /// The queue's part of the turn is over: no more requests start in this turn.

@@ -40,11 +40,11 @@ impl<C: Clock> WorkerState<C> {
                 at.parts.encoder.recycle(buffer);
                 at.sent();
             }
-            Event::Progress(_) => at.connection.protocol.on_progress(at.parts.turn.now),
+            Event::Progress(_) => at.connection.link.on_progress(at.parts.turn.now),
             Event::Eof(_) => {
-                at.connection.protocol.on_eof();
+                at.connection.link.on_eof();
                 at.hung_up();
-                at.serve_carry();
+                at.read_on();
             }
             Event::HungUp(_) => at.hung_up(),
             Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {

@@ -57,8 +57,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Encodes a response that is checked and counted.
     fn encode(&mut self, mut response: Response) {
         let Parts { turn, encoder, .. } = &mut *self.parts;
-        let (before, status) = (self.connection.protocol.pending(), response.status().as_u16());
-        let rest = encoder.response(&mut self.connection.protocol, turn.now, &mut response);
+        let (before, status) = (self.connection.link.pending(), response.status().as_u16());
+        let rest = encoder.response(self.connection.wire(), turn.now, &mut response);
         drop_guarded(response);
         self.note_answer(status, before);
         self.follow(rest);
@@ -77,7 +77,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     #[inline]
     pub(super) fn note_answer(&mut self, status: u16, before: usize) {
         if self.exchange.known.is_some() {
-            let bytes = self.connection.protocol.pending().saturating_sub(before) as u64;
+            let bytes = self.connection.link.pending().saturating_sub(before) as u64;
             self.exchange.answer = Answered { status, bytes };
         }
     }
@@ -111,8 +111,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 self.exchange.content = Some(content);
                 self.exchange.is_endless = is_events;
                 self.pump();
-                self.end_unheard();
-                self.count_awaiting();
             }
             Rest::Upgrade(upgrade) => self.upgrade(upgrade),
         }
@@ -169,7 +167,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             None => {
                 self.exchange.task = Some(Task::Answer(future));
                 self.limit_task();
-                self.count_awaiting();
                 if self.exchange.permit.is_some() {
                     self.watch_upload();
                 }
@@ -279,10 +276,13 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if done.is_refused {
                 let error = Error::overloaded("no thread was free for blocking work in time");
                 let response = self.exchange.fail(self.app, error);
-                return self.finish_task(Ok(response));
+                self.finish_task(Ok(response));
+            } else {
+                let response = done.response.map(Guarded::into_inner);
+                self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
             }
-            let response = done.response.map(Guarded::into_inner);
-            self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
+            self.read_on(); // Pipelined requests may be waiting.
+            self.touch();
         }
     }
 
@@ -302,7 +302,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Some(result) => {
                     self.exchange.feed = None;
                     if !matches!(result, Ok(Ok(()))) {
-                        self.connection.channel.close = Some(Close::Reset);
+                        self.connection.channel.end(Close::Reset);
                     }
                 }
                 None => self.exchange.task = Some(Task::Upgraded(future)),
@@ -312,8 +312,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.report_panics();
         self.resume_feed();
         self.pump();
-        self.end_unheard();
-        self.count_awaiting();
+        self.read_on(); // Pipelined requests, or more of a body, may be waiting.
         self.touch();
     }
 
@@ -322,7 +321,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.exchange.end_task();
         if self.connection.protocol.is_reply_owed() {
             self.answer(response);
-            self.serve_carry(); // Pipelined requests may be waiting.
         }
     }
 }
