@@ -11,7 +11,7 @@
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use highwater_core::http::{Body, Head, Reject};
+use highwater_core::http::{Body, Head, Reject, Version};
 use highwater_core::http1::Next;
 use highwater_core::time::{Clock, Instant};
 
@@ -390,9 +390,13 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
     }
 }
 
-/// Whether a proxy passed the request on, by the fields that proxies add.
+/// Whether a proxy passed the request on, by the fields that proxies add; or by HTTP/1.0, which little else speaks but
+/// nginx without `proxy_http_version`.
 fn is_passed_on(head: &Head<'_>) -> bool {
-    ["x-forwarded-for", "forwarded", "via"].iter().any(|name| head.headers().get(name).is_some())
+    head.version() == Version::Http10
+        || ["x-forwarded-for", "forwarded", "via"]
+            .iter()
+            .any(|name| head.headers().get(name).is_some())
 }
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns whether the feed is full, if
