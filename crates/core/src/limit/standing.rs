@@ -49,7 +49,7 @@
 
 use core::time::Duration;
 
-use super::trial::Trial;
+use super::trial::{FACTOR, Trial};
 use crate::time::Instant;
 
 /// A window lasts for this part of the patience: 31 ms of one second. Shorter windows see an
@@ -67,7 +67,7 @@ pub(super) const REQUESTS: u32 = 4;
 /// A queue of at most this many requests always fits, whatever they cost. Two browsers that load
 /// pages with six connections each are no overload, even if each request takes a core for longer
 /// than users like to wait. A guess; `a_page_is_no_overload` notices a wrong value.
-const CROWD: u32 = 16;
+pub(super) const CROWD: u32 = 16;
 
 /// Windows in a row in which more must arrive than is started. Five: one slow request makes one
 /// window of growth, and requests of heavy-tailed cost make two in a row now and then.
@@ -93,22 +93,18 @@ const ABANDONED_PERCENT: u64 = 50;
 /// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
 const LEAVING: u32 = 2;
 
-/// A queue is standing if, after half a patience of dropping, the dropped requests are still this
-/// percentage of the started ones. One: just above the capacity, only the excess gives up.
-/// `clients_that_give_up_are_seen` notices a wrong value.
-const STILL_PERCENT: u64 = 1;
+/// Up to this percentage is chance. A queue is standing if, after half a patience of dropping, the
+/// dropped requests are still this share of the started ones: just above the capacity, only the
+/// excess gives up. And if a standing queue was empty for this share of [`WINDOWS`] windows although
+/// requests were refused, it is too short for the randomness of arrivals and costs: requests may
+/// wait for one short target more, up to [`FACTOR`]. At a fifth above the capacity, with exponential
+/// costs, eight places leave the worker idle for 5 % of the time, sixteen for 1 %.
+/// `clients_that_give_up_are_seen` and `the_first_seconds` notice a wrong value.
+const CHANCE_PERCENT: u32 = 1;
 
 /// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
 /// guess; `it_ends_with_the_load` notices a wrong value.
 const EMPTY_PERCENT: u32 = 50;
-
-/// If the queue was empty for this percentage of [`WINDOWS`] windows although requests were refused,
-/// it is too short for the randomness of arrivals and costs: requests may wait for one short target
-/// more, up to [`SLACK_MAX`]. At a fifth above the capacity, with exponential costs, eight places
-/// leave the worker idle for 5 % of the time, sixteen for 1 %. `the_first_seconds` notices a wrong
-/// value.
-const WASTED_PERCENT: u32 = 1;
-const SLACK_MAX: u32 = 3;
 
 /// What happened in one turn of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -406,11 +402,11 @@ impl Standing {
         let brief = turn.ended - self.brief.began;
         let mut ends = false;
         if brief >= self.patience / WINDOW_SHARE * WINDOWS {
-            ends |= self.brief.suffices(cost) && self.brief.empty * 100 >= brief * EMPTY_PERCENT;
+            ends |= self.brief.suffices(cost) && self.brief.was_empty_for(EMPTY_PERCENT, brief);
             if self.brief.empty.is_zero() {
                 self.slack = self.slack.saturating_sub(1);
-            } else if self.brief.refused > 0 && self.brief.empty * 100 >= brief * WASTED_PERCENT {
-                self.slack = (self.slack + 1).min(SLACK_MAX);
+            } else if self.brief.refused > 0 && self.brief.was_empty_for(CHANCE_PERCENT, brief) {
+                self.slack = (self.slack + 1).min(FACTOR - 1);
             }
             self.brief = Relief { began: turn.ended, ..Relief::default() };
         }
@@ -429,7 +425,7 @@ impl Standing {
 
 /// Whether `few` of `started` requests are too many to be chance.
 pub(super) fn is_still(few: u64, started: u64) -> bool {
-    few * 100 >= (started * STILL_PERCENT).max(1)
+    few * 100 >= (started * u64::from(CHANCE_PERCENT)).max(1)
 }
 
 impl Dropping {
@@ -451,6 +447,11 @@ impl Window {
 }
 
 impl Relief {
+    /// Whether the queue was empty for this percentage of `span`.
+    fn was_empty_for(&self, percent: u32, span: Duration) -> bool {
+        self.empty * 100 >= span * percent
+    }
+
     /// Whether the refused requests could have been served in the time with an empty queue.
     fn suffices(&self, cost: Duration) -> bool {
         let refused = u32::try_from(self.refused).unwrap_or(u32::MAX);

@@ -22,22 +22,18 @@
 
 use core::time::Duration;
 
-use super::standing::{Turn, is_still};
+use super::standing::{CROWD, Turn, is_still};
 use crate::time::Instant;
 
 /// A step of a trial lets requests wait this many times as long as before. Twice would leave the
 /// refusals of a crowd about as they are; three steps reach the half of any patience that is not
 /// already short. `clients_that_retry_at_once_keep_no_queue_standing` notices a wrong value.
-const FACTOR: u32 = 4;
+pub(super) const FACTOR: u32 = 4;
 const STEPS_MAX: u32 = 3;
 
 /// The queue adapts during this part of the patience, and refusals are counted during another:
 /// an eighth of a second, in which the gate reports several times.
 const SHARE: u32 = 8;
-
-/// Fewer starts than this say nothing: each part of a trial goes on until so many requests were
-/// started, but not longer than a patience.
-const STARTS_MIN: u64 = 64;
 
 /// Patiences between two trials while refusals stay about as many. If they double or halve, another
 /// kind of clients may have come, and the next trial is due.
@@ -92,7 +88,9 @@ impl Trial {
     pub(super) fn on_turn(&mut self, turn: &Turn, patience: Duration) -> bool {
         self.span.refused += u64::from(turn.refused);
         self.span.started += u64::from(turn.started);
-        let says_enough = self.steps > 0 && self.span.started >= STARTS_MIN;
+        // A few starts say nothing: a part of a trial goes on until there were more of them, but not
+        // for longer than a patience.
+        let says_enough = self.steps > 0 && self.span.started >= u64::from(CROWD * FACTOR);
         let length = if says_enough { patience / SHARE } else { patience };
         if turn.ended - self.span.began < length {
             return false;

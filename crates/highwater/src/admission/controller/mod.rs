@@ -46,7 +46,8 @@ pub(crate) use self::policy::Policy;
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How often workers with a standing queue learn what was refused before them.
+/// How often workers with a standing queue learn what was refused before them: several times in each part of a
+/// trial (`core::limit`).
 const REPORT: Duration = Duration::from_millis(25);
 
 /// How often while idle. Load after a pause is noticed this late.
