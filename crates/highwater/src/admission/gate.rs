@@ -80,9 +80,9 @@ impl Bound {
         }
     }
 
-    /// Clears the alarm, which is being handled.
-    pub(crate) fn lower(&self) {
-        self.raised.store(false, Relaxed);
+    /// Clears the alarm, which is being handled. Returns whether it was raised.
+    pub(crate) fn lower(&self) -> bool {
+        self.raised.swap(false, Relaxed)
     }
 }
 

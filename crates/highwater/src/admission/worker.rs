@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::limit::{Standing, Turn, short_target};
+use highwater_core::limit::{Standing, Turn};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
@@ -153,7 +153,7 @@ impl<T> WorkerAdmission<T> {
             gate,
             queue: Queue::new(),
             budget: TurnBudget::new(terms.turn_max),
-            standing: Standing::new(terms.patience, now),
+            standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
             terms,
             refusals: 0,
@@ -194,7 +194,7 @@ impl<T> WorkerAdmission<T> {
     /// How many requests can be started within the short target.
     fn places(&self) -> usize {
         let cost = self.standing.cost().unwrap_or_default();
-        let places = self.short_target().as_nanos() / cost.as_nanos().max(1);
+        let places = self.standing.short_target().as_nanos() / cost.as_nanos().max(1);
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
@@ -301,7 +301,7 @@ impl<T> WorkerAdmission<T> {
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let sheds = self.gate.sheds();
         if sheds && self.standing.drops_abandoned() {
-            let short = self.short_target();
+            let short = self.standing.short_target();
             let is_given_up =
                 |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
             if let Some(entry) = self.queue.pop_front_if(is_given_up) {
@@ -314,16 +314,10 @@ impl<T> WorkerAdmission<T> {
         self.queue.pop(now, sheds)
     }
 
-    /// How long a request may wait in a standing queue.
-    fn short_target(&self) -> Duration {
-        let cost = self.standing.cost().unwrap_or_default();
-        short_target(self.terms.queue_target, self.terms.patience, cost)
-    }
-
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
     /// counts it.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
-        let is_abandoned = gave_up(ready, hung_up_at, self.short_target());
+        let is_abandoned = gave_up(ready, hung_up_at, self.standing.short_target());
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -393,13 +387,16 @@ impl<T> WorkerAdmission<T> {
         self.budget.end(ended);
     }
 
-    /// A standing queue gets the short target. The controller gets the cost of a request, and is woken when a
-    /// standing queue forms or ends.
+    /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when a
+    /// standing queue forms or ends, or its target changes much.
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
-        self.queue.set_target(stands.then(|| self.short_target()));
+        let target = self.standing.short_target();
+        self.queue.set_target(stands.then_some(target));
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (target, before) = (nanos(target), metrics.queue.target_nanos.get());
+        metrics.queue.target_nanos.set(target);
         metrics.queue.stands.set(u64::from(stands));
         metrics.queue.cost_nanos.set(nanos(cost));
         metrics.queue.empty_nanos.set(nanos(self.standing.empty()));
@@ -407,6 +404,8 @@ impl<T> WorkerAdmission<T> {
             if stands {
                 self.gate.take_refused(); // Earlier refusals do not delay the end.
             }
+            self.gate.alarm();
+        } else if stands && (target / 2 > before || before / 2 > target) {
             self.gate.alarm();
         }
     }

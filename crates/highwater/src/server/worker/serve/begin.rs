@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use highwater_core::http::{Body, BodyPlan, Head};
+use highwater_core::http::{Body, BodyPlan, Head, Version};
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
@@ -223,9 +223,13 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
     }
 }
 
-/// Whether a proxy passed the request on, by the fields that proxies add.
+/// Whether a proxy passed the request on, by the fields that proxies add; or by HTTP/1.0, which little else speaks but
+/// nginx without `proxy_http_version`.
 fn is_passed_on(head: &Head<'_>) -> bool {
-    ["x-forwarded-for", "forwarded", "via"].iter().any(|name| head.headers().get(name).is_some())
+    head.version() == Version::Http10
+        || ["x-forwarded-for", "forwarded", "via"]
+            .iter()
+            .any(|name| head.headers().get(name).is_some())
 }
 
 /// The protocols that a request offers to go on with, in one list.
