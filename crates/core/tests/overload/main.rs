@@ -11,6 +11,7 @@
 
 mod model;
 mod onset;
+mod unequal;
 
 use self::model::{MS, S, Service, US, World};
 
