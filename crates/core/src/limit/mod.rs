@@ -28,7 +28,7 @@
 //! the model, *guess*, or *published* or *specified* (the algorithm is here as others wrote it, for
 //! comparison, and must not be tuned). The last column names the tests that fail when the value is
 //! wrong. They are in `tests/overload` for the first two limits, in `tests/limits` for `Knee`, and
-//! in the module itself for the last two.
+//! in the module itself for the others.
 //!
 //! | limit | constant | value | meaning | trades | origin | test |
 //! |---|---|---|---|---|---|---|
@@ -47,6 +47,9 @@
 //! | `Trial` | `REST` | 32 | patiences between trials while refusals stay about as many | less: more long waits in a long overload; more: a crowd that is refused just as often is recognized later | guess | `trials_cost_an_overload_nothing` |
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
+//! | `Shares` | `SLOTS` | 1024 | clients with an account of their own | less: a crowd of clients divides one share sooner; more: memory, and newcomers of a flood keep others waiting for longer | guess: 16 KiB | `many_addresses_keep_nobody_out` |
+//! | `Level` | `SURPLUS` | 1.25 | capacities that the level brings | less: idle workers; more: busy sources take more places | guess | `each_client_gets_its_share` |
+//! | `Level` | `MEMORY` | 0.5 s | weight of earlier rates of a source | less: sources that connect rarely are misjudged; more: changes are followed later | guess | `the_level_is_found` |
 //! | `Reuse` | `KEPT` | 4 | requests per connection from which on requests are refused, and no connections | less: short-lived connections cost more to refuse; more: a proxy's connections are refused | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
 //! | `Reuse` | `HALF_LIFE` | 1 s | half of the counts are forgotten in this time | less: chance decides; more: other clients are recognized later | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
 //! | `Reuse`, the server's policy | `EVIDENCE_MIN` | 16 | fewer requests say nothing about the kind of clients | less: chance decides; more: few clients are never judged | guess | `a_pause_changes_nothing` |
@@ -65,8 +68,10 @@ mod aimd;
 mod fixed;
 mod hill_climb;
 mod knee;
+mod level;
 mod queue_delay;
 mod reuse;
+mod shares;
 mod standing;
 mod trial;
 
@@ -78,8 +83,10 @@ pub use self::aimd::Aimd;
 pub use self::fixed::Fixed;
 pub use self::hill_climb::HillClimb;
 pub use self::knee::Knee;
+pub use self::level::Level;
 pub use self::queue_delay::QueueDelay;
 pub use self::reuse::{EVIDENCE_MIN, Reuse};
+pub use self::shares::{ClientKey, Place, SLOTS, Shares};
 pub use self::standing::{Standing, Turn};
 
 /// The largest possible limit: a million connections with work at once.

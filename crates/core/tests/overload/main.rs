@@ -12,6 +12,7 @@
 mod crowd;
 mod model;
 mod onset;
+mod unequal;
 
 use self::model::{MS, S, Service, US, World};
 

@@ -12,6 +12,8 @@ use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn};
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
 
+use super::unequal::Fair;
+
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000_000_000;
@@ -82,12 +84,30 @@ impl Service {
     }
 }
 
-/// A request: when it was sent, whether its client sends another one after the answer, and how long the client waits.
+/// A request: when it was sent, whether its client sends another one after the answer, how long the client waits, and
+/// who that is.
 #[derive(Clone, Copy, Debug)]
-struct Request {
-    sent: u64,
+pub(crate) struct Request {
+    pub(crate) sent: u64,
     comes_again: bool,
     patience: u64,
+    pub(crate) client: u32,
+}
+
+/// Requests that arrive at random, from clients drawn from a range.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    next: u64,
+    gap: f64,
+    clients: (u32, u32),
+}
+
+/// What became of the requests of some clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) good: u64,
+    pub(crate) refused: u64,
+    pub(crate) latencies: Vec<u64>,
 }
 
 /// What happened in a tenth of a second.
@@ -119,6 +139,11 @@ pub(crate) struct World {
     /// When the next of the open loop comes, and how long until the one after, on average.
     next_arrival: u64,
     gap: f64,
+    streams: Vec<Stream>,
+    /// Clients have shares, if the queue stands.
+    pub(crate) fair: Option<Fair>,
+    /// The requests of client 0, and of all others.
+    pub(crate) tallies: [Tally; 2],
     pub(crate) standing: Standing,
     pub(crate) limit: QueueDelay,
     /// Places held by connections that send nothing.
@@ -140,6 +165,12 @@ struct Look {
     refused: u64,
 }
 
+impl Request {
+    fn new(sent: u64, patience: u64) -> Request {
+        Request { sent, comes_again: false, patience, client: 0 }
+    }
+}
+
 impl World {
     pub(crate) fn new(seed: u64, service: Service) -> World {
         World {
@@ -154,6 +185,9 @@ impl World {
             due: VecDeque::new(),
             next_arrival: u64::MAX,
             gap: f64::INFINITY,
+            streams: Vec::new(),
+            fair: None,
+            tallies: [Tally::default(), Tally::default()],
             standing: Standing::new(TARGET, PATIENCE, Instant::ZERO),
             limit: QueueDelay::new(PATIENCE, 1 << 20),
             silent: 0,
@@ -172,7 +206,7 @@ impl World {
     pub(crate) fn burst(&mut self, count: u64, spread: u64) {
         for n in 0..count {
             let (sent, patience) = (self.now + spread * n / count, self.draw_patience());
-            self.due.push_back(Request { sent, comes_again: false, patience });
+            self.due.push_back(Request::new(sent, patience));
         }
     }
 
@@ -180,7 +214,7 @@ impl World {
     pub(crate) fn clients(&mut self, count: u64) {
         for _ in 0..count {
             let patience = self.draw_patience();
-            self.due.push_back(Request { sent: self.now, comes_again: true, patience });
+            self.due.push_back(Request { comes_again: true, ..Request::new(self.now, patience) });
         }
     }
 
@@ -188,6 +222,12 @@ impl World {
     pub(crate) fn load(&mut self, times: f64) {
         self.gap = self.service.mean() / times;
         self.next_arrival = if times > 0.0 { self.now + self.draw_gap() } else { u64::MAX };
+    }
+
+    /// From now on requests of clients drawn from `first..end` arrive at random, too: `times` as many as can be served.
+    pub(crate) fn load_of(&mut self, (first, end): (u32, u32), times: f64) {
+        let gap = self.service.mean() / times;
+        self.streams.push(Stream { next: self.now, gap, clients: (first, end) });
     }
 
     fn draw_patience(&mut self) -> u64 {
@@ -213,7 +253,7 @@ impl World {
     /// Runs until no request waits. Returns how long that took.
     pub(crate) fn settle(&mut self) -> u64 {
         let begin = self.now;
-        while !self.queue.is_empty() || !self.due.is_empty() {
+        while self.waiting() > 0 || !self.due.is_empty() {
             self.turn(u64::MAX);
         }
         self.now - begin
@@ -228,17 +268,37 @@ impl World {
     }
 
     fn turn(&mut self, end: u64) {
-        if self.queue.is_empty() {
+        if self.waiting() == 0 {
             let next = self.due.front().map_or(u64::MAX, |request| request.sent);
             let sample = self.sampled_at + S / 10;
+            let next = self.streams.iter().map(|stream| stream.next).fold(next, u64::min);
             self.pass(next.min(self.next_arrival).min(end).min(sample).max(self.now));
         }
         let began = self.now;
         self.take_arrivals();
         let target = self.standing.short_target().as_nanos() as u64;
         let (mut refused, mut started, mut abandoned) = (0, 0, 0);
-        while !self.queue.is_empty() && (self.now < began + THINK_MAX || started + refused == 0) {
+        while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
+            if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
+                let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
+                fair.order(&mut self.queue, cost);
+                let late = if stands && refused < REFUSALS_MAX {
+                    self.now.saturating_sub(target)
+                } else {
+                    0
+                };
+                if let Some(request) = fair.pop_overdue(late) {
+                    refused += 1;
+                    self.refuse(request, ANSWER_COST);
+                    continue;
+                }
+                let time = self.service.draw(&mut self.prng);
+                let request = fair.pop_next(time, cost).expect("some wait");
+                started += 1;
+                self.serve_for(request, time);
+                continue;
+            }
             let overdue = |request: &Request| self.now - request.sent > target;
             let given_up = |request: &Request| self.now - request.sent > request.patience;
             let drops = self.standing.drops_abandoned();
@@ -270,7 +330,7 @@ impl World {
             self.serve(request);
         }
         let refused = refused + self.told_by_gate();
-        let waiting = self.queue.len() as u32;
+        let waiting = self.waiting() as u32;
         let at = Instant::from_nanos;
         let (began, ended) = (at(began), at(self.now));
         let turn = Turn { began, ended, waiting, started, refused, abandoned };
@@ -295,6 +355,10 @@ impl World {
 
     fn serve(&mut self, request: Request) {
         let time = self.service.draw(&mut self.prng);
+        self.serve_for(request, time);
+    }
+
+    fn serve_for(&mut self, request: Request, time: u64) {
         self.pass(self.now + time);
         let latency = self.now - request.sent;
         self.latencies.push(latency);
@@ -303,6 +367,9 @@ impl World {
         let is_good = u64::from(latency <= deadline);
         self.tenth.good += is_good;
         self.tenth.good_once += is_good * u64::from(!request.comes_again);
+        let tally = &mut self.tallies[usize::from(request.client > 0)];
+        tally.good += is_good;
+        tally.latencies.push(latency);
         self.again(request, 0);
     }
 
@@ -315,6 +382,7 @@ impl World {
 
     fn refuse(&mut self, request: Request, cost: u64) {
         self.pass(self.now + cost);
+        self.tallies[usize::from(request.client > 0)].refused += 1;
         self.tenth.refused += 1;
         self.look.refused += 1;
         self.again(request, self.back_off);
@@ -329,26 +397,50 @@ impl World {
     }
 
     fn take_arrivals(&mut self) {
-        loop {
-            let due = self.due.front().map_or(u64::MAX, |request| request.sent);
-            let sent = due.min(self.next_arrival);
-            if sent > self.now {
-                return;
-            }
-            let request = if due <= self.next_arrival {
-                self.due.pop_front().expect("it is due")
-            } else {
-                self.next_arrival += self.draw_gap();
-                Request { sent, comes_again: false, patience: self.draw_patience() }
+        while let Some(request) = self.next_arrival() {
+            let held = self.waiting() as u64 + u64::from(self.silent.min(self.limit.limit()));
+            let limit = u64::from(self.limit.limit());
+            let stands = self.standing.stands();
+            let admits = match self.fair.as_mut().filter(|_| stands) {
+                Some(fair) => fair.admits(&request, self.now, (held, limit)),
+                None => held < limit,
             };
-            let held = self.queue.len() as u64 + u64::from(self.silent.min(self.limit.limit()));
-            if self.are_kept || held < u64::from(self.limit.limit()) {
-                self.queue.push_back(request);
-            } else {
+            if !self.are_kept && !admits {
                 self.gate_refused += 1;
                 self.refuse(request, GATE_COST);
+                continue;
             }
+            self.queue.push_back(request);
         }
+    }
+
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.fair.as_ref().map_or(0, Fair::len)
+    }
+
+    /// The next request that has arrived.
+    fn next_arrival(&mut self) -> Option<Request> {
+        let due = self.due.front().map_or(u64::MAX, |request| request.sent);
+        let stream = (0..self.streams.len()).min_by_key(|&index| self.streams[index].next);
+        let streamed = stream.map_or(u64::MAX, |index| self.streams[index].next);
+        let sent = due.min(self.next_arrival).min(streamed);
+        if sent > self.now {
+            return None;
+        }
+        if due == sent {
+            return self.due.pop_front();
+        }
+        let mut client = 0;
+        if self.next_arrival == sent {
+            self.next_arrival += self.draw_gap();
+        } else {
+            let index = stream.expect("its request has arrived");
+            let Stream { gap, clients: (first, end), .. } = self.streams[index];
+            client = first + self.prng.below(u64::from(end - first)) as u32;
+            self.streams[index].next += (-(1.0 - self.prng.unit()).ln() * gap) as u64 + 1;
+        }
+        let patience = self.draw_patience();
+        Some(Request { client, ..Request::new(sent, patience) })
     }
 
     fn pass(&mut self, until: u64) {
@@ -362,7 +454,7 @@ impl World {
     fn sample(&mut self) {
         let span = (self.now - self.sampled_at).max(1);
         let empty = self.standing.empty() - self.empty_before;
-        let queued = self.queue.len() as u32;
+        let queued = self.waiting() as u32;
         let sample = Sample {
             span: Duration::from_nanos(span),
             started: self.look.started,
@@ -378,6 +470,9 @@ impl World {
         };
         let limit = self.limit.on_sample(Instant::from_nanos(self.now), &sample);
         assert!(limit >= 1);
+        if let Some(fair) = &mut self.fair {
+            fair.on_sample(&sample);
+        }
         self.look = Look::default();
         self.empty_before = self.standing.empty();
         self.sampled_at = self.now;

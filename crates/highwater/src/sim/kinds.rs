@@ -43,11 +43,13 @@ pub enum Kind {
     Proxies,
     /// Clients that ask again a moment after each refusal, until they are served.
     Crowd,
+    /// A crowd at one address, and one client at another: each address has its share of a standing queue.
+    Unequal,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 12] = [
+    const TABLE: [(Kind, &'static str, Status); 13] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -60,6 +62,7 @@ impl Kind {
         (Kind::Stops, "stops", Status::Passes),
         (Kind::Proxies, "proxies", Status::Passes),
         (Kind::Crowd, "crowd", Status::Passes),
+        (Kind::Unequal, "unequal", Status::Passes),
     ];
 
     /// Every kind.

@@ -228,6 +228,11 @@ impl Network {
         self.note(link, || "connects".into());
     }
 
+    /// Puts the client of `link` at an address of its own number.
+    pub(crate) fn settle(&mut self, link: usize, number: u8) {
+        self.links[link].peer = Some(([192, 0, 2, number], 4711).into());
+    }
+
     /// Sends the beginning of `bytes`; returns how much of it was taken.
     pub(crate) fn say(&mut self, at: usize, bytes: &[u8]) -> usize {
         let link = &mut self.links[at];
@@ -590,6 +595,10 @@ impl Driver for SimDriver {
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let link = self.network.open(id);
         link.has_hung_up()
+    }
+
+    fn peer(&mut self, id: ConnId) -> Option<SocketAddr> {
+        self.network.open(id).peer
     }
 
     fn clock(&self) -> SimClock {

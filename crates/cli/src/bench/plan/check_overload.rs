@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::findings::{self, Check};
 use super::{Cell, Draft, Server, Span, Step};
+use crate::bench::network::ADDRESSES;
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, RATE_MAX};
 
 /// Maximum load in capacities: no server keeps anything of its peak there.
@@ -193,6 +194,14 @@ fn one_step(check: &mut Check<'_>, step: &Step, whole: Span) {
         "values",
         "or pareto stand for {value} in the step's path; write both or neither",
     );
+    if let Some([first, last]) = step.sources {
+        let are_ours = [first, last].iter().all(|part| ADDRESSES.contains(part));
+        check.expect(
+            first <= last && are_ours,
+            "sources",
+            format!("[{first}, {last}]; write the first and the last of 2 to 120"),
+        );
+    }
     let Some(pareto) = step.pareto else { return };
     check.expect(step.values.is_empty(), "pareto", "and values are two lists; remove one");
     check.expect(

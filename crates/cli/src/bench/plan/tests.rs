@@ -308,6 +308,7 @@ path = "/work?us={value}"
 pareto = { shape = 1.5, least = 500, most = 300000 }
 burst = 3
 rate = 5
+sources = [11, 110]
 "#;
 
 /// Purpose: the words about overload are read; a step ends when the next begins, unless it says when; the shorter form has
@@ -370,6 +371,16 @@ fn mistakes_about_overload() {
             "step 2: random: goes with a rate",
         ),
         ("burst = 3", "burst = 0", "step 3: burst: 0; write 1 to 4096"),
+        (
+            "[11, 110]",
+            "[11, 10]",
+            "step 3: sources: [11, 10]; write the first and the last of 2 to 120",
+        ),
+        (
+            "[11, 110]",
+            "[1, 10]",
+            "step 3: sources: [1, 10]; write the first and the last of 2 to 120",
+        ),
         ("shape = 1.5", "shape = 0.0", "step 3: pareto: write { shape"),
         ("load = 2.0", "load = 2.0\nrate = 2", "step 1: load: and rate are two rates"),
     ] {

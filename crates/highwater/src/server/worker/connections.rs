@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use highwater_core::driver::ConnId;
+use highwater_core::limit::ClientKey;
 use highwater_core::link::Link;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
@@ -43,6 +44,8 @@ pub(super) struct Connection {
     timer_at: Instant,
     pub(super) accepted_at: Instant,
     pub(super) peer: Option<SocketAddr>,
+    /// Whose requests it brings, once that was asked.
+    pub(super) client: Option<ClientKey>,
     /// Tells handlers that the client has gone; made when one asks.
     pub(super) disconnected: OnceCell<Disconnected>,
 }
@@ -62,6 +65,7 @@ impl Connection {
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
             peer: None,
+            client: None,
             disconnected: OnceCell::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use highwater_core::http::{Body, BodyPlan, Head, Version};
+use highwater_core::limit::ClientKey;
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
@@ -67,9 +68,10 @@ impl<'a, 'p, C: Clock> Beginning<'a, 'p, C> {
 
     #[cold]
     fn wait(&self, target: Target, head: &Head<'_>, ready: Instant) -> Verdict {
-        let Parts { turn, admission, .. } = &*self.parts;
+        let Parts { turn, admission, clients, .. } = &*self.parts;
         let until = deadline(head, ready, admission.deadline_max(), &turn.clock);
-        Verdict::Wait(class(self.app, target, head), until)
+        let client = clients.of_request(self.peer, head);
+        Verdict::Wait(class(self.app, target, head), until, client)
     }
 
     /// Calls the handler.
@@ -123,8 +125,8 @@ impl<'a, 'p, C: Clock> Beginning<'a, 'p, C> {
 }
 
 impl<C: Clock> Parts<C> {
-    /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it;
-    /// with `is_suspect`, it may have hung up.
+    /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
+    /// which is `client` if that was asked; with `is_suspect`, it may have hung up.
     #[inline(always)]
     pub(super) fn look(
         &mut self,
@@ -132,7 +134,7 @@ impl<C: Clock> Parts<C> {
         exchange: &mut Exchange,
         head: &Head<'_>,
         params: &mut Params,
-        (peer, is_suspect): (Option<SocketAddr>, bool),
+        (peer, client, is_suspect): (Option<SocketAddr>, Option<ClientKey>, bool),
         arrival: &mut Arrival,
     ) -> (Target, BodyPlan) {
         let target = app.find(head, params);
@@ -140,7 +142,7 @@ impl<C: Clock> Parts<C> {
             exchange.known = Some(known);
         }
         if !self.admission.admits_at_once() {
-            arrival.refuse = self.refuses(app, target, head, is_suspect);
+            arrival.refuse = self.refuses(app, target, head, (peer, client, is_suspect));
         }
         let plan = match arrival.refuse {
             Some(_) => app::UNWANTED_BODY,
@@ -157,9 +159,9 @@ impl<C: Clock> Parts<C> {
         app: &App,
         target: Target,
         head: &Head<'_>,
-        is_suspect: bool,
+        (peer, client, is_suspect): (Option<SocketAddr>, Option<ClientKey>, bool),
     ) -> Option<Rejection> {
-        let Parts { turn, admission, metrics, .. } = self;
+        let Parts { turn, admission, metrics, clients, .. } = self;
         if !is_suspect && admission.has_time(|| turn.clock.now()) {
             return None;
         }
@@ -167,7 +169,8 @@ impl<C: Clock> Parts<C> {
             metrics.queue.judged.add(1);
             metrics.queue.passed_on.add(u64::from(is_passed_on(head)));
         }
-        admission.is_full(class(app, target, head)).then_some(Rejection::QueueFull)
+        let client = clients.of_request(peer, head).or(client);
+        admission.is_full(class(app, target, head), client).then_some(Rejection::QueueFull)
     }
 
     /// Connects a body that has not arrived in full to its handler.

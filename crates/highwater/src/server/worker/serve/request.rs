@@ -120,7 +120,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let Parsing { scratch, params } = &mut *self.parsing;
             let now = self.parts.turn.now;
             let Connection {
-                link, protocol, peer, disconnected, exchange: index, is_suspect, ..
+                link,
+                protocol,
+                peer,
+                client,
+                disconnected,
+                exchange: index,
+                is_suspect,
+                ..
             } = &mut *self.connection;
             let mut arrival = Arrival::at(ready);
             let (begun, found);
@@ -132,7 +139,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     next
                 }
                 Step::Head(pending) => {
-                    let (head, of) = (pending.head(), (*peer, *is_suspect));
+                    let (head, of) = (pending.head(), (*peer, *client, *is_suspect));
                     let (target, plan) =
                         self.parts.look(app, self.exchange, &head, params, of, &mut arrival);
                     found = Some(target);
@@ -178,11 +185,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     let (number, response) = at.refusal(target, &request.head, params);
                     self.refuse(target, reason, number, response);
                 }
-                Verdict::Wait(class, deadline) => {
+                Verdict::Wait(class, deadline, client) => {
                     // A body that was collected is moved.
                     let waiting = Waiting::copy(request, params, found.is_some());
                     let item = self.exchange_id();
-                    self.park(waiting, class, Entry { item, ready, deadline });
+                    self.park(waiting, class, Entry { item, ready, deadline, client });
                     return;
                 }
             }
