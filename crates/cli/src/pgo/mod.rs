@@ -50,8 +50,11 @@ enum Verb {
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
   highwater pgo run -p my-server --plan load.toml --server mine --rounds 12
-  highwater pgo run -p my-server --plan load.toml --build-only      the measurement later, on a quiet machine
-  highwater pgo run -p my-server --plan load.toml --profile target/pgo/my-server.profdata --resume
+  highwater pgo run -p my-server --plan load.toml --build-only
+  highwater pgo run -p my-server --plan load.toml --resume \\
+    --profile target/pgo/my-server.profdata
+
+--build-only leaves the measurement for a quiet hour; --resume with the profile continues.
 
 Exit status:
   0  the build with the profile is faster
@@ -64,8 +67,8 @@ Examples:
   highwater pgo info target/pgo/highwater-arena.profdata --top 20
   highwater pgo info target/release/my-server
 
-The ids of a profile and of the programs that were built with it are equal. Exit status of a program: 0 if it was built
-with a profile, 1 if it was not; 2 if that cannot be said.")]
+The ids of a profile and of the programs that were built with it are equal. Exit status for a
+program: 0 if it was built with a profile, 1 if it was not, 2 if it does not say.")]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
     #[command(
