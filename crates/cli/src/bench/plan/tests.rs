@@ -340,7 +340,7 @@ fn plans_of_overload() {
 fn mistakes_about_overload() {
     for (from, to, said) in [
         ("load = 10.0", "load = -1.0", "load: -1; write 0.001 to 1000"),
-        ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or rate and steps"),
+        ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or remove rate and steps"),
         ("load = 10.0\ndeadline = \"200ms\"", "load = 10.0", "load: needs a deadline"),
         ("deadline = \"200ms\"", "deadline = \"61s\"", "deadline: write 1ms to 60s"),
         ("rounds = 2", "rounds = 0", "rounds: write 1 to 1000"),

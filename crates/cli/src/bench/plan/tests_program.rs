@@ -206,7 +206,7 @@ fn programs_or_servers() {
     let alone = "[[server]]\nname = \"alone\"\ncommand = [\"x\"]\nready = \"/\"\n\n[cell_defaults]";
     let refused =
         Plan::parse(&WHOLE.replace("[cell_defaults]", alone)).expect_err("no program has it");
-    assert!(refused[0].what.contains("none has this server"), "{refused:?}");
+    assert!(refused[0].what.contains("none of them uses this server"), "{refused:?}");
     let servers = "name = \"a\"\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\nready = \"/\"\n\
                    [[cell]]\nname = \"c\"\npath = \"/\"\nexpect = \"\"\n";
     for (from, to, said) in [
