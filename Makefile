@@ -244,12 +244,9 @@ miri: ## Run the core's tests under Miri, which finds undefined behaviour; insta
 	rustup toolchain install $(NIGHTLY) --profile minimal --component miri
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 cargo +$(NIGHTLY) miri test --locked -p highwater-core
 
-# In the order in which they are published.
-published = highwater-core highwater-sys highwater-journal highwater-batcher highwater highwater-cli
-
 .PHONY: package
-package: ## Package each crate that is published, and build it from its package
-	cargo package --locked $(addprefix --package ,$(published))
+package: ## All of `cargo publish` but the upload: package each published crate, and build it from its package
+	cargo publish --workspace --dry-run --locked
 
 .PHONY: deny
 deny: ## Check dependencies: licences, advisories, sources; installs cargo-deny

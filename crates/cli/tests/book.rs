@@ -580,7 +580,7 @@ fn our_own_pages() {
     }
 }
 
-/// Purpose: what is no record is refused by its name, and the database that was there stays.
+/// Purpose: a file that is not a record is refused by name, and the existing database stays.
 #[test]
 fn exports_are_whole_or_not_at_all() {
     let scene = Scene::new("export");

@@ -166,7 +166,7 @@ fn impossible_profiles_are_refused() {
     );
 }
 
-/// Purpose: what is wrong is said before minutes of building; `strip` sets profiles aside and removes builds, only its own.
+/// Purpose: mistakes are reported before minutes of building; `strip` sets profiles aside and removes only its own builds.
 #[test]
 fn pgo_refuses_and_strips() {
     let folder = Folder::new("pgo");

@@ -53,15 +53,19 @@ enum Verb {
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
   highwater pgo run -p my-server --plan load.toml --server mine --rounds 12
-  highwater pgo run -p my-server --plan load.toml --build-only      the measurement later, on a quiet machine
-  highwater pgo run -p my-server --plan load.toml --profile target/pgo/my-server.profdata --resume
+  highwater pgo run -p my-server --plan load.toml --build-only
+  highwater pgo run -p my-server --plan load.toml --resume \\
+    --profile target/pgo/my-server.profdata
   highwater pgo run -p my-server -- wrk -d 20 {url}/
-  highwater pgo run -p my-server --arg=--listen --arg=127.0.0.1:{port} -- ./replay-yesterday.sh {url}
-  highwater pgo run -p my-server --port 8080 -- bash          you make the load; leave the shell to go on
+  highwater pgo run -p my-server --arg=--listen --arg=127.0.0.1:{port} \\
+    -- ./replay-yesterday.sh {url}
+  highwater pgo run -p my-server --port 8080 -- bash
+
+--build-only leaves the measurement for a quiet hour; --resume with the profile continues.
 
 With a COMMAND the instrumented server is started, COMMAND is run to its end or to Ctrl-C, and the program is built with the
-profile; nothing is measured. {url}, {host} and {port} in COMMAND and --arg stand for the server's address; COMMAND has URL
-in its environment, the server HIGHWATER_LISTEN and PORT.
+profile; nothing is measured. With a shell as COMMAND you make the load, and leave the shell to go on. {url}, {host} and {port}
+in COMMAND and --arg stand for the server's address; COMMAND has URL in its environment, the server HIGHWATER_LISTEN and PORT.
 
 Exit status:
   0  the build with the profile is faster; or, with a COMMAND, it is there
@@ -74,8 +78,8 @@ Examples:
   highwater pgo info target/pgo/highwater-arena.profdata --top 20
   highwater pgo info target/release/my-server
 
-The ids of a profile and of the programs that were built with it are equal. Exit status of a program: 0 if it was built
-with a profile, 1 if it was not; 2 if that cannot be said.")]
+The ids of a profile and of the programs that were built with it are equal. Exit status for a
+program: 0 if it was built with a profile, 1 if it was not, 2 if it does not say.")]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
     #[command(

@@ -60,7 +60,7 @@ const WINDOW_SHARE: u32 = 32;
 
 /// A window lasts at least this many times its longest turn, and the short target at least this
 /// many requests: what arrives during one slow request is not yet growth, and a queue of one or two
-/// requests is no overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
+/// requests is not an overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
 /// of 300 ms.
 pub(super) const REQUESTS: u32 = 4;
 

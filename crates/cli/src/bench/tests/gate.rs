@@ -39,7 +39,7 @@ fn faster() {
     assert_eq!(claim(&record, "b", "a", Some("x")).expect("both").verdict, Verdict::Slower);
 }
 
-/// Purpose: each rule of the gate forbids the claim by itself, and says why; right at its limit it does not.
+/// Purpose: each rule of the gate alone forbids the claim and says why; exactly at its limit it does not.
 #[test]
 fn each_rule_forbids() {
     type Spoil = fn(&mut Record);
@@ -111,7 +111,7 @@ fn the_margin_is_three_per_cent() {
     }
 }
 
-/// Purpose: the same server twice, whose ratios scatter around 1, is no claim in either direction.
+/// Purpose: the same server twice, whose ratios scatter around 1, is not a claim in either direction.
 #[test]
 fn nothing_is_claimed_of_noise() {
     let scattered = record(&[0.93, 1.07, 0.98, 1.01, 1.05, 0.96]);
@@ -158,7 +158,7 @@ fn unknown_names() {
 }
 
 /// Purpose: two records are compared by what they share, a ratio to one baseline; a machine that is slower as a
-/// whole is no change.
+/// whole is not a change.
 #[test]
 fn records_are_compared_by_their_ratios() {
     let old = record(&FASTER);

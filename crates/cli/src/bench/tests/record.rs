@@ -23,7 +23,7 @@ impl Drop for Folder {
     }
 }
 
-/// Purpose: what is saved is what is read, A/A run and void rows included, and nothing else is left in the folder.
+/// Purpose: a saved record is read back unchanged, A/A run and void rows included, and leaves no other file in the folder.
 #[test]
 fn a_record_survives_its_file() {
     let folder = Folder::new("record");
@@ -44,7 +44,7 @@ fn a_record_survives_its_file() {
     assert_eq!(std::fs::read_dir(&folder.0).expect("it is there").count(), 1);
 }
 
-/// Purpose: what is no record, or cannot be read or written, is said by its path.
+/// Purpose: a file that is not a record, or cannot be read or written, is reported by its path.
 #[test]
 fn files_that_are_no_records() {
     let folder = Folder::new("no-record");

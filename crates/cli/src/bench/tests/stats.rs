@@ -68,7 +68,7 @@ fn pairs_are_of_one_speed() {
         assert!(Pair::of(&row("a", 0, 10.0), &bad, alone).is_none(), "{bad:?}");
         assert!(Pair::of(&bad, &row("a", 0, 10.0), alone).is_none(), "{bad:?}");
     }
-    // A tick of ten milliseconds at either end is no disturbance.
+    // A tick of ten milliseconds at either end is not a disturbance.
     let mut fine = row("b", 0, 8.0);
     change(&mut fine).foreign_on_server_cpus = 0.11;
     assert!(Pair::of(&row("a", 0, 10.0), &fine, alone).is_some());

@@ -220,7 +220,7 @@ fn preflights() {
     assert_eq!(preflight("*").body, "allowed");
     let heard = preflight("/x?panic");
     assert_eq!((heard.status, seen(&heard)), (500, String::from("outer/x")));
-    // What is no preflight, or is let pass, goes the usual way.
+    // What is not a preflight, or is let pass, goes the usual way.
     assert_eq!(send(&app, "OPTIONS", "/x").status, 401);
     assert_eq!(preflight("/x?pass").status, 401);
 }
