@@ -23,12 +23,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::limit::{Standing, Turn, short_target};
+use highwater_core::limit::{ClientKey, Standing, Turn, short_target};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
 use super::gate::{Load, WorkerGate};
-use super::queue::{Class, Entry, Queue};
+use super::queue::{Capacity, Class, Entry, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
@@ -137,6 +137,8 @@ pub(crate) struct Terms {
     pub(crate) turn_max: Duration,
     /// Whether a request that is refused for load ends its connection.
     pub(crate) refuse_close: bool,
+    /// Whether each client gets its share while the queue stands.
+    pub(crate) is_fair: bool,
 }
 
 /// A worker's side of admission. `T` names a request that waits.
@@ -159,7 +161,7 @@ impl<T> WorkerAdmission<T> {
     pub(crate) fn new(gate: WorkerGate, terms: Terms, now: Instant) -> Self {
         WorkerAdmission {
             gate,
-            queue: Queue::new(),
+            queue: Queue::new().with_shares(terms.is_fair),
             budget: TurnBudget::new(terms.turn_max),
             standing: Standing::new(terms.patience, now),
             load: Load::default(),
@@ -195,8 +197,9 @@ impl<T> WorkerAdmission<T> {
 
     /// Whether a request that comes now is refused at once: there is a standing queue, and it holds as many of its
     /// class and above as can be refused in the time that they may wait.
-    pub(crate) fn is_full(&self, class: Class) -> bool {
-        self.standing.stands() && self.gate.sheds() && self.queue.is_full(class, self.places())
+    pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>) -> bool {
+        let has_bound = self.standing.stands() && self.gate.sheds();
+        has_bound && self.queue.is_full(class, client, self.places())
     }
 
     /// How many requests can be started within the short target.
@@ -297,8 +300,22 @@ impl<T> WorkerAdmission<T> {
         self.budget.extend(now);
     }
 
+    /// Whether there are requests whose clients must be known, as the queue stands and each client has a share.
+    pub(crate) fn has_unordered(&self) -> bool {
+        self.standing.stands() && self.gate.sheds() && self.queue.has_unordered()
+    }
+
+    /// Puts those requests in order. `client` says whose a request is.
+    #[cold]
+    pub(crate) fn order(&mut self, client: impl FnMut(&T) -> ClientKey) {
+        let cost = self.standing.cost().unwrap_or_default();
+        let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        self.queue.order(Capacity { starts: self.places(), cost }, client);
+    }
+
     /// Whether the time for waiting requests is used up.
-    pub(crate) fn is_turn_over(&self, now: Instant) -> bool {
+    pub(crate) fn is_turn_over(&mut self, now: Instant) -> bool {
+        self.queue.lap(now);
         self.budget.is_over(now)
     }
 
@@ -365,6 +382,7 @@ impl<T> WorkerAdmission<T> {
 
     /// The queue's part of the turn is over: no more requests start in this turn.
     pub(crate) fn end_queue(&mut self) {
+        self.queue.end();
         self.budget.stop();
     }
 
@@ -418,6 +436,9 @@ impl<T> WorkerAdmission<T> {
         let cost = self.standing.cost().unwrap_or_default();
         self.queue.set_target(stands.then(|| self.short_target()));
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (accounts, strangers) = self.queue.accounts();
+        metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
+        metrics.queue.strangers.set(strangers);
         metrics.queue.stands.set(u64::from(stands));
         metrics.queue.cost_nanos.set(nanos(cost));
         metrics.queue.empty_nanos.set(nanos(self.standing.empty()));

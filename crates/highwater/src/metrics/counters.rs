@@ -52,6 +52,9 @@ pub(crate) struct QueueState {
     /// Requests that came while the queue stood; of those, the ones that a proxy passed on.
     pub(crate) judged: Tally,
     pub(crate) passed_on: Tally,
+    /// Clients with an account of their own; requests of clients without one, so far.
+    pub(crate) accounts: Tally,
+    pub(crate) strangers: Tally,
 }
 
 /// One worker's counters. Only that worker writes them; any thread may read.
@@ -324,6 +327,7 @@ mod tests {
         let expected = [
             ("queue", "delay"),
             ("queue", "full"),
+            ("queue", "share"),
             ("queue", "deadline"),
             ("queue", "hung_up"),
             ("request", "limit"),

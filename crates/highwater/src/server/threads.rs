@@ -264,7 +264,7 @@ impl WorkerThread {
             // Pinning is an optimization: a container may forbid it.
             let _ = cpu::pin_thread(core);
         }
-        let wants_peers = self.config.app.needs_peer();
+        let wants_peers = self.config.app.needs_peer() || !self.config.proxies.is_empty();
         let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
         let WorkerThread { kind, worker, listener, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);

@@ -38,11 +38,13 @@ pub enum Kind {
     Invalid,
     /// The whole process stops for seconds, while the clients' bytes keep arriving.
     Stops,
+    /// A crowd at one address, and one client at another: each address has its share of a standing queue.
+    Unequal,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 10] = [
+    const TABLE: [(Kind, &'static str, Status); 11] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -53,6 +55,7 @@ impl Kind {
         (Kind::PanickingDrops, "panicking-drops", Status::Passes),
         (Kind::Invalid, "invalid", Status::Passes),
         (Kind::Stops, "stops", Status::Passes),
+        (Kind::Unequal, "unequal", Status::Passes),
     ];
 
     /// Every kind.

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,6 +223,11 @@ impl Network {
             self.backlog.push_back(link);
         }
         self.note(link, || "connects".into());
+    }
+
+    /// Puts the client of `link` at an address of its own number.
+    pub(crate) fn settle(&mut self, link: usize, number: u8) {
+        self.links[link].peer = Some(([192, 0, 2, number], 4711).into());
     }
 
     /// Sends the beginning of `bytes`; returns how much of it was taken.
@@ -586,6 +592,10 @@ impl Driver for SimDriver {
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let link = self.network.open(id);
         link.has_hung_up()
+    }
+
+    fn peer(&mut self, id: ConnId) -> Option<SocketAddr> {
+        self.network.open(id).peer
     }
 
     fn clock(&self) -> SimClock {

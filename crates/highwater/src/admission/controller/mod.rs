@@ -22,6 +22,7 @@
 //! become resets again only after [`CALM`], or as soon as clients turn out to be proxies.
 
 mod policy;
+mod shares;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,7 @@ use crate::logging::rate_limited;
 use crate::metrics::{Metrics, Scaling, Signals, Totals};
 
 pub(crate) use self::policy::Policy;
+pub(crate) use self::shares::SourceShares;
 
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -94,6 +96,8 @@ pub(crate) struct Standing {
     pub(crate) refusal: Refusal,
     /// Whether requests are refused, and no connections.
     pub(crate) refuses_requests: bool,
+    /// Connections that the kernel's gate refused because their source had had its share, so far.
+    pub(crate) refused_for_share: u64,
     /// The signals for autoscalers.
     pub(crate) signals: Signals,
 }
@@ -138,6 +142,7 @@ impl Admission {
             overflowed: standing.overflowed,
             shed_cpu_seconds: standing.shed_cpu.as_secs_f64(),
             refuses_requests: standing.refuses_requests,
+            refused_for_share: standing.refused_for_share,
         }
     }
 
@@ -154,6 +159,8 @@ pub(crate) struct Entrance {
     pub(crate) backlogs: Backlogs,
     /// How the gate refuses, if that must not change.
     pub(crate) refusal: Option<Refusal>,
+    /// How much of the gate each source gets; `None` if that does not matter.
+    pub(crate) shares: Option<SourceShares>,
 }
 
 /// Turns counters into limits.
@@ -162,6 +169,7 @@ pub(crate) struct Controller {
     limit: Box<dyn Limit>,
     gate: Option<KernelGate>,
     backlogs: Backlogs,
+    shares: Option<SourceShares>,
     /// Whether the gate must keep its way of refusing.
     keeps_refusal: bool,
     /// The counter of the gate.
@@ -184,7 +192,7 @@ impl Controller {
     pub(crate) fn new(
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
-        Entrance { gate, backlogs, refusal }: Entrance,
+        Entrance { gate, backlogs, refusal, shares }: Entrance,
         (policy, signal): (Policy, Signal),
         metrics: &Metrics,
         workers: usize,
@@ -196,6 +204,7 @@ impl Controller {
             limit,
             gate,
             backlogs,
+            shares,
             keeps_refusal: refusal.is_some(),
             occupancy,
             signal,
@@ -251,6 +260,10 @@ impl Controller {
         self.standing.counts = counts;
         self.standing.sample = sample;
         self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
+        if let Some(shares) = &mut self.shares {
+            self.standing.refused_for_share =
+                shares.on_sample(&sample, self.policy.refuses_requests());
+        }
         let limit = self.limit.on_sample(now, &sample);
         self.publish(self.policy.limit(limit), &sample);
         *self.admission.lock() = self.standing.clone();

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use highwater_core::limit::LIMIT_MAX;
+use highwater_sys::bpf::Sources;
 
 use super::*;
 use crate::admission::Refuse;
@@ -80,6 +81,10 @@ impl AdjustableGate for Wicket {
     fn occupancy(&self) -> Option<Occupancy> {
         None
     }
+
+    fn sources(&self) -> Option<Sources> {
+        None
+    }
 }
 
 /// A controller over one worker, with everything around it in view.
@@ -114,7 +119,12 @@ impl Stage {
         let controller = Controller::new(
             Arc::new(admission),
             Box::new(puppet.clone()),
-            Entrance { gate: Some(gate), backlogs: Backlogs::default(), refusal: None },
+            Entrance {
+                gate: Some(gate),
+                backlogs: Backlogs::default(),
+                refusal: None,
+                shares: None,
+            },
             (Policy::new(refuse, None), Signal::new(Duration::from_millis(10))),
             &metrics,
             1,

@@ -10,7 +10,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
+use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
 use crate::server::address;
 use crate::server::config::{Pin, TransportChoice};
@@ -139,6 +139,10 @@ pub(super) fn refuse(text: &str) -> Result<Refuse, String> {
         ("connections", Refuse::Connections),
         ("requests", Refuse::Requests),
     ])(text)
+}
+
+pub(super) fn fair(text: &str) -> Result<Fair, String> {
+    one_of(&[("off", Fair::Off), ("address", Fair::Address)])(text)
 }
 
 pub(super) fn on_or_off(text: &str) -> Result<bool, String> {

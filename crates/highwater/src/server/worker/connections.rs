@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use highwater_core::driver::ConnId;
 use highwater_core::http1;
+use highwater_core::limit::ClientKey;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     timer_at: Instant,
     pub(super) accepted_at: Instant,
     pub(super) peer: Option<SocketAddr>,
+    /// Whose requests it brings, once that was asked.
+    pub(super) client: Option<ClientKey>,
     /// Tells handlers that the client has gone; made when one asks.
     pub(super) disconnected: OnceCell<Disconnected>,
 }
@@ -59,6 +62,7 @@ impl Connection {
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
             peer: None,
+            client: None,
             disconnected: OnceCell::new(),
         }
     }

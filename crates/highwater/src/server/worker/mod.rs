@@ -53,6 +53,7 @@ mod run;
 mod runtime;
 mod serve;
 mod served_time;
+mod shares;
 mod statistics;
 mod sync;
 mod tasks;
@@ -77,10 +78,12 @@ use self::tasks::Tasks;
 use self::turn::Turn;
 use super::config::ServerConfig;
 use super::pool::Pool;
+use crate::admission::client::Clients;
 use crate::admission::gate::WorkerGate;
 use crate::admission::worker::{Terms, WorkerAdmission};
 use crate::app::{App, WorkerContext};
 use crate::metrics::{Rejection, Timeout, WorkerMetrics};
+use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
 pub(in crate::server) use self::body_memory::BodyMemory;
@@ -107,6 +110,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) body_memory: BodyMemory,
     /// Which connections are closed when there is no room for another.
     pub(crate) room_policy: RoomPolicy,
+    /// Who may name the client of a request.
+    pub(crate) proxies: TrustedProxies,
 }
 
 impl WorkerConfig {
@@ -122,6 +127,7 @@ impl WorkerConfig {
             terms: config.terms(),
             body_memory: BodyMemory::default(),
             room_policy: RoomPolicy::Idle,
+            proxies: config.trusted_proxies.clone(),
         }
     }
 }
@@ -158,6 +164,7 @@ struct Parts<C> {
     body_memory: BodyMemory,
     agenda: Agenda,
     room_policy: RoomPolicy,
+    clients: Clients,
     context: Option<Rc<WorkerContext>>,
     /// When the application's end-of-turn hooks are to be called again.
     hook_due: Instant,
@@ -182,6 +189,7 @@ impl<D: Driver> Worker<D> {
             body_memory: config.body_memory,
             agenda: Agenda::new(now),
             room_policy: config.room_policy,
+            clients: Clients::behind(config.proxies),
             context: None,
             hook_due: Instant::MAX,
             unmatched,
@@ -288,6 +296,9 @@ impl<D: Driver> Worker<D> {
         let Worker { driver, state } = self;
         if state.parts.admission.is_queue_empty() {
             return;
+        }
+        if state.parts.admission.has_unordered() {
+            state.order_queue(driver);
         }
         let mut looked_at = 0;
         state.parts.admission.begin_queue(state.parts.turn.now);

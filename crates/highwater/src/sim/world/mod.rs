@@ -23,8 +23,8 @@ use super::oracle::{self, Ending};
 use super::script;
 use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
-use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
+use crate::admission::{Fair, Shed};
 use crate::metrics::WorkerMetrics;
 use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
 
@@ -48,6 +48,10 @@ const CATCH_UP_MAX: u32 = 31;
 
 /// With no more clients than this, no queue is so long that requests may be refused for waiting.
 const CROWD: usize = 16;
+
+/// The addresses of one client, and of all others.
+pub(super) const QUIET: u8 = 1;
+const BUSY: u8 = 2;
 
 /// Turns between two stops of the process, at most.
 const STOP_EVERY: u64 = 400;
@@ -160,13 +164,17 @@ impl World {
         let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.faults, trace);
-        let crowd = if extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
+        let is_fair = plan.kinds.has(Kind::Unequal);
+        let crowd = if is_fair || extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
         let clients: Vec<Client> = (0..1 + crowd + prng.below(8))
             .map(|_| {
                 let script = script::draw(&mut prng, &plan.limits, plan.kinds);
                 Client::draw(&mut prng, &mut network, script)
             })
             .collect();
+        for (index, client) in clients.iter().enumerate().filter(|_| is_fair) {
+            network.settle(client.link, if index == 0 { QUIET } else { BUSY });
+        }
         let shared = Arc::new(Shared::default());
         let app = app(Arc::clone(&shared));
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
@@ -175,6 +183,7 @@ impl World {
             limits: plan.limits.clone(),
             patience: plan.patience,
             queue_target: plan.queue_target,
+            fair: if is_fair { Fair::Address } else { Fair::Off },
             ..ServerConfig::default()
         };
         let mut config = WorkerConfig {
@@ -318,6 +327,7 @@ impl World {
             is_worn_out: self.catching_up >= CATCH_UP_MAX,
             drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
             defers: self.plan.defers,
+            is_fair: self.plan.kinds.has(Kind::Unequal),
             sheds_after: self.may_refuse().then_some(self.plan.queue_target),
         };
         for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {

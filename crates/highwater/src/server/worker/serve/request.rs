@@ -227,7 +227,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     fn admit(&mut self, input: &[u8], arrival: &mut Arrival) -> Verdict {
         const SERVE: Verdict = Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
         let (id, app) = (self.exchange_id(), self.app);
-        let Parts { turn, admission, encoder, metrics, .. } = &mut *self.parts;
+        let Parts { turn, admission, encoder, metrics, clients, .. } = &mut *self.parts;
         let Parsing { scratch, params } = &mut *self.parsing;
         let connection = &mut *self.connection;
         if input.is_empty() || !connection.protocol.awaits_request(&encoder.limits) {
@@ -254,7 +254,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
             metrics.queue.judged.add(1);
             metrics.queue.passed_on.add(u64::from(is_passed_on(&head)));
         }
-        if admission.is_full(class) {
+        let client = clients.of_request(connection.peer, &head);
+        if admission.is_full(class, client.or(connection.client)) {
             arrival.refuse();
             return SERVE;
         }
@@ -262,7 +263,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let deadline = deadline(&head, ready, admission.deadline_max(), &turn.clock);
         self.exchange.is_queued = true;
         connection.protocol.hold(true, turn.now);
-        admission.enqueue(class, Entry { item: id, ready, deadline })
+        admission.enqueue(class, Entry { item: id, ready, deadline, client })
     }
 
     /// A request that has waited is started, or refused for `refuse`.
