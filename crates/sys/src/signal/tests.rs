@@ -18,6 +18,13 @@ fn kill(number: i32) {
     unsafe { libc::kill(libc::getpid(), number) };
 }
 
+/// Sends a signal to this thread: its handlers have returned when this does. One sent to the process may be taken by
+/// another thread, at any later moment.
+fn raise(number: i32) {
+    // SAFETY: takes no pointers. The signals sent here are caught.
+    unsafe { libc::raise(number) };
+}
+
 fn wait(signals: &Signals) -> Signal {
     signals.wait().expect("it can be waited for")
 }
@@ -46,6 +53,9 @@ fn everyone_hears_each_signal() {
     let _alone = alone();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let before = thread::spawn(move || ended.recv());
+    // Under `nohup` the tests inherit that it is ignored.
+    let inherited = handler(libc::SIGHUP);
+    install(libc::SIGHUP, libc::SIG_DFL);
     let (signals, others) = (Signals::catch().expect("there is room"), Signals::catch());
     let others = others.expect("there is room");
     for (signal, number) in SIGNALS {
@@ -60,6 +70,8 @@ fn everyone_hears_each_signal() {
     kill(libc::SIGTERM);
     let heard = signals.wait_or(&waker, long).expect("it can be waited for");
     assert_eq!(heard, Some(Signal::Terminate));
+    drop((signals, others));
+    install(libc::SIGHUP, inherited);
     drop(end);
     let _ = before.join();
 }
@@ -108,7 +120,7 @@ fn handlers_of_the_application() {
     let original = handler(libc::SIGINT);
     install(libc::SIGINT, counted as usize);
     let signals = Signals::catch().expect("there is room");
-    kill(libc::SIGINT);
+    raise(libc::SIGINT);
     assert_eq!((wait(&signals), FIRST.load(SeqCst)), (Signal::Interrupt, 1));
     drop(signals);
     assert_eq!(handler(libc::SIGINT), counted as usize, "it is restored");
@@ -116,7 +128,7 @@ fn handlers_of_the_application() {
     let signals = Signals::catch().expect("there is room");
     BELOW.store(handler(libc::SIGINT), SeqCst);
     install(libc::SIGINT, counted_too as usize);
-    kill(libc::SIGINT);
+    raise(libc::SIGINT);
     assert_eq!(wait(&signals), Signal::Interrupt);
     assert_eq!((FIRST.load(SeqCst), SECOND.load(SeqCst)), (2, 1));
     drop(signals);
@@ -124,13 +136,13 @@ fn handlers_of_the_application() {
 
     // Ours is on top and at the bottom now.
     let signals = Signals::catch().expect("there is room");
-    kill(libc::SIGINT);
+    raise(libc::SIGINT);
     assert_eq!(wait(&signals), Signal::Interrupt);
     assert_eq!(signals.wait_timeout(Duration::ZERO).expect("it can be waited for"), None);
     assert_eq!((FIRST.load(SeqCst), SECOND.load(SeqCst)), (3, 2));
     drop(signals);
     assert_eq!(handler(libc::SIGINT), counted_too as usize, "it is restored");
-    kill(libc::SIGINT);
+    raise(libc::SIGINT);
     assert_eq!((FIRST.load(SeqCst), SECOND.load(SeqCst)), (4, 3), "both are called");
     install(libc::SIGINT, original);
 }
