@@ -33,7 +33,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-example-postgres", Some(&["highwater"])),
     ("highwater-tests", None),
     ("highwater-skip", Some(&[])),
-    ("highwater-testkit", Some(&["highwater-core"])),
+    ("highwater-testkit", Some(&["highwater-core", "highwater-skip"])),
     ("highwater-ui", Some(&["highwater"])),
 ];
 
@@ -65,7 +65,7 @@ const CLOSED: &[&str] = &["server/worker"];
 const WIRELESS: &[&str] = &["app", "tower"];
 
 /// What they may know of the core.
-const WIRELESS_CORE: &[&str] = &["http", "limit", "percent", "route", "time"];
+const WIRELESS_CORE: &[&str] = &["http", "limit", "percent", "prng", "route", "time"];
 
 /// Where one of them prepares answers for a wire all the same, and which: a part of the core.
 const PREPARING: (&str, &str) = ("app/fixed.rs", "http1");

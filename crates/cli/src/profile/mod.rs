@@ -43,7 +43,8 @@ Examples:
     --load 'http://127.0.0.1:8080/ --rate 20000'
 
 The folder has flame.svg (open it in a browser), report.txt and report.json. docs/profiling.md
-says how to read them, and which settings give good stacks. Exit status: 0, or 2 if nothing could be profiled.")]
+says how to read them, and which settings give good stacks. Exit status: 0, or 2 if nothing could
+be profiled.")]
 pub(crate) struct Args {
     /// The process to look at.
     #[arg(long, value_name = "N", required_unless_present = "command", conflicts_with = "command")]

@@ -41,6 +41,7 @@ mod request_id;
 mod response;
 mod router;
 mod scope;
+mod sites;
 mod stack;
 #[cfg(test)]
 mod tests;

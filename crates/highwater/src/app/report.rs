@@ -9,14 +9,18 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::dispatch::{App, Shared, Target};
 use super::error::Error;
 use super::guard::{self, Panic};
 use super::request_id::{fresh, usable};
 use super::response::Response;
-use crate::logging::{Site, rate_limited};
+use super::sites::Sites;
+use crate::logging::rate_limited;
+
+/// The field of requests and of failed answers. A convention, older than W3C's `traceparent`, and shorter.
+const FIELD: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Panics of Tokio that show a handler in the wrong place, and what to write instead.
 const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
@@ -29,22 +33,6 @@ const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
 ];
 
 const NEEDS_RUNTIME: &str = "make the handler an async fn, or add .runtime() to the Router; a blocking handler has no Tokio runtime";
-
-/// How often the failures of one route were logged lately, by kind.
-#[derive(Debug, Default)]
-pub(super) struct Sites {
-    failed: Site,
-    panicked: Site,
-    misused: Site,
-    invalid: Site,
-}
-
-impl Sites {
-    /// For an application with this many endpoints: one for each, and one for everything else.
-    pub(super) fn of_endpoints(count: usize) -> Vec<Sites> {
-        std::iter::repeat_with(Sites::default).take(count + 1).collect()
-    }
-}
 
 impl App {
     /// Logs and counts the panics that were caught on this thread since this was last called, as
@@ -162,6 +150,21 @@ impl Shared {
     fn sites(&self, target: Option<Target>) -> &Sites {
         let endpoint = target.and_then(Target::endpoint).map_or(self.endpoints.len(), usize::from);
         &self.sites[endpoint]
+    }
+}
+
+impl Response {
+    /// The id of this failed answer: the one it has already, which a layer or the handler has given it; else `id`,
+    /// which it has from then on.
+    fn identify(&mut self, id: impl FnOnce() -> String) -> String {
+        if let Some(own) = self.header(FIELD.as_str()) {
+            return own.escape_ascii().to_string();
+        }
+        let id = id();
+        if let Ok(value) = HeaderValue::try_from(id.as_str()) {
+            self.append_header(FIELD, value);
+        }
+        id
     }
 }
 

@@ -8,12 +8,6 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
 
 use highwater_core::prng::Prng;
-use http::{HeaderName, HeaderValue};
-
-use super::response::Response;
-
-/// The field of requests and of failed answers. A convention, older than W3C's `traceparent`, and shorter.
-const FIELD: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A longer id of a client is replaced by one of ours: the log must not grow with what clients send. A UUID has 36
 /// characters; the rest is room for prefixes.
@@ -42,21 +36,6 @@ pub(super) fn usable(sent: Option<&[u8]>) -> Option<&str> {
     let is_usable =
         (1..=SIZE_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_usable.then_some(text)
-}
-
-impl Response {
-    /// The id of this failed answer: the one it has already, which a layer or the handler has given it; else `id`,
-    /// which it has from then on.
-    pub(super) fn identify(&mut self, id: impl FnOnce() -> String) -> String {
-        if let Some(own) = self.header(FIELD.as_str()) {
-            return own.escape_ascii().to_string();
-        }
-        let id = id();
-        if let Ok(value) = HeaderValue::try_from(id.as_str()) {
-            self.append_header(FIELD, value);
-        }
-        id
-    }
 }
 
 #[cfg(test)]
