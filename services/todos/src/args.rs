@@ -212,6 +212,26 @@ pub struct SeedArgs {
     pub subject: String,
 }
 
+/// Settings of `repartition`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RepartitionArgs {
+    /// The service's parts.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+impl RepartitionArgs {
+    /// The settings that have no effect here.
+    pub fn idle(&self) -> Vec<Idle> {
+        let reads = "repartition serves nothing and makes no topic; leave it out";
+        let mut idle = self.engine.idle();
+        idle.push(Idle::new("redis-url", reads).secret());
+        let of_server = ["kafka-partitions", "ack-timeout", "cache-bytes", "todos-max"];
+        idle.extend(of_server.map(|setting| Idle::new(setting, reads)));
+        idle
+    }
+}
+
 /// Settings of `token`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TokenArgs {
