@@ -104,6 +104,7 @@ pub mod layers;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
+pub mod proxies;
 pub mod server;
 #[cfg(feature = "sim")]
 pub mod sim;

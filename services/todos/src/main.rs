@@ -17,7 +17,8 @@ Examples:
   highwater-todos --data /var/lib/todos
   highwater-todos seed --count 10000 --data /var/lib/todos
   curl 'http://127.0.0.1:8080/todos?limit=10'
-  curl -X POST http://127.0.0.1:8080/todos -H \"Authorization: Bearer $(highwater-todos token)\" -d '{\"title\":\"Tea\"}'";
+  curl http://127.0.0.1:8080/todos -d '{\"title\":\"Tea\"}' \\
+    -H \"Authorization: Bearer $(highwater-todos token)\"";
 
 /// Serves todos: lists from memory, writes acknowledged once they are durable.
 #[derive(Debug, Parser)]

@@ -18,6 +18,8 @@ use super::plan::Cpus;
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Each adds another set of client ports.
 const CLIENTS: std::ops::RangeInclusive<u8> = 2..=9;
+/// The addresses of the client's side.
+pub(super) const ADDRESSES: std::ops::RangeInclusive<u8> = 2..=120;
 /// The tools it needs.
 const REMEDY: &str =
     "run it as root, in a container with --privileged, with iproute2 and util-linux installed";
@@ -75,10 +77,12 @@ impl Network {
         if self.0.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }
     }
 
-    /// The source addresses of clients with many connections, in the form of `highwater load`.
-    pub(super) fn sources(&self) -> String {
+    /// The source addresses of clients with many connections, in the form of `highwater load`: those that end in
+    /// `range`, or a few.
+    pub(super) fn sources(&self, range: Option<[u8; 2]>) -> String {
         let net = if self.0.is_some() { "192.0.2" } else { "127.0.0" };
-        format!("{net}.{}-{net}.{}", CLIENTS.start(), CLIENTS.end())
+        let [first, last] = range.unwrap_or([*CLIENTS.start(), *CLIENTS.end()]);
+        format!("{net}.{first}-{net}.{last}")
     }
 
     /// For the record.
@@ -126,7 +130,7 @@ impl Network {
         let name = side.name();
         let addresses: Vec<String> = match side {
             Side::Server => vec![SERVER.to_string()],
-            Side::Client => CLIENTS.map(|last| format!("192.0.2.{last}")).collect(),
+            Side::Client => ADDRESSES.map(|last| format!("192.0.2.{last}")).collect(),
         };
         for address in addresses {
             self.run(side, &format!("ip address add {address}/24 dev {name}"))?;

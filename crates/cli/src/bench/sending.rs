@@ -40,6 +40,8 @@ pub(super) struct Sending {
     pub(super) duration: Duration,
     /// Whether to connect from several addresses: one has too few ports for many connections.
     pub(super) many_sources: bool,
+    /// Which addresses, by their last parts; `None` for a few.
+    pub(super) sources: Option<[u8; 2]>,
 }
 
 impl Sending {
@@ -62,6 +64,7 @@ impl Sending {
             warm_up: cell.warm_up(plan).0,
             duration: cell.duration(plan).0,
             many_sources: cell.is_overload(),
+            sources: None,
         }
     }
 
@@ -90,6 +93,7 @@ impl Sending {
             rate,
             burst: step.burst,
             random: step.random,
+            sources: step.sources,
             warm_up: Duration::ZERO,
             duration,
             ..whole
@@ -149,7 +153,9 @@ impl Sending {
             line.push(format!("--requests-per-connection={}", self.requests_per_connection));
         }
         line.extend(self.deadline.map(|deadline| format!("--deadline={}", String::from(deadline))));
-        line.extend(self.many_sources.then(|| format!("--source={}", network.sources())));
+        line.extend(
+            self.many_sources.then(|| format!("--source={}", network.sources(self.sources))),
+        );
         line
     }
 }

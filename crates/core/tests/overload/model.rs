@@ -8,9 +8,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn, short_target};
+use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn};
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
+
+use super::unequal::Fair;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -23,11 +25,16 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 /// The worker's cost of a refusal: by the gate (a reset), and by a 503.
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
+/// A 503 on a connection that stays open.
+const ANSWER_KEPT_COST: u64 = 8 * US;
 /// The cost of dropping a request that its client has given up.
 const DROP_COST: u64 = 10 * US;
 
-/// How long a refused client waits before it tries again.
+/// How long a refused client waits before it tries again, unless a test says otherwise.
 const BACK_OFF: u64 = 50 * MS;
+
+/// The refusals of the gate reach the worker in steps of this, while the queue stands.
+const GATE_LOOK: u64 = 25 * MS;
 
 /// How many requests a worker refuses in a row, and how long it thinks in a turn.
 const REFUSALS_MAX: u32 = 16;
@@ -77,18 +84,38 @@ impl Service {
     }
 }
 
-/// A request: when it was sent, whether its client sends another one after the answer, and how long the client waits.
+/// A request: when it was sent, whether its client sends another one after the answer, how long the client waits, and
+/// who that is.
 #[derive(Clone, Copy, Debug)]
-struct Request {
-    sent: u64,
+pub(crate) struct Request {
+    pub(crate) sent: u64,
     comes_again: bool,
     patience: u64,
+    pub(crate) client: u32,
+}
+
+/// Requests that arrive at random, from clients drawn from a range.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    next: u64,
+    gap: f64,
+    clients: (u32, u32),
+}
+
+/// What became of the requests of some clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) good: u64,
+    pub(crate) refused: u64,
+    pub(crate) latencies: Vec<u64>,
 }
 
 /// What happened in a tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tenth {
     pub(crate) good: u64,
+    /// Those of clients that ask once.
+    pub(crate) good_once: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
     pub(crate) dropped: u64,
@@ -101,6 +128,10 @@ pub(crate) struct World {
     deadline: u64,
     /// Clients in a thousand that give up after so long.
     pub(crate) impatient: (u64, u64),
+    /// How long a refused client waits before it tries again.
+    pub(crate) back_off: u64,
+    /// Connections are kept, so that the gate is open and the queue refuses requests.
+    pub(crate) are_kept: bool,
     now: u64,
     queue: VecDeque<Request>,
     /// Requests to come at a known time, in order.
@@ -108,6 +139,11 @@ pub(crate) struct World {
     /// When the next of the open loop comes, and how long until the one after, on average.
     next_arrival: u64,
     gap: f64,
+    streams: Vec<Stream>,
+    /// Clients have shares, if the queue stands.
+    pub(crate) fair: Option<Fair>,
+    /// The requests of client 0, and of all others.
+    pub(crate) tallies: [Tally; 2],
     pub(crate) standing: Standing,
     pub(crate) limit: QueueDelay,
     /// Places held by connections that send nothing.
@@ -115,7 +151,9 @@ pub(crate) struct World {
     sampled_at: u64,
     look: Look,
     empty_before: Duration,
-    refused_since_turn: u32,
+    /// What the gate has refused, and when the worker is told next.
+    gate_refused: u32,
+    gate_look: u64,
     tenth: Tenth,
     pub(crate) tenths: Vec<Tenth>,
     pub(crate) latencies: Vec<u64>,
@@ -127,6 +165,12 @@ struct Look {
     refused: u64,
 }
 
+impl Request {
+    fn new(sent: u64, patience: u64) -> Request {
+        Request { sent, comes_again: false, patience, client: 0 }
+    }
+}
+
 impl World {
     pub(crate) fn new(seed: u64, service: Service) -> World {
         World {
@@ -134,18 +178,24 @@ impl World {
             service,
             deadline: 200 * MS,
             impatient: (0, 0),
+            back_off: BACK_OFF,
+            are_kept: false,
             now: 0,
             queue: VecDeque::new(),
             due: VecDeque::new(),
             next_arrival: u64::MAX,
             gap: f64::INFINITY,
-            standing: Standing::new(PATIENCE, Instant::ZERO),
-            limit: QueueDelay::new(TARGET, PATIENCE, 1 << 20),
+            streams: Vec::new(),
+            fair: None,
+            tallies: [Tally::default(), Tally::default()],
+            standing: Standing::new(TARGET, PATIENCE, Instant::ZERO),
+            limit: QueueDelay::new(PATIENCE, 1 << 20),
             silent: 0,
             sampled_at: 0,
             look: Look::default(),
             empty_before: Duration::ZERO,
-            refused_since_turn: 0,
+            gate_refused: 0,
+            gate_look: 0,
             tenth: Tenth::default(),
             tenths: Vec::new(),
             latencies: Vec::new(),
@@ -156,7 +206,7 @@ impl World {
     pub(crate) fn burst(&mut self, count: u64, spread: u64) {
         for n in 0..count {
             let (sent, patience) = (self.now + spread * n / count, self.draw_patience());
-            self.due.push_back(Request { sent, comes_again: false, patience });
+            self.due.push_back(Request::new(sent, patience));
         }
     }
 
@@ -164,7 +214,7 @@ impl World {
     pub(crate) fn clients(&mut self, count: u64) {
         for _ in 0..count {
             let patience = self.draw_patience();
-            self.due.push_back(Request { sent: self.now, comes_again: true, patience });
+            self.due.push_back(Request { comes_again: true, ..Request::new(self.now, patience) });
         }
     }
 
@@ -172,6 +222,12 @@ impl World {
     pub(crate) fn load(&mut self, times: f64) {
         self.gap = self.service.mean() / times;
         self.next_arrival = if times > 0.0 { self.now + self.draw_gap() } else { u64::MAX };
+    }
+
+    /// From now on requests of clients drawn from `first..end` arrive at random, too: `times` as many as can be served.
+    pub(crate) fn load_of(&mut self, (first, end): (u32, u32), times: f64) {
+        let gap = self.service.mean() / times;
+        self.streams.push(Stream { next: self.now, gap, clients: (first, end) });
     }
 
     fn draw_patience(&mut self) -> u64 {
@@ -197,7 +253,7 @@ impl World {
     /// Runs until no request waits. Returns how long that took.
     pub(crate) fn settle(&mut self) -> u64 {
         let begin = self.now;
-        while !self.queue.is_empty() || !self.due.is_empty() {
+        while self.waiting() > 0 || !self.due.is_empty() {
             self.turn(u64::MAX);
         }
         self.now - begin
@@ -212,18 +268,37 @@ impl World {
     }
 
     fn turn(&mut self, end: u64) {
-        if self.queue.is_empty() {
+        if self.waiting() == 0 {
             let next = self.due.front().map_or(u64::MAX, |request| request.sent);
             let sample = self.sampled_at + S / 10;
+            let next = self.streams.iter().map(|stream| stream.next).fold(next, u64::min);
             self.pass(next.min(self.next_arrival).min(end).min(sample).max(self.now));
         }
         let began = self.now;
         self.take_arrivals();
-        let cost = self.standing.cost().unwrap_or_default();
-        let target = short_target(TARGET, PATIENCE, cost).as_nanos() as u64;
+        let target = self.standing.short_target().as_nanos() as u64;
         let (mut refused, mut started, mut abandoned) = (0, 0, 0);
-        while !self.queue.is_empty() && (self.now < began + THINK_MAX || started + refused == 0) {
+        while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
+            if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
+                let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
+                fair.order(&mut self.queue, cost);
+                let late = if stands && refused < REFUSALS_MAX {
+                    self.now.saturating_sub(target)
+                } else {
+                    0
+                };
+                if let Some(request) = fair.pop_overdue(late) {
+                    refused += 1;
+                    self.refuse(request, ANSWER_COST);
+                    continue;
+                }
+                let time = self.service.draw(&mut self.prng);
+                let request = fair.pop_next(time, cost).expect("some wait");
+                started += 1;
+                self.serve_for(request, time);
+                continue;
+            }
             let overdue = |request: &Request| self.now - request.sent > target;
             let given_up = |request: &Request| self.now - request.sent > request.patience;
             let drops = self.standing.drops_abandoned();
@@ -236,7 +311,8 @@ impl World {
             if stands && refused < REFUSALS_MAX && self.queue.front().is_some_and(overdue) {
                 let request = self.queue.pop_front().expect("there is one");
                 refused += 1;
-                self.refuse(request, ANSWER_COST);
+                let cost = if self.are_kept { ANSWER_KEPT_COST } else { ANSWER_COST };
+                self.refuse(request, cost);
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
@@ -253,8 +329,8 @@ impl World {
             started += 1;
             self.serve(request);
         }
-        let refused = refused + std::mem::take(&mut self.refused_since_turn);
-        let waiting = self.queue.len() as u32;
+        let refused = refused + self.told_by_gate();
+        let waiting = self.waiting() as u32;
         let at = Instant::from_nanos;
         let (began, ended) = (at(began), at(self.now));
         let turn = Turn { began, ended, waiting, started, refused, abandoned };
@@ -268,14 +344,32 @@ impl World {
         }
     }
 
+    /// The gate's refusals that the worker learns of in this turn.
+    fn told_by_gate(&mut self) -> u32 {
+        if self.now < self.gate_look {
+            return 0;
+        }
+        self.gate_look = self.now + GATE_LOOK;
+        std::mem::take(&mut self.gate_refused)
+    }
+
     fn serve(&mut self, request: Request) {
         let time = self.service.draw(&mut self.prng);
+        self.serve_for(request, time);
+    }
+
+    fn serve_for(&mut self, request: Request, time: u64) {
         self.pass(self.now + time);
         let latency = self.now - request.sent;
         self.latencies.push(latency);
         self.tenth.served += 1;
         let deadline = if request.patience == u64::MAX { self.deadline } else { request.patience };
-        self.tenth.good += u64::from(latency <= deadline);
+        let is_good = u64::from(latency <= deadline);
+        self.tenth.good += is_good;
+        self.tenth.good_once += is_good * u64::from(!request.comes_again);
+        let tally = &mut self.tallies[usize::from(request.client > 0)];
+        tally.good += is_good;
+        tally.latencies.push(latency);
         self.again(request, 0);
     }
 
@@ -283,14 +377,15 @@ impl World {
     fn leave(&mut self, request: Request) {
         self.pass(self.now + DROP_COST);
         self.tenth.dropped += 1;
-        self.again(request, BACK_OFF);
+        self.again(request, self.back_off);
     }
 
     fn refuse(&mut self, request: Request, cost: u64) {
         self.pass(self.now + cost);
+        self.tallies[usize::from(request.client > 0)].refused += 1;
         self.tenth.refused += 1;
         self.look.refused += 1;
-        self.again(request, BACK_OFF);
+        self.again(request, self.back_off);
     }
 
     fn again(&mut self, request: Request, pause: u64) {
@@ -302,26 +397,50 @@ impl World {
     }
 
     fn take_arrivals(&mut self) {
-        loop {
-            let due = self.due.front().map_or(u64::MAX, |request| request.sent);
-            let sent = due.min(self.next_arrival);
-            if sent > self.now {
-                return;
-            }
-            let request = if due <= self.next_arrival {
-                self.due.pop_front().expect("it is due")
-            } else {
-                self.next_arrival += self.draw_gap();
-                Request { sent, comes_again: false, patience: self.draw_patience() }
+        while let Some(request) = self.next_arrival() {
+            let held = self.waiting() as u64 + u64::from(self.silent.min(self.limit.limit()));
+            let limit = u64::from(self.limit.limit());
+            let stands = self.standing.stands();
+            let admits = match self.fair.as_mut().filter(|_| stands) {
+                Some(fair) => fair.admits(&request, self.now, (held, limit)),
+                None => held < limit,
             };
-            let held = self.queue.len() as u64 + u64::from(self.silent.min(self.limit.limit()));
-            if held < u64::from(self.limit.limit()) {
-                self.queue.push_back(request);
-            } else {
-                self.refused_since_turn += 1;
+            if !self.are_kept && !admits {
+                self.gate_refused += 1;
                 self.refuse(request, GATE_COST);
+                continue;
             }
+            self.queue.push_back(request);
         }
+    }
+
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.fair.as_ref().map_or(0, Fair::len)
+    }
+
+    /// The next request that has arrived.
+    fn next_arrival(&mut self) -> Option<Request> {
+        let due = self.due.front().map_or(u64::MAX, |request| request.sent);
+        let stream = (0..self.streams.len()).min_by_key(|&index| self.streams[index].next);
+        let streamed = stream.map_or(u64::MAX, |index| self.streams[index].next);
+        let sent = due.min(self.next_arrival).min(streamed);
+        if sent > self.now {
+            return None;
+        }
+        if due == sent {
+            return self.due.pop_front();
+        }
+        let mut client = 0;
+        if self.next_arrival == sent {
+            self.next_arrival += self.draw_gap();
+        } else {
+            let index = stream.expect("its request has arrived");
+            let Stream { gap, clients: (first, end), .. } = self.streams[index];
+            client = first + self.prng.below(u64::from(end - first)) as u32;
+            self.streams[index].next += (-(1.0 - self.prng.unit()).ln() * gap) as u64 + 1;
+        }
+        let patience = self.draw_patience();
+        Some(Request { client, ..Request::new(sent, patience) })
     }
 
     fn pass(&mut self, until: u64) {
@@ -335,7 +454,7 @@ impl World {
     fn sample(&mut self) {
         let span = (self.now - self.sampled_at).max(1);
         let empty = self.standing.empty() - self.empty_before;
-        let queued = self.queue.len() as u32;
+        let queued = self.waiting() as u32;
         let sample = Sample {
             span: Duration::from_nanos(span),
             started: self.look.started,
@@ -343,6 +462,7 @@ impl World {
             workers: 1,
             standing: u32::from(self.standing.stands()),
             cost: self.standing.cost().unwrap_or_default(),
+            target: self.standing.short_target(),
             queued,
             in_flight: queued + self.silent.min(self.limit.limit()),
             empty: empty.as_nanos() as f32 / span as f32,
@@ -350,6 +470,9 @@ impl World {
         };
         let limit = self.limit.on_sample(Instant::from_nanos(self.now), &sample);
         assert!(limit >= 1);
+        if let Some(fair) = &mut self.fair {
+            fair.on_sample(&sample);
+        }
         self.look = Look::default();
         self.empty_before = self.standing.empty();
         self.sampled_at = self.now;

@@ -9,6 +9,7 @@
 //!   └─ gate         connections: how many are admitted    bound by one limit that all workers share
 //!  kernel/      connections, before they exist             one per server, if permitted
 //!  controller   the limit                                  a thread: samples → core's Limit → the gates
+//!  client       who has a share
 //!  backlog      connections that the kernel dropped because a backlog was full
 //!  cost         the cost of one refusal
 //!  strain       whether the server reports that it is not ready
@@ -21,6 +22,7 @@
 
 mod backlog;
 mod budget;
+pub(crate) mod client;
 mod controller;
 mod cost;
 pub(crate) mod gate;
@@ -42,6 +44,6 @@ pub use self::route_limit::Concurrency;
 pub(crate) use self::settings::AdmissionSettings;
 #[cfg(feature = "cli")]
 pub(crate) use self::settings::check_limiter;
-pub use self::settings::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
+pub use self::settings::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 pub(crate) use self::setup::{PreparedAdmission, RunningAdmission};
 pub use self::signal::Signal;

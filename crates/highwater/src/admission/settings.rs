@@ -60,6 +60,16 @@ pub enum Refuse {
     Requests,
 }
 
+/// Who gets an equal share during an overload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fair {
+    /// Nobody: who asks most is served most.
+    Off,
+    /// Each address that connections come from; of IPv6 each network of 64 bits.
+    #[default]
+    Address,
+}
+
 /// What decides how many connections may have work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limiter {
@@ -93,6 +103,16 @@ impl Refuse {
             Refuse::Auto => "auto",
             Refuse::Connections => "connections",
             Refuse::Requests => "requests",
+        }
+    }
+}
+
+impl Fair {
+    /// Its name in the settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fair::Off => "off",
+            Fair::Address => "address",
         }
     }
 }
@@ -133,6 +153,7 @@ pub(crate) struct AdmissionSettings {
     pub(crate) gate: GateChoice,
     pub(crate) gate_refusal: GateRefusal,
     pub(crate) refuse: Refuse,
+    pub(crate) fair: Fair,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) patience: Duration,
@@ -171,7 +192,7 @@ impl AdmissionSettings {
             (Some(limit), _) => Box::new(Fixed::new(limit)),
             (None, Some(Limiter::HillClimb)) => Box::new(HillClimb::new(limit_max)),
             (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, self.queue_target / 2)),
-            (None, _) => Box::new(QueueDelay::new(self.queue_target, self.patience, limit_max)),
+            (None, _) => Box::new(QueueDelay::new(self.patience, limit_max)),
         })
     }
 
@@ -181,6 +202,11 @@ impl AdmissionSettings {
             Counts::Time => self.refuse,
             Counts::Work => Refuse::Connections,
         }
+    }
+
+    /// Whether the gate gives each source of connections its share. A limit that counts work is exact, whoever has it.
+    pub(super) fn shares_connections(&self) -> bool {
+        self.fair != Fair::Off && self.counts() == Counts::Time
     }
 
     /// What it counts as load.

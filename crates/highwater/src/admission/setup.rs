@@ -11,7 +11,7 @@ use highwater_sys::Listener;
 use highwater_sys::capability::{self, Capability};
 
 use super::backlog::Backlogs;
-use super::controller::{Admission, Control, Controller, Entrance, Policy};
+use super::controller::{Admission, Control, Controller, Entrance, Policy, SourceShares};
 use super::gate::{Bound, Counts, WorkerGate};
 use super::kernel::{self, KernelGate, Refusal};
 use super::settings::{AdmissionSettings, GateRefusal, Shed};
@@ -138,12 +138,14 @@ impl PreparedAdmission {
         let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
         // The kernel counts drops by a gate's program as overflows, too; the gate itself reports them.
         let drops = gate.as_ref().is_some_and(KernelGate::is_adjustable);
+        let sources = gate.as_ref().and_then(KernelGate::sources);
+        let shares = sources.filter(|_| settings.shares_connections()).map(SourceShares::new);
         let backlogs = Backlogs::of(if drops { &[] } else { listeners });
         Ok(PreparedAdmission {
             admission: Arc::new(admission),
             bound,
             limit,
-            entrance: Entrance { gate, backlogs, refusal: settings.refusal() },
+            entrance: Entrance { gate, backlogs, refusal: settings.refusal(), shares },
             counts: settings.counts(),
             queue_target: settings.queue_target,
             policy: Policy::new(settings.refuses(), settings.unready_after.map(Strain::new)),

@@ -23,12 +23,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::limit::{Standing, Turn, short_target};
+use highwater_core::limit::{ClientKey, Standing, Turn};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
 use super::gate::{Load, WorkerGate};
-use super::queue::{Class, Entry, Queue};
+use super::queue::{Capacity, Class, Entry, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
@@ -62,8 +62,8 @@ impl Load {
 pub(crate) enum Verdict {
     /// It is served.
     Serve(Grant),
-    /// It waits in the queue, with all its input.
-    Wait,
+    /// It waits in the queue, among those of its class, at most until its client's own deadline.
+    Wait(Class, Instant, Option<ClientKey>),
     /// It is answered 503, or not at all.
     Refuse(Rejection),
 }
@@ -82,36 +82,28 @@ pub(crate) struct Grant {
 pub(crate) struct Arrival {
     /// When it could have been started.
     pub(crate) ready: Instant,
-    /// When the requests behind it could have been started without this one.
-    next_ready: Instant,
-    /// Its deadline, if it was read when the request was queued.
+    /// Its deadline, if it has waited in the queue.
     deadline: Option<Instant>,
-    /// The reason to refuse it, if the queue decided that.
-    refuse: Option<Rejection>,
+    /// The reason to refuse it, if that is decided.
+    pub(crate) refuse: Option<Rejection>,
 }
 
 impl Arrival {
     /// Input came at `now`.
     #[inline]
     pub(crate) fn at(now: Instant) -> Self {
-        Arrival { ready: now, next_ready: now, deadline: None, refuse: None }
+        Arrival { ready: now, deadline: None, refuse: None }
     }
 
-    /// The next request is to be refused, as no more can wait.
-    pub(crate) fn refuse(&mut self) {
-        self.refuse = Some(Rejection::QueueFull);
+    /// Its turn has come, to be started, or refused for `refuse`.
+    pub(crate) fn from_queue<T>(entry: &Entry<T>, refuse: Option<Rejection>) -> Self {
+        Arrival { ready: entry.ready, deadline: Some(entry.deadline), refuse }
     }
 
-    /// Whether to refuse the next request, unless its route is never shed.
+    /// Whether it does not have to wait: it has waited, or is refused.
     #[inline]
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refuse.is_some()
-    }
-
-    /// The current request is done; the next one of the same connection follows.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.ready = self.next_ready;
+    pub(crate) fn is_decided(&self) -> bool {
+        self.deadline.is_some() || self.refuse.is_some()
     }
 }
 
@@ -137,6 +129,8 @@ pub(crate) struct Terms {
     pub(crate) turn_max: Duration,
     /// Whether a request that is refused for load ends its connection.
     pub(crate) refuse_close: bool,
+    /// Whether each client gets its share while the queue stands.
+    pub(crate) is_fair: bool,
 }
 
 /// A worker's side of admission. `T` names a request that waits.
@@ -159,9 +153,9 @@ impl<T> WorkerAdmission<T> {
     pub(crate) fn new(gate: WorkerGate, terms: Terms, now: Instant) -> Self {
         WorkerAdmission {
             gate,
-            queue: Queue::new(),
+            queue: Queue::new().with_shares(terms.is_fair),
             budget: TurnBudget::new(terms.turn_max),
-            standing: Standing::new(terms.patience, now),
+            standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
             terms,
             refusals: 0,
@@ -195,14 +189,15 @@ impl<T> WorkerAdmission<T> {
 
     /// Whether a request that comes now is refused at once: there is a standing queue, and it holds as many of its
     /// class and above as can be refused in the time that they may wait.
-    pub(crate) fn is_full(&self, class: Class) -> bool {
-        self.standing.stands() && self.gate.sheds() && self.queue.is_full(class, self.places())
+    pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>) -> bool {
+        let has_bound = self.standing.stands() && self.gate.sheds();
+        has_bound && self.queue.is_full(class, client, self.places())
     }
 
     /// How many requests can be started within the short target.
     fn places(&self) -> usize {
         let cost = self.standing.cost().unwrap_or_default();
-        let places = self.short_target().as_nanos() / cost.as_nanos().max(1);
+        let places = self.standing.short_target().as_nanos() / cost.as_nanos().max(1);
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
@@ -217,9 +212,8 @@ impl<T> WorkerAdmission<T> {
     }
 
     /// A request waits from now on.
-    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) -> Verdict {
+    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) {
         self.queue.push(class, entry);
-        Verdict::Wait
     }
 
     /// A request is started or refused: it counts against the turn's budget.
@@ -234,13 +228,13 @@ impl<T> WorkerAdmission<T> {
     #[inline]
     pub(crate) fn judge<'a>(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         (has_deadline, is_limited): (bool, bool),
         rules: impl FnOnce() -> Rules<'a>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        if !(arrival.is_refused() || self.gate.over() || has_deadline || is_limited) {
+        if !(arrival.refuse.is_some() || self.gate.over() || has_deadline || is_limited) {
             return Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
         }
         self.judge_closely(arrival, now, rules(), deadline)
@@ -249,15 +243,14 @@ impl<T> WorkerAdmission<T> {
     #[cold]
     fn judge_closely(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         rules: Rules<'_>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        let refuse = arrival.refuse.take();
-        let deadline = arrival.deadline.take().unwrap_or_else(|| deadline(arrival.ready));
+        let deadline = arrival.deadline.unwrap_or_else(|| deadline(arrival.ready));
         if !rules.is_never_shed {
-            if let Some(reason) = refuse {
+            if let Some(reason) = arrival.refuse {
                 return Verdict::Refuse(reason);
             }
             if self.gate.over() {
@@ -297,8 +290,22 @@ impl<T> WorkerAdmission<T> {
         self.budget.extend(now);
     }
 
+    /// Whether there are requests whose clients must be known, as the queue stands and each client has a share.
+    pub(crate) fn has_unordered(&self) -> bool {
+        self.standing.stands() && self.gate.sheds() && self.queue.has_unordered()
+    }
+
+    /// Puts those requests in order. `client` says whose a request is.
+    #[cold]
+    pub(crate) fn order(&mut self, client: impl FnMut(&T) -> ClientKey) {
+        let cost = self.standing.cost().unwrap_or_default();
+        let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        self.queue.order(Capacity { starts: self.places(), cost }, client);
+    }
+
     /// Whether the time for waiting requests is used up.
-    pub(crate) fn is_turn_over(&self, now: Instant) -> bool {
+    pub(crate) fn is_turn_over(&mut self, now: Instant) -> bool {
+        self.queue.lap(now);
         self.budget.is_over(now)
     }
 
@@ -311,7 +318,7 @@ impl<T> WorkerAdmission<T> {
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let sheds = self.gate.sheds();
         if sheds && self.standing.drops_abandoned() {
-            let short = self.short_target();
+            let short = self.standing.short_target();
             let is_given_up =
                 |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
             if let Some(entry) = self.queue.pop_front_if(is_given_up) {
@@ -324,16 +331,10 @@ impl<T> WorkerAdmission<T> {
         self.queue.pop(now, sheds)
     }
 
-    /// How long a request may wait in a standing queue.
-    fn short_target(&self) -> Duration {
-        let cost = self.standing.cost().unwrap_or_default();
-        short_target(self.terms.queue_target, self.terms.patience, cost)
-    }
-
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
     /// counts it.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
-        let is_abandoned = gave_up(ready, hung_up_at, self.short_target());
+        let is_abandoned = gave_up(ready, hung_up_at, self.standing.short_target());
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -350,21 +351,14 @@ impl<T> WorkerAdmission<T> {
         self.gate.sheds() && (is_suspect || is_lost || self.queue.is_overdue(ready, now))
     }
 
-    /// A request leaves the queue, to be started or refused: exactly one may start now. The input behind it
-    /// on its connection was ready at `next_ready`.
-    pub(crate) fn resume(
-        &mut self,
-        entry: &Entry<T>,
-        refuse: Option<Rejection>,
-        next_ready: Instant,
-        now: Instant,
-    ) -> Arrival {
+    /// A request leaves the queue, to be started or refused: exactly one may start now.
+    pub(crate) fn allow_one(&mut self, now: Instant) {
         self.budget.allow_one(now);
-        Arrival { ready: entry.ready, next_ready, deadline: Some(entry.deadline), refuse }
     }
 
     /// The queue's part of the turn is over: no more requests start in this turn.
     pub(crate) fn end_queue(&mut self) {
+        self.queue.end();
         self.budget.stop();
     }
 
@@ -411,13 +405,19 @@ impl<T> WorkerAdmission<T> {
         self.budget.end(ended);
     }
 
-    /// A standing queue gets the short target. The controller gets the cost of a request, and is woken when a
-    /// standing queue forms or ends.
+    /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when a
+    /// standing queue forms or ends, or its target changes much.
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
-        self.queue.set_target(stands.then(|| self.short_target()));
+        let target = self.standing.short_target();
+        self.queue.set_target(stands.then_some(target));
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (target, before) = (nanos(target), metrics.queue.target_nanos.get());
+        metrics.queue.target_nanos.set(target);
+        let (accounts, strangers) = self.queue.accounts();
+        metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
+        metrics.queue.strangers.set(strangers);
         metrics.queue.stands.set(u64::from(stands));
         metrics.queue.cost_nanos.set(nanos(cost));
         metrics.queue.empty_nanos.set(nanos(self.standing.empty()));
@@ -425,6 +425,8 @@ impl<T> WorkerAdmission<T> {
             if stands {
                 self.gate.take_refused(); // Earlier refusals do not delay the end.
             }
+            self.gate.alarm();
+        } else if stands && (target / 2 > before || before / 2 > target) {
             self.gate.alarm();
         }
     }

@@ -47,11 +47,16 @@ pub(crate) struct QueueState {
     pub(crate) stands: Tally,
     /// The recent cost of a request; 0 if it is not known.
     pub(crate) cost_nanos: Tally,
+    /// How long a request may wait while the queue stands.
+    pub(crate) target_nanos: Tally,
     /// Total time with an empty queue.
     pub(crate) empty_nanos: Tally,
     /// Requests that came while the queue stood; of those, the ones that a proxy passed on.
     pub(crate) judged: Tally,
     pub(crate) passed_on: Tally,
+    /// Clients with an account of their own; requests of clients without one, so far.
+    pub(crate) accounts: Tally,
+    pub(crate) strangers: Tally,
 }
 
 /// One worker's counters. Only that worker writes them; any thread may read.
@@ -324,6 +329,7 @@ mod tests {
         let expected = [
             ("queue", "delay"),
             ("queue", "full"),
+            ("queue", "share"),
             ("queue", "deadline"),
             ("queue", "hung_up"),
             ("request", "limit"),

@@ -16,7 +16,7 @@ use super::tally::Tally;
 use super::{DURATION_BOUNDS, Inner, PoolState, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 45] = [
+pub(super) const NAMES: [&str; 48] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -46,6 +46,9 @@ pub(super) const NAMES: [&str; 45] = [
     "http_scaling_total_rejections",
     "http_shed_cpu_seconds_total",
     "highwater_refuses",
+    "highwater_share_connections_refused_total",
+    "highwater_share_accounts",
+    "highwater_share_strangers_total",
     "highwater_gate_info",
     "highwater_limiter_info",
     "http_uptime_seconds",
@@ -253,6 +256,21 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     {
         family.sample(&[("unit", unit)], u64::from(is_refused));
     }
+    let help = "Connections that the kernel's gate refused because their source had had its share; among those of \
+                http_rejections_total.";
+    page.single(
+        "highwater_share_connections_refused_total",
+        help,
+        Kind::Counter,
+        scaling.refused_for_share,
+    );
+    let help = "Clients with an account of their own, while each gets its share of a standing queue; at most 1024 per \
+                worker.";
+    let accounts = server.sum(|worker| &worker.queue.accounts);
+    page.single("highwater_share_accounts", help, Kind::Gauge, accounts);
+    let help = "Requests whose clients found no account free, and divided one share with all such clients.";
+    let strangers = server.sum(|worker| &worker.queue.strangers);
+    page.single("highwater_share_strangers_total", help, Kind::Counter, strangers);
     let help = "CPU time spent on refusing connections and requests: estimated from counts and a cost per kind, \
                 which was measured on another machine.";
     let name = "http_shed_cpu_seconds_total";

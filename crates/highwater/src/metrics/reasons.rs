@@ -71,6 +71,8 @@ pub(crate) enum Rejection {
     QueueDelay,
     /// A request came while more waited than can be refused in time.
     QueueFull,
+    /// A request of a client that has had its share was refused for others.
+    QueueShare,
     /// A request's own deadline passed before its turn came.
     QueueDeadline,
     /// A request's client had hung up before its turn came. No answer is sent.
@@ -97,6 +99,7 @@ impl Rejection {
             Rejection::AcceptConnectionsMax => Row::AcceptConnectionsMax,
             Rejection::QueueDelay => Row::QueueDelay,
             Rejection::QueueFull => Row::QueueFull,
+            Rejection::QueueShare => Row::QueueShare,
             Rejection::QueueDeadline => Row::QueueDeadline,
             Rejection::QueueHungUp => Row::QueueHungUp,
             Rejection::RequestLimit => Row::RequestLimit,
@@ -121,9 +124,10 @@ impl Rejection {
     }
 
     /// Work that was ready and is refused because of load.
-    pub(super) const SHED: [Rejection; 7] = [
+    pub(super) const SHED: [Rejection; 8] = [
         Rejection::QueueDelay,
         Rejection::QueueFull,
+        Rejection::QueueShare,
         Rejection::QueueDeadline,
         Rejection::QueueHungUp,
         Rejection::RequestLimit,
@@ -134,8 +138,8 @@ impl Rejection {
     /// Whether it means that there is more work than the workers can do. A client that has gone, a
     /// client's own deadline and a route's limit do not.
     pub(crate) const fn is_for_load(self) -> bool {
-        use Rejection::{QueueDelay, QueueFull, RequestApp, RequestPriority};
-        matches!(self, QueueDelay | QueueFull | RequestPriority | RequestApp)
+        use Rejection::{QueueDelay, QueueFull, QueueShare, RequestApp, RequestPriority};
+        matches!(self, QueueDelay | QueueFull | QueueShare | RequestPriority | RequestApp)
     }
 }
 
@@ -156,6 +160,7 @@ pub(super) enum Row {
     VersionUnsupported,
     QueueDelay,
     QueueFull,
+    QueueShare,
     QueueDeadline,
     QueueHungUp,
     RequestLimit,
@@ -180,6 +185,7 @@ impl Row {
         Row::VersionUnsupported,
         Row::QueueDelay,
         Row::QueueFull,
+        Row::QueueShare,
         Row::QueueDeadline,
         Row::QueueHungUp,
         Row::RequestLimit,
@@ -204,6 +210,7 @@ impl Row {
             Row::VersionUnsupported => ("request", "version_not_supported"),
             Row::QueueDelay => ("queue", "delay"),
             Row::QueueFull => ("queue", "full"),
+            Row::QueueShare => ("queue", "share"),
             Row::QueueDeadline => ("queue", "deadline"),
             Row::QueueHungUp => ("queue", "hung_up"),
             Row::RequestLimit => ("request", "limit"),

@@ -49,6 +49,8 @@ pub(crate) struct Scaling {
     pub(crate) shed_cpu_seconds: f64,
     /// Whether requests are refused during an overload, and no connections.
     pub(crate) refuses_requests: bool,
+    /// Connections that the kernel refused because their source had had its share.
+    pub(crate) refused_for_share: u64,
 }
 
 impl Scaling {

@@ -32,6 +32,7 @@ fn busy_server() -> Metrics {
         overflowed: 3,
         shed_cpu_seconds: 0.25,
         refuses_requests: true,
+        refused_for_share: 0,
     });
     for index in 0..2 {
         let worker = metrics.worker(index);

@@ -321,6 +321,7 @@ fn admission_settings(
         gate: config.gate,
         gate_refusal: config.gate_refusal,
         refuse: config.refuse,
+        fair: config.fair,
         connection_limit: config.connection_limit,
         limiter: config.limiter,
         patience: config.patience,

@@ -9,8 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use highwater_core::http::Limits;
 
 use crate::admission::worker::Terms;
-use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
+use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::logging::LogFormat;
+use crate::proxies::TrustedProxies;
 
 /// The interface for I/O between kernel and worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,11 @@ pub struct ServerConfig {
     pub gate_refusal: GateRefusal,
     /// Whether connections or requests are refused. `--refuse`, auto.
     pub refuse: Refuse,
+    /// Whether each client gets an equal share of the server while more is asked than can be done. `--fair`, address.
+    pub fair: Fair,
+    /// Which proxies may name the client of a request, in `X-Forwarded-For` or `Forwarded`; by default none, and the
+    /// fields are not looked at. `--trusted-proxies`.
+    pub trusted_proxies: TrustedProxies,
     /// Whether a request that is refused for load also closes its connection: for clients whose next connection
     /// reaches another server. `--refuse-close`, false.
     pub refuse_close: bool,
@@ -127,6 +133,8 @@ impl Default for ServerConfig {
             gate: GateChoice::Auto,
             gate_refusal: GateRefusal::Auto,
             refuse: Refuse::Auto,
+            fair: Fair::Address,
+            trusted_proxies: TrustedProxies::default(),
             refuse_close: false,
             unready_after: None,
             connection_limit: None,
@@ -153,6 +161,7 @@ impl ServerConfig {
             deadline_max: self.deadline_max,
             turn_max: TURN_MAX,
             refuse_close: self.refuse_close,
+            is_fair: self.fair != Fair::Off,
         }
     }
 }

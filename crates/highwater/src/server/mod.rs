@@ -31,7 +31,9 @@ mod threads;
 mod transport;
 mod worker;
 
-pub use crate::admission::{Ceiling, GateChoice, GateRefusal, Limiter, Refuse, Shed, gate_here};
+pub use crate::admission::{
+    Ceiling, Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, gate_here,
+};
 pub use crate::logging::LogFormat;
 pub use builder::Server;
 pub use config::{Pin, ServerConfig, TransportChoice};

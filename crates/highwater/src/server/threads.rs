@@ -264,7 +264,7 @@ impl WorkerThread {
             // Pinning is an optimization: a container may forbid it.
             let _ = cpu::pin_thread(core);
         }
-        let wants_peers = self.config.app.needs_peer();
+        let wants_peers = self.config.app.needs_peer() || !self.config.proxies.is_empty();
         let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
         let WorkerThread { kind, worker, listener, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
@@ -293,7 +293,7 @@ pub(super) fn work<D: External>(
     let worker = Worker::new(driver, config, Arc::clone(&inbox), pool).with_context(context);
     begins(&inbox);
     let outcome = worker::run(worker, &inbox, phase, runtime);
-    app.report_panics(None); // Panics of what was dropped with the worker.
+    app.report_panics(None, None); // Panics of what was dropped with the worker.
     outcome
 }
 

@@ -1,6 +1,7 @@
 //! One connection: both of its ends, the bytes in transit, and the facts about what has happened.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 
 use highwater_core::driver::{Close, ConnId, Output, Reading, Then};
 use highwater_core::time::Instant;
@@ -68,6 +69,8 @@ impl Facts {
 /// A connection.
 pub(crate) struct Link {
     pub(crate) stage: Stage,
+    /// Where its client is.
+    pub(crate) peer: Option<SocketAddr>,
     /// In transit to the worker.
     pub(super) inbound: VecDeque<u8>,
     pub(super) said_fin: bool,
@@ -99,6 +102,7 @@ impl Link {
     pub(super) fn new(window: usize) -> Self {
         Link {
             stage: Stage::Unborn,
+            peer: None,
             inbound: VecDeque::new(),
             said_fin: false,
             wire: VecDeque::new(),
@@ -129,6 +133,14 @@ impl Link {
                 close: None,
                 close_cut_send: false,
             },
+        }
+    }
+
+    /// The number of its client's address, if it has one.
+    pub(super) fn number(&self) -> Option<u8> {
+        match self.peer?.ip() {
+            IpAddr::V4(ip) => Some(ip.octets()[3]),
+            IpAddr::V6(_) => None,
         }
     }
 

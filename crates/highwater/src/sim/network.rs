@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub(crate) struct Network {
     faults: Faults,
     pub(crate) trace: Trace,
     links: Vec<Link>,
+    /// Where connections come from that are accepted from now on, if the worker learns it.
+    pub(crate) peer: Option<SocketAddr>,
     /// Which link has which `ConnId`.
     slots: Vec<Option<usize>>,
     /// Connections in the listen queue.
@@ -105,6 +108,7 @@ impl Network {
             faults,
             trace,
             links: Vec::new(),
+            peer: None,
             slots: Vec::new(),
             backlog: VecDeque::new(),
             backlog_max: BACKLOG_MAX,
@@ -222,6 +226,11 @@ impl Network {
             self.backlog.push_back(link);
         }
         self.note(link, || "connects".into());
+    }
+
+    /// Puts the client of `link` at an address of its own number.
+    pub(crate) fn settle(&mut self, link: usize, number: u8) {
+        self.links[link].peer = Some(([192, 0, 2, number], 4711).into());
     }
 
     /// Sends the beginning of `bytes`; returns how much of it was taken.
@@ -356,7 +365,7 @@ impl Network {
         let now = self.now();
         self.links[at].accept(id, now);
         self.note(at, || format!("is accepted as {}", id.0));
-        on_event(Event::Accepted(id, None));
+        on_event(Event::Accepted(id, self.peer));
         true
     }
 
@@ -586,6 +595,10 @@ impl Driver for SimDriver {
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let link = self.network.open(id);
         link.has_hung_up()
+    }
+
+    fn peer(&mut self, id: ConnId) -> Option<SocketAddr> {
+        self.network.open(id).peer
     }
 
     fn clock(&self) -> SimClock {

@@ -23,6 +23,7 @@ use super::network::{LATE_MAX, LATENESS_MAX};
 use super::reader::Reader;
 use super::script::{Hold, Request};
 use super::threads::OtherThreads;
+use super::world::QUIET;
 
 /// How long an idle connection stays readable once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
@@ -62,6 +63,8 @@ pub(super) struct Around<'r> {
     pub(super) is_worn_out: bool,
     /// The worker starts one request a turn.
     pub(super) defers: bool,
+    /// Each address has its share of a standing queue: requests may be refused at once, if there are others.
+    pub(super) is_fair: bool,
     /// Requests that have waited for longer may be refused.
     pub(super) sheds_after: Option<Duration>,
     /// A request whose client has finished before its turn came may be dropped.
@@ -223,7 +226,11 @@ impl Watch {
                 _ if times.head.is_none() && !request.malformed => {
                     return Err(format!("request {at} is answered {status} before it was asked"));
                 }
-                503 => check_overload(request, times, around)?,
+                503 => {
+                    // Others have several requests each in a queue that is full: one of theirs is to go.
+                    let is_first = at == 0 && link.number() == Some(QUIET);
+                    check_overload(request, times, around, around.is_fair && !is_first)?;
+                }
                 _ => {}
             }
         }
@@ -473,11 +480,16 @@ fn content_at(arrivals: &VecDeque<(u64, Instant)>, request: &Request) -> Option<
 }
 
 /// A request was refused for lack of room or time: is that right?
-fn check_overload(request: &Request, times: Times, around: &Around<'_>) -> Result<(), String> {
+fn check_overload(
+    request: &Request,
+    times: Times,
+    around: &Around<'_>,
+    may_be_at_once: bool,
+) -> Result<(), String> {
     let took = times.head.map_or(Duration::ZERO, |head| around.now - head);
     let timed_out = took >= ROUTE_TIMEOUT;
     let is_never_shed = request.wanted.raw.is_some();
-    if !is_never_shed && around.sheds_after.is_some_and(|target| took > target) {
+    if !is_never_shed && around.sheds_after.is_some_and(|target| took > target || may_be_at_once) {
         return Ok(());
     }
     let right = match request.hold {

@@ -1,4 +1,5 @@
 //! Answers as tests over real sockets want them: complete, and with text for content.
+#![allow(dead_code, reason = "no test file uses all of it")]
 
 use highwater_core::http1::client::{Asked, FieldLines, Next, Reader};
 

@@ -19,6 +19,9 @@ pub(super) enum Register {
     R3,
     R4,
     R6 = 6,
+    R7,
+    R8,
+    R9,
 }
 
 /// A jump target: made by [`Assembler::label`], given a position by [`Assembler::place`].
@@ -30,6 +33,17 @@ pub(super) struct Label(usize);
 pub(super) enum Width {
     U32,
     U64,
+}
+
+/// An operation of 64 bits on a register.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(super) enum Math {
+    Add = ADD,
+    Subtract = SUB,
+    Multiply = MUL,
+    Or = OR,
+    Xor = XOR,
 }
 
 /// A condition between a register and a number, both of 32 bits.
@@ -56,6 +70,7 @@ const LDX: u8 = 0x01;
 const STX: u8 = 0x03;
 const JMP: u8 = 0x05;
 const JMP32: u8 = 0x06;
+const ALU: u8 = 0x04;
 const ALU64: u8 = 0x07;
 const IMMEDIATE: u8 = 0x00;
 const REGISTER: u8 = 0x08;
@@ -66,12 +81,21 @@ const ABS: u8 = 0x20;
 const MEM: u8 = 0x60;
 const ATOMIC: u8 = 0xc0;
 const ADD: u8 = 0x00;
+const SUB: u8 = 0x10;
+const MUL: u8 = 0x20;
+const OR: u8 = 0x40;
 const AND: u8 = 0x50;
+const LSH: u8 = 0x60;
+const RSH: u8 = 0x70;
+const XOR: u8 = 0xa0;
 const MOV: u8 = 0xb0;
 const JA: u8 = 0x00;
 const JEQ: u8 = 0x10;
 const JNE: u8 = 0x50;
 const JSGE: u8 = 0x70;
+const END: u8 = 0xd0;
+/// The conversion is to the byte order of the network.
+const TO_BIG: u8 = 0x08;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 /// The atomic operation also returns what was there before.
@@ -81,6 +105,8 @@ const MAP_VALUE: u8 = 2;
 
 const LOAD_WIDE: u8 = LD | IMMEDIATE | DW;
 const LOAD_PACKET: u8 = LD | ABS | B;
+const LOAD_PACKET_WORD: u8 = LD | ABS | W;
+const SWAP: u8 = ALU | END | TO_BIG;
 const ATOMIC_ADD: u8 = STX | ATOMIC | DW;
 
 /// Writes a program from top to bottom.
@@ -123,6 +149,36 @@ impl Assembler {
     /// the packet is shorter, and spoils R1 to R5.
     pub(super) fn load_packet_byte(&mut self, offset: i32) {
         self.push(LOAD_PACKET, 0, 0, offset);
+    }
+
+    /// The same for a word of 32 bits, as a number of this machine.
+    pub(super) fn load_packet_word(&mut self, offset: i32) {
+        self.push(LOAD_PACKET_WORD, 0, 0, offset);
+    }
+
+    /// `*(base + offset) = from`, 64 bits.
+    pub(super) fn store(&mut self, base: Register, offset: i16, from: Register) {
+        self.push(STX | MEM | DW, base as u8 | (from as u8) << 4, offset, 0);
+    }
+
+    /// `to = to <what> from`.
+    pub(super) fn math(&mut self, to: Register, what: Math, from: Register) {
+        self.push(ALU64 | what as u8 | REGISTER, to as u8 | (from as u8) << 4, 0, 0);
+    }
+
+    /// `to <<= bits`.
+    pub(super) fn shift_left(&mut self, to: Register, bits: i32) {
+        self.push(ALU64 | LSH | IMMEDIATE, to as u8, 0, bits);
+    }
+
+    /// `to >>= bits`, without its sign.
+    pub(super) fn shift_right(&mut self, to: Register, bits: i32) {
+        self.push(ALU64 | RSH | IMMEDIATE, to as u8, 0, bits);
+    }
+
+    /// The low 32 bits of `to` as they are in a packet.
+    pub(super) fn swap_to_network_order(&mut self, to: Register) {
+        self.push(SWAP, to as u8, 0, 32);
     }
 
     /// `to = number`, sign-extended.
@@ -266,12 +322,15 @@ impl Instruction {
                 u64::from(high as u32) << 32 | u64::from(immediate as u32)
             ),
             LOAD_PACKET => write!(f, "r0 = *(u8 *)skb[{immediate}]"),
+            LOAD_PACKET_WORD => write!(f, "r0 = *(u32 *)skb[{immediate}]"),
+            SWAP => write!(f, "r{to} = be{immediate} r{to}"),
             ATOMIC_ADD if immediate & FETCH != 0 => {
                 write!(f, "r{from} = atomic64_fetch_add((u64 *)(r{to} {offset:+}), r{from})")
             }
             ATOMIC_ADD => write!(f, "lock *(u64 *)(r{to} {offset:+}) += r{from}"),
             _ => match code & 0x07 {
                 LDX => write!(f, "r{to} = *({} *)(r{from} {offset:+})", width(code)),
+                STX => write!(f, "*({} *)(r{to} {offset:+}) = r{from}", width(code)),
                 ALU64 if code & REGISTER == 0 => write!(f, "r{to} {} {immediate}", change(code)),
                 ALU64 => write!(f, "r{to} {} r{from}", change(code)),
                 JMP32 => write!(f, "if w{to} {} {immediate:#x} goto {target}", relation(code)),
@@ -294,7 +353,14 @@ fn width(code: u8) -> &'static str {
 
 fn change(code: u8) -> &'static str {
     match code & 0xf0 {
+        ADD => "+=",
+        SUB => "-=",
+        MUL => "*=",
+        OR => "|=",
         AND => "&=",
+        LSH => "<<=",
+        RSH => ">>=",
+        XOR => "^=",
         MOV => "=",
         _ => "?=",
     }
@@ -311,7 +377,7 @@ fn relation(code: u8) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::Register::{R0, R1, R2, R6};
+    use super::Register::{R0, R1, R2, R6, R7, R8, R9};
     use super::*;
 
     fn bytes(program: &Program) -> Vec<[u8; 8]> {
@@ -340,6 +406,16 @@ mod tests {
         a.set(R0, -1);
         a.copy(R6, R1);
         a.and(R0, 0x12);
+        a.load_packet_word(-0x10_0000 + 12);
+        a.swap_to_network_order(R0);
+        a.store(R1, 16, R2);
+        a.math(R7, Math::Add, R2);
+        a.math(R9, Math::Subtract, R8);
+        a.math(R2, Math::Multiply, R0);
+        a.math(R2, Math::Or, R0);
+        a.math(R2, Math::Xor, R0);
+        a.shift_left(R2, 32);
+        a.shift_right(R2, 54);
         a.map_value(R1, 7);
         a.set_wide(R2, 0x1122_3344_5566_7788);
         a.atomic_add(R1, 128, R2);
@@ -361,6 +437,16 @@ mod tests {
             [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
             [0xbf, 0x16, 0, 0, 0, 0, 0, 0],
             [0x57, 0, 0, 0, 0x12, 0, 0, 0],
+            [0x20, 0, 0, 0, 12, 0, 0xf0, 0xff],
+            [0xdc, 0, 0, 0, 32, 0, 0, 0],
+            [0x7b, 0x21, 16, 0, 0, 0, 0, 0],
+            [0x0f, 0x27, 0, 0, 0, 0, 0, 0],
+            [0x1f, 0x89, 0, 0, 0, 0, 0, 0],
+            [0x2f, 0x02, 0, 0, 0, 0, 0, 0],
+            [0x4f, 0x02, 0, 0, 0, 0, 0, 0],
+            [0xaf, 0x02, 0, 0, 0, 0, 0, 0],
+            [0x67, 0x02, 0, 0, 32, 0, 0, 0],
+            [0x77, 0x02, 0, 0, 54, 0, 0, 0],
             [0x18, 0x21, 0, 0, 7, 0, 0, 0],
             [0; 8],
             [0x18, 0x02, 0, 0, 0x88, 0x77, 0x66, 0x55],
@@ -384,19 +470,29 @@ mod tests {
   3: r0 = -1
   4: r6 = r1
   5: r0 &= 18
-  6: r1 = map_value(fd 7)
-  8: r2 = 0x1122334455667788
- 10: lock *(u64 *)(r1 +128) += r2
- 11: r2 = atomic64_fetch_add((u64 *)(r1 +128), r2)
- 12: if w2 != 0x1f90 goto 19
- 13: if w2 == 0x6 goto 19
- 14: if r2 == 0 goto 19
- 15: if r0 != r2 goto 19
- 16: if r2 s>= r6 goto 19
- 17: goto 19
- 18: call 59
- 19: r0 = 1
- 20: exit
+  6: r0 = *(u32 *)skb[-1048564]
+  7: r0 = be32 r0
+  8: *(u64 *)(r1 +16) = r2
+  9: r7 += r2
+ 10: r9 -= r8
+ 11: r2 *= r0
+ 12: r2 |= r0
+ 13: r2 ^= r0
+ 14: r2 <<= 32
+ 15: r2 >>= 54
+ 16: r1 = map_value(fd 7)
+ 18: r2 = 0x1122334455667788
+ 20: lock *(u64 *)(r1 +128) += r2
+ 21: r2 = atomic64_fetch_add((u64 *)(r1 +128), r2)
+ 22: if w2 != 0x1f90 goto 29
+ 23: if w2 == 0x6 goto 29
+ 24: if r2 == 0 goto 29
+ 25: if r0 != r2 goto 29
+ 26: if r2 s>= r6 goto 29
+ 27: goto 29
+ 28: call 59
+ 29: r0 = 1
+ 30: exit
 ";
         assert_eq!(program.to_string(), listing);
     }

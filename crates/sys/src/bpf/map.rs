@@ -73,51 +73,77 @@ pub struct Counts {
 
 /// A gate's page. Cheap to clone; the page lives as long as any clone.
 #[derive(Clone)]
-pub struct Words(Arc<Mapping>);
+pub struct Words(Arc<Mapping<Page>>);
 
-struct Mapping {
-    page: NonNull<Page>,
+/// A map whose only value is shared with this process.
+pub(super) struct Mapping<T> {
+    value: NonNull<T>,
     /// The map itself: programs refer to it by this descriptor when they are loaded.
     map: OwnedFd,
 }
 
-// SAFETY: the page holds nothing but atomics, and the mapping is not tied to a thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared reference gives access to atomics only.
-unsafe impl Sync for Mapping {}
+// SAFETY: the mapping is not tied to a thread, and gives access to shared references only.
+unsafe impl<T: Sync> Send for Mapping<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Mapping<T> {}
 
-impl Words {
-    /// A page with `limit`, in [`Mode::Off`], nothing counted.
-    pub(super) fn new(limit: u32) -> io::Result<Words> {
-        let map = call::create_map(&MapCreate::mappable_array(size_of::<Page>() as u32))?;
+/// A type that may be mapped: made of atomic integers alone, so that all zero bits are valid, and so is whatever the
+/// programs write.
+///
+/// # Safety
+/// The type is that.
+pub(super) unsafe trait Atomics {}
+
+// SAFETY: atomics, alone or aligned.
+unsafe impl Atomics for Page {}
+
+impl<T: Atomics> Mapping<T> {
+    /// A value of zeros.
+    pub(super) fn new() -> io::Result<Mapping<T>> {
+        let map = call::create_map(&MapCreate::mappable_array(size_of::<T>() as u32))?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
-        let page = unsafe {
+        let value = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                size_of::<Page>(),
+                size_of::<T>(),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 map.as_raw_fd(),
                 0,
             )
         };
-        if page == libc::MAP_FAILED {
+        if value == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let page = NonNull::new(page.cast()).expect("the kernel never maps at zero unasked");
-        let words = Words(Arc::new(Mapping { page, map }));
+        let value = NonNull::new(value.cast()).expect("the kernel never maps at zero unasked");
+        Ok(Mapping { value, map })
+    }
+
+    pub(super) fn map(&self) -> &OwnedFd {
+        &self.map
+    }
+
+    pub(super) fn value(&self) -> &T {
+        // SAFETY: mapped until this is dropped, page-aligned, large enough, zeroed at first, and made
+        // of integers that both sides access atomically.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl Words {
+    /// A page with `limit`, in [`Mode::Off`], nothing counted.
+    pub(super) fn new(limit: u32) -> io::Result<Words> {
+        let words = Words(Arc::new(Mapping::new()?));
         words.set_limit(limit);
         Ok(words)
     }
 
     pub(super) fn map(&self) -> &OwnedFd {
-        &self.0.map
+        self.0.map()
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped until the last clone is dropped, page-aligned, large enough, zeroed at
-        // first, and made of integers that both sides access atomically.
-        unsafe { self.0.page.as_ref() }
+        self.0.value()
     }
 
     /// Sets how much work may be in progress before connections are refused.
@@ -178,9 +204,9 @@ impl fmt::Debug for Words {
     }
 }
 
-impl Drop for Mapping {
+impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `Words::new` with this size, and no reference is left.
-        unsafe { libc::munmap(self.page.as_ptr().cast(), size_of::<Page>()) };
+        // SAFETY: mapped in `new` with this size, and no reference is left.
+        unsafe { libc::munmap(self.value.as_ptr().cast(), size_of::<T>()) };
     }
 }

@@ -18,6 +18,7 @@ mod cookies;
 mod map;
 mod program;
 mod reconcile;
+mod sources;
 
 use std::fs::File;
 use std::io;
@@ -36,6 +37,7 @@ use cookies::Cookies;
 use reconcile::{Reconciler, Totals};
 
 pub use map::{Counts, Mode, Words};
+pub use sources::Sources;
 
 /// A gate before listeners of this process.
 ///
@@ -57,6 +59,7 @@ pub use map::{Counts, Mode, Words};
 #[derive(Debug)]
 pub struct SocketGate {
     words: Words,
+    sources: Sources,
     reconciler: Reconciler,
     queues: Vec<ListenQueue>,
     cookies: Cookies,
@@ -80,11 +83,12 @@ impl SocketGate {
         limit: u32,
     ) -> io::Result<SocketGate> {
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
-        let map = words.map().as_raw_fd();
-        let filter = program::listener_filter(map);
+        let sources = Sources::new().map_err(|error| explain("creating a BPF map", &error))?;
+        let (map, of_sources) = (words.map().as_raw_fd(), sources.map().as_raw_fd());
+        let filter = program::listener_filter(map, of_sources);
         let filter = call::load(&filter, Purpose::Filter, "highwater_admit")
             .map_err(|error| explain("loading a socket filter", &error))?;
-        let lookup = attach_lookup(&program::socket_lookup(map, address))?;
+        let lookup = attach_lookup(&program::socket_lookup(map, of_sources, address))?;
         for listener in listeners {
             listener
                 .attach_filter(filter.as_fd())
@@ -93,6 +97,7 @@ impl SocketGate {
         words.set_mode(Mode::Reset);
         Ok(SocketGate {
             words,
+            sources,
             reconciler: Reconciler::default(),
             queues: listeners.iter().map(Listener::queue).collect(),
             cookies: Cookies::watch(),
@@ -104,6 +109,12 @@ impl SocketGate {
     /// The page shared with the programs.
     pub fn words(&self) -> &Words {
         &self.words
+    }
+
+    /// Where connections come from, and how many each source may open. Sources are not looked at unless
+    /// [`Sources::count`] is called.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Sets what happens to connections beyond the limit. While the kernel sends cookies,

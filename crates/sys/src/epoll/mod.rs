@@ -18,6 +18,7 @@ mod selector;
 mod slots;
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -434,6 +435,11 @@ impl Driver for Epoll {
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let slot = self.slots.at(id.0);
         slot.is(EOF | HUNG_UP) || slot.fd == -1 || socket::is_hung_up(slot.fd)
+    }
+
+    fn peer(&mut self, id: ConnId) -> Option<SocketAddr> {
+        let fd = self.slots.at(id.0).fd;
+        if fd == -1 { None } else { socket::peer_addr(fd) }
     }
 
     fn clock(&self) -> SystemClock {

@@ -36,6 +36,7 @@ use highwater_core::time::Instant;
 use io_uring::cqueue;
 use io_uring::types::Timespec;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::call::context;
@@ -454,6 +455,11 @@ impl Driver for Uring {
     fn is_hung_up(&mut self, id: ConnId) -> bool {
         let slot = self.slots.at(id.0);
         slot.is(EOF | HUNG_UP | ABANDONED) || slot.fd == -1 || socket::is_hung_up(slot.fd)
+    }
+
+    fn peer(&mut self, id: ConnId) -> Option<SocketAddr> {
+        let fd = self.slots.at(id.0).fd;
+        if fd == -1 { None } else { socket::peer_addr(fd) }
     }
 
     fn clock(&self) -> SystemClock {

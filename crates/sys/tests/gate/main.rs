@@ -4,6 +4,7 @@
 //! from the programs. Where a namespace cannot be made, the tests say so and pass.
 
 mod floods;
+mod sources;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -70,6 +70,9 @@ pub(crate) struct Step {
     /// At random moments instead of regular ones.
     #[serde(default)]
     pub(crate) random: bool,
+    /// The first and the last of the addresses that its connections come from, in turn, by their last parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sources: Option<[u8; 2]>,
     /// In a cell that refuses nothing: requests that no server could answer, such as those whose deadline has passed.
     #[serde(default)]
     pub(crate) may_be_refused: bool,

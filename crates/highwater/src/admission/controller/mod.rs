@@ -22,6 +22,7 @@
 //! become resets again only after [`CALM`], or as soon as clients turn out to be proxies.
 
 mod policy;
+mod shares;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,9 +43,14 @@ use crate::logging::rate_limited;
 use crate::metrics::{Metrics, Scaling, Signals, Totals};
 
 pub(crate) use self::policy::Policy;
+pub(crate) use self::shares::SourceShares;
 
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// How often workers with a standing queue learn what was refused before them: several times in each part of a
+/// trial (`core::limit`).
+const REPORT: Duration = Duration::from_millis(25);
 
 /// How often while idle. Load after a pause is noticed this late.
 const PERIOD_IDLE: Duration = Duration::from_millis(500);
@@ -94,6 +100,8 @@ pub(crate) struct Standing {
     pub(crate) refusal: Refusal,
     /// Whether requests are refused, and no connections.
     pub(crate) refuses_requests: bool,
+    /// Connections that the kernel's gate refused because their source had had its share, so far.
+    pub(crate) refused_for_share: u64,
     /// The signals for autoscalers.
     pub(crate) signals: Signals,
 }
@@ -138,6 +146,7 @@ impl Admission {
             overflowed: standing.overflowed,
             shed_cpu_seconds: standing.shed_cpu.as_secs_f64(),
             refuses_requests: standing.refuses_requests,
+            refused_for_share: standing.refused_for_share,
         }
     }
 
@@ -154,6 +163,8 @@ pub(crate) struct Entrance {
     pub(crate) backlogs: Backlogs,
     /// How the gate refuses, if that must not change.
     pub(crate) refusal: Option<Refusal>,
+    /// How much of the gate each source gets; `None` if that does not matter.
+    pub(crate) shares: Option<SourceShares>,
 }
 
 /// Turns counters into limits.
@@ -162,6 +173,7 @@ pub(crate) struct Controller {
     limit: Box<dyn Limit>,
     gate: Option<KernelGate>,
     backlogs: Backlogs,
+    shares: Option<SourceShares>,
     /// Whether the gate must keep its way of refusing.
     keeps_refusal: bool,
     /// The counter of the gate.
@@ -177,6 +189,8 @@ pub(crate) struct Controller {
     standing: Standing,
     calm_since: Option<Instant>,
     idle_looks: u32,
+    /// When the next sample is due.
+    due: Instant,
 }
 
 impl Controller {
@@ -184,7 +198,7 @@ impl Controller {
     pub(crate) fn new(
         admission: Arc<Admission>,
         limit: Box<dyn Limit>,
-        Entrance { gate, backlogs, refusal }: Entrance,
+        Entrance { gate, backlogs, refusal, shares }: Entrance,
         (policy, signal): (Policy, Signal),
         metrics: &Metrics,
         workers: usize,
@@ -196,6 +210,7 @@ impl Controller {
             limit,
             gate,
             backlogs,
+            shares,
             keeps_refusal: refusal.is_some(),
             occupancy,
             signal,
@@ -207,13 +222,38 @@ impl Controller {
             standing: Standing { refusal: refusal.unwrap_or_default(), ..Standing::default() },
             calm_since: None,
             idle_looks: 0,
+            due: Instant::ZERO,
         }
     }
 
-    /// Takes one sample and acts on it. Returns when the next one is due.
+    /// Takes a sample and acts on it, if one is due or a worker has raised the alarm; else only reports what was
+    /// refused. Returns when to call it again.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
         // Before the counters are read: an alarm that is raised meanwhile causes the next sample.
-        self.admission.bound.lower();
+        let is_raised = self.admission.bound.lower();
+        if now < self.due && !is_raised {
+            self.report();
+        } else {
+            self.due = now + self.take_sample(now);
+        }
+        let pause = self.due - now;
+        if self.standing.sample.standing > 0 { pause.min(REPORT) } else { pause }
+    }
+
+    /// Reports to the workers what was refused before them.
+    fn report(&mut self) {
+        let refused = match &mut self.gate {
+            None => Ok(Counts::default()),
+            Some(gate) => gate.counts(),
+        };
+        if let Ok(counts) = refused {
+            let overflowed = self.backlogs.overflowed();
+            self.admission.bound.set_refused(counts.reset + counts.dropped + overflowed);
+        } // Else the next sample logs the error.
+    }
+
+    /// Returns how long until the next sample.
+    fn take_sample(&mut self, now: Instant) -> Duration {
         let totals = self.metrics.totals(now);
         let mut sample = totals.since(&self.before);
         if let Some(occupancy) = &self.occupancy {
@@ -251,6 +291,10 @@ impl Controller {
         self.standing.counts = counts;
         self.standing.sample = sample;
         self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
+        if let Some(shares) = &mut self.shares {
+            self.standing.refused_for_share =
+                shares.on_sample(&sample, self.policy.refuses_requests());
+        }
         let limit = self.limit.on_sample(now, &sample);
         self.publish(self.policy.limit(limit), &sample);
         *self.admission.lock() = self.standing.clone();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use highwater_core::time::Instant;
 use highwater_sys::Listener;
-use highwater_sys::bpf::{Mode, SocketGate, Words};
+use highwater_sys::bpf::{Mode, SocketGate, Sources, Words};
 
 use super::{AdjustableGate, Counts, Mechanism, Refusal};
 
@@ -68,5 +68,9 @@ impl AdjustableGate for Ebpf {
 
     fn occupancy(&self) -> Option<Occupancy> {
         Some(Occupancy(self.0.words().clone()))
+    }
+
+    fn sources(&self) -> Option<Sources> {
+        Some(self.0.sources().clone())
     }
 }

@@ -28,6 +28,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use highwater_core::time::Instant;
 use highwater_sys::Listener;
+use highwater_sys::bpf::Sources;
 
 use super::GateChoice;
 
@@ -101,6 +102,9 @@ pub(crate) trait AdjustableGate: Send {
 
     /// The counter that workers update with their work; `None` if the gate counts on its own.
     fn occupancy(&self) -> Option<Occupancy>;
+
+    /// What the gate knows of where connections come from; `None` if it knows nothing.
+    fn sources(&self) -> Option<Sources>;
 }
 
 /// What refuses connections in the kernel.
@@ -137,7 +141,7 @@ impl KernelGate {
         matches!(self, KernelGate::Adjustable(_))
     }
 
-    /// The adjustable gate, if it is no fixed ceiling.
+    /// The adjustable gate, if it is not a fixed ceiling.
     pub(crate) fn adjustable(&mut self) -> Option<&mut dyn AdjustableGate> {
         match self {
             KernelGate::Fixed(_) => None,
@@ -150,6 +154,14 @@ impl KernelGate {
         match self {
             KernelGate::Fixed(_) => None,
             KernelGate::Adjustable(gate) => gate.occupancy(),
+        }
+    }
+
+    /// What the gate knows of where connections come from.
+    pub(crate) fn sources(&self) -> Option<Sources> {
+        match self {
+            KernelGate::Fixed(_) => None,
+            KernelGate::Adjustable(gate) => gate.sources(),
         }
     }
 }

@@ -8,18 +8,26 @@
 //! Classes are strict: while a request of a higher class waits, none of a lower class is started, and
 //! the lowest class is refused first. `NeverShed` is never refused and never out of order.
 //!
+//! Where clients have shares, a standing queue is in their order instead (`fair.rs`).
+//!
 //! Never here: a clock, a socket, the content of a request. Time is an argument.
 //!
 //! Invariants: entries leave only through [`Queue::pop`]; within a class they are in the order of their
 //! readiness; between two starts, at most [`REFUSALS_MAX`] are refused, so that refusing cannot take the
 //! place of serving.
 
+mod fair;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use highwater_core::limit::ClientKey;
 use highwater_core::time::Instant;
 
+use self::fair::FairQueue;
 use crate::metrics::Rejection;
+
+pub(crate) use self::fair::Capacity;
 
 /// Refusals in a row while there is something to start. A guess: a refusal costs a tenth of the
 /// cheapest request worth queueing for.
@@ -52,6 +60,8 @@ pub(crate) struct Entry<T> {
     pub(crate) ready: Instant,
     /// The client's own deadline; `MAX` for none.
     pub(crate) deadline: Instant,
+    /// Its client, if the request says that; else its connection does.
+    pub(crate) client: Option<ClientKey>,
 }
 
 /// The waiting requests.
@@ -61,6 +71,8 @@ pub(crate) struct Queue<T> {
     /// How long a request may wait; `None` for no bound.
     target: Option<Duration>,
     refused_in_a_row: u32,
+    /// The requests that have places; `None` where clients have no shares.
+    fair: Option<Box<FairQueue<T>>>,
 }
 
 impl<T> Queue<T> {
@@ -70,25 +82,78 @@ impl<T> Queue<T> {
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
             target: None,
             refused_in_a_row: 0,
+            fair: None,
         }
+    }
+
+    /// The same, where clients have shares if `is_fair`.
+    pub(crate) fn with_shares(self, is_fair: bool) -> Self {
+        let fair = is_fair.then(|| Box::new(FairQueue::new()));
+        Queue { fair, ..self }
     }
 
     /// Whether nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.classes.iter().all(VecDeque::is_empty)
+            && self.fair.as_ref().is_none_or(|fair| fair.is_empty())
     }
 
     /// How many wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.classes.iter().map(VecDeque::len).sum()
+        let unordered: usize = self.classes.iter().map(VecDeque::len).sum();
+        unordered + self.fair.as_ref().map_or(0, |fair| fair.len())
+    }
+
+    /// Whether there are requests that get places once the queue stands.
+    pub(crate) fn has_unordered(&self) -> bool {
+        let [_, sheddable @ ..] = &self.classes;
+        self.fair.is_some() && sheddable.iter().any(|waiting| !waiting.is_empty())
+    }
+
+    /// The queue stands: requests that came since the last call get their places. `client` says whose a request is,
+    /// unless the request said so.
+    pub(crate) fn order(&mut self, room: Capacity, mut client: impl FnMut(&T) -> ClientKey) {
+        let Some(fair) = &mut self.fair else { return };
+        for class in Class::SHEDDABLE {
+            for entry in self.classes[class as usize].drain(..) {
+                let client = entry.client.unwrap_or_else(|| client(&entry.item));
+                fair.push(class, entry, client, room);
+            }
+        }
+    }
+
+    /// How many clients have an account of their own, and how many requests came from others so far.
+    pub(crate) fn accounts(&self) -> (usize, u64) {
+        self.fair.as_ref().map_or((0, 0), |fair| fair.accounts())
+    }
+
+    /// The last request that was started has been worked on until `now`.
+    pub(crate) fn lap(&mut self, now: Instant) {
+        if let Some(fair) = &mut self.fair {
+            fair.lap(now);
+        }
+    }
+
+    /// No more requests are started in this turn.
+    pub(crate) fn end(&mut self) {
+        if let Some(fair) = &mut self.fair {
+            fair.end();
+        }
     }
 
     /// Whether so many requests of `class` and above wait that they, and one more, cannot all be refused between
     /// `starts` of others. Requests beyond are better refused at once: in a longer queue they would wait for nothing
     /// but their refusal, until their clients give up and connect again.
-    pub(crate) fn is_full(&self, class: Class, starts: usize) -> bool {
+    ///
+    /// Where clients have shares, it is full for a `client` only, if that has had its share; one that is not known
+    /// finds room.
+    pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>, starts: usize) -> bool {
+        if let Some(fair) = &self.fair {
+            let room = Capacity { starts, cost: 0 };
+            return client.is_some_and(|client| fair.is_full(class, client, room.places()));
+        }
         let most = starts.saturating_mul(REFUSALS_MAX as usize);
         class != Class::NeverShed
             && self.classes[..=class as usize].iter().map(VecDeque::len).sum::<usize>() >= most
@@ -107,7 +172,8 @@ impl<T> Queue<T> {
 
     /// The deadlines of all entries become `by` earlier: time has passed that does not count as waiting.
     pub(crate) fn bring_forward(&mut self, by: Duration) {
-        for entry in self.classes.iter_mut().flatten() {
+        let ordered = self.fair.iter_mut().flat_map(|fair| fair.entries_mut());
+        for entry in self.classes.iter_mut().flatten().chain(ordered) {
             if entry.deadline != Instant::MAX {
                 entry.deadline = entry.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
             }
@@ -139,6 +205,7 @@ impl<T> Queue<T> {
         let never_shed = self.classes[Class::NeverShed as usize].pop_front();
         let popped = never_shed
             .map(|entry| (entry, None))
+            .or_else(|| self.fair.as_mut()?.pop(now, target, may_refuse_more))
             .or_else(|| {
                 target.filter(|_| may_refuse_more).and_then(|max| self.pop_overdue(now, max))
             })
@@ -160,12 +227,20 @@ impl<T> Queue<T> {
         if !never_shed.is_empty() {
             return None;
         }
+        if let Some(entry) = self.fair.as_mut().and_then(|fair| fair.pop_front_if(&is_given_up)) {
+            return Some(entry);
+        }
         sheddable.iter_mut().find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
     }
 
     /// Takes the newest entry of the most important class, with the reason if its own deadline has passed.
     pub(crate) fn pop_newest(&mut self, now: Instant) -> Option<(Entry<T>, Option<Rejection>)> {
         let [never_shed, sheddable @ ..] = &mut self.classes;
+        if let Some(fair) =
+            self.fair.as_mut().filter(|fair| never_shed.is_empty() && !fair.is_empty())
+        {
+            return fair.pop(now, None, true);
+        }
         let newest = || sheddable.iter_mut().find_map(VecDeque::pop_back);
         let entry = never_shed.pop_front().or_else(newest)?;
         let is_late = entry.deadline <= now;

@@ -11,7 +11,7 @@ fn at(millis: u64) -> Instant {
 }
 
 fn entry(item: u32, ready: u64) -> Entry<u32> {
-    Entry { item, ready: at(ready), deadline: Instant::MAX }
+    Entry { item, ready: at(ready), deadline: Instant::MAX, client: None }
 }
 
 fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Option<Rejection>)> {
@@ -88,13 +88,13 @@ fn a_queue_is_full() {
     let mut queue = standing();
     let most = 3 * REFUSALS_MAX;
     for n in 0..most {
-        assert!(!queue.is_full(Class::Normal, 3), "{n}");
+        assert!(!queue.is_full(Class::Normal, None, 3), "{n}");
         queue.push(Class::Normal, entry(n, 0));
     }
     let full = [Class::NeverShed, Class::High, Class::Normal, Class::Low];
-    let full = full.map(|class| queue.is_full(class, 3));
+    let full = full.map(|class| queue.is_full(class, None, 3));
     assert_eq!(full, [false, false, true, true]);
-    assert!(!queue.is_full(Class::Low, 4) && !queue.is_full(Class::Low, usize::MAX));
+    assert!(!queue.is_full(Class::Low, None, 4) && !queue.is_full(Class::Low, None, usize::MAX));
 }
 
 /// Purpose: as soon as there is no standing queue, no request is refused.
@@ -250,7 +250,7 @@ fn agrees_with_its_definition() {
                     0 => at(now + prng.below(40)),
                     _ => Instant::MAX,
                 };
-                let entry = Entry { item: came, ready: at(now - late), deadline };
+                let entry = Entry { item: came, ready: at(now - late), deadline, client: None };
                 model.waiting.push((class, entry));
                 queue.push(class, entry);
                 came += 1;

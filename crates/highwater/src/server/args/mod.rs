@@ -42,16 +42,17 @@ use highwater_core::http::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
-    address, address_or_off, duration_or_off, gate, gate_refusal, limiter, log_format,
-    number_or_auto, on_or_off, pin, refuse, shed, transport,
+    duration_or_off, fair, gate, gate_refusal, limiter, log_format, number_or_auto, on_or_off, pin,
+    refuse, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
-use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
+use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
+use crate::proxies::TrustedProxies;
 
 pub use self::idle::Idle;
 pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
-pub use self::value::{duration, number, one_of, size};
+pub use self::value::{address, address_or_off, duration, number, one_of, size};
 
 /// The range of a timeout. Below a tenth of a second, an ordinary hiccup of the network would end connections;
 /// above an hour it protects nothing.
@@ -130,6 +131,14 @@ pub struct ServerArgs {
     /// What is refused under overload: auto refuses requests where connections are reused, as behind proxies
     #[arg(long, value_name = "auto|connections|requests", default_value = "auto", value_parser = refuse)]
     pub refuse: Refuse,
+
+    /// Who gets an equal share while more is asked than can be done: nobody, or each client's address
+    #[arg(long, value_name = "off|address", default_value = "address", value_parser = fair)]
+    pub fair: Fair,
+
+    /// Proxies that may name the client of a request, in X-Forwarded-For or Forwarded: addresses or networks
+    #[arg(long, value_name = "CIDR[,...]")]
+    pub trusted_proxies: Option<TrustedProxies>,
 
     /// Whether a request refused for load also closes its connection: for connection-level load balancers
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_or_off, action = clap::ArgAction::Set)]
@@ -255,6 +264,8 @@ impl ServerArgs {
             gate: self.gate,
             gate_refusal: self.gate_refusal,
             refuse: self.refuse,
+            fair: self.fair,
+            trusted_proxies: self.trusted_proxies.clone().unwrap_or_default(),
             refuse_close: self.refuse_close,
             unready_after: self.unready_after,
             connection_limit: self.connection_limit,

@@ -102,7 +102,7 @@ fn defaults_agree_with_the_server() {
 #[test]
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
-                --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --refuse connections --refuse-close on --unready-after 5s --connection-limit 64 \
+                --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --refuse connections --fair off --trusted-proxies 10.0.0.0/8,::1 --refuse-close on --unready-after 5s --connection-limit 64 \
                 --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --body-memory-max 2GiB --pool-threads 9 --max-requests-per-connection 5 --drain-timeout 0s --log json";
@@ -119,6 +119,8 @@ fn every_flag_has_its_effect() {
         gate: GateChoice::Nft,
         gate_refusal: GateRefusal::Drop,
         refuse: Refuse::Connections,
+        fair: Fair::Off,
+        trusted_proxies: "10.0.0.0/8,::1".parse().expect("a list"),
         refuse_close: true,
         unready_after: Some(Duration::from_secs(5)),
         connection_limit: Some(64),

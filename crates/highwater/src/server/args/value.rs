@@ -10,7 +10,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::admission::{GateChoice, GateRefusal, Limiter, Refuse, Shed};
+use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
 use crate::server::address;
 use crate::server::config::{Pin, TransportChoice};
@@ -81,11 +81,19 @@ pub(super) fn workers(
     }
 }
 
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+/// An IP address and a port to listen on.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     address::parse(text)
 }
 
-pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+/// The same, or `off`, which is `None`.
+///
+/// # Errors
+/// As [`address`].
+pub fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
     match text {
         "off" => Ok(None),
         _ => address(text).map(Some).map_err(|error| format!("{error}, or off")),
@@ -139,6 +147,10 @@ pub(super) fn refuse(text: &str) -> Result<Refuse, String> {
         ("connections", Refuse::Connections),
         ("requests", Refuse::Requests),
     ])(text)
+}
+
+pub(super) fn fair(text: &str) -> Result<Fair, String> {
+    one_of(&[("off", Fair::Off), ("address", Fair::Address)])(text)
 }
 
 pub(super) fn on_or_off(text: &str) -> Result<bool, String> {

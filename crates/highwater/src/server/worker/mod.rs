@@ -48,11 +48,13 @@ mod handover;
 mod inbox;
 #[cfg(feature = "sim")]
 mod inspect;
+mod protocol;
 mod room;
 mod run;
 mod runtime;
 mod serve;
 mod served_time;
+mod shares;
 mod statistics;
 mod sync;
 mod tasks;
@@ -65,7 +67,6 @@ use std::sync::Arc;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Wait};
 use highwater_core::http::Limits;
-use highwater_core::http1::Scratch;
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
@@ -73,14 +74,17 @@ use self::accept::Acceptor;
 use self::connections::{Agenda, Connection, Connections};
 use self::encode::Encoder;
 use self::exchange::ExchangeId;
+use self::protocol::Scratch;
 use self::tasks::Tasks;
 use self::turn::Turn;
 use super::config::ServerConfig;
 use super::pool::Pool;
+use crate::admission::client::Clients;
 use crate::admission::gate::WorkerGate;
 use crate::admission::worker::{Terms, WorkerAdmission};
 use crate::app::{App, WorkerContext};
 use crate::metrics::{Rejection, Timeout, WorkerMetrics};
+use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
 pub(in crate::server) use self::body_memory::BodyMemory;
@@ -107,6 +111,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) body_memory: BodyMemory,
     /// Which connections are closed when there is no room for another.
     pub(crate) room_policy: RoomPolicy,
+    /// Who may name the client of a request.
+    pub(crate) proxies: TrustedProxies,
 }
 
 impl WorkerConfig {
@@ -122,6 +128,7 @@ impl WorkerConfig {
             terms: config.terms(),
             body_memory: BodyMemory::default(),
             room_policy: RoomPolicy::Idle,
+            proxies: config.trusted_proxies.clone(),
         }
     }
 }
@@ -158,6 +165,7 @@ struct Parts<C> {
     body_memory: BodyMemory,
     agenda: Agenda,
     room_policy: RoomPolicy,
+    clients: Clients,
     context: Option<Rc<WorkerContext>>,
     /// When the application's end-of-turn hooks are to be called again.
     hook_due: Instant,
@@ -182,6 +190,7 @@ impl<D: Driver> Worker<D> {
             body_memory: config.body_memory,
             agenda: Agenda::new(now),
             room_policy: config.room_policy,
+            clients: Clients::behind(config.proxies),
             context: None,
             hook_due: Instant::MAX,
             unmatched,
@@ -274,7 +283,7 @@ impl<D: Driver> Worker<D> {
     /// Cuts every connection that is left. Returns how many of them were not answered to the end.
     pub(crate) fn cut(&mut self) -> u64 {
         let alive = self.state.connections.alive();
-        let owed = |connection: &Connection| !connection.protocol.is_lingering();
+        let owed = |connection: &Connection| !connection.link.is_lingering();
         let alive: Vec<(ConnId, bool)> = alive.map(|(id, at)| (id, owed(at))).collect();
         for (id, _) in &alive {
             self.state.parts.metrics.timeout(Timeout::Drain);
@@ -288,6 +297,9 @@ impl<D: Driver> Worker<D> {
         let Worker { driver, state } = self;
         if state.parts.admission.is_queue_empty() {
             return;
+        }
+        if state.parts.admission.has_unordered() {
+            state.order_queue(driver);
         }
         let mut looked_at = 0;
         state.parts.admission.begin_queue(state.parts.turn.now);
@@ -305,17 +317,17 @@ impl<D: Driver> Worker<D> {
             looked_at += 1;
             let mut at = state.exchange(id);
             let is_suspect = std::mem::take(&mut at.connection.is_suspect);
-            let hung_up_at = at.connection.protocol.hung_up_at();
+            let hung_up_at = at.connection.link.hung_up_at();
             let is_abandoned = at.parts.admission.is_abandoned(entry.ready, hung_up_at);
             if at.parts.admission.may_give_up(entry.ready, now, (is_suspect, is_abandoned))
                 && !at.connection.channel.is_sending()
-                && !at.connection.protocol.has_output()
-                && (at.connection.protocol.is_eof() || driver.is_hung_up(id))
+                && !at.connection.link.has_output()
+                && (at.connection.link.is_eof() || driver.is_hung_up(id))
             {
                 // The client has disconnected, or has only finished sending: the server cannot tell which.
                 // Without overload both are served.
-                at.exchange.is_queued = false;
-                at.connection.channel.close = Some(Close::Reset);
+                at.exchange.waiting = None;
+                at.connection.channel.end(Close::Reset);
                 at.parts.metrics.rejected(Rejection::QueueHungUp);
                 at.touch();
                 continue;

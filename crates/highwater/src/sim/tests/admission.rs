@@ -3,8 +3,8 @@
 
 use std::sync::Mutex;
 
-use crate::admission::Shed;
 use crate::admission::gate::Bound;
+use crate::admission::{Fair, Shed};
 use crate::app::{Handler, Path, Priority};
 
 use super::*;
@@ -29,6 +29,15 @@ impl Stage {
     }
 
     fn built(shed: Shed, limit: u32, refuse_close: bool) -> Self {
+        Stage::staged(shed, limit, refuse_close, Fair::Off)
+    }
+
+    /// Each address has its share of a standing queue.
+    fn fair() -> Self {
+        Stage::staged(Shed::Kernel, 100, false, Fair::Address)
+    }
+
+    fn staged(shed: Shed, limit: u32, refuse_close: bool, fair: Fair) -> Self {
         let begun: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |begun: &Arc<Mutex<Vec<String>>>| {
             let begun = Arc::clone(begun);
@@ -44,6 +53,7 @@ impl Stage {
             queue_target: TARGET,
             connections_max: Some(10_000),
             refuse_close,
+            fair,
             ..ServerConfig::default()
         };
         let config = WorkerConfig::new(app, &server);
@@ -70,6 +80,13 @@ impl Stage {
         let link = connect(&mut self.worker);
         let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         self.network().say(link, request.as_bytes());
+        link
+    }
+
+    /// A new client at address `number` sends a request.
+    fn ask_from(&mut self, number: u8, path: &str) -> usize {
+        let link = self.ask(path);
+        self.network().settle(link, number);
         link
     }
 
@@ -188,6 +205,31 @@ fn a_refused_upload_leaves_its_connection() {
     stage.network().say(link, b"defGET /do/after HTTP/1.1\r\nHost: h\r\n\r\n");
     stage.settle();
     assert_eq!((stage.status(link), stage.network().link(link).is_live()), (Some(200), true));
+}
+
+/// Purpose: requests that a proxy passed on are recognized while the queue stands, also those of a proxy that adds no field
+/// and opens a connection for each request (nginx without any setting): its connections must never be dropped silently.
+#[test]
+fn proxies_are_recognized() {
+    for (version, field, passed_on) in [
+        ("1.1", "", 0),
+        ("1.1", "X-Forwarded-For: 192.0.2.1\r\n", 1),
+        ("1.1", "Via: 1.1 cache\r\n", 1),
+        ("1.0", "Connection: close\r\n", 1),
+    ] {
+        let mut stage = Stage::new();
+        stage.overload();
+        stage.ask("/do/first");
+        stage.turn_after(0);
+        let before = (stage.metrics.queue.judged.get(), stage.metrics.queue.passed_on.get());
+        let link = connect(&mut stage.worker);
+        let head = format!("GET /do/next HTTP/{version}\r\nHost: h\r\n{field}\r\n");
+        stage.network().say(link, head.as_bytes());
+        stage.turn_after(0);
+        let judged = stage.metrics.queue.judged.get() - before.0;
+        let counted = stage.metrics.queue.passed_on.get() - before.1;
+        assert_eq!((judged, counted), (1, passed_on), "HTTP/{version} {field:?}");
+    }
 }
 
 /// Purpose: for load balancers that distribute connections, a refused request can end its connection.
@@ -391,4 +433,45 @@ fn accept_gate() {
     stage.settle();
     assert_eq!(stage.status(next), Some(200));
     assert!(silent.iter().all(|&link| stage.network().link(link).is_live()));
+}
+
+/// Purpose: while the queue stands, each address gets its share: of many requests of one the newest are refused at once, and
+/// those of others are begun before its other ones, whenever they come.
+#[test]
+fn each_address_has_its_share() {
+    let mut stage = Stage::fair();
+    stage.overload();
+    let busy: Vec<usize> = (0..40).map(|n| stage.ask_from(1, &format!("/do/busy-{n}"))).collect();
+    stage.turn_after(1);
+    let (one, other) = (stage.ask_from(2, "/do/one"), stage.ask_from(3, "/do/other"));
+    stage.turn_after(1);
+    stage.turn_after(1);
+    let begun = stage.begun();
+    assert!(begun[..begun.len().min(4)].contains(&"one".to_owned()), "{begun:?}");
+    stage.settle();
+    let begun: Vec<String> = begun.into_iter().chain(stage.begun()).collect();
+    assert!(begun.contains(&"other".to_owned()), "{begun:?}");
+    assert_eq!([one, other].map(|link| stage.status(link)), [Some(200), Some(200)]);
+    let statuses: Vec<u16> = busy.iter().filter_map(|&link| stage.status(link)).collect();
+    assert_eq!(statuses.len(), 40, "every request is answered");
+    let served = statuses.iter().filter(|&&status| status == 200).count();
+    assert!((1..=12).contains(&served), "{served}: about as many as fit into the target");
+    assert!(statuses[..served].iter().all(|&status| status == 200), "the oldest: {statuses:?}");
+    assert_eq!(stage.metrics.queue.strangers.get(), 0);
+}
+
+/// Purpose: without a standing queue nobody has a share, whoever asks.
+#[test]
+fn without_a_standing_queue_nobody_has_a_share() {
+    let mut stage = Stage::fair();
+    let names: Vec<String> = (0..30).map(|n| format!("busy-{n}")).collect();
+    for name in &names {
+        stage.ask_from(1, &format!("/do/{name}"));
+    }
+    stage.turn_after(1);
+    stage.ask_from(2, "/do/one");
+    stage.settle();
+    let mut expected = names;
+    expected.push("one".to_owned());
+    assert_eq!(stage.begun(), expected, "in order");
 }

@@ -23,8 +23,9 @@ use super::oracle::{self, Ending};
 use super::script;
 use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
-use crate::admission::Shed;
 use crate::admission::gate::{Bound, WorkerGate};
+use crate::admission::{Fair, Shed};
+use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
 use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
 
@@ -48,6 +49,10 @@ const CATCH_UP_MAX: u32 = 31;
 
 /// With no more clients than this, no queue is so long that requests may be refused for waiting.
 const CROWD: usize = 16;
+
+/// The addresses of one client, and of all others.
+pub(super) const QUIET: u8 = 1;
+const BUSY: u8 = 2;
 
 /// Turns between two stops of the process, at most.
 const STOP_EVERY: u64 = 400;
@@ -75,6 +80,8 @@ pub(super) struct World {
     catching_up: u32,
     /// Since when a client waits although closing an idle connection could make room.
     crowded_since: Option<Instant>,
+    /// All connections that are allowed were open at some time.
+    is_scarce: bool,
 }
 
 /// The parameters drawn for the whole run.
@@ -154,19 +161,24 @@ impl Plan {
 
 impl World {
     pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
+        restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed);
         // From another sequence, so that additional kinds change nothing else.
         let mut extra = Prng::from_seed(!seed);
         let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.faults, trace);
-        let crowd = if extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
+        let is_fair = plan.kinds.has(Kind::Unequal);
+        let crowd = if is_fair || extra.chance(1, 16) { CROWD as u64 + extra.below(30) } else { 0 };
         let clients: Vec<Client> = (0..1 + crowd + prng.below(8))
             .map(|_| {
                 let script = script::draw(&mut prng, &plan.limits, plan.kinds);
                 Client::draw(&mut prng, &mut network, script)
             })
             .collect();
+        for (index, client) in clients.iter().enumerate().filter(|_| is_fair) {
+            network.settle(client.link, if index == 0 { QUIET } else { BUSY });
+        }
         let shared = Arc::new(Shared::default());
         let app = app(Arc::clone(&shared));
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
@@ -175,6 +187,7 @@ impl World {
             limits: plan.limits.clone(),
             patience: plan.patience,
             queue_target: plan.queue_target,
+            fair: if is_fair { Fair::Address } else { Fair::Off },
             ..ServerConfig::default()
         };
         let mut config = WorkerConfig {
@@ -211,6 +224,7 @@ impl World {
             backlogged_at: Instant::ZERO,
             catching_up: 0,
             crowded_since: None,
+            is_scarce: false,
         }
     }
 
@@ -298,6 +312,7 @@ impl World {
             return Err(format!("{connections} connections, {} known", self.worker.connections()));
         }
         let is_full = connections >= self.plan.connections_max;
+        self.is_scarce |= is_full;
         if connections > self.plan.connections_max && self.drained_at.is_none() {
             return Err(format!(
                 "{connections} connections, {} allowed",
@@ -318,6 +333,7 @@ impl World {
             is_worn_out: self.catching_up >= CATCH_UP_MAX,
             drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
             defers: self.plan.defers,
+            is_fair: self.plan.kinds.has(Kind::Unequal),
             sheds_after: self.may_refuse().then_some(self.plan.queue_target),
         };
         for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
@@ -399,7 +415,15 @@ impl World {
         for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
-            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
+            let ending = Ending {
+                link,
+                excuse: watch.excuse,
+                was_drained,
+                sheds,
+                is_scarce: self.is_scarce,
+            };
+            oracle::check(client, &ending)
+                .and_then(|()| oracle::check_once(client, |key| self.shared.begun(key)))
                 .map_err(|what| format!("client {at}: {what}"))?;
             report.clients += 1;
             report.answers += client.reader.answers().len();

@@ -1,0 +1,215 @@
+//! The waiting requests of one class, in one lane for each client.
+//!
+//! ```text
+//!  lane of a client ─┬─ place     when its first request starts (`core::limit::Shares`)
+//!                    └─ entries   in the order of their readiness
+//! ```
+//!
+//! Lanes are found by their places, by the age of their first requests, and by their clients. Clients without an account
+//! share one lane.
+//!
+//! Invariants: a lane exists as long as it has entries, or one of them runs; while one runs, the lane has no place in
+//! the order, since what its next request may follow is not known yet.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use highwater_core::limit::{ClientKey, Place, Shares};
+use highwater_core::time::Instant;
+
+use super::Entry;
+
+#[derive(Debug)]
+struct Lane<T> {
+    place: Place,
+    entries: VecDeque<Entry<T>>,
+    is_running: bool,
+}
+
+impl<T> Lane<T> {
+    /// When its oldest entry was ready.
+    fn ready(&self) -> Option<Instant> {
+        self.entries.front().map(|entry| entry.ready)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lanes<T> {
+    lanes: BTreeMap<u64, Lane<T>>,
+    /// The lane of each client; that of all strangers is under `None`.
+    of_client: BTreeMap<Option<ClientKey>, u64>,
+    /// Lanes by the start of their places; those of one start in the order in which they came.
+    by_start: BTreeSet<(u64, u64)>,
+    by_age: BTreeSet<(Instant, u64)>,
+    /// Lanes so far.
+    numbers: u64,
+    len: usize,
+}
+
+impl<T> Default for Lanes<T> {
+    fn default() -> Self {
+        Lanes {
+            lanes: BTreeMap::new(),
+            of_client: BTreeMap::new(),
+            by_start: BTreeSet::new(),
+            by_age: BTreeSet::new(),
+            numbers: 0,
+            len: 0,
+        }
+    }
+}
+
+impl<T> Lanes<T> {
+    /// How many entries wait.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry<T>> {
+        self.lanes.values_mut().flat_map(|lane| &mut lane.entries)
+    }
+
+    /// Whether no client has more entries waiting than `client`.
+    pub(super) fn is_longest(&self, client: ClientKey) -> bool {
+        let lane = self.of_client.get(&Some(client)).and_then(|lane| self.lanes.get(lane));
+        let longest = self.lanes.values().map(|lane| lane.entries.len()).max();
+        lane.is_some_and(|lane| Some(lane.entries.len()) == longest)
+    }
+
+    /// Adds an entry of `client`; requests cost so much. Returns whether the client has no account.
+    pub(super) fn push(
+        &mut self,
+        entry: Entry<T>,
+        client: ClientKey,
+        (shares, cost): (&mut Shares, u64),
+    ) -> bool {
+        self.len += 1;
+        let mut number = self.of_client.get(&Some(client)).copied();
+        let mut place = None;
+        if number.is_none() {
+            let found = shares.enter(client, cost);
+            place = Some(found);
+            if found.is_strangers() {
+                number = self.of_client.get(&None).copied();
+            }
+        }
+        let Some(number) = number else {
+            let place = place.expect("a client without a lane gets a place");
+            self.open(place, client, entry);
+            return place.is_strangers();
+        };
+        if let Some(place) = &place {
+            shares.refused(place); // Strangers wait in one lane, which has its place.
+        }
+        let lane = self.lanes.get_mut(&number).expect("lanes of clients exist");
+        let before = lane.ready();
+        let behind = lane.entries.partition_point(|other| other.ready <= entry.ready);
+        lane.entries.insert(behind, entry);
+        self.update_age(number, before);
+        place.is_some()
+    }
+
+    fn open(&mut self, place: Place, client: ClientKey, entry: Entry<T>) {
+        let number = self.numbers;
+        self.numbers += 1;
+        self.of_client.insert((!place.is_strangers()).then_some(client), number);
+        self.by_start.insert((place.start, number));
+        self.by_age.insert((entry.ready, number));
+        let entries = VecDeque::from([entry]);
+        self.lanes.insert(number, Lane { place, entries, is_running: false });
+    }
+
+    /// Takes the newest entry of a client that has most of them.
+    pub(super) fn pop_most(&mut self, shares: &mut Shares) -> Option<Entry<T>> {
+        let (&number, _) = self.lanes.iter().max_by_key(|(_, lane)| lane.entries.len())?;
+        self.take(number, shares, VecDeque::pop_back)
+    }
+
+    /// Takes the oldest entry, if its readiness `is_overdue`.
+    pub(super) fn pop_oldest_if(
+        &mut self,
+        is_overdue: impl Fn(Instant) -> bool,
+        shares: &mut Shares,
+    ) -> Option<Entry<T>> {
+        let &(ready, number) = self.by_age.first()?;
+        if !is_overdue(ready) {
+            return None;
+        }
+        self.take(number, shares, VecDeque::pop_front)
+    }
+
+    /// Takes the entry to start next, if it `is_wanted`, without starting it.
+    pub(super) fn pop_first_if(
+        &mut self,
+        is_wanted: impl Fn(&Entry<T>) -> bool,
+        shares: &mut Shares,
+    ) -> Option<Entry<T>> {
+        let &(_, number) = self.by_start.first()?;
+        let first = self.lanes.get(&number)?.entries.front()?;
+        if !is_wanted(first) {
+            return None;
+        }
+        self.take(number, shares, VecDeque::pop_front)
+    }
+
+    /// Takes the entry to start next. Its lane waits for [`Lanes::go_on`].
+    pub(super) fn begin_first(&mut self, shares: &mut Shares) -> Option<(u64, Entry<T>)> {
+        let (_, number) = self.by_start.pop_first()?;
+        let lane = self.lanes.get_mut(&number)?;
+        let before = lane.ready();
+        lane.is_running = true;
+        shares.begin(&lane.place);
+        let entry = lane.entries.pop_front()?;
+        self.len -= 1;
+        self.update_age(number, before);
+        Some((number, entry))
+    }
+
+    /// The entry that began last took `took` nanoseconds; the next of its lane may begin.
+    pub(super) fn go_on(&mut self, number: u64, took: u64, (shares, cost): (&mut Shares, u64)) {
+        let clients = self.lanes.len();
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.is_running = false;
+        shares.served(&lane.place, took, clients);
+        if lane.entries.is_empty() {
+            self.close(number);
+            return;
+        }
+        lane.place = shares.follow(&lane.place, cost);
+        self.by_start.insert((lane.place.start, number));
+    }
+
+    /// Takes an entry out of a lane that is not to be started: its client is not charged for it.
+    fn take(
+        &mut self,
+        number: u64,
+        shares: &mut Shares,
+        pop: impl Fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>,
+    ) -> Option<Entry<T>> {
+        let lane = self.lanes.get_mut(&number)?;
+        let before = lane.ready();
+        let entry = pop(&mut lane.entries)?;
+        self.len -= 1;
+        let (is_over, place) = (lane.entries.is_empty() && !lane.is_running, lane.place);
+        self.update_age(number, before);
+        if is_over {
+            shares.refused(&place);
+            self.by_start.remove(&(place.start, number));
+            self.close(number);
+        }
+        Some(entry)
+    }
+
+    /// A lane's oldest entry may have changed.
+    fn update_age(&mut self, number: u64, before: Option<Instant>) {
+        let now = self.lanes.get(&number).and_then(Lane::ready);
+        if now != before {
+            before.map(|ready| self.by_age.remove(&(ready, number)));
+            now.map(|ready| self.by_age.insert((ready, number)));
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        self.lanes.remove(&number);
+        self.of_client.retain(|_, of| *of != number);
+    }
+}

@@ -1,0 +1,231 @@
+//! Who is the client behind a proxy, if the proxy can be trusted to say so?
+//!
+//! Proxies name the client that they pass a request on for in `X-Forwarded-For`, or in `Forwarded` (RFC 7239). Anybody
+//! can send these fields, so they count only in requests that come from a [trusted](TrustedProxies) address. Each
+//! proxy appends the address that it got the request from; so the client is the last one that is not itself a trusted
+//! proxy. What stands before it was claimed by strangers, and is not looked at.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use highwater_core::http::Head;
+
+/// The addresses of proxies that are trusted to name their clients.
+///
+/// Written as networks in CIDR notation or single addresses, with commas: `10.0.0.0/8,2001:db8::1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies(Vec<Network>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl TrustedProxies {
+    /// Whether no proxy is trusted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `address` is a trusted proxy's.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.has(address))
+    }
+
+    /// The address of the client that sent the request with `head`, which came from `peer`: the peer's own, unless that
+    /// is a trusted proxy that names another.
+    ///
+    /// `X-Forwarded-For` counts if it is there, else `Forwarded`: a proxy that sets only the latter must remove the
+    /// former. A name instead of an address (`unknown`, `_hidden`) stands for the proxy that wrote it.
+    pub(crate) fn client(&self, peer: SocketAddr, head: &Head<'_>) -> IpAddr {
+        let fields = head.headers();
+        self.client_by(peer.ip(), |name| fields.get_all(name))
+    }
+
+    /// The same, where `values` has the values of a field.
+    fn client_by<'v, V: Iterator<Item = &'v [u8]>>(
+        &self,
+        peer: IpAddr,
+        values: impl Fn(&'static str) -> V,
+    ) -> IpAddr {
+        let peer = peer.to_canonical();
+        if !self.trusts(peer) {
+            return peer;
+        }
+        let elements = |name| values(name).flat_map(|value| value.split(|&byte| byte == b','));
+        let mut named = Named { proxies: self, client: None };
+        if values("x-forwarded-for").next().is_some() {
+            elements("x-forwarded-for").for_each(|element| named.add(address_in(element)));
+        } else {
+            elements("forwarded").for_each(|element| named.add(forwarded_for(element)));
+        }
+        named.client.unwrap_or(peer)
+    }
+}
+
+/// The client, as far as the elements of a list name it.
+struct Named<'a> {
+    proxies: &'a TrustedProxies,
+    client: Option<IpAddr>,
+}
+
+impl Named<'_> {
+    /// The next element, behind the others: trusted proxies change nothing, all else is nearer to us.
+    fn add(&mut self, address: Option<IpAddr>) {
+        match address {
+            Some(address) if self.proxies.trusts(address) => {}
+            nearer => self.client = nearer.map(|address| address.to_canonical()),
+        }
+    }
+}
+
+impl Network {
+    fn has(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                let differ = ours.to_bits() ^ theirs.to_bits();
+                differ.checked_shr(32 - u32::from(self.bits)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
+                let differ = ours.to_bits() ^ theirs.to_bits();
+                differ.checked_shr(128 - u32::from(self.bits)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// An address as it stands in `X-Forwarded-For`: alone, or with a port as some proxies write it.
+fn address_in(element: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(element).ok()?.trim();
+    let bare = || text.parse().ok();
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    bare().or_else(with_port).or_else(bracketed)
+}
+
+/// The address in an element of `Forwarded`: `for=192.0.2.60;proto=http`, `For="[2001:db8::17]:4711"`.
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let is_for = |name: &[u8]| name.trim_ascii().eq_ignore_ascii_case(b"for");
+    let mut pairs = element.split(|&byte| byte == b';').filter_map(|pair| {
+        let equals = pair.iter().position(|&byte| byte == b'=')?;
+        Some((&pair[..equals], pair[equals + 1..].trim_ascii()))
+    });
+    let (_, value) = pairs.find(|(name, _)| is_for(name))?;
+    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    address_in(unquoted.unwrap_or(value))
+}
+
+impl FromStr for TrustedProxies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(network).collect::<Result<_, _>>().map(TrustedProxies)
+    }
+}
+
+fn network(text: &str) -> Result<Network, String> {
+    let text = text.trim();
+    let wrong = || {
+        format!(
+            "{text:?} is neither an address nor a network; use the form 10.0.0.0/8 or 2001:db8::1"
+        )
+    };
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => most,
+        Some(bits) => bits.parse().ok().filter(|&bits| bits <= most).ok_or_else(wrong)?,
+    };
+    Ok(Network { address, bits })
+}
+
+impl fmt::Display for TrustedProxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Network { address, bits }) in self.0.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{address}/{bits}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The client of a request with these fields.
+    fn client(trusted: &str, peer: &str, fields: &str) -> String {
+        let proxies: TrustedProxies = trusted.parse().expect("a list");
+        let values = |wanted: &'static str| {
+            let pairs = fields.lines().filter_map(|line| line.split_once(": "));
+            let those = pairs.filter(move |(name, _)| name.eq_ignore_ascii_case(wanted));
+            those.map(|(_, value)| value.as_bytes())
+        };
+        proxies.client_by(peer.parse().expect("an address"), values).to_string()
+    }
+
+    /// Purpose: fields count only from trusted proxies, and of several addresses the last that is no proxy.
+    #[test]
+    fn only_trusted_proxies_name_clients() {
+        let ours = "10.0.0.0/8,2001:db8::/32";
+        for (peer, fields, expected) in [
+            ("192.0.2.1", "X-Forwarded-For: 203.0.113.9\r\n", "192.0.2.1"),
+            ("192.0.2.1", "Forwarded: for=203.0.113.9\r\n", "192.0.2.1"),
+            ("10.1.2.3", "", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 203.0.113.9\r\n", "203.0.113.9"),
+            ("::ffff:10.1.2.3", "X-Forwarded-For: 203.0.113.9\r\n", "203.0.113.9"),
+            ("2001:db8::9", "X-Forwarded-For: 203.0.113.9\r\n", "203.0.113.9"),
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.7, 203.0.113.9, 10.9.9.9\r\n", "203.0.113.9"),
+            (
+                "10.1.2.3",
+                "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-For: 203.0.113.9\r\n",
+                "203.0.113.9",
+            ),
+            ("10.1.2.3", "X-Forwarded-For: 203.0.113.9:1234\r\n", "203.0.113.9"),
+            ("10.1.2.3", "X-Forwarded-For: 2001:db9::1\r\n", "2001:db9::1"),
+            ("10.1.2.3", "X-Forwarded-For: [2001:db9::1]:80\r\n", "2001:db9::1"),
+            ("10.1.2.3", "X-Forwarded-For: 203.0.113.9, unknown\r\n", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 203.0.113.9, \r\n", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 10.0.0.5\r\n", "10.1.2.3"),
+            ("10.1.2.3", "Forwarded: for=203.0.113.9;proto=http\r\n", "203.0.113.9"),
+            ("10.1.2.3", "Forwarded: by=10.0.0.1; FOR=\"[2001:db9::1]:80\"\r\n", "2001:db9::1"),
+            ("10.1.2.3", "Forwarded: for=198.51.100.7, for=_hidden\r\n", "10.1.2.3"),
+            (
+                "10.1.2.3",
+                "Forwarded: for=1.1.1.1\r\nX-Forwarded-For: 203.0.113.9\r\n",
+                "203.0.113.9",
+            ),
+        ] {
+            assert_eq!(client(ours, peer, fields), expected, "{peer}: {fields}");
+        }
+    }
+
+    /// Purpose: networks of every length, and what is no network.
+    #[test]
+    fn networks() {
+        let trusts = |list: &str, address: &str| {
+            let list: TrustedProxies = list.parse().expect("a list");
+            list.trusts(address.parse().expect("an address"))
+        };
+        assert!(trusts("192.0.2.0/25", "192.0.2.127") && !trusts("192.0.2.0/25", "192.0.2.128"));
+        assert!(trusts("0.0.0.0/0", "255.1.2.3") && !trusts("0.0.0.0/0", "::1"));
+        assert!(trusts("192.0.2.1", "192.0.2.1") && !trusts("192.0.2.1/32", "192.0.2.0"));
+        assert!(trusts("::/0", "2001::") && trusts("2001:db8::1", "2001:db8::1"));
+        assert!(!trusts("2001:db8::/64", "2001:db8:0:1::"));
+        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "proxy", "10.0.0.1,", "1.1.1.1/-1"] {
+            assert!(wrong.parse::<TrustedProxies>().is_err(), "{wrong}");
+        }
+        assert_eq!(
+            "10.0.0.0/8,::1".parse::<TrustedProxies>().expect("a list").to_string(),
+            "10.0.0.0/8,::1/128"
+        );
+    }
+}
