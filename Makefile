@@ -8,6 +8,7 @@ FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 TORTURE_ROUNDS ?= 100
 JOURNAL_SEEDS ?= 10000
+TODOS_SEEDS ?= 10000
 # Further flags for the overload experiments: make stress OVERLOAD=--quick
 OVERLOAD ?=
 # Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
@@ -64,10 +65,15 @@ instructions-accept: ## Make today's counts of instructions the baseline; commit
 torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and check that all acknowledged records are there
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
+	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test full -- --nocapture restores
 
 .PHONY: journal-sim
 journal-sim: ## Simulate JOURNAL_SEEDS (10000) journals on disks that tear writes, lose syncs and fill up
 	JOURNAL_SEEDS=$(JOURNAL_SEEDS) cargo test --release --locked -p highwater-journal --lib -- --nocapture simulation::seeds
+
+.PHONY: todos-sim
+todos-sim: ## Simulate TODOS_SEEDS (10000) lives of the Todo service: killed workers, restores, clocks that jump, caches that miss changes
+	TODOS_SEEDS=$(TODOS_SEEDS) cargo test --release --locked -p highwater-todos --lib -- --nocapture simulation::seeds
 
 .PHONY: todos-visible
 todos-visible: ## Measure how soon every instance shows a write, under load, while Redis is killed and hangs; two minutes

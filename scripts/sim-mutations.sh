@@ -6,7 +6,8 @@
 #   What: a late answer of the pool is given to the next request
 #   With: wakes,stops
 #
-# A patch with the line `Simulation: journal` is for the journal's simulation, which runs as a test of its crate.
+# A patch with the line `Simulation: journal` or `Simulation: todos` is for the simulation of that package
+# (highwater-journal, highwater-todos), which runs as a test of it.
 #
 #   scripts/sim-mutations.sh [SEEDS] [NAME...]    10000 seeds, all patches
 #
@@ -44,14 +45,14 @@ for patch in "$repository"/scripts/mutations/*.patch; do
     failed=1
     continue
   fi
-  if [ "$(header Simulation "$patch")" = journal ]; then
-    if ! (cd "$copy/tree" && cargo test --quiet --profile fast --locked --no-run -p highwater-journal --lib); then
+  if simulation=$(header Simulation "$patch") && [ -n "$simulation" ]; then
+    if ! (cd "$copy/tree" && cargo test --quiet --profile fast --locked --no-run -p "highwater-$simulation" --lib); then
       echo "$name: does not build with the patch: rewrite it for the code as it is now" >&2
       failed=1
       continue
     fi
-    found=$(cd "$copy/tree" && JOURNAL_SEEDS=$seeds RUST_BACKTRACE=0 cargo test --quiet --profile fast --locked \
-      -p highwater-journal --lib -- --nocapture simulation::seeds 2>&1 || true)
+    found=$(cd "$copy/tree" && env "${simulation^^}_SEEDS=$seeds" RUST_BACKTRACE=0 cargo test --quiet --profile fast --locked \
+      -p "highwater-$simulation" --lib -- --nocapture simulation::seeds 2>&1 || true)
     report "$name" "$patch" "$(sed -n 's/^\(seed [0-9]* failed\).*/\1/p' <<<"$found" | head -n 1)"
     continue
   fi

@@ -28,6 +28,8 @@ pub mod near;
 pub mod queue;
 pub mod reads;
 pub mod serve;
+#[cfg(test)]
+mod simulation;
 pub mod store;
 pub mod todo;
 pub mod worker;

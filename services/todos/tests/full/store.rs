@@ -514,7 +514,8 @@ fn clocks_that_are_weeks_off() {
     // As it would have been then.
     sql(
         &url,
-        "UPDATE applied_commands SET applied_at = now() - interval '27 days' WHERE batch > 1",
+        "UPDATE applied_commands SET applied_at = now() - interval '27 days'
+         WHERE batch = (SELECT max(batch) FROM applied_commands)",
     );
     store.clean_now().expect("cleaned");
     assert_eq!(number(&url, "SELECT count(*) FROM applied_commands"), 2);

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::slice;
 use std::time::SystemTime;
 
+// Biased: the server refuses what follows a statement that failed, and the first error says why.
 use tokio::try_join;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
@@ -113,6 +114,7 @@ impl<'a> Batch<'a> {
         let partitions: Vec<i32> = next.keys().copied().collect();
         let claim: [&(dyn ToSql + Sync); 2] = [&source, &partitions];
         let (number, mut claimed) = try_join!(
+            biased;
             transaction.query_one(&statements.number, &[]),
             transaction.query(&statements.claim, &claim),
         )?;
@@ -179,6 +181,7 @@ impl<'a> Batch<'a> {
         let (of_ids, of_todos): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 1]) =
             ([&ids], [&about]);
         let (outcomes, todos, forgotten) = try_join!(
+            biased;
             transaction.query(&self.statements.known, &of_ids),
             transaction.query(&self.statements.touched, &of_todos),
             transaction.query_one(&self.statements.forgotten, &[]),
@@ -205,6 +208,7 @@ impl<'a> Batch<'a> {
             }
         }
         try_join!(
+            biased;
             self.upsert(transaction, &are),
             self.delete(transaction, &gone),
             self.record(transaction, &decision.fresh, deliveries),
@@ -233,6 +237,7 @@ impl<'a> Batch<'a> {
         let values: [&(dyn ToSql + Sync); 8] =
             [&ids, &titles, &descriptions, &completed, &users, &created, &updated, &self.number];
         try_join!(
+            biased;
             transaction.execute(&self.statements.upsert, &values),
             transaction.execute(&self.statements.revive, &values[..1]),
         )?;
@@ -245,6 +250,7 @@ impl<'a> Batch<'a> {
         }
         let values: [&(dyn ToSql + Sync); 2] = [&gone, &self.number];
         try_join!(
+            biased;
             transaction.execute(&self.statements.delete, &values[..1]),
             transaction.execute(&self.statements.bury, &values),
         )?;
@@ -321,6 +327,7 @@ impl<'a> Batch<'a> {
                 // From here to the commit no other transaction can end.
                 let values: [&(dyn ToSql + Sync); 3] = [&self.number, &stamp, &self.added];
                 let (state, _) = try_join!(
+                    biased;
                     transaction.query_one(&self.statements.advance, &values),
                     transaction.execute(&self.statements.notify, &[]),
                 )?;

@@ -160,6 +160,7 @@ async fn difference(
     let batches = versions.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
     let values: [&(dyn ToSql + Sync); 2] = [&batches, &limit];
     let (changed, gone, outcomes) = try_join!(
+        biased;
         transaction.query(&statements.changed, &values),
         transaction.query(&statements.gone, &values[..1]),
         transaction.query(&statements.outcomes, &values[..1]),

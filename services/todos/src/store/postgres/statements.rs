@@ -57,22 +57,50 @@ macro_rules! todo_columns {
     };
 }
 
+/// Locks the partitions of a source, in one order, so that two transactions never wait for each other.
+const CLAIM: &str = "SELECT partition_number, next_offset FROM positions
+    WHERE source = $1 AND partition_number = ANY($2) ORDER BY 1 FOR UPDATE";
+
+/// Makes the positions of partitions that are new.
+const BEGIN: &str =
+    "INSERT INTO positions SELECT $1, partition_number, 0 FROM unnest($2::integer[])
+        AS partition (partition_number) ORDER BY 2 ON CONFLICT DO NOTHING";
+
+/// Writes todos as they become.
+const UPSERT: &str = "INSERT INTO todos
+    SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[],
+        $6::timestamptz[], $7::timestamptz[])
+    ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description,
+        completed = excluded.completed, updated_at = excluded.updated_at, batch = excluded.batch";
+
+/// Remembers outcomes. An id stays as long as a clock that was wrong when the command was requested may say that it is
+/// new.
+const RECORD: &str = "INSERT INTO applied_commands (id, batch, outcome, reason, applied_at)
+    SELECT id, $5, outcome, reason, greatest(now(), requested_at)
+    FROM unnest($1::uuid[], $2::\"char\"[], $3::text[], $4::timestamptz[])
+        AS command (id, outcome, reason, requested_at)";
+
+/// Takes the next version. It may be there already where a backup was restored in part.
+const ADVANCE: &str = "WITH state AS (
+        UPDATE todo_state SET version = version + 1, stamp = $2, todos = todos + $3
+        RETURNING version, timeline, todos, stamp),
+    made AS (
+        INSERT INTO todo_versions (version, batch, stamp) SELECT version, $1, stamp FROM state
+        ON CONFLICT (version) DO UPDATE
+        SET batch = excluded.batch, stamp = excluded.stamp, made_at = now())
+    SELECT version, timeline, todos FROM state";
+
+/// Whether a version has a stamp. Those of versions below the horizon are not known any more.
+const IS_PAST: &str = "SELECT $1 < (SELECT horizon FROM todo_state)
+        OR EXISTS (SELECT 1 FROM todo_versions WHERE version = $1 AND stamp = $2)";
+
 impl Statements {
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
         let prepare = async |sql: &str| client.prepare(sql).await;
         Ok(Statements {
             number: prepare("SELECT nextval('todo_batches')").await?,
-            claim: prepare(
-                // In one order, so that two transactions never wait for each other.
-                "SELECT partition_number, next_offset FROM positions
-                 WHERE source = $1 AND partition_number = ANY($2) ORDER BY 1 FOR UPDATE",
-            )
-            .await?,
-            begin: prepare(
-                "INSERT INTO positions SELECT $1, partition_number, 0 FROM unnest($2::integer[])
-                     AS partition (partition_number) ORDER BY 2 ON CONFLICT DO NOTHING",
-            )
-            .await?,
+            claim: prepare(CLAIM).await?,
+            begin: prepare(BEGIN).await?,
             known: prepare("SELECT id, outcome, reason FROM applied_commands WHERE id = ANY($1)").await?,
             touched: prepare(concat!(
                 "SELECT ",
@@ -82,14 +110,7 @@ impl Statements {
             .await?,
             one: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = $1")).await?,
             forgotten: prepare("SELECT forgotten_at FROM todo_state").await?,
-            upsert: prepare(
-                "INSERT INTO todos
-                 SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[],
-                     $6::timestamptz[], $7::timestamptz[])
-                 ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description,
-                     completed = excluded.completed, updated_at = excluded.updated_at, batch = excluded.batch",
-            )
-            .await?,
+            upsert: prepare(UPSERT).await?,
             delete: prepare("DELETE FROM todos WHERE id = ANY($1)").await?,
             revive: prepare("DELETE FROM todo_tombstones WHERE id = ANY($1)").await?,
             bury: prepare(
@@ -97,14 +118,7 @@ impl Statements {
                  ON CONFLICT (id) DO UPDATE SET batch = excluded.batch",
             )
             .await?,
-            record: prepare(
-                // An id stays as long as a clock that was wrong when the command was requested may say that it is new.
-                "INSERT INTO applied_commands (id, batch, outcome, reason, applied_at)
-                 SELECT id, $5, outcome, reason, greatest(now(), requested_at)
-                 FROM unnest($1::uuid[], $2::\"char\"[], $3::text[], $4::timestamptz[])
-                     AS command (id, outcome, reason, requested_at)",
-            )
-            .await?,
+            record: prepare(RECORD).await?,
             position: prepare(
                 "UPDATE positions SET next_offset = greatest(positions.next_offset, reached.next_offset)
                  FROM unnest($2::integer[], $3::bigint[]) AS reached (partition_number, next_offset)
@@ -117,26 +131,10 @@ impl Statements {
                  VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING",
             )
             .await?,
-            advance: prepare(
-                // A version may be there already where a backup was restored in part.
-                "WITH state AS (
-                     UPDATE todo_state SET version = version + 1, stamp = $2, todos = todos + $3
-                     RETURNING version, timeline, todos, stamp),
-                 made AS (
-                     INSERT INTO todo_versions (version, batch, stamp) SELECT version, $1, stamp FROM state
-                     ON CONFLICT (version) DO UPDATE
-                     SET batch = excluded.batch, stamp = excluded.stamp, made_at = now())
-                 SELECT version, timeline, todos FROM state",
-            )
-            .await?,
+            advance: prepare(ADVANCE).await?,
             notify: prepare(concat!("NOTIFY ", channel!())).await?,
             state: prepare("SELECT version, timeline, todos, stamp, horizon FROM todo_state").await?,
-            is_past: prepare(
-                // The stamps of versions below the horizon are not known any more.
-                "SELECT $1 < (SELECT horizon FROM todo_state)
-                     OR EXISTS (SELECT 1 FROM todo_versions WHERE version = $1 AND stamp = $2)",
-            )
-            .await?,
+            is_past: prepare(IS_PAST).await?,
             diverge: prepare("UPDATE todo_state SET timeline = $2 WHERE timeline = $1").await?,
             positions: prepare("SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1")
                 .await?,
