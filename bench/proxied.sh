@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 proxy=$1 instances=$2 port=$3 metrics=$4
 shift 4
-export HW_NGINX_PORT=$port HW_HAPROXY_PORT=$port HW_SERVICES_DIR=target/bench/services
+export HW_NGINX_PORT=$port HW_HAPROXY_PORT=$port HW_SERVICES_DIR=$PWD/target/bench/services
 children=()
 stop() {
   trap - EXIT TERM INT

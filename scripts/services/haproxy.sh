@@ -41,7 +41,7 @@ configure() {
     sed -e "s|bind :8080|bind 127.0.0.1:$port|" -e "s|bind :8404|bind 127.0.0.2:$port|" -e 's|^  maxconn .*|  maxconn 4000|' \
       -e 's|^  log stdout.*|  log stdout format raw local0 notice|' >"$dir/haproxy.cfg"
   [ "${HW_HAPROXY_KEEP:-on}" = on ] ||
-    sed -i -e 's|option http-keep-alive|option http-server-close|' -e 's|http-reuse safe|http-reuse never|' "$dir/haproxy.cfg"
+    sed -i -e 's|option http-keep-alive|option http-server-close|' -e 's|http-reuse always|http-reuse never|' "$dir/haproxy.cfg"
 }
 
 start() {
