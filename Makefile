@@ -121,6 +121,20 @@ bench-batcher: bench-build ## Measure how many records a core batches, every one
 	bench/build.sh batcher
 	$(call bench_run,batcher)
 
+.PHONY: bench-diagnostics
+bench-diagnostics: bench-build ## Measure what metrics, large heads and a container's network cost, and where the time of a request goes; ten minutes, as root
+	cargo build --release --locked -p highwater-arena
+	bench/build.sh floor
+	$(call bench_run,metrics)
+	$(call bench_run,heads)
+	$(call bench_run,split)
+	$(as_root) $(call bench_run,bridge)
+
+.PHONY: bench-history
+bench-history: bench-build ## Measure the engine beside axum and the bare loops, for the history in the book, three minutes
+	bench/build.sh highwater floor axum
+	$(call bench_run,history)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
@@ -167,7 +181,7 @@ bench-selftest: ## Check that the harness finds a real difference of 300 ns, and
 .PHONY: records
 records:
 	cargo build --profile fast --locked -p highwater-cli
-	target/fast/highwater bench export --db target/records.sqlite bench/evidence/*.json
+	target/fast/highwater bench export --db target/records.sqlite --sql book/tables.sql bench/evidence/*.json
 
 .PHONY: readme
 readme: records ## Write the figures, tables and charts of README.md, docs and book anew, from the records of bench/evidence
@@ -230,12 +244,9 @@ miri: ## Run the core's tests under Miri, which finds undefined behaviour; insta
 	rustup toolchain install $(NIGHTLY) --profile minimal --component miri
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=8 cargo +$(NIGHTLY) miri test --locked -p highwater-core
 
-# In the order in which they are published.
-published = highwater-core highwater-sys highwater-journal highwater-batcher highwater highwater-cli
-
 .PHONY: package
-package: ## Package each crate that is published, and build it from its package
-	cargo package --locked $(addprefix --package ,$(published))
+package: ## All of `cargo publish` but the upload: package each published crate, and build it from its package
+	cargo publish --workspace --dry-run --locked
 
 .PHONY: deny
 deny: ## Check dependencies: licences, advisories, sources; installs cargo-deny

@@ -26,7 +26,7 @@ main() {
     case $name in
       highwater)   build_highwater ;;
       batcher)     build_batcher ;;
-      floor)       cargo_build floor "" floor ;;
+      floor)       cargo_build floor "" floor,split ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
       may)         cargo_build peers/may "" peer-may=may ;;
       actix)       cargo_build peers/actix "" peer-actix=actix ;;

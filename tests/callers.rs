@@ -38,6 +38,7 @@ fn main() -> Result<(), ServerError> {
             let any = any_signal();
             server().serve().with_graceful_shutdown(any).await
         }),
+        "tower" => several().block_on(tower()),
         "one-thread" => one().block_on(async { server().run() }),
         "dropped" => one().block_on(dropped()),
         _ => panic!("no such place: {place:?}"),
@@ -104,6 +105,14 @@ fn any_signal() -> impl Future<Output = ()> + Send + 'static {
             _ = quit.recv() => {}
         }
     }
+}
+
+/// As a program does that came from `axum::serve`: the listener is its own.
+async fn tower() -> Result<(), ServerError> {
+    let address = std::env::var("HIGHWATER_LISTEN").unwrap_or_default();
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    highwater::serve(listener, Router::new().get("/", || "ready")).await?;
+    Ok(())
 }
 
 /// Serves until a line comes on standard input, drops the future, and goes on without the server.

@@ -73,7 +73,7 @@ const PREPARING: (&str, &str) = ("app/fixed.rs", "http1");
 /// The one crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "highwater-sys";
 
-/// Where `unsafe` may stand: in that crate, and in what is no part of this workspace.
+/// Where `unsafe` may stand: in that crate, and in what is not a part of this workspace.
 const UNSAFE_FOLDERS: &[&str] = &["crates/sys/", "bench/", "fuzz/"];
 
 /// Purpose: a dependency between crates that the architecture does not have must not creep in.

@@ -25,6 +25,7 @@
 use highwater_core::driver::Then;
 use highwater_core::http::{Body, BodyPlan, FieldWriter, Head, Limits, Method, Payload, Reject};
 use highwater_core::http1::{Connection, Next, Scratch};
+use highwater_core::link::Link;
 use highwater_core::time::Instant;
 
 /// The `date` that stands for every date.
@@ -111,6 +112,7 @@ pub struct Transcript {
 /// One connection to the probe application, served with nothing between it and the state machine.
 #[derive(Debug)]
 pub struct Worker {
+    link: Link,
     connection: Connection,
     scratch: Scratch,
     limits: Limits,
@@ -125,6 +127,7 @@ impl Worker {
     /// A new connection.
     pub fn new(limits: Limits) -> Self {
         Worker {
+            link: Link::new(),
             connection: Connection::new(Instant::ZERO),
             scratch: Scratch::default(),
             limits,
@@ -136,12 +139,12 @@ impl Worker {
 
     /// The client sends `bytes`.
     pub fn receive(&mut self, bytes: &[u8]) {
-        if self.connection.wants_input(&self.limits) && self.waiting.is_empty() {
+        if self.connection.wants_input(&self.link, &self.limits) && self.waiting.is_empty() {
             self.deliver(bytes);
         } else {
             self.waiting.extend_from_slice(bytes);
         }
-        while !self.waiting.is_empty() && self.connection.wants_input(&self.limits) {
+        while !self.waiting.is_empty() && self.connection.wants_input(&self.link, &self.limits) {
             let waiting = std::mem::take(&mut self.waiting);
             self.deliver(&waiting);
         }
@@ -149,9 +152,9 @@ impl Worker {
 
     /// The client finishes sending.
     pub fn eof(&mut self) {
-        self.connection.on_eof();
+        self.link.on_eof();
         self.deliver(&[]);
-        self.heard.closed |= self.connection.is_lingering();
+        self.heard.closed |= self.link.is_lingering();
     }
 
     /// What the client has heard so far.
@@ -161,35 +164,35 @@ impl Worker {
 
     /// The bytes of heap memory the connection holds.
     pub fn allocated(&self) -> usize {
-        self.connection.allocated()
+        self.connection.allocated() + self.link.allocated()
     }
 
     fn deliver(&mut self, bytes: &[u8]) {
-        let mut carry = self.connection.take_carry();
+        let mut carry = self.link.take_carry();
         if carry.is_empty() {
             let mut input = bytes;
             self.serve(&mut input);
-            self.connection.stash(input);
+            self.link.stash(input);
         } else {
             carry.extend_from_slice(bytes);
             let mut input = carry.as_slice();
             self.serve(&mut input);
             let rest_len = input.len();
-            self.connection.stash_owned(carry, rest_len);
+            self.link.stash_owned(carry, rest_len);
         }
         // Where the bound on output stopped it, there is more to find once that is taken.
-        while self.flush() && self.connection.has_carry() {
-            let carry = self.connection.take_carry();
+        while self.flush() && self.link.has_carry() {
+            let carry = self.link.take_carry();
             let mut input = carry.as_slice();
             self.serve(&mut input);
             let rest_len = input.len();
-            self.connection.stash_owned(carry, rest_len);
+            self.link.stash_owned(carry, rest_len);
         }
     }
 
     fn serve(&mut self, input: &mut &[u8]) {
         loop {
-            let Worker { connection, scratch, limits, streamed, .. } = self;
+            let Worker { link, connection, scratch, limits, streamed, .. } = self;
             let now = Instant::ZERO;
             let max = limits.body_max;
             let plan = |head: &Head<'_>| match (head.path(), head.method()) {
@@ -198,7 +201,7 @@ impl Worker {
                 // The body is not read: it is dropped as it comes, however long it is.
                 _ => BodyPlan::Streamed(u64::MAX),
             };
-            let answer = match connection.next(input, scratch, limits, now, plan) {
+            let answer = match connection.next(link, input, scratch, limits, now, plan) {
                 Next::Wait => return,
                 Next::Request(request) => match request.body {
                     Body::Whole(body) => Answer::to(&request.head, body),
@@ -207,7 +210,7 @@ impl Worker {
                     }
                     Body::Streamed => {
                         *streamed = Some((Vec::new(), Answer::to(&request.head, b"")));
-                        connection.send_continue(now);
+                        connection.send_continue(link, now);
                         continue;
                     }
                 },
@@ -235,7 +238,7 @@ impl Worker {
     }
 
     fn answer(&mut self, answer: &Answer) {
-        let Worker { connection, limits, .. } = self;
+        let Worker { link, connection, limits, .. } = self;
         let fields = |fields: &mut highwater_core::http1::FieldEncoder<'_>| {
             if answer.status != 204 {
                 fields.push("content-type", b"text/plain");
@@ -245,19 +248,19 @@ impl Worker {
             }
         };
         let payload = Payload::Bytes(&answer.content);
-        connection.respond(answer.status, DATE, limits, Instant::ZERO, fields, payload);
+        connection.respond(link, answer.status, DATE, limits, Instant::ZERO, fields, payload);
     }
 
     /// Sends all there is; returns whether there was something.
     fn flush(&mut self) -> bool {
         let mut any = false;
         while !self.heard.closed
-            && let Some((output, then)) = self.connection.take_output(Instant::ZERO)
+            && let Some((output, then)) = self.link.take_output(Instant::ZERO)
         {
             any = true;
             self.heard.bytes.extend_from_slice(&output.bytes);
             self.heard.bytes.extend_from_slice(&output.tail);
-            self.connection.on_sent(Instant::ZERO);
+            self.link.on_sent(Instant::ZERO);
             self.heard.closed = then != Then::Keep;
         }
         any

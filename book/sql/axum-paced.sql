@@ -1,4 +1,4 @@
-SELECT cell, printf('%.2f', ratio) AS 'ratio', printf('%.2f to %.2f', low, high) AS '95 %', pairs
-FROM comparisons
+SELECT cell, printf('%.2f', ratio) AS 'ratio', interval_2 AS 'interval', covers, pairs
+FROM intervals
 WHERE record = '2026-11-22-axum-paced' AND server = 'highwater'
 ORDER BY ratio

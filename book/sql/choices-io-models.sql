@@ -1,4 +1,4 @@
-SELECT cell, server, printf('%.2f', ratio) AS ratio, printf('%.2f to %.2f', low, high) AS '95 %', pairs
-FROM comparisons
+SELECT cell, server, printf('%.2f', ratio) AS ratio, interval_2 AS 'interval', covers, pairs
+FROM intervals
 WHERE record = '2026-11-22-io-models' AND baseline = 'threads' AND ratio IS NOT NULL
 ORDER BY cell, ratio DESC

@@ -1,4 +1,4 @@
-SELECT cell, printf('%.3f', ratio) AS ratio, printf('%.3f to %.3f', low, high) AS '95 %', pairs, verdict
-FROM comparisons
+SELECT cell, printf('%.3f', ratio) AS ratio, interval_3 AS 'interval', covers, pairs, verdict
+FROM intervals
 WHERE record = '2026-11-22-pgo'
 ORDER BY ratio DESC

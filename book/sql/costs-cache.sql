@@ -1,4 +1,4 @@
-SELECT cell, server, printf('%.2f', server_cpu_us_per_request) AS 'CPU µs', printf('%,d', rps) AS 'requests a second'
+SELECT cell, server, printf('%.2f', server_cpu_us_per_request) AS 'CPU µs', printf('%,d', rps) AS 'requests per second'
 FROM summaries
 WHERE record = '2026-11-22-cache'
 ORDER BY cell, server

@@ -1,7 +1,4 @@
-WITH names(server, name) AS (VALUES ('highwater', 'Highwater, io_uring'), ('highwater-epoll', 'Highwater, epoll'),
-    ('floor-uring', 'bare loop, io_uring'), ('floor-epoll', 'bare loop, epoll'), ('may', 'may_minihttp'),
-    ('xitca-epoll', 'xitca-web'), ('actix', 'actix-web'), ('go-fasthttp', 'fasthttp'), ('go-fiber', 'Fiber'),
-    ('go-nethttp', 'Go net/http'), ('netty', 'Netty')),
+WITH
   -- Rows in which the two CPUs were near each other, before and after: one of the machine's two speeds.
   near AS (SELECT e.value ->> 'server' AS server, e.value ->> 'cell' AS cell,
       e.value ->> 'server_cpu_us_per_request' AS us

@@ -1,7 +1,4 @@
-WITH names(server, name) AS (VALUES ('highwater-epoll', 'Highwater, epoll'), ('may', 'may_minihttp'),
-    ('xitca-epoll', 'xitca-web'), ('actix', 'actix-web'), ('go-fasthttp', 'fasthttp'), ('go-fiber', 'Fiber'),
-    ('go-nethttp', 'Go net/http'), ('netty', 'Netty')),
-  found AS (SELECT cell, server, verdict, 1 / ratio AS size,
+WITH found AS (SELECT cell, server, verdict, 1 / ratio AS size,
       printf('%.2f (%.2f–%.2f)', 1 / ratio, 1 / high, 1 / low) AS times
     FROM comparisons
     WHERE record = '2026-11-22-framework' AND cell != 'peak' AND server NOT LIKE 'floor%' AND pairs >= 2)

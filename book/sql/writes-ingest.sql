@@ -1,4 +1,4 @@
-SELECT server, printf('%.2f', ratio) AS 'ratio', printf('%.2f to %.2f', low, high) AS '95 %', pairs
-FROM comparisons
+SELECT server, printf('%.2f', ratio) AS 'ratio', interval_2 AS 'interval', covers, pairs
+FROM intervals
 WHERE record = '2026-11-22-ingest'
 ORDER BY ratio DESC

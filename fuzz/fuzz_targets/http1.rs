@@ -13,6 +13,7 @@ use core::time::Duration;
 use highwater_core::driver::Then;
 use highwater_core::http::{Body, BodyPlan, Limits, Payload};
 use highwater_core::http1::{Connection, Expired, Next, Scratch};
+use highwater_core::link::Link;
 use highwater_core::time::Instant;
 use libfuzzer_sys::fuzz_target;
 use pieces::Pieces;
@@ -60,38 +61,38 @@ struct Run {
 
 fn run<'w>(limits: &Limits, pieces: impl Iterator<Item = &'w [u8]>) -> Run {
     let mut run = Run::default();
-    let mut connection = Connection::new(Instant::ZERO);
+    let (mut link, mut connection) = (Link::new(), Connection::new(Instant::ZERO));
     let mut scratch = Scratch::default();
     let mut now = Instant::ZERO;
     for piece in pieces.map(Some).chain([None]) {
         now += Duration::from_nanos(1);
-        assert_eq!(connection.on_deadline(now, limits), Expired::Early);
-        let mut carry = connection.take_carry();
+        assert_eq!(connection.on_deadline(&mut link, now, limits), Expired::Early);
+        let mut carry = link.take_carry();
         match piece {
             Some(piece) => carry.extend_from_slice(piece),
-            None => connection.on_eof(),
+            None => link.on_eof(),
         }
         let mut input = carry.as_slice();
-        while serve(&mut connection, &mut input, &mut scratch, limits, now, &mut run)
-            || flush(&mut connection, now, &mut run)
+        while serve((&mut link, &mut connection), &mut input, &mut scratch, limits, now, &mut run)
+            || flush(&mut link, now, &mut run)
         {}
         let rest_len = input.len();
-        connection.stash_owned(carry, rest_len);
-        flush(&mut connection, now, &mut run);
+        link.stash_owned(carry, rest_len);
+        flush(&mut link, now, &mut run);
     }
     run
 }
 
 /// Serves the next thing; returns whether there was one.
 fn serve(
-    connection: &mut Connection,
+    (link, connection): (&mut Link, &mut Connection),
     input: &mut &[u8],
     scratch: &mut Scratch,
     limits: &Limits,
     now: Instant,
     run: &mut Run,
 ) -> bool {
-    let next = connection.next(input, scratch, limits, now, |head| match head.path().len() % 3 {
+    let next = connection.next(link, input, scratch, limits, now, |head| match head.path().len() % 3 {
         0 => BodyPlan::Streamed(limits.body_max),
         _ => BodyPlan::Whole(limits.body_max),
     });
@@ -126,20 +127,20 @@ fn serve(
         Next::Raw(_) | Next::RawEnd => unreachable!("nothing was upgraded"),
     };
     // Were the 100 withheld, it would matter whether the body had come before the answer.
-    connection.send_continue(now);
-    connection.respond(status, DATE, limits, now, |_| {}, Payload::Bytes(content.as_bytes()));
+    connection.send_continue(link, now);
+    connection.respond(link, status, DATE, limits, now, |_| {}, Payload::Bytes(content.as_bytes()));
     true
 }
 
 /// Has everything sent; returns whether there was something.
-fn flush(connection: &mut Connection, now: Instant, run: &mut Run) -> bool {
+fn flush(link: &mut Link, now: Instant, run: &mut Run) -> bool {
     if run.closed {
         return false;
     }
-    let Some((output, then)) = connection.take_output(now) else {
+    let Some((output, then)) = link.take_output(now) else {
         return false;
     };
-    connection.on_sent(now);
+    link.on_sent(now);
     run.heard.push_str(&String::from_utf8_lossy(&output.bytes));
     run.heard = run.heard.replace("HTTP/1.1 100 Continue\r\n\r\n", "");
     run.closed = then != Then::Keep;

@@ -10,7 +10,8 @@
 # url    prints the URL.
 #
 # Settings: HW_HAPROXY_PORT (28081; each port is an instance of its own), HW_SERVICES_DIR (target/services in this
-# repository). A killed test cannot stop it, so it stops automatically after HW_HAPROXY_LIFE (1h).
+# repository), HW_HAPROXY_KEEP (on; off: a connection to the upstreams for each request). A killed test cannot stop it, so
+# it stops automatically after HW_HAPROXY_LIFE (1h).
 set -euo pipefail
 
 # shellcheck source=common.sh
@@ -39,6 +40,8 @@ configure() {
   awk -v servers="$servers" '/^ *server-template / { printf "%s", servers; next } { print }' "$root/deploy/haproxy/haproxy.cfg" |
     sed -e "s|bind :8080|bind 127.0.0.1:$port|" -e "s|bind :8404|bind 127.0.0.2:$port|" -e 's|^  maxconn .*|  maxconn 4000|' \
       -e 's|^  log stdout.*|  log stdout format raw local0 notice|' >"$dir/haproxy.cfg"
+  [ "${HW_HAPROXY_KEEP:-on}" = on ] ||
+    sed -i -e 's|option http-keep-alive|option http-server-close|' -e 's|http-reuse safe|http-reuse never|' "$dir/haproxy.cfg"
 }
 
 start() {

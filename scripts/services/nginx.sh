@@ -8,7 +8,8 @@
 # url    prints the URL.
 #
 # Settings: HW_NGINX_PORT (28080; each port is an instance of its own), HW_NGINX_KEEP (on; off: a connection to the
-# upstreams for each request), HW_SERVICES_DIR (target/services in this repository). A killed test cannot stop it, so it
+# upstreams for each request; plain: so does nginx without any of our settings), HW_SERVICES_DIR (target/services in this
+# repository). A killed test cannot stop it, so it
 # stops automatically after HW_NGINX_LIFE (1h).
 set -euo pipefail
 
@@ -27,9 +28,13 @@ running() {
 configure() {
   mkdir -p "$dir"
   printf 'server %s max_fails=0;\n' "$@" >"$dir/upstreams.conf"
+  [ "${HW_NGINX_KEEP:-on}" != plain ] || printf 'server %s;\n' "$@" >"$dir/upstreams.conf"
   sed -e "s|listen 8080 |listen 127.0.0.1:$port |" -e "s|/tmp/nginx|$dir|g" -e "s|/dev/stderr|$dir/error.log|" \
     -e "s|listen 8081;|listen 127.0.0.2:$port;|" "$root/deploy/nginx/nginx.conf" >"$dir/nginx.conf"
-  [ "${HW_NGINX_KEEP:-on}" = on ] || sed -i 's|proxy_set_header Connection "";|proxy_set_header Connection close;|' "$dir/nginx.conf"
+  case ${HW_NGINX_KEEP:-on} in
+    off) sed -i 's|proxy_set_header Connection "";|proxy_set_header Connection close;|' "$dir/nginx.conf" ;;
+    plain) sed -i -E '/^ +(proxy_(http_version|set_header|next_upstream|connect)|zone |least_conn|keepalive 1024)/d' "$dir/nginx.conf" ;;
+  esac
   # Workers of a server that root started change to another user, who cannot reach every folder.
   [ "$(id -u)" != 0 ] || sed -i '1i user root;' "$dir/nginx.conf"
 }

@@ -6,8 +6,9 @@ use std::hint::black_box;
 use highwater::testing::Client;
 use highwater::{Handler, Router, StatusCode};
 use highwater_arena::bench;
-use highwater_core::http::{BodyPlan, FieldWriter, Limits, Payload};
+use highwater_core::http::{BodyPlan, FieldWriter, Head, Limits, Payload};
 use highwater_core::http1::{Connection, FieldEncoder, Next, Scratch};
+use highwater_core::link::Link;
 use highwater_core::route::{self, Params};
 use highwater_core::time::Instant;
 
@@ -90,20 +91,22 @@ fn work(name: &str) -> Box<dyn FnMut()> {
 fn parse_and_respond() -> Box<dyn FnMut()> {
     let request = format!("GET /plaintext HTTP/1.1\r\n{FIELDS}\r\n");
     let (limits, now) = (Limits::default(), Instant::from_nanos(1));
-    let (mut connection, mut scratch) = (Connection::new(now), Scratch::default());
+    let (mut link, mut connection) = (Link::new(), Connection::new(now));
+    let mut scratch = Scratch::default();
     let mut buffer = Vec::with_capacity(4096);
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
     let mut work = move || {
         let mut input = black_box(request.as_bytes());
-        let next = connection.next(&mut input, &mut scratch, &limits, now, |_| BodyPlan::Whole(0));
+        let plan = |_: &Head<'_>| BodyPlan::Whole(0);
+        let next = connection.next(&mut link, &mut input, &mut scratch, &limits, now, plan);
         assert!(matches!(next, Next::Request(_)));
         buffer.clear();
-        connection.lend_buffer(std::mem::take(&mut buffer));
+        link.lend_buffer(std::mem::take(&mut buffer));
         let body = Payload::Bytes(b"Hello, World!");
         let fields = |to: &mut FieldEncoder<'_>| to.push("content-type", b"text/plain");
-        connection.respond(200, date, &limits, now, fields, body);
-        let (output, _) = connection.take_output(now).expect("an answer");
-        connection.on_sent(now);
+        connection.respond(&mut link, 200, date, &limits, now, fields, body);
+        let (output, _) = link.take_output(now).expect("an answer");
+        link.on_sent(now);
         buffer = black_box(output.bytes);
     };
     Box::new(move || counted(&mut work))

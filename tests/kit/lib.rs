@@ -14,6 +14,7 @@
 //! since the tests of several crates need it.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod client;
 mod disk;
 mod load;
@@ -22,6 +23,7 @@ mod port;
 mod process;
 mod wait;
 
+pub use addresses::refuses_wrong_addresses;
 pub use client::{Answer, Client, get, request};
 pub use disk::SmallDisk;
 pub use load::Load;

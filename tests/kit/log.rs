@@ -25,7 +25,7 @@ impl Log {
         let log = Log::default();
         let writer = log.clone();
         thread::spawn(move || {
-            // What is no text is shown as well as it can be: a program that dies may write anything.
+            // What is not a text is shown as well as it can be: a program that dies may write anything.
             for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line);
                 writer.update(|lines| lines.all.push(line.trim_end_matches('\r').to_owned()));

@@ -18,9 +18,10 @@ pub const MUST_RUN: &str = "CI_MUST_RUN";
 /// Says that the calling test, or a part of it, does not run: it needs `need`, and `reason` says what is
 /// wrong with that. The test is named after its thread, as libtest does.
 ///
-/// The needs: `io_uring`, `ipv6`, `cgroup2`, `cpus` (two of them), `root` (namespaces and gates in the kernel), `rustc` (the
-/// version that messages were recorded with), `git` (a work tree), `mdbook` (`make site` installs it), `kafka` (a broker can be had), `chromium` (or another browser that `scripts/services/chromium.sh` finds), and programs by their
-/// names.
+/// The needs: `io_uring`, `ipv6`, `cgroup2`, `cpus` (two of them), `root` (namespaces and gates in the kernel),
+/// `rustc` (the version that messages were recorded with), `git` (a work tree), `llvm-tools` (rustup component),
+/// `mdbook` (`make site` installs it), `kafka` (a broker can be had), `privileged_ports` (ports below 1024 need a
+/// right), `chromium` (or another browser that `scripts/services/chromium.sh` finds), and programs by their names.
 ///
 /// # Panics
 /// If `CI_MUST_RUN` names `need`.

@@ -70,3 +70,30 @@ fn main() -> ExitCode {
         Verb::Top(args) => top::run(&args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// The width at which clap wraps help where no terminal is narrower.
+    const WIDTH: usize = 100;
+
+    fn look(command: &Command, path: &str) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            assert!(line.chars().count() <= WIDTH, "{path}: wrapped in the middle: {line}");
+        }
+        for verb in command.get_subcommands() {
+            look(verb, &format!("{path} {}", verb.get_name()));
+        }
+    }
+
+    /// Purpose: examples can be copied from the help: clap would break a line that is too long, and the second half
+    /// would be a command of its own.
+    #[test]
+    fn examples_stand_on_one_line() {
+        look(&Cli::command(), "highwater");
+    }
+}

@@ -548,7 +548,9 @@ fn our_own_pages() {
         highwater.output().expect("the binary under test was built")
     };
     let export = |records: &[PathBuf]| {
-        let exported = run(&["bench", "export"], records);
+        let tables = top.join("book/tables.sql");
+        let tables = tables.to_str().expect("the path of this repository is text");
+        let exported = run(&["bench", "export", "--sql", tables], records);
         assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
     };
     let check_book = || run(&["book", "check"], &[top.join("book")]);
@@ -578,7 +580,7 @@ fn our_own_pages() {
     }
 }
 
-/// Purpose: what is no record is refused by its name, and the database that was there stays.
+/// Purpose: a file that is not a record is refused by name, and the existing database stays.
 #[test]
 fn exports_are_whole_or_not_at_all() {
     let scene = Scene::new("export");

@@ -183,7 +183,7 @@ fn verify_names_file_and_place() {
     assert!(text(&output.stderr).contains("the record 1 is missing"), "{output:?}");
 }
 
-/// Purpose: `tail` gives the last records, and with `--follow` those that come while it runs.
+/// Purpose: `tail` prints the last records, and with `--follow` new ones as they come.
 #[test]
 fn tail_follows() {
     let place = Place::new("tail");

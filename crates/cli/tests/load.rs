@@ -128,7 +128,7 @@ fn refused() {
     all_end_as("refused", closed.expect("loopback has a free port"), &[], 1);
 }
 
-/// Purpose: a server that breaks connections off is told from one that ends them too early.
+/// Purpose: a server that resets connections is distinguished from one that closes them too early.
 #[test]
 fn reset_and_truncated() {
     let resets = serve(|stream| {
@@ -143,7 +143,7 @@ fn reset_and_truncated() {
     all_end_as("truncated", truncates, &[], 1);
 }
 
-/// Purpose: what is not HTTP is malformed, and the report says how.
+/// Purpose: an answer that is not HTTP is malformed, and the report says how.
 #[test]
 fn malformed() {
     let lies = serve(|s| answer(s, "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok"));

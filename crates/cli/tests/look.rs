@@ -166,7 +166,7 @@ fn impossible_profiles_are_refused() {
     );
 }
 
-/// Purpose: what is wrong is said before minutes of building; `strip` sets profiles aside and removes builds, only its own.
+/// Purpose: mistakes are reported before minutes of building; `strip` sets profiles aside and removes only its own builds.
 #[test]
 fn pgo_refuses_and_strips() {
     let folder = Folder::new("pgo");
@@ -193,6 +193,75 @@ fn pgo_refuses_and_strips() {
     assert_eq!(missing.status.code(), Some(2));
     let info = highwater(&["pgo", "info", &folder.path("none.profdata")]);
     assert_eq!(info.status.code(), Some(2), "{}", text(&info));
+}
+
+/// Purpose: with a command of the user's as the load, the server is built to count, started where the command is told,
+/// ended, and built again with what it counted; a load that fails makes no build. A package of the test's own.
+#[test]
+fn pgo_with_a_load_of_ones_own() {
+    if let Err(missing) = llvm_tools() {
+        return highwater_skip::skip("llvm-tools", missing);
+    }
+    let folder = Folder::new("pgo-load");
+    fs::create_dir_all(folder.path("src")).expect("a folder");
+    let manifest =
+        "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    fs::write(folder.path("Cargo.toml"), manifest).expect("written");
+    fs::write(folder.path("src/main.rs"), TINY).expect("written");
+    let pgo = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["pgo", "run", "-p", "tiny", "--cargo-profile", "dev"]).args(more);
+        command.current_dir(&folder.0).env_remove("CARGO_TARGET_DIR").output().expect("it runs")
+    };
+    let failed = pgo(&["--arg", "hello", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(failed.status.code(), Some(2), "{}", text(&failed));
+    assert!(text(&failed).contains("sh: exit status 3"), "{}", text(&failed));
+    assert!(!folder.0.join("target/pgo/pgo").exists());
+
+    let load =
+        "test $URL = $0; for path in /a /b /quit; do printf \"$path\\n\" >/dev/tcp/$1/$2; done";
+    let done = pgo(&["--arg", "hello", "--", "bash", "-ec", load, "{url}", "{host}", "{port}"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    assert!(text(&done).contains("program: target/pgo/pgo/tiny\n"), "{}", text(&done));
+    assert!(folder.0.join("target/pgo/tiny.profdata").is_file());
+    let info = highwater(&["pgo", "info", &folder.path("target/pgo/tiny.profdata"), "--json"]);
+    let said: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    assert!(said["functions"].as_u64().is_some_and(|count| count > 0), "{said}");
+
+    for (arguments, said) in [
+        (&[][..], "--plan"),
+        (&["--plan", "p.toml", "--", "true"], "cannot be used with"),
+        (&["--port", "80", "--plan", "p.toml"], "cannot be used with"),
+        (&["--port", "80"], "--plan"),
+    ] {
+        let refused = pgo(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+        assert!(text(&refused).contains(said), "{}", text(&refused));
+    }
+}
+
+/// A server that prints the lines it gets, until one is `/quit`.
+const TINY: &str = r#"
+use std::io::{BufRead, BufReader};
+fn main() {
+    assert_eq!(std::env::args().nth(1).as_deref(), Some("hello"));
+    let address = std::env::var("HIGHWATER_LISTEN").unwrap();
+    for client in std::net::TcpListener::bind(address).unwrap().incoming() {
+        let mut line = String::new();
+        let _ = BufReader::new(client.unwrap()).read_line(&mut line);
+        println!("{}", line.len());
+        if line.trim() == "/quit" { return }
+    }
+}
+"#;
+
+/// Whether the compiler's own `llvm-profdata` is here.
+fn llvm_tools() -> Result<(), String> {
+    let doctor = highwater(&["pgo", "info", "/dev/null"]);
+    match text(&doctor).contains("no llvm-profdata of LLVM") {
+        true => Err("llvm-profdata is missing: rustup component add llvm-tools".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// Purpose: whoever deploys a program can tell from it alone whether the compiler had a profile. This test's own command

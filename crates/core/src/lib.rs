@@ -17,6 +17,7 @@ pub mod http;
 pub mod http1;
 pub mod http_date;
 pub mod limit;
+pub mod link;
 pub mod percent;
 pub mod prng;
 pub mod route;

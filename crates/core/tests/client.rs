@@ -174,7 +174,7 @@ impl Exchange {
         let expect = if self.continues { "Expect: 100-continue\r\n" } else { "" };
         let head = format!("{method} /s HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n{expect}\r\n");
         assert!(matches!(peer.next(NOW, &head), Seen::Request(..)));
-        peer.connection.send_continue(NOW);
+        peer.connection.send_continue(&mut peer.link, NOW);
         assert!(matches!(peer.next(NOW, "x"), Seen::Body(_)));
         assert_eq!(peer.next(NOW, ""), Seen::BodyEnd);
         let content = self.content.concat();
@@ -187,11 +187,21 @@ impl Exchange {
         let fields = |fields: &mut highwater_core::http1::FieldEncoder<'_>| {
             fields.push("x-field", self.field.as_bytes());
         };
-        let streams = peer.connection.respond(self.status, DATE, &limits, NOW, fields, payload);
+        let streams = peer.connection.respond(
+            &mut peer.link,
+            self.status,
+            DATE,
+            &limits,
+            NOW,
+            fields,
+            payload,
+        );
         let mut trailers = Vec::new();
         if streams {
             for piece in &self.content {
-                peer.connection.push_body(piece).expect("as long as it was announced");
+                peer.connection
+                    .push_body(&mut peer.link, piece)
+                    .expect("as long as it was announced");
             }
             let ends = self.framing == Framing::Chunked { trailers: true };
             if ends {
@@ -202,12 +212,14 @@ impl Exchange {
                     fields.push(name, value);
                 }
             };
-            peer.connection.finish_body_with(&limits, NOW, write).expect("as long as announced");
+            peer.connection
+                .finish_body_with(&mut peer.link, &limits, NOW, write)
+                .expect("as long as announced");
         }
-        while let Some((output, _)) = peer.connection.take_output(NOW) {
+        while let Some((output, _)) = peer.link.take_output(NOW) {
             wire.extend_from_slice(&output.bytes);
             wire.extend_from_slice(&output.tail);
-            peer.connection.on_sent(NOW);
+            peer.link.on_sent(NOW);
         }
         let none = self.head_only || matches!(self.status, 204 | 205 | 304);
         Response {

@@ -90,7 +90,7 @@ fn slow_reader_is_not_idle() {
     peer.shared(ms(0), vec![b'x'; 100_000]);
     peer.take(ms(0)).expect("the answer");
     for seconds in (0..200).step_by(20) {
-        peer.connection.on_progress(ms(seconds * 1_000));
+        peer.link.on_progress(ms(seconds * 1_000));
         assert_eq!(peer.deadline(), ms(seconds * 1_000 + 30_000));
     }
     peer.sent(ms(200_000));
@@ -104,7 +104,7 @@ fn write_stalls() {
     assert_eq!(peer.next(ms(0), GET), whole("/", ""));
     peer.respond(ms(0), 200, "x");
     peer.take(ms(500)).expect("the answer");
-    peer.connection.on_progress(ms(1_000));
+    peer.link.on_progress(ms(1_000));
     assert_eq!(peer.expire(ms(31_000)), Expired::Reset);
 }
 
@@ -114,7 +114,10 @@ fn no_deadline_while_a_reply_is_owed() {
     let mut peer = Peer::new();
     assert_eq!(peer.next(ms(0), GET), whole("/", ""));
     assert_eq!(peer.deadline(), Instant::MAX);
-    assert_eq!(peer.connection.on_deadline(ms(1_000_000), &peer.limits), Expired::Early);
+    assert_eq!(
+        peer.connection.on_deadline(&mut peer.link, ms(1_000_000), &peer.limits),
+        Expired::Early
+    );
 }
 
 /// Purpose: a collected body that stalls is answered 408 after the pause allowed.
@@ -206,10 +209,10 @@ fn streamed_body_stalls_under_a_streamed_reply() {
 fn paused_body_has_no_deadline() {
     let mut peer = Peer::new();
     assert_eq!(peer.next(ms(0), &post("/s", 10)), streamed("/s"));
-    peer.connection.pause_body(true, ms(1_000));
+    peer.connection.pause_body(&mut peer.link, true, ms(1_000));
     assert_eq!(peer.deadline(), Instant::MAX);
     assert_eq!(peer.next(ms(2_000), "abc"), Seen::Wait);
-    peer.connection.pause_body(false, ms(100_000));
+    peer.connection.pause_body(&mut peer.link, false, ms(100_000));
     assert_eq!(peer.next(ms(100_000), ""), Seen::Body(b"abc".into()));
     let due = ms(105_000) + Duration::from_nanos(3 * 1_000_000_000 / 240);
     assert_eq!(peer.expire(due), Expired::BodyFailed(Reject::BodyTimeout));
@@ -222,7 +225,7 @@ fn body_awaiting_its_100_has_no_deadline() {
     let head = "POST /s HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(peer.next(ms(0), head), streamed("/s"));
     assert_eq!(peer.deadline(), Instant::MAX);
-    peer.connection.send_continue(ms(60_000));
+    peer.connection.send_continue(&mut peer.link, ms(60_000));
     assert_eq!(peer.heard(ms(60_000)).0, "HTTP/1.1 100 Continue||");
     assert_eq!(peer.expire(ms(65_000)), Expired::BodyFailed(Reject::BodyTimeout));
 }
@@ -261,8 +264,8 @@ fn lingering_close() {
     peer.respond(ms(0), 400, "");
     let (_, then) = peer.take(ms(0)).expect("the refusal");
     assert_eq!(then, Then::Shutdown);
-    assert!(peer.connection.is_lingering());
-    peer.connection.on_progress(ms(20_000));
+    assert!(peer.link.is_lingering());
+    peer.link.on_progress(ms(20_000));
     assert_eq!(peer.deadline(), ms(50_000), "the write timeout alone");
     peer.sent(ms(25_000));
     assert_eq!(peer.next(ms(26_000), "more of the same"), Seen::Wait);
@@ -278,10 +281,10 @@ fn lingering_close_is_bounded() {
     peer.heard(ms(0));
     let max = peer.limits.discard_max as usize;
     assert_eq!(peer.next(ms(1), &"x".repeat(max)), Seen::Wait);
-    assert!(!peer.connection.has_lingered_enough(&peer.limits));
+    assert!(!peer.link.has_lingered_enough(&peer.limits));
     assert_eq!(peer.next(ms(1), "x"), Seen::Wait);
-    assert!(peer.connection.has_lingered_enough(&peer.limits));
-    assert_eq!(peer.connection.allocated(), 0);
+    assert!(peer.link.has_lingered_enough(&peer.limits));
+    assert_eq!(peer.allocated(), 0);
 }
 
 /// Purpose: draining leaves an idle connection a moment, for the request already on its way.
@@ -336,4 +339,38 @@ fn upgraded() {
     assert_eq!(peer.deadline(), ms(30_000));
     peer.sent(ms(1));
     assert_eq!(peer.deadline(), Instant::MAX);
+}
+
+/// Purpose: while a request waits for its turn, its content is not read and nothing can time out: the peer has
+/// done its part. Its turn restarts the deadlines of its content, and those of a peer that has finished sending.
+#[test]
+fn a_parked_request_rests() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), &post("/s", 3)), streamed("/s"));
+    assert_eq!(peer.connection.park(), None);
+    assert_eq!(peer.next(ms(1), "ab"), Seen::Wait);
+    assert!(!peer.connection.wants_input(&peer.link, &peer.limits));
+    peer.link.on_hang_up(ms(2));
+    assert_eq!(peer.deadline(), Instant::MAX);
+    peer.connection.unpark(&mut peer.link, ms(100_000));
+    assert_eq!(peer.next(ms(100_000), ""), Seen::Body(b"ab".to_vec()));
+    assert_eq!(peer.deadline(), ms(105_000));
+    let bound = ms(100_000) + peer.limits.half_closed_timeout;
+    assert_eq!(peer.next(ms(100_000), "c"), Seen::Body(b"c".to_vec()));
+    assert_eq!(peer.next(ms(100_000), ""), Seen::BodyEnd);
+    assert_eq!(peer.expire(bound), Expired::HalfClosed);
+}
+
+/// Purpose: a body that was collected goes with the request that waits, and is not kept twice.
+#[test]
+fn a_parked_request_takes_its_body() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), &post("/", 3)), Seen::Wait);
+    assert_eq!(peer.next(ms(1), "abcGET /2"), whole("/", "abc"));
+    assert_eq!(peer.connection.park(), Some(b"abc".to_vec()));
+    assert_eq!(peer.connection.allocated(), 0);
+    assert_eq!(peer.next(ms(2), " HTTP/1.1\r\nHost: h\r\n\r\n"), Seen::Wait, "a reply is owed");
+    peer.connection.unpark(&mut peer.link, ms(60_000));
+    peer.respond(ms(60_000), 200, "");
+    assert_eq!(peer.next(ms(60_000), ""), whole("/2", ""));
 }

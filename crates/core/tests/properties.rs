@@ -7,6 +7,7 @@ use common::DATE;
 use highwater_core::driver::Then;
 use highwater_core::http::{Body, BodyPlan, Head, Limits, OwnedHead, Payload};
 use highwater_core::http1::{Connection, Next, Scratch};
+use highwater_core::link::Link;
 use highwater_core::time::Instant;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,27 +35,27 @@ struct Asked {
 /// Serves `pieces` and then the end of input; bodies are streamed where the path has an even length.
 fn run(pieces: &[&[u8]], limits: &Limits) -> Run {
     let mut run = Run::default();
-    let mut connection = Connection::new(NOW);
+    let (mut link, mut connection) = (Link::new(), Connection::new(NOW));
     let mut scratch = Scratch::default();
     for piece in pieces.iter().map(Some).chain([None]) {
-        let mut carry = connection.take_carry();
+        let mut carry = link.take_carry();
         match piece {
             Some(piece) => carry.extend_from_slice(piece),
-            None => connection.on_eof(),
+            None => link.on_eof(),
         }
         let mut input = carry.as_slice();
         loop {
-            if serve(&mut connection, &mut input, &mut scratch, limits, &mut run) {
+            if serve((&mut link, &mut connection), &mut input, &mut scratch, limits, &mut run) {
                 continue;
             }
             // Input held back by the bound on output continues once the output is taken.
-            if !flush(&mut connection, &mut run) {
+            if !flush(&mut link, &mut run) {
                 break;
             }
         }
         let rest_len = input.len();
-        connection.stash_owned(carry, rest_len);
-        flush(&mut connection, &mut run);
+        link.stash_owned(carry, rest_len);
+        flush(&mut link, &mut run);
     }
     assert!(run.closed, "the end of input ends the connection");
     run
@@ -75,13 +76,13 @@ fn assert_copies_alike(head: &Head<'_>) {
 
 /// Serves the next thing; returns whether there was one.
 fn serve(
-    connection: &mut Connection,
+    (link, connection): (&mut Link, &mut Connection),
     input: &mut &[u8],
     scratch: &mut Scratch,
     limits: &Limits,
     run: &mut Run,
 ) -> bool {
-    let next = connection.next(input, scratch, limits, NOW, |head| {
+    let next = connection.next(link, input, scratch, limits, NOW, |head| {
         if head.path().len() % 2 == 0 {
             BodyPlan::Streamed(limits.body_max)
         } else {
@@ -123,7 +124,7 @@ fn serve(
         Next::BodyFailed(reject) | Next::Reject(reject) => (reject.status(), reject.reason()),
         Next::Raw(_) | Next::RawEnd => panic!("nothing was upgraded"),
     };
-    connection.respond(status, DATE, limits, NOW, |_| {}, Payload::Bytes(content.as_bytes()));
+    connection.respond(link, status, DATE, limits, NOW, |_| {}, Payload::Bytes(content.as_bytes()));
     true
 }
 
@@ -133,14 +134,14 @@ fn complete(run: &mut Run, body: &[u8]) {
     asked.complete = true;
 }
 
-fn flush(connection: &mut Connection, run: &mut Run) -> bool {
+fn flush(link: &mut Link, run: &mut Run) -> bool {
     if run.closed {
         return false;
     }
-    let Some((output, then)) = connection.take_output(NOW) else {
+    let Some((output, then)) = link.take_output(NOW) else {
         return false;
     };
-    connection.on_sent(NOW);
+    link.on_sent(NOW);
     assert!(output.tail.is_empty());
     run.heard.push_str(&String::from_utf8_lossy(&output.bytes));
     run.heard = run.heard.replace("HTTP/1.1 100 Continue\r\n\r\n", "");

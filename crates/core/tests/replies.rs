@@ -27,7 +27,12 @@ fn asked(request: &str) -> Peer {
 }
 
 fn finish(peer: &mut Peer) -> Result<(), LengthMismatch> {
-    peer.connection.finish_body(&peer.limits, NOW)
+    peer.connection.finish_body(&mut peer.link, &peer.limits, NOW)
+}
+
+fn finish_with_trailer(peer: &mut Peer) {
+    let Peer { connection, link, limits, .. } = peer;
+    connection.finish_body_with(link, limits, NOW, |fields| fields.push("x", b"y")).unwrap();
 }
 
 /// The reply received; asserts that the connection persists: it answers another request.
@@ -43,9 +48,9 @@ fn persists(peer: &mut Peer) -> String {
 fn known_length() {
     let mut peer = asked(GET);
     assert!(peer.stream(NOW, Some(5)));
-    peer.connection.push_body(b"he").unwrap();
+    peer.connection.push_body(&mut peer.link, b"he").unwrap();
     assert_eq!(peer.heard(NOW), (format!("{OK}content-length: 5||he"), Then::Keep));
-    peer.connection.push_body(b"llo").unwrap();
+    peer.connection.push_body(&mut peer.link, b"llo").unwrap();
     finish(&mut peer).unwrap();
     assert_eq!(persists(&mut peer), "llo");
 }
@@ -65,7 +70,7 @@ fn chunked() {
     let mut peer = asked(GET);
     assert!(peer.stream(NOW, None));
     for piece in [&b"hello"[..], b"", &[b'x'; 26]] {
-        peer.connection.push_body(piece).unwrap();
+        peer.connection.push_body(&mut peer.link, piece).unwrap();
     }
     finish(&mut peer).unwrap();
     let chunks = format!("5|hello|1a|{}|0||", "x".repeat(26));
@@ -83,9 +88,8 @@ fn trailers() {
     ] {
         let mut peer = asked(request);
         assert!(peer.stream(NOW, length));
-        peer.connection.push_body(b"a").unwrap();
-        let connection = &mut peer.connection;
-        connection.finish_body_with(&peer.limits, NOW, |fields| fields.push("x", b"y")).unwrap();
+        peer.connection.push_body(&mut peer.link, b"a").unwrap();
+        finish_with_trailer(&mut peer);
         assert_eq!(peer.heard(NOW).0, format!("{OK}{wire}"));
     }
 }
@@ -96,9 +100,8 @@ fn trailers_behind_shared_content() {
     let mut peer = asked(GET);
     assert!(peer.stream(NOW, None));
     peer.heard(NOW);
-    peer.connection.push_shared(Bytes::from(vec![b'a'; 100_000])).unwrap();
-    let connection = &mut peer.connection;
-    connection.finish_body_with(&peer.limits, NOW, |fields| fields.push("x", b"y")).unwrap();
+    peer.connection.push_shared(&mut peer.link, Bytes::from(vec![b'a'; 100_000])).unwrap();
+    finish_with_trailer(&mut peer);
     let wire = format!("{:x}|{}|0|x: y||", 100_000, "a".repeat(100_000));
     assert_eq!(peer.heard(NOW).0, wire);
 }
@@ -109,9 +112,9 @@ fn delimited_by_close() {
     for request in [GET_10, GET_10_KEEP] {
         let mut peer = asked(request);
         assert!(peer.stream(NOW, None));
-        peer.connection.push_body(b"hello").unwrap();
+        peer.connection.push_body(&mut peer.link, b"hello").unwrap();
         assert_eq!(peer.heard(NOW), (format!("{OK}connection: close||hello"), Then::Keep));
-        peer.connection.push_body(b"!").unwrap();
+        peer.connection.push_body(&mut peer.link, b"!").unwrap();
         finish(&mut peer).unwrap();
         let (text, then) = peer.heard(NOW);
         assert_eq!(text, "!");
@@ -124,7 +127,7 @@ fn delimited_by_close() {
 fn http10_keep_alive() {
     let mut peer = asked(GET_10_KEEP);
     assert!(peer.stream(NOW, Some(1)));
-    peer.connection.push_body(b"x").unwrap();
+    peer.connection.push_body(&mut peer.link, b"x").unwrap();
     finish(&mut peer).unwrap();
     assert_eq!(persists(&mut peer), format!("{OK}content-length: 1|connection: keep-alive||x"));
 }
@@ -180,10 +183,13 @@ fn no_content_drops_the_request_body() {
 fn length_mismatch() {
     let mut peer = asked(GET);
     assert!(peer.stream(NOW, Some(3)));
-    assert_eq!(peer.connection.push_body(b"four"), Err(LengthMismatch));
-    assert_eq!(peer.connection.push_shared(Bytes::from(vec![0; 10_000])), Err(LengthMismatch));
+    assert_eq!(peer.connection.push_body(&mut peer.link, b"four"), Err(LengthMismatch));
+    assert_eq!(
+        peer.connection.push_shared(&mut peer.link, Bytes::from(vec![0; 10_000])),
+        Err(LengthMismatch)
+    );
     assert_eq!(peer.heard(NOW).0, format!("{OK}content-length: 3||"));
-    peer.connection.push_body(b"tw").unwrap();
+    peer.connection.push_body(&mut peer.link, b"tw").unwrap();
     assert_eq!(finish(&mut peer), Err(LengthMismatch));
 }
 
@@ -192,8 +198,8 @@ fn length_mismatch() {
 fn shared_body() {
     let mut peer = asked(GET);
     peer.shared(NOW, vec![b'x'; 100_000]);
-    assert!(peer.connection.allocated() < 1_000);
-    let (output, _) = peer.connection.take_output(NOW).unwrap();
+    assert!(peer.allocated() < 1_000);
+    let (output, _) = peer.link.take_output(NOW).unwrap();
     assert_eq!((output.tail.len(), output.bytes.ends_with(b"\r\n\r\n")), (100_000, true));
     peer.sent(NOW);
     assert_eq!(peer.next(NOW, GET), whole("/", ""));
@@ -206,7 +212,7 @@ fn shared_body_holds_back_the_next_request() {
     peer.shared(NOW, vec![b'x'; 100_000]);
     assert_eq!(peer.next(NOW, GET), Seen::Wait);
     peer.heard(NOW);
-    assert!(peer.connection.has_carry());
+    assert!(peer.link.has_carry());
     assert_eq!(peer.next(NOW, ""), whole("/", ""));
 }
 
@@ -219,12 +225,12 @@ fn shared_pieces_keep_their_order() {
         let mut peer = asked(request);
         assert!(peer.stream(NOW, length));
         peer.heard(NOW);
-        peer.connection.push_body(b"1").unwrap();
-        peer.connection.push_shared(big(b'a')).unwrap();
-        peer.connection.push_body(b"2").unwrap();
-        peer.connection.push_shared(big(b'b')).unwrap();
-        peer.connection.push_shared(big(b'c')).unwrap();
-        peer.connection.push_body(b"3").unwrap();
+        peer.connection.push_body(&mut peer.link, b"1").unwrap();
+        peer.connection.push_shared(&mut peer.link, big(b'a')).unwrap();
+        peer.connection.push_body(&mut peer.link, b"2").unwrap();
+        peer.connection.push_shared(&mut peer.link, big(b'b')).unwrap();
+        peer.connection.push_shared(&mut peer.link, big(b'c')).unwrap();
+        peer.connection.push_body(&mut peer.link, b"3").unwrap();
         finish(&mut peer).unwrap();
         let content = format!("1{}2{}{}3", text("a"), text("b"), text("c"));
         let chunks = ["1", &text("a"), "2", &text("b"), &text("c"), "3"]
@@ -242,18 +248,26 @@ fn upgrade() {
     let mut peer = asked(&format!("{GET}early"));
     let fields =
         |fields: &mut highwater_core::http1::FieldEncoder<'_>| fields.push("upgrade", b"echo");
-    assert!(peer.connection.respond(101, DATE, &peer.limits, NOW, fields, Payload::Upgrade));
+    assert!(peer.connection.respond(
+        &mut peer.link,
+        101,
+        DATE,
+        &peer.limits,
+        NOW,
+        fields,
+        Payload::Upgrade
+    ));
     let head = "HTTP/1.1 101 Switching Protocols|upgrade: echo|connection: upgrade||";
     assert_eq!(peer.heard(NOW), (head.into(), Then::Keep));
     assert_eq!(peer.next(NOW, ""), Seen::Raw(b"early".into()));
     assert_eq!(peer.next(NOW, GET), Seen::Raw(GET.into()));
-    peer.connection.push_body(b"a\r\n").unwrap();
-    peer.connection.push_shared(Bytes::from(vec![b'b'; 9_000])).unwrap();
-    peer.connection.push_body(b"c").unwrap();
+    peer.connection.push_body(&mut peer.link, b"a\r\n").unwrap();
+    peer.connection.push_shared(&mut peer.link, Bytes::from(vec![b'b'; 9_000])).unwrap();
+    peer.connection.push_body(&mut peer.link, b"c").unwrap();
     assert_eq!(peer.heard(NOW).0, format!("a|{}c", "b".repeat(9_000)));
     assert_eq!(peer.eof(NOW), Seen::RawEnd);
     assert_eq!(peer.take(NOW), None);
-    peer.connection.push_body(b"last").unwrap();
+    peer.connection.push_body(&mut peer.link, b"last").unwrap();
     finish(&mut peer).unwrap();
     assert_eq!(peer.heard(NOW), ("last".into(), Then::Close));
 }
@@ -263,10 +277,10 @@ fn upgrade() {
 fn upgrade_pauses() {
     let mut peer = asked(GET);
     assert!(peer.payload(NOW, 101, Payload::Upgrade));
-    peer.connection.pause_body(true, NOW);
-    assert!(!peer.connection.wants_input(&peer.limits));
+    peer.connection.pause_body(&mut peer.link, true, NOW);
+    assert!(!peer.connection.wants_input(&peer.link, &peer.limits));
     assert_eq!(peer.next(NOW, "abc"), Seen::Wait);
-    peer.connection.pause_body(false, NOW);
+    peer.connection.pause_body(&mut peer.link, false, NOW);
     assert_eq!(peer.next(NOW, ""), Seen::Raw(b"abc".into()));
 }
 
@@ -281,10 +295,10 @@ fn the_end_of_a_stopped_body() {
         let mut peer = Peer::new();
         assert_eq!(peer.next(NOW, &post("/s", fields)), streamed("/s"));
         assert_eq!(peer.next(NOW, body), Seen::Body(b"hello".into()));
-        peer.connection.pause_body(true, NOW);
+        peer.connection.pause_body(&mut peer.link, true, NOW);
         if !end.is_empty() {
             assert_eq!(peer.next(NOW, end), Seen::Wait, "framing of more may follow");
-            peer.connection.pause_body(false, NOW);
+            peer.connection.pause_body(&mut peer.link, false, NOW);
         }
         assert_eq!(peer.next(NOW, ""), Seen::BodyEnd, "{fields}");
         peer.respond(NOW, 200, "");
@@ -306,7 +320,7 @@ fn ten_thousand_pipelined() {
     let (mut answered, mut heard) = (0, 0);
     while heard < 10_000 {
         // The peer sends while it may, and reads only when it may not.
-        while peer.connection.wants_input(&peer.limits) && !unsent.is_empty() {
+        while peer.connection.wants_input(&peer.link, &peer.limits) && !unsent.is_empty() {
             let (piece, rest) = unsent.split_at(unsent.len().min(4096));
             unsent = rest;
             let mut seen = peer.next_bytes(NOW, piece);
@@ -318,7 +332,7 @@ fn ten_thousand_pipelined() {
             }
             let limits = &peer.limits;
             let bound = 2 * limits.output_max + 3 * (limits.uri_max + limits.header_max + 4096);
-            assert!(peer.connection.allocated() < bound, "{}", peer.connection.allocated());
+            assert!(peer.allocated() < bound, "{}", peer.allocated());
         }
         let (text, _) = peer.heard(NOW);
         heard += text.matches(OK).count();
@@ -329,7 +343,7 @@ fn ten_thousand_pipelined() {
         }
     }
     assert_eq!((answered, heard), (10_000, 10_000));
-    assert_eq!(peer.connection.allocated(), 0);
+    assert_eq!(peer.allocated(), 0);
 }
 
 /// Purpose: memory follows the bytes received, not those promised nor those of others before.
@@ -341,12 +355,12 @@ fn memory_is_for_bytes_received() {
     assert!(matches!(peer.next(NOW, &format!("{chunked}{large}")), Seen::Request(..)));
     peer.respond(NOW, 200, "");
     peer.heard(NOW);
-    assert_eq!(peer.connection.allocated(), 0);
+    assert_eq!(peer.allocated(), 0);
     assert_eq!(peer.next(NOW, &format!("{chunked}7a120\r\nx")), Seen::Wait);
-    assert!(peer.connection.allocated() < 1_000, "{}", peer.connection.allocated());
+    assert!(peer.allocated() < 1_000, "{}", peer.allocated());
     let mut peer = Peer::new();
     assert_eq!(peer.next(NOW, &post("/", "Content-Length: 1000000\r\n")), Seen::Wait);
-    assert!(peer.connection.allocated() < 1_000, "{}", peer.connection.allocated());
+    assert!(peer.allocated() < 1_000, "{}", peer.allocated());
 }
 
 /// Purpose: half a request behind many keeps its own size, not theirs.
@@ -360,7 +374,7 @@ fn the_carry_does_not_keep_what_others_needed() {
         peer.heard(NOW);
         seen = peer.next(NOW, "");
     }
-    assert!(peer.connection.allocated() <= 2_048, "{}", peer.connection.allocated());
+    assert!(peer.allocated() <= 2_048, "{}", peer.allocated());
 }
 
 /// Purpose: a body that is wanted whole gets its 100 as soon as it turns out to be missing.
@@ -381,8 +395,8 @@ fn continue_for_a_streamed_body() {
     let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
     assert_eq!(peer.next(NOW, &head), streamed("/s"));
     assert_eq!(peer.take(NOW), None);
-    peer.connection.send_continue(NOW);
-    peer.connection.send_continue(NOW);
+    peer.connection.send_continue(&mut peer.link, NOW);
+    peer.connection.send_continue(&mut peer.link, NOW);
     assert_eq!(peer.heard(NOW).0, "HTTP/1.1 100 Continue||");
     assert_eq!(peer.next(NOW, "hello"), Seen::Body(b"hello".into()));
     assert_eq!(peer.next(NOW, ""), Seen::BodyEnd);
@@ -410,8 +424,8 @@ fn no_continue_within_a_reply() {
     let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
     assert_eq!(peer.next(NOW, &head), streamed("/s"));
     assert!(peer.stream(NOW, Some(1)));
-    peer.connection.send_continue(NOW);
-    peer.connection.push_body(b"x").unwrap();
+    peer.connection.send_continue(&mut peer.link, NOW);
+    peer.connection.push_body(&mut peer.link, b"x").unwrap();
     finish(&mut peer).unwrap();
     let text = format!("{OK}content-length: 1|connection: close||x");
     assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
@@ -425,7 +439,7 @@ fn content_came_without_a_100() {
     let head = post("/s", "Content-Length: 5\r\nExpect: 100-continue\r\n");
     assert_eq!(peer.next(NOW, &head), streamed("/s"));
     assert_eq!(peer.next(NOW, "he"), Seen::Body(b"he".into()));
-    peer.connection.send_continue(NOW);
+    peer.connection.send_continue(&mut peer.link, NOW);
     peer.respond(NOW, 200, "");
     assert_eq!(peer.heard(NOW).0, format!("{OK}content-length: 0||"));
     assert_eq!(peer.next(NOW, &format!("llo{GET}")), whole("/", ""));
@@ -481,7 +495,7 @@ fn body_fails_under_a_streamed_reply() {
     assert_eq!(peer.next(NOW, &post("/s", "Transfer-Encoding: chunked\r\n")), streamed("/s"));
     assert!(peer.stream(NOW, None));
     assert_eq!(peer.next(NOW, "x"), Seen::BodyFailed(Reject::ChunkSize));
-    peer.connection.push_body(b"sorry").unwrap();
+    peer.connection.push_body(&mut peer.link, b"sorry").unwrap();
     finish(&mut peer).unwrap();
     let text = format!("{OK}transfer-encoding: chunked||5|sorry|0||");
     assert_eq!(peer.heard(NOW), (text, Then::Shutdown));
@@ -541,16 +555,19 @@ fn requests_max() {
 fn input_given_back_behind_the_last_request_lingers() {
     use highwater_core::http::BodyPlan;
     use highwater_core::http1::{Connection, Next, Scratch};
-    let (mut connection, limits) = (Connection::new(NOW), Limits::default());
+    use highwater_core::link::Link;
+    let (mut link, mut connection) = (Link::new(), Connection::new(NOW));
+    let limits = Limits::default();
     let wire = format!("GET / HTTP/1.0\r\n\r\n{GET}");
     let mut input = wire.as_bytes();
     let mut scratch = Scratch::default();
-    let next = connection.next(&mut input, &mut scratch, &limits, NOW, |_| BodyPlan::Whole(0));
+    let next =
+        connection.next(&mut link, &mut input, &mut scratch, &limits, NOW, |_| BodyPlan::Whole(0));
     assert!(matches!(next, Next::Request(_)));
-    connection.respond(200, DATE, &limits, NOW, |_| {}, Payload::Bytes(b""));
-    connection.stash(input);
-    assert_eq!(connection.take_output(NOW).map(|(_, then)| then), Some(Then::Shutdown));
-    assert_eq!(connection.allocated(), 0);
+    connection.respond(&mut link, 200, DATE, &limits, NOW, |_| {}, Payload::Bytes(b""));
+    link.stash(input);
+    assert_eq!(link.take_output(NOW).map(|(_, then)| then), Some(Then::Shutdown));
+    assert_eq!(connection.allocated() + link.allocated(), 0);
 }
 
 /// Purpose: the state of parsing a long head that came in pieces must not delay a shorter one that comes

@@ -147,7 +147,7 @@ fn router(hold: &Hold, begun: &Arc<AtomicUsize>) -> Router {
 }
 
 on_both_transports! {
-    /// Purpose: a burst is no overload: all of it is served, in the time it takes, even if that is
+    /// Purpose: a burst is not an overload: all of it is served, in the time it takes, even if that is
     /// many times the patience.
     fn a_crowd_is_served(transport) {
         let (hold, begun) = (Hold::default(), Arc::default());

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use highwater::logging::{self, BURST, LogFormat, PERIOD};
 use highwater::server::Shed;
 use highwater::{
-    Error, Handler, Response, Router, Running, Server, ServerConfig, StatusCode, blocking,
+    Error, Handler, MiddlewareRequest, Next, Response, Router, Running, Server, ServerConfig,
+    StatusCode, blocking, layer,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -112,18 +113,19 @@ fn serve(router: Router) -> Running {
 
 /// The status of `path`, asked for on a connection of its own.
 fn ask(address: SocketAddr, path: &str) -> String {
-    ask_as(address, path, "")
+    ask_as(address, path, "").0
 }
 
-/// The same with these lines of fields.
-fn ask_as(address: SocketAddr, path: &str, fields: &str) -> String {
+/// The status and the id of the answer to the same with these lines of fields.
+fn ask_as(address: SocketAddr, path: &str, fields: &str) -> (String, Option<String>) {
     let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
     stream.set_read_timeout(Some(HANG)).expect("it is open");
     let line = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
     write!(stream, "{line}{fields}\r\n").expect("open");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered");
-    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    let id = answer.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+    (answer.split(' ').nth(1).unwrap_or_default().to_owned(), id.map(str::to_owned))
 }
 
 /// Purpose: the start of a server comes to the subscriber that the application has set, which settings do not
@@ -169,7 +171,7 @@ fn a_storm_of_panics_is_told_a_few_times() {
     }
 }
 
-/// Purpose: a request that goes well is no event, and neither is one that the peer got wrong.
+/// Purpose: a request that goes well is not an event, and neither is one that the peer got wrong.
 #[test]
 fn requests_are_no_events() {
     let _alone = collect();
@@ -177,8 +179,8 @@ fn requests_are_no_events() {
     let before = lock(&EMITTED).len();
     assert!(before > 0, "the start is told");
     for _ in 0..20 {
-        assert_eq!(ask(running.address(), "/"), "200");
-        assert_eq!(ask(running.address(), "/nowhere"), "404");
+        assert_eq!(ask_as(running.address(), "/", ""), ("200".to_owned(), None));
+        assert_eq!(ask_as(running.address(), "/nowhere", ""), ("404".to_owned(), None));
     }
     let told = lock(&EMITTED)[before..].to_vec();
     assert!(told.is_empty(), "{told:#?}");
@@ -228,31 +230,110 @@ fn failures_are_logged_with_their_cause() {
     let mut running = serve(router);
     let id = "X-Request-Id: r-7\r\n";
     let ask = |path: &str, fields: &str| ask_as(running.address(), path, fields);
-    assert_eq!(ask("/health", ""), "503");
-    assert_eq!(ask("/inline/1", id), "500");
-    assert_eq!(ask("/async", id), "500");
-    assert_eq!(ask("/blocking", ""), "500");
-    assert_eq!(ask("/status", ""), "502");
-    assert_eq!(ask("/plain", ""), "500");
+    assert_eq!(ask("/health", ""), ("503".to_owned(), None));
+    let asked =
+        [("/inline/1", id), ("/async", id), ("/blocking", ""), ("/status", ""), ("/plain", "")];
+    let answers = asked.map(|(path, fields)| ask(path, fields));
     running.stop().expect("a failed request ends nothing else");
-    let told = emitted("a request failed");
-    let told: Vec<_> = told
-        .iter()
-        .map(|event| {
-            assert_eq!((event.level, event.field("method")), (Level::ERROR, Some("GET")));
-            let field = |name| event.field(name).unwrap_or("-");
-            (field("route"), field("status"), field("cause"), field("request_id"))
-        })
-        .collect();
+    assert_eq!(answers[0].1.as_deref(), Some("r-7"), "the client's own id comes back");
     let cause = "the store is down: no route to host";
-    assert_eq!(
-        told,
-        [
-            ("/inline/{id}", "500", cause, "r-7"),
-            ("/async", "500", cause, "r-7"),
-            ("/blocking", "500", cause, "-"),
-            ("/status", "502", "Bad Gateway", "-"),
-            ("/plain", "500", "-", "-"),
-        ]
-    );
+    let expected = [
+        ("/inline/{id}", "500", cause),
+        ("/async", "500", cause),
+        ("/blocking", "500", cause),
+        ("/status", "502", "Bad Gateway"),
+        ("/plain", "500", "-"),
+    ];
+    let events = emitted("a request failed");
+    assert_eq!(events.len(), expected.len(), "{events:#?}");
+    for ((event, (status, id)), expected) in events.iter().zip(&answers).zip(expected) {
+        assert_eq!((event.level, event.field("method")), (Level::ERROR, Some("GET")));
+        let field = |name| event.field(name).unwrap_or("-");
+        assert_eq!((field("route"), field("status"), field("cause")), expected);
+        assert_eq!((field("status"), event.field("request_id")), (&**status, id.as_deref()));
+        assert!(id.as_ref().is_some_and(|id| !id.is_empty()), "{event:#?}");
+    }
+    assert_ne!(answers[2].1, answers[3].1, "each request has its own");
+}
+
+/// Purpose: a panic and an answer that cannot be sent are found in the log by the id that their clients got, wherever
+/// the code ran; one that a client has sent is used, if it is fit for a log.
+#[test]
+fn clients_and_the_log_name_a_failure_alike() {
+    let _alone = collect();
+    let boom = || -> StatusCode { panic!("boom") };
+    async fn boom_later() -> StatusCode {
+        panic!("boom")
+    }
+    async fn pass(request: MiddlewareRequest, next: Next) -> Response {
+        next.run(request).await
+    }
+    let observed = Router::new()
+        .layer(layer::on_response(|_, _| ()))
+        .get("/observed", boom)
+        .get("/observed/async", boom_later);
+    let wrapped = Router::new().layer(layer::around(pass)).get("/wrapped", blocking(boom));
+    let router = Router::new()
+        .get("/inline", boom)
+        .get("/async", boom_later)
+        .get("/blocking", blocking(boom))
+        .get("/invalid", || Response::from("x").with_header("content-length", "7"))
+        .get("/invalid/async", async || Response::from("x").with_header("content-length", "7"))
+        .get("/own", || Response::new(StatusCode::BAD_GATEWAY).with_header("x-request-id", "mine"))
+        .merge(observed)
+        .merge(wrapped);
+    let mut running = serve(router);
+    let too_long = format!("X-Request-Id: {}\r\n", "x".repeat(129));
+    let paths = [
+        "/inline",
+        "/async",
+        "/blocking",
+        "/observed",
+        "/observed/async",
+        "/wrapped",
+        "/invalid",
+        "/invalid/async",
+    ];
+    for path in paths {
+        for (fields, sent) in
+            [("", None), ("X-Request-Id: r-8\r\n", Some("r-8")), (&*too_long, None)]
+        {
+            lock(&EMITTED).clear();
+            let (status, id) = ask_as(running.address(), path, fields);
+            let id = id.unwrap_or_else(|| panic!("{path}: no id"));
+            assert_eq!(status, "500", "{path}");
+            // To keep the client's for an answer that cannot be sent would cost every request.
+            let is_own = sent.is_none() || path.starts_with("/invalid");
+            assert!(if is_own { id.len() == 16 } else { sent == Some(&*id) }, "{path}: {id}");
+            let mut events = lock(&EMITTED).clone();
+            events.retain(|event| event.field("request_id").is_some());
+            let told: Vec<_> = events
+                .iter()
+                .map(|event| (event.field("route"), event.field("request_id")))
+                .collect();
+            assert_eq!(told, [(Some(path), Some(&*id))], "{events:#?}");
+        }
+    }
+    assert_eq!(ask_as(running.address(), "/own", ""), ("502".into(), Some("mine".into())));
+    assert_eq!(emitted("a request failed")[0].field("request_id"), Some("mine"));
+    running.stop().expect("nothing else failed");
+}
+
+/// Purpose: a route that fails all the time does not hide the only failure of another one.
+#[test]
+fn a_noisy_route_hides_no_quiet_one() {
+    let _alone = collect();
+    let router = Router::new().get("/noisy", outage).get("/quiet", outage);
+    let mut running = serve(router);
+    for _ in 0..4 * BURST {
+        assert_eq!(ask(running.address(), "/noisy"), "500");
+    }
+    assert_eq!(ask(running.address(), "/quiet"), "500");
+    running.stop().expect("a failed request ends nothing else");
+    let of = |route: &str| {
+        let is_of = |event: &&Emitted| event.field("route") == Some(route);
+        emitted("a request failed").iter().filter(is_of).count()
+    };
+    assert_eq!(of("/quiet"), 1);
+    assert!(of("/noisy") < 4 * BURST as usize, "and the noisy one is limited");
 }

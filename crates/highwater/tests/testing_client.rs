@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
 use highwater::{
-    Bytes, Error, Handler, HeaderMap, Json, Path, Router, ServerConfig, StatusCode, blocking,
+    BodyStream, Bytes, Error, Handler, HeaderMap, Json, Method, Path, PeerAddr, Router,
+    ServerConfig, StatusCode, blocking, layer,
 };
 use tokio::time::{Instant, interval, sleep, timeout};
 
@@ -205,6 +206,72 @@ fn beside_a_runtime() {
     let other = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let _entered = other.enter();
     assert_eq!(Client::new(app()).get("/sleep/5").text(), "slept");
+}
+
+/// Purpose: the panic that a test inside a runtime ends with is the only one that it prints.
+#[test]
+fn inside_a_runtime_one_panic_is_shown() {
+    let this = std::env::current_exe().expect("it runs");
+    let arguments = ["--exact", "inside_a_runtime", "--nocapture", "--test-threads=1"];
+    let output = std::process::Command::new(this).args(arguments).output().expect("it was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("panicked at").count(), 1, "{said}");
+    let place = said.split("panicked at ").nth(1).unwrap_or_default();
+    assert!(
+        place.starts_with("crates/highwater/tests/testing_client.rs:"),
+        "the test's own line: {said}"
+    );
+    assert!(said.contains("write `#[test] fn` instead of `#[tokio::test] async fn`"), "{said}");
+}
+
+/// Purpose: who asks for the client's address gets one, which the test decides; nobody else does, as on a server.
+#[test]
+fn clients_have_an_address() {
+    async fn show(PeerAddr(peer): PeerAddr) -> String {
+        peer.to_string()
+    }
+    let client = Client::new(Router::new().get("/", show));
+    assert_eq!(client.get("/").text(), "127.0.0.1:49152");
+    client.set_peer(([192, 0, 2, 7], 1234).into());
+    assert_eq!(client.get("/").text(), "192.0.2.7:1234");
+    let setup = Setup::new(Router::new().get("/", show)).peer(([192, 0, 2, 8], 1).into());
+    assert_eq!(setup.start().get("/").text(), "192.0.2.8:1");
+    let unasked = Router::new().layer(layer::on_request(|request| -> Result<(), Error> {
+        match request.peer() {
+            Some(_) => Err(Error::conflict("a server would not have looked it up")),
+            None => Ok(()),
+        }
+    }));
+    assert_eq!(Client::new(unasked.get("/", || "OK")).get("/").status, StatusCode::OK);
+}
+
+/// Purpose: a client whose body is too large learns how large it may be, also where the handler reads it as it comes.
+#[test]
+fn a_streamed_body_that_is_too_large_names_the_limit() {
+    async fn count(mut body: BodyStream) -> Result<String, Error> {
+        let mut bytes = 0;
+        while let Some(piece) = body.next().await {
+            bytes += piece?.len();
+        }
+        Ok(bytes.to_string())
+    }
+    async fn collect(body: BodyStream) -> Result<String, Error> {
+        Ok(body.collect(1000).await?.len().to_string())
+    }
+    let router = Router::new().post("/", count.body_max(3000)).post("/collect", collect);
+    let client = Client::new(router);
+    let chunked = |path: &str, bytes: usize| {
+        let body = format!("{bytes:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(bytes));
+        client.request(Method::POST, path).header("transfer-encoding", "chunked").body(body).send()
+    };
+    assert_eq!(chunked("/", 3000).text(), "3000");
+    let refused = chunked("/", 3001);
+    assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(refused.text().contains("; at most 3000 bytes"), "{}", refused.text());
+    let refused = chunked("/collect", 1001);
+    assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(refused.text().contains("; at most 1000 bytes"), "{}", refused.text());
 }
 
 /// Purpose: JSON is sent as JSON, for each method with content.

@@ -219,7 +219,7 @@ fn each_worker_has_its_own() {
     assert_eq!(seen.1.load(SeqCst), 3, "all were dropped");
 }
 
-/// Purpose: a value whose `Drop` panics when its worker ends is no failure of the worker: the server has
+/// Purpose: a value whose `Drop` panics when its worker ends is not a failure of the worker: the server has
 /// drained, and says so. It was once reported as a worker that died.
 #[test]
 fn a_panic_in_drop_is_no_death() {

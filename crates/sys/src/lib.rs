@@ -45,7 +45,7 @@ pub use highwater_core::driver::Driver;
 pub use inet_diag::{Connections, InetDiag};
 pub use listen_queue::ListenQueue;
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::{KeepAlive, Listener};
+pub use socket::{KeepAlive, Listener, bind_remedy};
 pub use wake::Waker;
 
 /// Settings of a driver of this crate.

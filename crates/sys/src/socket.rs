@@ -226,17 +226,24 @@ impl From<std::net::TcpListener> for Listener {
     }
 }
 
-/// The address on which listening failed, and what to do about it.
-fn explain(addr: SocketAddr, error: &io::Error) -> io::Error {
-    let remedy = match error.raw_os_error() {
+/// What to do about an error of `bind(2)`, to be put behind its text; empty where that is all there is to say.
+pub fn bind_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
         Some(libc::EADDRINUSE) => {
             "; another process listens there: stop it, or choose another port"
         }
-        Some(libc::EACCES) => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        Some(libc::EACCES) => {
+            "; to listen on a port below 1024, a process needs CAP_NET_BIND_SERVICE: without it, choose a higher port"
+        }
         Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
         Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
         _ => "",
-    };
+    }
+}
+
+/// The address on which listening failed, and what to do about it.
+fn explain(addr: SocketAddr, error: &io::Error) -> io::Error {
+    let remedy = bind_remedy(error);
     io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}{remedy}"))
 }
 

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater::Request;
+use highwater::batcher::sink::kafka::partition_of_key;
 use highwater::batcher::{Awaiting, Batcher, Moment, Options, OptionsError, Refused, Sink};
 
 use crate::counts::{Tally, add};
 use crate::notice::Notice;
-use crate::partition;
 
 /// How often an ending worker checks for the sink's answers.
 const END_LOOK: Duration = Duration::from_millis(1);
@@ -81,7 +81,7 @@ impl Intake {
             return 0;
         }
         match request.headers().get("record-key") {
-            Some(key) => partition::of_key(key, self.partitions),
+            Some(key) => partition_of_key(key, self.partitions),
             None => self.turn_partition.get(),
         }
     }

@@ -19,6 +19,5 @@ pub mod http;
 pub mod intake;
 pub mod metrics;
 pub mod notice;
-pub mod partition;
 pub mod serve;
 pub mod topic;

@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   highwater-ingest --data /var/lib/ingest
   highwater-ingest --ack memory --sink null --metrics off
-  highwater-ingest --sink kafka --kafka-brokers 10.0.0.1:9092,10.0.0.2:9092 --topic events --partitions 12
+  highwater-ingest --sink kafka --kafka-brokers 10.0.0.1:9092,10.0.0.2:9092 --topic events
   curl -d 'a record' http://127.0.0.1:8080/e
   printf 'one\\ntwo\\n' | curl --data-binary @- http://127.0.0.1:8080/batch";
 

@@ -97,7 +97,7 @@ fn settings_without_effect() {
 }
 
 /// Purpose: a data directory that another process uses is refused by its name and that process's number, and the other
-/// one serves on; one that is no directory is refused as well.
+/// one serves on; one that is not a directory is refused as well.
 #[test]
 fn unusable_data() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -136,4 +136,13 @@ fn help_and_version() {
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains(said), "{args:?}");
     }
+}
+
+/// Purpose: an address that cannot be listened on ends the gateway with what to write instead.
+#[test]
+fn wrong_addresses() {
+    highwater_testkit::refuses_wrong_addresses(|address| {
+        let listen = format!("--listen={address}");
+        command(&["--ack=memory", "--sink=null", "--metrics=off", &listen])
+    });
 }

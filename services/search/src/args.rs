@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use highwater::server::args::Idle;
+use highwater::server::args::{Idle, address};
 
 use crate::poller::{Settings, parse_url};
 use crate::provider::{Behaviour, Lie};
@@ -84,7 +84,7 @@ pub const EVENTS: u32 = 10_000;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProviderArgs {
     /// Where to serve the feed, at any path
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091", value_parser = address)]
     pub listen: SocketAddr,
 
     /// How many events to make up

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(parse_bound("2016-12-31T23:59:61Z", Edge::First), None);
     }
 
-    /// Purpose: what is no bound is refused rather than read in part.
+    /// Purpose: a text that is not a bound is refused, not read in part.
     #[test]
     fn bound_refuses() {
         for text in [

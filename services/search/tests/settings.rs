@@ -109,3 +109,17 @@ fn help_and_version() {
         assert!(String::from_utf8_lossy(&output.stdout).contains(said), "{args:?}");
     }
 }
+
+/// Purpose: an address that cannot be listened on ends the service, and its feed, with what to write instead.
+#[test]
+fn wrong_addresses() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = format!("--data={}", data.path().display());
+    highwater_testkit::refuses_wrong_addresses(|address| {
+        let listen = format!("--listen={address}");
+        command(&["--provider-url=http://127.0.0.1:9/", "--metrics=off", &data, &listen])
+    });
+    highwater_testkit::refuses_wrong_addresses(|address| {
+        command(&["provider", "--listen", address])
+    });
+}

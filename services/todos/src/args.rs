@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use highwater::logging::LogFormat;
-use highwater::server::args::{Idle, duration, number, one_of, size};
+use highwater::server::args::{Idle, address_or_off, duration, number, one_of, size};
 
 use crate::http::Bounds;
 use crate::near;
@@ -212,6 +212,26 @@ pub struct SeedArgs {
     pub subject: String,
 }
 
+/// Settings of `repartition`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RepartitionArgs {
+    /// The service's parts.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+impl RepartitionArgs {
+    /// The settings that have no effect here.
+    pub fn idle(&self) -> Vec<Idle> {
+        let reads = "repartition serves nothing and makes no topic; leave it out";
+        let mut idle = self.engine.idle();
+        idle.push(Idle::new("redis-url", reads).secret());
+        let of_server = ["kafka-partitions", "ack-timeout", "cache-bytes", "todos-max"];
+        idle.extend(of_server.map(|setting| Idle::new(setting, reads)));
+        idle
+    }
+}
+
 /// Settings of `token`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TokenArgs {
@@ -245,15 +265,6 @@ fn secret(text: &str) -> Result<String, String> {
 
 const LOGS: &[(&str, LogFormat)] =
     &[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)];
-
-fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
-    match text {
-        "off" => Ok(None),
-        _ => text.parse().map(Some).map_err(|_| {
-            "write an address and a port, for example 127.0.0.1:9091, or off".to_owned()
-        }),
-    }
-}
 
 fn postgres_url(text: &str) -> Result<String, String> {
     postgres::parse_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(String::from_utf8(create.encode()).expect("JSON is text"), expected);
     }
 
-    /// Purpose: what is no command is refused with a reason that names what is wrong.
+    /// Purpose: bytes that are not a command are refused with a reason.
     #[test]
     fn poison() {
         let whole = String::from_utf8(command(Action::Delete).encode()).expect("JSON is text");

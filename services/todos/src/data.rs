@@ -18,22 +18,31 @@ const SECRET: &str = "demo-secret";
 /// What cannot be read or written, and what to do about it.
 pub fn demo_secret(data: &Path) -> Result<String, String> {
     let file = data.join(SECRET);
-    let secret = match fs::read_to_string(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let secret = format!("{:032x}", fastrand::u128(..));
-            create_directory(data).and_then(|()| keep(&file, &secret)).map(|()| secret)
-        }
-        read => read,
-    };
+    let secret = create_directory(data).and_then(|()| keep_text(&file, || fastrand::u128(..)));
     let secret = secret.map_err(|error| {
         format!(
             "cannot keep the demo's secret in {}: {error}; give --data a directory that this user can write, or give JWT_SECRET",
             file.display()
         )
     })?;
-    match secret.trim() {
+    match secret.as_str() {
         "" => Err(format!("{} is empty; delete it", file.display())),
-        secret => Ok(secret.to_owned()),
+        _ => Ok(secret),
+    }
+}
+
+/// The text of a file that only this user can read; a missing one is made with a number that is drawn.
+///
+/// # Errors
+///
+/// If it cannot be read or written.
+pub(crate) fn keep_text(file: &Path, draw: impl FnOnce() -> u128) -> io::Result<String> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = format!("{:032x}", draw());
+            keep(file, &text).map(|()| text)
+        }
+        read => read.map(|text| text.trim().to_owned()),
     }
 }
 

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use highwater::server::args::{self, Idle, ServerArgs};
-use highwater_todos::args::{SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs};
+use highwater_todos::args::{
+    RepartitionArgs, SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs,
+};
 use highwater_todos::{data, serve, worker};
 
 const EXAMPLES: &str = "\
@@ -15,7 +17,8 @@ Examples:
   highwater-todos --data /var/lib/todos
   highwater-todos seed --count 10000 --data /var/lib/todos
   curl 'http://127.0.0.1:8080/todos?limit=10'
-  curl -X POST http://127.0.0.1:8080/todos -H \"Authorization: Bearer $(highwater-todos token)\" -d '{\"title\":\"Tea\"}'";
+  curl http://127.0.0.1:8080/todos -d '{\"title\":\"Tea\"}' \\
+    -H \"Authorization: Bearer $(highwater-todos token)\"";
 
 /// Serves todos: lists from memory, writes acknowledged once they are durable.
 #[derive(Debug, Parser)]
@@ -43,6 +46,8 @@ enum Command {
     Worker(WorkerArgs),
     /// Fill the store with todos to try the service with
     Seed(SeedArgs),
+    /// Use all partitions of the topic in Kafka, after it got more; stop all instances before
+    Repartition(RepartitionArgs),
     /// Print a token
     Token(TokenArgs),
 }
@@ -53,6 +58,7 @@ impl Cli {
         match &self.command {
             Some(Command::Worker(args)) => args.idle(),
             Some(Command::Seed(args)) => args.idle(),
+            Some(Command::Repartition(args)) => args.idle(),
             Some(Command::Token(_)) => Vec::new(),
             None => self.todos.idle(),
         }
@@ -64,6 +70,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Some(Command::Worker(args)) => worker::run(args),
         Some(Command::Seed(args)) => serve::seed(args),
+        Some(Command::Repartition(args)) => serve::repartition(args),
         Some(Command::Token(args)) => {
             serve::token(args, &secret(args.jwt_secret.as_deref()));
             Ok(())

@@ -13,7 +13,7 @@ use highwater::logging::{self, tracing};
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, ServerError, Signals};
 
-use crate::args::{SeedArgs, TodosArgs, TokenArgs};
+use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
 use crate::auth::{Keys, issue};
 use crate::engine;
 use crate::http::{self, Counts, Service};
@@ -88,6 +88,29 @@ pub fn seed(args: &SeedArgs) -> Result<(), Failure> {
     logging::install(logging::LogFormat::Text);
     engine::seed(args)?;
     say(&format!("{} todos of {} are in the store", args.count, args.subject));
+    Ok(())
+}
+
+/// Divides commands by as many partitions as the topic has from now on.
+///
+/// # Errors
+///
+/// What failed, and what to do about it.
+pub fn repartition(args: &RepartitionArgs) -> Result<(), Failure> {
+    logging::install(logging::LogFormat::Text);
+    let (now, before) = engine::repartition(&args.engine)?;
+    let topic = &args.engine.kafka_todo_topic;
+    say(&match before {
+        Some(before) if before == now => {
+            format!("commands in topic {topic} are divided by {now} partitions, as before")
+        }
+        Some(before) => {
+            format!(
+                "commands in topic {topic} are divided by {now} partitions now, {before} before"
+            )
+        }
+        None => format!("commands in topic {topic} are divided by {now} partitions now"),
+    });
     Ok(())
 }
 

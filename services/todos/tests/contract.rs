@@ -95,7 +95,7 @@ fn read_your_writes() {
     assert_eq!(titles(&todos.get("/todos")).len(), 25);
 }
 
-/// Purpose: lists are newest first, exact for every limit, and all that is no positive number means everything.
+/// Purpose: lists are newest first and exact for every limit; a limit that is not a positive number means everything.
 #[test]
 fn lists() {
     let (todos, mut client, _directory) = service();
@@ -392,4 +392,15 @@ fn settings_without_effect() {
         path,
     ]);
     Process::start(command.env("KAFKA_TODO_TOPIC", "t").env("CACHE_TTL_SEC", "9")).stop();
+}
+
+/// Purpose: an address that cannot be listened on ends the service with what to write instead.
+#[test]
+fn wrong_addresses() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = format!("--data={}", data.path().display());
+    highwater_testkit::refuses_wrong_addresses(|address| {
+        let listen = format!("--listen={address}");
+        service::command(&[&format!("--jwt-secret={SECRET}"), "--metrics=off", &data, &listen])
+    });
 }

@@ -9,6 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use highwater_journal::Stored;
 
 use crate::sink::kafka::{Error, ErrorKind, Settings};
@@ -100,50 +102,17 @@ fn line(topic: &str, record: &Stored<'_>, reason: &str) -> Vec<u8> {
     });
     match std::str::from_utf8(record.body) {
         Ok(text) => object["body"] = text.into(),
-        Err(_) => object["body_base64"] = base64(record.body).into(),
+        Err(_) => object["body_base64"] = BASE64.encode(record.body).into(),
     }
     format!("{object}\n").into_bytes()
-}
-
-/// Base64 with padding (RFC 4648, 4).
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let is_padding = digit > group.len();
-            let index = (bits >> (18 - 6 * digit) & 63) as usize;
-            text.push(if is_padding { '=' } else { char::from(DIGITS[index]) });
-        }
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Purpose: any decoder can recover bodies that are not text (RFC 4648, 10).
-    #[test]
-    fn test_vectors() {
-        let vectors = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (bytes, text) in vectors {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
-    }
-
-    /// Purpose: a line is one line whatever the body contains, and a truncated one does not spoil others.
+    /// Purpose: a line is one line whatever the body contains, a truncated one does not spoil others, and any decoder can
+    /// recover bodies that are not text (RFC 4648, section 4).
     #[test]
     fn lines_stay_lines() {
         let path = std::env::temp_dir().join(format!("dead-letters-{}", std::process::id()));

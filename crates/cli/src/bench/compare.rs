@@ -6,15 +6,11 @@
 
 use serde::Serialize;
 
-use highwater_core::prng::Prng;
-
 use super::gate::Ratio;
-use super::record::{Interval, Record};
+use super::interval;
+use super::record::Record;
 use super::stats::{self, Rules};
 
-const RESAMPLES: usize = 10_000;
-const SEED: u64 = 1;
-const TAIL: f64 = 0.025;
 /// As in `gate`: a smaller difference is not a change.
 const MARGIN: f64 = 0.03;
 
@@ -27,6 +23,8 @@ pub(super) struct Change {
     pub(super) baseline: Option<String>,
     /// The new over the old; more is faster.
     pub(super) ratio: Option<Ratio>,
+    /// The probability that the interval contains the true ratio: exactly this from 95 % on, else at least this.
+    pub(super) coverage: Option<f64>,
     /// Values behind it, old and new.
     pub(super) pairs: [usize; 2],
     /// `faster`, `slower`, `same` or `void`.
@@ -78,12 +76,19 @@ fn change(cell: &str, server: &str, baseline: Option<&String>, records: [&Record
             None => speeds_alone(record, cell, server, rules),
         }
     });
-    let ratio = ratio(&values);
+    let [old, new] = &values;
+    let factor = interval::factor(old, new);
+    let ratio = factor.map(|factor| Ratio {
+        median: factor.median,
+        low: factor.interval.low,
+        high: factor.interval.high,
+    });
     Change {
         cell: cell.to_owned(),
         server: server.to_owned(),
         baseline: baseline.cloned(),
         ratio,
+        coverage: factor.map(|factor| factor.coverage),
         pairs: [values[0].len(), values[1].len()],
         verdict: match ratio {
             None => "void",
@@ -99,23 +104,4 @@ fn speeds_alone(record: &Record, cell: &str, server: &str, rules: Rules) -> Vec<
     let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
     let counted = rows.filter(|row| stats::rejection(row, rules).is_none());
     counted.filter_map(|row| rules.value(row.measured.as_ref()?)).collect()
-}
-
-/// The ratio of two medians, with its bootstrap interval; `None` for fewer than two values on a side.
-fn ratio([old, new]: &[Vec<f64>; 2]) -> Option<Ratio> {
-    if old.len() < 2 || new.len() < 2 {
-        return None;
-    }
-    let mut prng = Prng::from_seed(SEED);
-    let mut resampled = |values: &[f64]| {
-        let sample: Vec<f64> =
-            values.iter().map(|_| values[prng.below(values.len() as u64) as usize]).collect();
-        stats::median(&sample).expect("two values at least")
-    };
-    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| resampled(new) / resampled(old)).collect();
-    ratios.sort_by(f64::total_cmp);
-    let tail = (RESAMPLES as f64 * TAIL) as usize;
-    let interval = Interval { low: ratios[tail], high: ratios[RESAMPLES - 1 - tail] };
-    let median = stats::median(new)? / stats::median(old)?;
-    Some(Ratio { median, low: interval.low.min(median), high: interval.high.max(median) })
 }

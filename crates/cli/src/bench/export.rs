@@ -9,21 +9,17 @@ use std::path::PathBuf;
 use rusqlite::{Connection, params};
 use serde_json::Value;
 
+use super::export_tables::{Comparison, SCHEMA, put_comparison, put_head, put_row};
 use super::record::Record;
-use super::{export_overload, gate, show};
+use super::{export_older, export_overload, gate, show};
 
-/// The tables. Names of columns are those of records.
-const SCHEMA: &str = "
-CREATE TABLE records (record TEXT PRIMARY KEY, name TEXT, started TEXT, cpu TEXT, kernel TEXT, commit_hash TEXT);
-CREATE TABLE rows (record TEXT, server TEXT, cell TEXT, round INTEGER, status TEXT, reason TEXT,
-  server_cpu_us_per_request REAL, rps REAL, p50_us REAL, p99_us REAL, errors INTEGER, non_2xx INTEGER,
-  client_busy REAL, server_rss_kib REAL, client_cpu_us_per_request REAL);
-CREATE TABLE summaries (record TEXT, server TEXT, cell TEXT, rows INTEGER, server_cpu_us_per_request REAL,
-  requests_per_core_second REAL, rps REAL, p50_us REAL, p99_us REAL, client_cpu_us_per_request REAL);
-CREATE TABLE comparisons (record TEXT, cell TEXT, server TEXT, baseline TEXT, pairs INTEGER, ratio REAL, low REAL,
-  high REAL, verdict TEXT, metric TEXT);
-CREATE TABLE parts (record TEXT, server TEXT, cell TEXT, part TEXT, cpu_us_per_request REAL, busy REAL);
-CREATE TABLE documents (record TEXT PRIMARY KEY, document TEXT);
+/// One version for each commit that records name, in the order in which they were measured first. Figures and words are the
+/// author's: `--sql` adds them.
+const VERSIONS: &str = "
+INSERT INTO versions (tag, chapter_number, title, commit_hash, started)
+SELECT substr(commit_hash, 1, 7), row_number() OVER (ORDER BY min(started)), group_concat(record, ', '), commit_hash,
+  min(started)
+FROM (SELECT * FROM records ORDER BY record) WHERE commit_hash IS NOT NULL GROUP BY substr(commit_hash, 1, 7);
 ";
 
 /// Write records into a SQLite database.
@@ -36,10 +32,14 @@ pub(super) struct Args {
     /// The database; an existing file is replaced.
     #[arg(long, value_name = "FILE.sqlite")]
     db: PathBuf,
+
+    /// SQL that is run last, for names, versions and views of your own. May be given several times.
+    #[arg(long, value_name = "FILE.sql")]
+    sql: Vec<PathBuf>,
 }
 
 /// # Errors
-/// A record cannot be read, or the database cannot be written.
+/// A record cannot be read, its SQL fails, or the database cannot be written.
 pub(super) fn run(args: &Args) -> Result<(), String> {
     let shown = args.db.display();
     let mut beside = args.db.as_os_str().to_owned();
@@ -65,10 +65,17 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         let put = match json.get("plan") {
             Some(_) => put_record(&transaction, &name, &Record::read(path)?, &json),
-            None => put_older(&transaction, &name, &json),
+            None => export_older::put(&transaction, &name, &json),
         };
         put.and_then(|()| put_document(&transaction, &name, &text))
             .map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    }
+    transaction.execute_batch(VERSIONS).map_err(|error| failed(error.to_string()))?;
+    for path in &args.sql {
+        let sql = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let done =
+            sql.and_then(|sql| transaction.execute_batch(&sql).map_err(|error| error.to_string()));
+        done.map_err(|error| format!("--sql {}: {error}", path.display()))?;
     }
     transaction.commit().map_err(|error| failed(error.to_string()))?;
     drop(database);
@@ -119,21 +126,18 @@ fn put_record(
         let Some(baseline) = baseline(record, &one.cell) else { continue };
         // The baseline itself has none.
         if let Ok(claim) = gate::claim(record, baseline, &one.server, Some(&one.cell)) {
-            let ratio = claim.ratio;
-            database.execute(
-                "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                params![
-                    name,
-                    one.cell,
-                    one.server,
+            put_comparison(
+                database,
+                &Comparison {
+                    record: name,
+                    cell: &one.cell,
+                    server: &one.server,
                     baseline,
-                    claim.pairs as i64,
-                    ratio.map(|ratio| ratio.median),
-                    ratio.map(|ratio| ratio.low),
-                    ratio.map(|ratio| ratio.high),
-                    claim.verdict.name(),
-                    claim.metric.name()
-                ],
+                    pairs: claim.pairs,
+                    ratio: claim.ratio,
+                    verdict: Some(claim.verdict.name()),
+                    metric: claim.metric.name(),
+                },
             )?;
         }
     }
@@ -149,106 +153,5 @@ fn baseline<'a>(record: &'a Record, cell: &str) -> Option<&'a str> {
 /// The record as it is.
 fn put_document(database: &Connection, name: &str, text: &str) -> rusqlite::Result<()> {
     database.execute("INSERT INTO documents VALUES (?1, ?2)", params![name, text])?;
-    Ok(())
-}
-
-/// A record of the scripts, which contains its derived values.
-fn put_older(database: &Connection, name: &str, json: &Value) -> rusqlite::Result<()> {
-    let run = json["runs"].as_array().and_then(|runs| runs.last()).unwrap_or(json);
-    let title = json["name"].as_str().unwrap_or(name);
-    let commit =
-        if run["source"].is_object() { &run["source"]["commit"] } else { &run["commit"]["commit"] };
-    put_head(database, name, title, run, &run["machine"], commit)?;
-    for row in json["rows"].as_array().into_iter().flatten() {
-        if row["server"].is_string() && row["cell"].is_string() {
-            put_row(database, name, row)?;
-        }
-    }
-    let derived = |field: &str| json["derived"][field].as_array().cloned().unwrap_or_default();
-    for one in derived("summaries") {
-        let cost = &one["cpu_us_per_request"];
-        // Of the speed with more rows.
-        let speeds = [&cost["near"], &cost["far"]];
-        let most = speeds.into_iter().max_by_key(|speed| speed["rows"].as_u64().unwrap_or(0));
-        database.execute(
-            "INSERT INTO summaries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)",
-            params![
-                name,
-                one["server"].as_str(),
-                one["cell"].as_str(),
-                one["rows"].as_i64(),
-                most.and_then(|speed| speed["median"].as_f64()),
-                one["requests_per_core_second"].as_f64(),
-                one["rps"].as_f64(),
-                one["p50_us"].as_f64(),
-                one["p99_us"].as_f64()
-            ],
-        )?;
-    }
-    for one in derived("comparisons") {
-        database.execute(
-            "INSERT INTO comparisons VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, NULL)",
-            params![
-                name,
-                one["cell"].as_str(),
-                one["server"].as_str(),
-                one["baseline"].as_str(),
-                one["pairs"].as_i64(),
-                one["speed"].as_f64(),
-                one["speed_ci95"][0].as_f64(),
-                one["speed_ci95"][1].as_f64()
-            ],
-        )?;
-    }
-    Ok(())
-}
-
-fn put_head(
-    database: &Connection,
-    record: &str,
-    name: &str,
-    about: &Value,
-    machine: &Value,
-    commit: &Value,
-) -> rusqlite::Result<()> {
-    let started = about["started"].as_str().or(about["at"].as_str());
-    database.execute(
-        "INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![
-            record,
-            name,
-            started,
-            machine["cpu"].as_str(),
-            machine["kernel"].as_str(),
-            commit.as_str()
-        ],
-    )?;
-    Ok(())
-}
-
-/// A row of either kind of record; the names they share mean the same.
-fn put_row(database: &Connection, record: &str, row: &Value) -> rusqlite::Result<()> {
-    let failed = row["error"].is_string();
-    let status = row["status"].as_str().unwrap_or(if failed { "void" } else { "ok" });
-    database.execute(
-        "INSERT INTO rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
-        params![
-            record,
-            row["server"].as_str(),
-            row["cell"].as_str(),
-            row["round"].as_i64(),
-            status,
-            row["reason"].as_str().or(row["error"].as_str()),
-            row["server_cpu_us_per_request"].as_f64(),
-            row["rps"].as_f64(),
-            row["p50_us"].as_f64(),
-            row["p99_us"].as_f64(),
-            row["errors"].as_i64(),
-            row["non_2xx"].as_i64(),
-            row["client_busy"].as_f64().or(row["client_utilisation"].as_f64()),
-            row["server_rss_kib"].as_f64(),
-            row["client_cpu_us_per_request"].as_f64()
-        ],
-    )?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::interval;
 use super::plan::{Metric, Party};
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Pair, Rules};
@@ -63,6 +64,16 @@ pub(super) struct Ratio {
     pub(super) high: f64,
 }
 
+impl Ratio {
+    /// Of paired ratios; a single one is its own interval. `None` for none.
+    pub(super) fn of(ratios: &[f64]) -> Option<Ratio> {
+        let median = stats::median(ratios)?;
+        let one = Interval { low: median, high: median };
+        let Interval { low, high } = interval::of_median(ratios).unwrap_or(one);
+        Some(Ratio { median, low, high })
+    }
+}
+
 /// A verdict and its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Claim {
@@ -74,7 +85,8 @@ pub(super) struct Claim {
     pub(super) cell: Option<String>,
     /// The candidate's over the baseline's.
     pub(super) ratio: Option<Ratio>,
-    /// The probability that the interval contains the true ratio; `None`: too few pairs to know.
+    /// The probability that the interval contains the true ratio: exactly this from 95 % on, else at least this. `None`:
+    /// fewer than two pairs.
     pub(super) coverage: Option<f64>,
     /// Of the A/A run.
     pub(super) noise: Option<Interval>,
@@ -236,12 +248,8 @@ fn fill(claim: &mut Claim, pairs: &[Pair], noise: Option<Interval>) {
     let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
     let p99: Vec<f64> = pairs.iter().filter_map(|pair| pair.p99).collect();
     claim.pairs = pairs.len();
-    claim.coverage = stats::coverage(pairs.len());
-    claim.ratio = stats::median(&ratios).map(|median| {
-        let one = Interval { low: median, high: median };
-        let Interval { low, high } = stats::interval(&ratios).unwrap_or(one);
-        Ratio { median, low, high }
-    });
+    claim.coverage = interval::coverage(pairs.len());
+    claim.ratio = Ratio::of(&ratios);
     claim.p99_ratio = stats::median(&p99);
     claim.noise = noise;
 }

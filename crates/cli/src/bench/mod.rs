@@ -7,8 +7,8 @@
 //!                   └  services and parts beside them
 //! ```
 //!
-//! `export` writes records into a database. Pure: `plan` (except for reading the file), `figures`, `stats`, `gate`,
-//! `compare`, `show`. The other modules use processes, clocks and files. The load comes from the code of `highwater
+//! `export` writes records into a database. Pure: `plan` (except for reading the file), `figures`, `stats`, `interval`,
+//! `gate`, `compare`, `show`. The other modules use processes, clocks and files. The load comes from the code of `highwater
 //! load`.
 
 mod ask;
@@ -17,9 +17,12 @@ mod beside;
 mod cell;
 mod compare;
 mod export;
+mod export_older;
 mod export_overload;
+mod export_tables;
 mod figures;
 mod gate;
+mod interval;
 mod keep;
 mod machine;
 mod metrics;
@@ -117,9 +120,10 @@ Exit status:
     #[command(after_help = "Example:\n  highwater bench show framework.json")]
     Show(ShowArgs),
     /// Write records into a SQLite database, for `highwater book` and for SQL
-    #[command(
-        after_help = "Example:\n  highwater bench export --db records.sqlite bench/evidence/*.json"
-    )]
+    #[command(after_help = "\
+Examples:
+  highwater bench export --db records.sqlite bench/evidence/*.json
+  highwater bench export --db records.sqlite --sql book/tables.sql bench/evidence/*.json")]
     Export(export::Args),
     /// Start a command that ends with this process
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! Who else used the CPUs? What a row is disturbed by, by name.
+//! Which other processes used the CPUs while a row was measured?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use super::tree::{self, Processes};
 
 /// Names that a row keeps, and a message shows.
 const NAMES_MAX: usize = 3;
-/// Of a CPU, from which on a process is named.
+/// The share of a CPU from which on a process is named.
 const SHARE_MIN: f64 = 0.02;
 /// How long the machine is watched before the first row.
 const WATCHED: Duration = Duration::from_millis(300);
-/// CPUs that something else uses then, from which on that is said.
+/// How many CPUs must be in use then for a warning.
 const BUSY_MIN: f64 = 0.2;
 
 /// Processes of one name that used a CPU while a row was measured, and are neither ours nor part of the plan.
@@ -25,7 +25,7 @@ pub(super) struct Other {
     pub(super) busy: f64,
 }
 
-/// Those that used most between two scans, `seconds` apart; `ours` are left out with all below them.
+/// The processes that used most CPU between two scans, `seconds` apart, without `ours` and their descendants.
 pub(super) fn between(
     earlier: &Processes,
     later: &Processes,
@@ -55,7 +55,7 @@ pub(super) fn show(others: &[Other]) -> Option<String> {
     (!shown.is_empty()).then(|| format!("{} of a CPU", shown.join(", ")))
 }
 
-/// What uses the CPUs before anything is measured, if that would spoil rows.
+/// A warning about processes that use the CPUs before anything is measured, if they would spoil rows.
 pub(super) fn before(cpus: &Cpus) -> Option<String> {
     let mut all: Vec<usize> = cpus.server.iter().chain(&cpus.client).copied().collect();
     all.sort_unstable();
@@ -79,7 +79,7 @@ pub(super) fn before(cpus: &Cpus) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Purpose: the three that used most are named, the most first, and what is not worth a name is not.
+    /// Purpose: the three processes that used most are named, the greatest first; small ones are left out.
     #[test]
     fn the_worst_are_named() {
         let other = |name: &str, busy| Other { name: name.to_owned(), busy };

@@ -189,6 +189,7 @@ impl Bout<'_> {
         Ok(Measured {
             requests: requests as u64,
             rps: rounded(rps, 1),
+            bytes_per_s: found.get("bytes_per_s").map(|bytes| rounded(*bytes, 0)),
             p50_us: rounded(of("p50_us"), 1),
             p90_us: rounded(of("p90_us"), 1),
             p99_us: rounded(of("p99_us"), 1),

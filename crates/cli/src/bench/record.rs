@@ -61,6 +61,9 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     #[serde(default)]
     pub(crate) rps: f64,
+    /// Bytes that a program received, heads included, if it reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_per_s: Option<f64>,
     /// CPU time of all threads of the server and its children, per request. In a program's row: of the server that ran
     /// meanwhile, 0 without one.
     pub(crate) server_cpu_us_per_request: f64,
@@ -196,7 +199,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// A confidence interval of at least 95 %.
+/// A confidence interval; its coverage follows from the number of values (`bench::interval`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     pub(crate) low: f64,

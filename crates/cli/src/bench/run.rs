@@ -19,13 +19,13 @@ use highwater_sys::signal::Signals;
 use super::beside::Beside;
 use super::machine;
 use super::network::Network;
-use super::overload;
 use super::plan::{self, Cell, Cpus, Party, Plan, Server};
 use super::program::Bout;
 use super::record::{Measured, Noise, NoiseOfCell, Record, Row};
 use super::services::Services;
 use super::stats::{self, Rules};
 use super::task::{Failed, Task};
+use super::{interval, overload};
 
 /// Pairs that a comparison should have. A run continues until it has them, or until twice its rounds are over.
 const PAIRS_ENOUGH: usize = 5;
@@ -336,13 +336,13 @@ fn note_noise(record: &mut Record) {
         let pairs = stats::pairs_aa(&aa.rows, &cell.name, rules);
         let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ratio).collect();
         if aa.rows.iter().any(|row| row.cell == cell.name) {
-            let interval = stats::interval(&ratios);
+            let interval = interval::of_median(&ratios);
             aa.cells.push(NoiseOfCell { cell: cell.name.clone(), pairs: ratios.len(), interval });
         }
         all.extend(ratios);
     }
     aa.pairs = all.len();
-    aa.interval = stats::interval(&all);
+    aa.interval = interval::of_median(&all);
 }
 
 /// The estimated time of a row, before one has been measured.

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::compare::Change;
 use super::gate::{Claim, Ratio};
-use super::overload;
 use super::record::{Interval, Measured, Part, Record, Row};
 use super::stats::{self, Rules};
+use super::{interval, overload};
 
 /// Minimum share of a CPU for a part to be shown.
 const PART_SHOWN: f64 = 0.005;
@@ -82,7 +82,6 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rule
     let cost = if record.plan.programs.is_empty() { server_cost } else { client_cost };
     // Programs need not report it.
     let latency = |us: Option<f64>| us.filter(|us| *us > 0.0);
-    let ratio = stats::median(&ratios).zip(stats::interval(&ratios));
     Summary {
         cell: cell.to_owned(),
         server: server.to_owned(),
@@ -100,7 +99,7 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rule
         server_busy: median(|row| row.server_busy),
         client_busy: median(|row| row.client_busy),
         server_rss_kib: median(|row| row.server_rss_kib as f64),
-        ratio: ratio.map(|(median, Interval { low, high })| Ratio { median, low, high }),
+        ratio: (ratios.len() >= 2).then(|| Ratio::of(&ratios)).flatten(),
         pairs: ratios.len(),
         parts: parts(&counted),
     }
@@ -188,7 +187,7 @@ pub(super) fn text(record: &Record) -> String {
     // Only cells with claims have an A/A run, and rows that may not count.
     match summaries.is_empty() {
         true => out,
-        false => out + &noise(record) + &rejected(record),
+        false => out + &coverages(&summaries) + &noise(record) + &rejected(record),
     }
 }
 
@@ -231,14 +230,39 @@ pub(super) fn show_ratio(ratio: Ratio) -> String {
     format!("{:.3} [{:.3}, {:.3}]", ratio.median, ratio.low, ratio.high)
 }
 
+/// What an interval of so many values covers.
+fn which_cover(coverage: Option<f64>) -> String {
+    coverage
+        .map_or_else(String::new, |covers| format!(", which cover {}", interval::in_words(covers)))
+}
+
+/// What the intervals in the table cover, by the number of their pairs.
+fn coverages(summaries: &[Summary]) -> String {
+    let mut counts: Vec<usize> = summaries.iter().map(|summary| summary.pairs).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let covers = |count: usize| Some((count, interval::coverage(count)?));
+    let parts: Vec<String> = counts
+        .into_iter()
+        .filter_map(covers)
+        .map(|(count, covers)| format!("n={count} {}", interval::in_words(covers)))
+        .collect();
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!("\nintervals cover: {}\n", parts.join(", "))
+    }
+}
+
 fn noise(record: &Record) -> String {
     let Some(aa) = &record.aa else { return "\nA/A: not run\n".to_owned() };
     match aa.interval {
         None => format!("\nA/A: {} pairs of {}: too few\n", aa.pairs, aa.server),
         Some(Interval { low, high }) => format!(
-            "\nA/A: {} against itself is [{low:.3}, {high:.3}] over {} pairs{}\n",
+            "\nA/A: {} against itself is [{low:.3}, {high:.3}] over {} pairs{}{}\n",
             aa.server,
             aa.pairs,
+            which_cover(interval::coverage(aa.pairs)),
             if low <= 1.0 && high >= 1.0 {
                 ""
             } else {
@@ -280,9 +304,7 @@ pub(super) fn claim(claim: &Claim) -> String {
         claim.metric.words(),
         claim.pairs
     );
-    if let Some(coverage) = claim.coverage {
-        let _ = write!(out, ", which cover {:.1} %", coverage * 100.0);
-    }
+    out += &which_cover(claim.coverage);
     if let Some(Interval { low, high }) = claim.noise {
         let _ = write!(out, "; A/A [{low:.3}, {high:.3}]");
     }
@@ -305,7 +327,10 @@ pub(super) fn change(change: &Change) -> String {
     };
     let [old, new] = change.pairs;
     format!(
-        "{}: {}{against}: {}: {ratio} new over old, {old} and {new} values\n",
-        change.cell, change.server, change.verdict
+        "{}: {}{against}: {}: {ratio} new over old, {old} and {new} values{}\n",
+        change.cell,
+        change.server,
+        change.verdict,
+        which_cover(change.coverage)
     )
 }

@@ -1,4 +1,4 @@
-//! Which measurements may be compared, and how certain is the comparison? Pure: no clock, no files.
+//! Which measurements may be compared? Pure: no clock, no files.
 //!
 //! - A machine may have several *speeds* (a shared virtual machine's host moves its CPUs between cores that
 //!   share a cache and cores that do not). The round trip of a cache line between the server's and the
@@ -11,14 +11,8 @@ use std::collections::BTreeMap;
 
 use super::others::{self, Other};
 use super::plan::Metric;
-use super::record::{Interval, Measured, Record, Row};
+use super::record::{Measured, Record, Row};
 
-/// Minimum coverage of an interval.
-const COVERAGE: f64 = 0.95;
-/// From this many values on, two of them have that coverage.
-const EXACT_MIN: usize = 6;
-/// Student's t for 95 %, by degrees of freedom from 1.
-const T_95: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
 /// Speeds whose round trips differ by less are one speed: those of one placement differ by up to 1.7 on the
 /// machine of bench/evidence, those of two by 2.5 and more.
 const SPEEDS_APART: f64 = 2.0;
@@ -37,58 +31,6 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
         odd if odd % 2 == 1 => Some(sorted[middle]),
         _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
     }
-}
-
-/// Of the median of positive `values`, and exact: two of them, between which it lies with at least 95 % ([`coverage`]),
-/// however they are distributed. Fewer than six values have no such two; then it reaches from the least to the
-/// greatest, and at least as far as Student's interval of their logarithms. `None` for fewer than two.
-pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
-    if values.len() < 2 {
-        return None;
-    }
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let outside = outside(sorted.len()).map_or(0, |(outside, _)| outside);
-    let (low, high) = (sorted[outside], sorted[sorted.len() - 1 - outside]);
-    if sorted.len() >= EXACT_MIN {
-        return Some(Interval { low, high });
-    }
-    let of_logs = student(values);
-    Some(Interval { low: low.min(of_logs.low), high: high.max(of_logs.high) })
-}
-
-/// The probability that the interval contains the median, for this many values. `None` for fewer than six: that
-/// depends on how they are distributed.
-pub(crate) fn coverage(count: usize) -> Option<f64> {
-    outside(count).map(|(_, coverage)| coverage)
-}
-
-/// How many values lie outside of the interval on each side, and what that covers. Each value is below the median with
-/// one half, so fewer than k of n are with the probability of a binomial variable.
-fn outside(count: usize) -> Option<(usize, f64)> {
-    // The probabilities of 0, 1, 2, … of `count`, by logarithms: 2^-1000 has no place in a number.
-    let mut log = -(count as f64) * std::f64::consts::LN_2;
-    let (mut below, mut found) = (0.0, None);
-    for outside in 0..count / 2 {
-        below += log.exp();
-        let covers = 1.0 - 2.0 * below;
-        if covers < COVERAGE {
-            break;
-        }
-        found = Some((outside, covers));
-        log += ((count - outside) as f64 / (outside + 1) as f64).ln();
-    }
-    found
-}
-
-/// Student's interval of the mean of the logarithms of two to five `values`.
-fn student(values: &[f64]) -> Interval {
-    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-    let count = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / count;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let reach = T_95[logs.len() - 2] * (variance / count).sqrt();
-    Interval { low: (mean - reach).exp(), high: (mean + reach).exp() }
 }
 
 /// Which rows of a record may be compared, and by which metric. The machine's speeds are told apart by the round trips

@@ -79,12 +79,33 @@ impl Processes {
         earlier: &Processes,
         ours: &BTreeSet<u32>,
     ) -> Vec<(String, f64)> {
+        let mut before: BTreeMap<u32, f64> =
+            earlier.0.iter().map(|(id, process)| (*id, process.cpu_s)).collect();
+        // What a process used before it ended is in its parent's time now.
+        for process in earlier.0.iter().filter(|(id, _)| !self.0.contains_key(id)).map(|it| it.1) {
+            let heir = earlier.living_ancestor(process.parent, self);
+            *before.entry(heir).or_default() += process.cpu_s;
+        }
         let others = self.0.iter().filter(|(id, _)| !ours.contains(id));
         let used = others.map(|(id, process)| {
-            let before = earlier.0.get(id).map_or(0.0, |process| process.cpu_s);
-            (process.name.clone(), (process.cpu_s - before).max(0.0))
+            let before = before.get(id).copied().unwrap_or_default();
+            // To a tick: sums of hundredths are not exact.
+            let ticks = ((process.cpu_s - before) * TICKS_PER_SECOND).round();
+            (process.name.clone(), ticks.max(0.0) / TICKS_PER_SECOND)
         });
         used.collect()
+    }
+
+    /// The process from `id` upwards that is still there in `later`.
+    fn living_ancestor(&self, mut id: u32, later: &Processes) -> u32 {
+        // A parent is older than its child, unless ids were used again: then the way may not end.
+        for _ in 0..self.0.len() {
+            match self.0.get(&id) {
+                Some(process) if !later.0.contains_key(&id) => id = process.parent,
+                _ => break,
+            }
+        }
+        id
     }
 }
 
@@ -260,6 +281,25 @@ mod tests {
         assert_eq!(later.used_since(&first, &ours), [("rustc".to_owned(), 0.93)]);
         let all = later.used_since(&first, &BTreeSet::new());
         assert_eq!(all[1], ("a (b) c".to_owned(), 0.5));
+    }
+
+    /// Purpose: a parent that has waited for its children has used what they used meanwhile, and not what they had used in
+    /// all their lives: a build was reported with 2600 % of a CPU.
+    #[test]
+    fn lives_of_children_are_not_use() {
+        let stat = |id: u32, parent: u32, name: &str, own: u32, of_children: u32| {
+            let line =
+                format!("{id} ({name}) R {parent} 2 3 4 5 6 7 8 9 10 {own} 0 {of_children} 0 20");
+            (id, process(&line).expect("a line of stat"))
+        };
+        let first = Processes(BTreeMap::from([
+            stat(10, 1, "cargo", 100, 500),
+            stat(20, 10, "rustc", 2000, 0),
+            stat(30, 20, "ld", 300, 0),
+        ]));
+        // ld ended after 10 ticks more, then rustc after 40.
+        let later = Processes(BTreeMap::from([stat(10, 1, "cargo", 101, 500 + 2040 + 310)]));
+        assert_eq!(later.used_since(&first, &BTreeSet::new()), [("cargo".to_owned(), 0.51)]);
     }
 
     /// Purpose: grandchildren are found, and their use is counted.

@@ -91,12 +91,13 @@ Exit status:
 Example:
   highwater book fill README.md docs --db records.sqlite
 
-What stands between <!-- @table: … -->, <!-- @chart: … file=\"x.svg\" --> or <!-- @metric: … --> and <!-- @end --> is
-made anew, and so are the files of charts; nothing else changes.
+The text between <!-- @table: … -->, <!-- @chart: … file=\"x.svg\" --> or <!-- @metric: … --> and
+<!-- @end --> is written anew, and so are the files of charts; nothing else changes.
 
 Exit status:
-  0  every such place has what its records say
-  1  a directive is wrong, or, with --check, a place has something else; FILE:LINE says where, and nothing was written
+  0  every such place agrees with its records
+  1  a directive is wrong, or, with --check, a place differs; FILE:LINE says where, and nothing was
+     written
   2  a flag is wrong")]
     Fill {
         /// Markdown files, or folders of them.

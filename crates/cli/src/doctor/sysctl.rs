@@ -1,6 +1,6 @@
 //! Which settings of the kernel help a server, and which are folklore?
 //!
-//! The list is what guides to "a million requests a second" tell people to set. Here each is judged by what it does to
+//! The list is what guides to "a million requests per second" recommend. Here each setting is judged by what it does to
 //! a server that accepts connections on Linux today.
 
 use serde::Serialize;
@@ -98,13 +98,13 @@ const KNOWN: [Known; 11] = [
         advised: Some("4096"),
         judge: |value, _| Some(number(value)? < BACKLOG),
         why: "bounds the listen queue; Highwater asks for 4096, and a burst beyond it waits a second for its next SYN. \
-              65535, as guides have it, adds nothing: a queue that long is a second of waiting",
+              65535, the usual advice, adds nothing: so long a queue is a second of waiting",
     },
     Known {
         name: "net.ipv4.tcp_syncookies",
         advised: Some("1"),
         judge: |value, _| Some(number(value)? == 0),
-        why: "with 0, a full queue of half-open connections drops SYNs; with 1 it goes on without them",
+        why: "with 0, a full queue of half-open connections drops SYNs; with 1 the kernel accepts without keeping them",
     },
     Known {
         name: "net.ipv4.tcp_max_syn_backlog",
@@ -136,8 +136,8 @@ const KNOWN: [Known; 11] = [
         name: "net.ipv4.ip_local_port_range",
         advised: None,
         judge: |_, _| None,
-        why: "is for connections this machine opens: a load generator or a proxy towards one address. \"1024 65535\", as \
-              guides have it, takes ports that services listen on; \"16384 65535\" is safer",
+        why: "is for connections this machine opens: a load generator or a proxy towards one address. \"1024 65535\", the \
+              usual advice, takes ports that services listen on; \"16384 65535\" is safer",
     },
     Known {
         name: "net.ipv4.tcp_fastopen",

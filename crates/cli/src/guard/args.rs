@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use highwater::server::GateChoice;
-use highwater::server::args::{duration, number, one_of};
+use highwater::server::args::{address, duration, number, one_of};
 use highwater_core::limit::LIMIT_MAX;
 use ureq::http::Uri;
 
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     pub(crate) cgroup: Option<PathBuf>,
 
     /// Where to serve the guard's own metrics
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Measure and report what the limit would be, but refuse nothing

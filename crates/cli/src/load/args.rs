@@ -42,17 +42,23 @@ pub(crate) const POINTS_MAX: u128 = 100_000;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
-  The peak:               highwater load http://127.0.0.1:8080/plaintext --connections 256
-  Latency at a rate:      highwater load http://127.0.0.1:8080/ --rate 20000 --duration 30s
-  A storm of connections: highwater load http://10.0.0.1:8080/ --rate 9000 --close --deadline 200ms
-                            --source 10.0.1.1-10.0.1.8
-  Writes:                 highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
-  Any of a thousand:      highwater load 'http://127.0.0.1:8080/users/${random:1-1000}' --expect-status 200
-  Reads and writes:       highwater load http://127.0.0.1:8080 --mix mix.toml --rate 5000 --hlog run.hlog
+  The peak:
+    highwater load http://127.0.0.1:8080/plaintext --connections 256
+  Latency at a rate:
+    highwater load http://127.0.0.1:8080/ --rate 20000 --duration 30s
+  A storm of connections:
+    highwater load http://10.0.0.1:8080/ --rate 9000 --close --deadline 200ms \\
+      --source 10.0.1.1-10.0.1.8
+  Writes:
+    highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
+  Any of a thousand:
+    highwater load 'http://127.0.0.1:8080/users/${random:1-1000}' --expect-status 200
+  Reads and writes:
+    highwater load http://127.0.0.1:8080 --mix mix.toml --rate 5000 --hlog run.hlog
 
-In URLs, --header and --body, a parameter is replaced in each request: ${random:1-1000}, ${uuid}, ${seq} (the
-request's number), ${pick:a,b,c}; $${ is ${ itself. Quote them from your shell. A mix file has tables of this kind
-(docs/load.md):
+In URLs, --header and --body, these parameters are replaced in each request: ${random:1-1000},
+${uuid}, ${seq} (the request's number), ${pick:a,b,c}. $${ is sent as ${. Write them in single
+quotes, because a shell would replace them. A mix file has tables of this kind (docs/load.md):
   [[request]]
   name = \"read\"
   weight = 9
@@ -63,8 +69,8 @@ Exit status:
   0  the requested load was generated, and at least one request succeeded
   1  nothing listens, no request succeeded, or the client failed
   2  a flag is wrong
-  3  the figures describe the client: less than 99 % of --rate was sent, or requests failed on this machine; with
-     --strict also if a closed loop used 90 % of a core, or the client was late
+  3  the figures describe the client: less than 99 % of --rate was sent, or requests failed on
+     this machine; with --strict also if a closed loop used 90 % of a core, or the client was late
   4  answers were not what --expect-… or the mix expects
 The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {

@@ -20,7 +20,7 @@ const RIGHT: [char; 9] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉', 
 pub(crate) fn throughput(counts: &[u64], step: Duration) -> String {
     let group = counts.len().div_ceil(COLUMNS).max(1);
     let seconds = step.as_secs_f64() * group as f64;
-    // The rest is no whole group: its rate would be wrong.
+    // The rest is not a whole group: its rate would be wrong.
     let groups = counts.chunks_exact(group);
     let rates: Vec<f64> = groups.map(|group| group.iter().sum::<u64>() as f64 / seconds).collect();
     let most = rates.iter().copied().fold(0.0, f64::max);

@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path, common: &[(String, Template)]) -> Result<Vec<Spe
             match names.insert(spec.name.clone()) {
                 true => Ok(spec),
                 false => Err(format!(
-                    "{}name is another request's too; give each its own `name`",
+                    "{}name is not unique; give each request its own `name`",
                     spec.place
                 )),
             }

@@ -196,7 +196,7 @@ pub(crate) fn header(
 /// It has bytes that a request line cannot have.
 pub(crate) fn check_path(path: &Template) -> Result<(), String> {
     match path.texts().flatten().find(|byte| !(0x21..=0x7e).contains(*byte)) {
-        Some(bad) => Err(format!("byte {bad:#04x} in the path is to be percent-encoded")),
+        Some(bad) => Err(format!("byte {bad:#04x} in the path must be percent-encoded")),
         None => Ok(()),
     }
 }

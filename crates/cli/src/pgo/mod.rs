@@ -4,11 +4,13 @@
 //!  plain build ─────────────────────────────────────────────▶ ┐
 //!  instrumented build ─▶ load (a plan) ─▶ profile ─▶ PGO build ▶ bench run ─▶ claim: faster | slower | same | void
 //! ```
-//! The load and the measurement are `highwater bench`'s: the same plan with other programs, in processes of their own.
+//! The load and the measurement are `highwater bench`'s: the same plan with other programs, in processes of their own. Or the
+//! load is a command of the user's (`own_load`); then nothing is measured.
 //! `build` runs cargo, `tools` finds the profile's reader, `plan` writes plans, `profile` reads what is in a profile.
 
 mod build;
 mod note;
+mod own_load;
 mod plan;
 mod profile;
 #[cfg(test)]
@@ -33,6 +35,7 @@ const REFUSED: u8 = 2;
 #[command(after_help = "\
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
+  highwater pgo run -p my-server -- wrk -d 20 {url}/
   highwater pgo info target/pgo/highwater-arena.profdata
   highwater pgo info target/pgo/pgo/highwater-arena
   highwater pgo strip
@@ -45,16 +48,27 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Build plain, profile under a plan's load, build with the profile, and measure both
+    /// Build plain, profile under a plan's load, build with the profile, and measure both; or profile under your own load
     #[command(after_help = "\
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
   highwater pgo run -p my-server --plan load.toml --server mine --rounds 12
-  highwater pgo run -p my-server --plan load.toml --build-only      the measurement later, on a quiet machine
-  highwater pgo run -p my-server --plan load.toml --profile target/pgo/my-server.profdata --resume
+  highwater pgo run -p my-server --plan load.toml --build-only
+  highwater pgo run -p my-server --plan load.toml --resume \\
+    --profile target/pgo/my-server.profdata
+  highwater pgo run -p my-server -- wrk -d 20 {url}/
+  highwater pgo run -p my-server --arg=--listen --arg=127.0.0.1:{port} \\
+    -- ./replay-yesterday.sh {url}
+  highwater pgo run -p my-server --port 8080 -- bash
+
+--build-only leaves the measurement for a quiet hour; --resume with the profile continues.
+
+With a COMMAND the instrumented server is started, COMMAND is run to its end or to Ctrl-C, and the program is built with the
+profile; nothing is measured. With a shell as COMMAND you make the load, and leave the shell to go on. {url}, {host} and {port}
+in COMMAND and --arg stand for the server's address; COMMAND has URL in its environment, the server HIGHWATER_LISTEN and PORT.
 
 Exit status:
-  0  the build with the profile is faster
+  0  the build with the profile is faster; or, with a COMMAND, it is there
   1  it is slower, or the same as far as can be said
   2  void, or something failed; the message says what")]
     Run(Box<RunArgs>),
@@ -64,8 +78,8 @@ Examples:
   highwater pgo info target/pgo/highwater-arena.profdata --top 20
   highwater pgo info target/release/my-server
 
-The ids of a profile and of the programs that were built with it are equal. Exit status of a program: 0 if it was built
-with a profile, 1 if it was not; 2 if that cannot be said.")]
+The ids of a profile and of the programs that were built with it are equal. Exit status for a
+program: 0 if it was built with a profile, 1 if it was not, 2 if it does not say.")]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
     #[command(
@@ -85,8 +99,28 @@ struct RunArgs {
     bin: Option<String>,
 
     /// The plan of `highwater bench` that is its load, for the profile and for the measurement.
-    #[arg(long, value_name = "PLAN.toml")]
-    plan: PathBuf,
+    #[arg(long, value_name = "PLAN.toml", required_unless_present = "command")]
+    plan: Option<PathBuf>,
+
+    /// Your own load instead of a plan: a command that is run against the instrumented server.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = [
+        "plan", "server", "profile", "record", "resume", "rounds", "build_only",
+    ])]
+    command: Vec<String>,
+
+    /// An argument of the server, with a COMMAND. May be given several times.
+    #[arg(
+        long = "arg",
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        requires = "command",
+        conflicts_with = "plan"
+    )]
+    arguments: Vec<String>,
+
+    /// The port of the server, with a COMMAND [default: a free one].
+    #[arg(long, requires = "command", conflicts_with = "plan", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
 
     /// The plan's server whose arguments it is started with [default: the first].
     #[arg(long, value_name = "NAME")]
@@ -179,22 +213,37 @@ fn print(text: &str) {
 fn whole(args: &RunArgs) -> Result<u8, String> {
     let bin = args.bin.as_deref().unwrap_or(&args.package);
     // What is wrong with the plan or the tools shows before minutes of building.
-    let load = plan::Load::read(&args.plan, args.server.as_deref())?;
+    let plan = args.plan.as_deref();
+    let load = plan.map(|plan| plan::Load::read(plan, args.server.as_deref())).transpose()?;
     let compiler = tools::Compiler::ask()?;
     let reader = tools::profile_reader(&compiler)?;
-    let make_folder = |path: &Path| {
-        fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
-    };
     make_folder(&args.out)?;
-    let out = &args.out;
     let make = build::Build {
         package: &args.package,
         bin,
         cargo_profile: &args.cargo_profile,
         host: &compiler.host,
-        out,
+        out: &args.out,
     };
-    say(&format!("1/5 the plain build of {bin}"));
+    match (&load, plan) {
+        (Some(load), Some(plan)) => planned(args, &make, &reader, (load, plan)),
+        _ => commanded(args, &make, &reader),
+    }
+}
+
+fn make_folder(path: &Path) -> Result<(), String> {
+    fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The form with a plan: both builds are measured.
+fn planned(
+    args: &RunArgs,
+    make: &build::Build<'_>,
+    reader: &tools::Reader,
+    (load, plan): (&plan::Load, &Path),
+) -> Result<u8, String> {
+    let out = &args.out;
+    say(&format!("1/5 the plain build of {}", make.bin));
     let plain = make.plain()?;
     let profile = match &args.profile {
         Some(given) => {
@@ -203,23 +252,15 @@ fn whole(args: &RunArgs) -> Result<u8, String> {
         }
         None => {
             say("2/5 the instrumented build");
-            let raw = out.join("raw");
-            // Counts of an earlier build do not belong to this one.
-            if raw.exists() {
-                fs::remove_dir_all(&raw).map_err(|error| format!("{}: {error}", raw.display()))?;
-            }
-            make_folder(&raw)?;
-            let instrumented = make.instrumented(&raw)?;
-            say(&format!("3/5 load for the profile: {}", args.plan.display()));
-            let path = out.join("profile-plan.toml");
-            load.write(&path, "profile", Some(1), &[("instrumented", &instrumented)])?;
-            bench_run(&path, &out.join("profile-record.json"), false)?;
-            let merged = out.join(format!("{bin}.profdata"));
-            tools::merge(&reader, &raw, &merged)?;
-            merged
+            profile_of(make, reader, |instrumented| {
+                say(&format!("3/5 load for the profile: {}", plan.display()));
+                let path = out.join("profile-plan.toml");
+                load.write(&path, "profile", Some(1), &[("instrumented", instrumented)])?;
+                bench_run(&path, &out.join("profile-record.json"), false)
+            })?
         }
     };
-    print(&profile::show(&reader, &profile, 3)?.text());
+    print(&profile::show(reader, &profile, 3)?.text());
     say("4/5 the build with the profile");
     let optimized = make.with_profile(&profile, &digest(&profile)?)?;
     if args.build_only {
@@ -232,6 +273,45 @@ fn whole(args: &RunArgs) -> Result<u8, String> {
     let record = args.record.clone().unwrap_or_else(|| out.join("record.json"));
     bench_run(&path, &record, args.resume)?;
     claim(&record)
+}
+
+/// The form with a command: the load is the user's, and nothing is measured.
+fn commanded(
+    args: &RunArgs,
+    make: &build::Build<'_>,
+    reader: &tools::Reader,
+) -> Result<u8, String> {
+    let load =
+        own_load::OwnLoad { command: &args.command, arguments: &args.arguments, port: args.port };
+    say(&format!("1/3 the instrumented build of {}", make.bin));
+    let profile = profile_of(make, reader, |instrumented| {
+        say(&format!("2/3 load for the profile: {}", args.command.join(" ")));
+        load.run(instrumented)
+    })?;
+    print(&profile::show(reader, &profile, 3)?.text());
+    say("3/3 the build with the profile");
+    let optimized = make.with_profile(&profile, &digest(&profile)?)?;
+    print(&format!("profile: {}\nprogram: {}\n", profile.display(), optimized.display()));
+    say("whether it is faster, `highwater pgo run --plan PLAN.toml --profile FILE` measures");
+    Ok(0)
+}
+
+/// Builds the instrumented program, puts `load` on it, and merges what it counted.
+fn profile_of(
+    make: &build::Build<'_>,
+    reader: &tools::Reader,
+    load: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    let raw = make.out.join("raw");
+    // Counts of an earlier build do not belong to this one.
+    if raw.exists() {
+        fs::remove_dir_all(&raw).map_err(|error| format!("{}: {error}", raw.display()))?;
+    }
+    make_folder(&raw)?;
+    load(&make.instrumented(&raw)?)?;
+    let merged = make.out.join(format!("{}.profdata", make.bin));
+    tools::merge(reader, &raw, &merged)?;
+    Ok(merged)
 }
 
 /// The first 16 hex digits of a file's SHA-256.

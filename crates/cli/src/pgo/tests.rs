@@ -47,7 +47,7 @@ fn a_plan_gets_other_programs() {
     assert!(text.contains("rounds = 6"), "{text}");
 }
 
-/// Purpose: what is wrong with a plan is said before anything is built.
+/// Purpose: mistakes in a plan are reported before anything is built.
 #[test]
 fn a_wrong_plan_is_refused() {
     let refused = |text: &str, server| match plan::Load::parse(text, server) {

@@ -38,11 +38,12 @@ const DURATION_MAX: Duration = Duration::from_secs(3600);
 #[command(after_help = "\
 Examples:
   highwater profile --pid 4711
-  highwater profile --load http://127.0.0.1:8080/json -- target/release/my-server --listen 127.0.0.1:8080
-  highwater profile --pid 4711 --load 'http://127.0.0.1:8080/ --rate 20000' --duration 30s --out tuesday
+  highwater profile --load http://127.0.0.1:8080/json -- target/release/my-server
+  highwater profile --pid 4711 --duration 30s --out tuesday \\
+    --load 'http://127.0.0.1:8080/ --rate 20000'
 
-The folder has flame.svg (open it in a browser), report.txt and report.json. docs/profiling.md says how to read them,
-and which settings give good stacks. Exit status: 0, or 2 if nothing could be profiled.")]
+The folder has flame.svg (open it in a browser), report.txt and report.json. docs/profiling.md
+says how to read them, and which settings give good stacks. Exit status: 0, or 2 if nothing could be profiled.")]
 pub(crate) struct Args {
     /// The process to look at.
     #[arg(long, value_name = "N", required_unless_present = "command", conflicts_with = "command")]

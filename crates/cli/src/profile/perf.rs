@@ -15,7 +15,7 @@ const FIELDS: &str = "comm,pid,tid,time,event,ip,sym,dso";
 /// How perf finds a function's callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Unwind {
-    /// By debug information (`.eh_frame`): works for every Rust program, and copies 8 KiB of stack a sample.
+    /// By debug information (`.eh_frame`): works for every Rust program, and copies 8 KiB of stack per sample.
     Dwarf,
     /// By frame pointers: cheap; build with `RUSTFLAGS=-Cforce-frame-pointers=yes`.
     Fp,

@@ -65,7 +65,7 @@ fn a_call_of_proc_is_named() {
     assert_eq!(calls::call_of(""), None);
 }
 
-/// Purpose: an event that the processor does not count is not chosen, and a refusal is told with its cause.
+/// Purpose: an event that the processor does not count is not chosen, and a refusal is reported with its cause.
 #[test]
 fn perf_is_believed_only_if_it_counts() {
     assert!(perf::counted("4711,,cycles,210000,100.00,,\n"));

@@ -285,7 +285,7 @@ pub(crate) mod tests {
         metrics.page()
     }
 
-    /// Purpose: the names that `top` goes by are those that a server has: every field is found on
+    /// Purpose: `top` asks for the names that a server exposes: every field is found on
     /// the page of a real one.
     #[test]
     fn a_servers_page_is_understood() {

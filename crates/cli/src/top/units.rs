@@ -93,7 +93,7 @@ fn three(value: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Purpose: every number has its unit, and none has digits that mean nothing.
+    /// Purpose: every number has its unit, and no meaningless digits.
     #[test]
     fn numbers_have_three_digits() {
         for (value, text) in [

@@ -168,7 +168,7 @@ fn a_network_of_its_own() {
     assert!(text_of(&bench(&["show", &scene.path("r.json")])).contains("CPU of a refusal"));
 }
 
-/// Purpose: who may not have a network gets void rows that say why and what to do, and no figure of another network.
+/// Purpose: without the right to make a network, rows are void, with the reason and the remedy, and no other network is used.
 #[test]
 fn no_network_without_privilege() {
     let Some(scene) = cpus_or_skip("unprivileged") else { return };

@@ -67,7 +67,7 @@ fn without_privilege_it_says_what_it_needs() {
     });
 }
 
-/// Purpose: each privilege by itself gives the gate that it suffices for, and the log says why not a
+/// Purpose: each privilege alone gives the gate that it suffices for, and the log says why not a
 /// better one.
 #[test]
 fn each_privilege_suffices_for_a_gate() {
@@ -393,5 +393,16 @@ fn nginx_is_guarded_by_a_query() {
         thread::sleep(Duration::from_millis(300)); // Some more turns, in none of which it moves.
         assert_eq!(guard.next_line()["limit"], limit);
         assert_eq!(guard.stop(), Some(0));
+    });
+}
+
+/// Purpose: an address for its own metrics that cannot be listened on ends the guard with what to write instead.
+#[test]
+fn wrong_addresses() {
+    highwater_testkit::refuses_wrong_addresses(|address| {
+        let mut command = highwater_testkit::program(env!("CARGO_BIN_EXE_highwater"));
+        let source = "--metrics=http://127.0.0.1:9/metrics";
+        command.args(["guard", "--dry-run", "--port=19190", source, "--listen", address]);
+        command
     });
 }

@@ -106,7 +106,7 @@ fn snapshots() {
     drop(load);
 }
 
-/// Purpose: what is no running Highwater server is told from one, with what is wrong and what to do.
+/// Purpose: a program that is not a running Highwater server is recognized; the message says what is wrong and what to do.
 #[test]
 fn what_is_no_server() {
     let server = served(lasting_ports(2));

@@ -110,6 +110,11 @@ impl OwnedFields {
         Fields { bytes: &self.bytes, spans: &self.spans }
     }
 
+    /// Bytes of memory they have allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * core::mem::size_of::<Span>()
+    }
+
     /// Replaces the fields of that name. The old bytes stay allocated until the whole copy is dropped.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let OwnedFields { bytes, spans } = self;

@@ -64,6 +64,11 @@ impl OwnedHead {
         }
     }
 
+    /// Bytes of memory it has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.line.len() + self.fields.allocated()
+    }
+
     /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that concerns
     /// the connection.
     pub fn set_field(&mut self, name: &str, value: &[u8]) {

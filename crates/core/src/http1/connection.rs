@@ -2,12 +2,12 @@
 //! `request_body.rs`: request bodies. `reply.rs`: answers in, bytes out. `deadline.rs`: time in, verdicts
 //! out.)
 
-use alloc::vec::Vec;
-
-use super::body::{Decoder, Framing};
+use super::body::Framing;
 use super::parse::{self, Parsed};
-use super::state::{Connection, Ending, Input, Next, Reply, Request, Scratch};
-use crate::http::{Body, BodyPlan, Head, Limits, Method, Reject};
+use super::pending::Pending;
+use super::state::{Connection, Input, Next, Reply, Scratch, Step};
+use crate::http::{BodyPlan, Head, Limits, Method, Reject};
+use crate::link::Link;
 use crate::time::Instant;
 
 /// Below this many bytes an incomplete head is parsed again with every arrival; above it, only when a line
@@ -15,164 +15,93 @@ use crate::time::Instant;
 /// length.
 const REPARSE_STEP: usize = 1024;
 
-/// Spare capacity that the carry may keep, beyond twice its content.
-const CARRY_SLACK_MAX: usize = 1024;
-
 impl Connection {
     // ---- inputs
 
-    /// Takes the unused input out, so that requests in it can be borrowed while the connection changes.
-    /// Append the received bytes, offer all to [`Connection::next`], then give back the rest with
-    /// [`Connection::stash`] or [`Connection::stash_owned`].
+    /// Finds the next thing to do in `input` and takes it off its front.
     #[inline]
-    pub fn take_carry(&mut self) -> Vec<u8> {
-        core::mem::take(&mut self.carry)
+    pub fn advance<'r, 'i: 'r>(
+        &'r mut self,
+        link: &mut Link,
+        input: &mut &'i [u8],
+        scratch: &'r mut Scratch,
+        limits: &Limits,
+        now: Instant,
+    ) -> Step<'r> {
+        if matches!(self.input, Input::Discarding(_)) {
+            self.discard(link, input, limits, now);
+        }
+        if matches!(self.input, Input::Head) {
+            return self.next_head(link, input, scratch, limits, now);
+        }
+        Step::Next(self.next_of_body(link, input, scratch, limits, now))
     }
 
-    /// Keeps a copy of `rest` until more arrives.
-    #[inline]
-    pub fn stash(&mut self, rest: &[u8]) {
-        debug_assert!(self.carry.is_empty(), "the carry was taken before");
-        if !rest.is_empty() && self.keep(rest.len()) {
-            self.carry.extend_from_slice(rest);
-        }
-    }
-
-    /// Keeps the last `rest_len` bytes of `carry` until more arrives.
-    pub fn stash_owned(&mut self, mut carry: Vec<u8>, rest_len: usize) {
-        debug_assert!(self.carry.is_empty(), "the carry was taken before");
-        if rest_len == 0 || !self.keep(rest_len) {
-            return;
-        }
-        let rest_start = carry.len() - rest_len;
-        carry.drain(..rest_start);
-        if carry.capacity() > 2 * rest_len + CARRY_SLACK_MAX {
-            // A few bytes must not keep the memory that many pipelined requests once needed.
-            carry.shrink_to(rest_len);
-        }
-        self.carry = carry;
-    }
-
-    /// Whether unused input is worth keeping. Input behind the last request is not; but because of it,
-    /// closing at once would reset the connection and destroy the last reply.
-    fn keep(&mut self, rest_len: usize) -> bool {
-        if !matches!(self.input, Input::Closed) {
-            return true;
-        }
-        self.body_bytes += rest_len as u64;
-        if self.ending == Ending::Close {
-            self.ending = Ending::Linger;
-        }
-        false
-    }
-
-    /// Finds the next thing to do in `input` and takes it off its front. `plan` is called once for every head
-    /// that is not refused.
-    #[inline]
+    /// As [`Connection::advance`], where each head alone decides how its body is read: every request is begun
+    /// as `plan` says.
     pub fn next<'r, 'i: 'r>(
         &'r mut self,
+        link: &mut Link,
         input: &mut &'i [u8],
         scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
         plan: impl FnOnce(&Head<'_>) -> BodyPlan,
     ) -> Next<'r> {
-        if matches!(self.input, Input::Discarding(_)) {
-            self.discard(input, limits, now);
+        match self.advance(link, input, scratch, limits, now) {
+            Step::Head(pending) => {
+                let plan = plan(&pending.head());
+                pending.begin(link, input, plan, limits, now)
+            }
+            Step::Next(next) => next,
         }
-        if matches!(self.input, Input::Head) {
-            return self.next_head(input, scratch, limits, now, plan);
-        }
-        self.next_of_body(input, scratch, limits, now)
     }
 
     fn next_head<'r, 'i: 'r>(
         &'r mut self,
+        link: &mut Link,
         input: &mut &'i [u8],
         scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
-        plan: impl FnOnce(&Head<'_>) -> BodyPlan,
-    ) -> Next<'r> {
-        if self.reply != Reply::None || self.output.len() >= limits.output_max {
-            return Next::Wait;
-        }
-        if !self.tail.is_empty() {
-            return Next::Wait;
+    ) -> Step<'r> {
+        const WAIT: Step<'_> = Step::Next(Next::Wait);
+        if self.reply != Reply::None || link.is_full(limits) {
+            return WAIT;
         }
         let bytes: &'i [u8] = input;
         if bytes.len() <= 2 && matches!(bytes, b"" | b"\r\n") {
             // Nothing, or the empty line that some clients send behind a body: no request has begun.
-            if self.eof {
+            if link.is_eof() {
                 *input = &[];
-                self.end(Ending::Close);
+                self.end(link, true);
             }
-            return Next::Wait;
+            return WAIT;
         }
-        if !self.worth_parsing(bytes) {
-            return Next::Wait;
+        if !self.worth_parsing(bytes, link.is_eof()) {
+            return WAIT;
         }
-        // By reference: copying a value whose parts were just written is slow.
-        let parsed = parse::parse(bytes, limits, &mut scratch.spans);
-        let parsed = match &parsed {
-            Ok(Some(parsed)) => parsed,
-            Ok(None) if self.eof => return self.refuse_head(Reject::Truncated),
-            Ok(None) => {
+        match parse::parse(bytes, limits, &mut scratch.spans, &mut scratch.parsed) {
+            Ok(true) => {}
+            Ok(false) if link.is_eof() => return Step::Next(self.refuse_head(Reject::Truncated)),
+            Ok(false) => {
                 self.wait_for_head(bytes.len(), now);
-                return Next::Wait;
+                return WAIT;
             }
-            Err(reject) => return self.refuse_head(*reject),
-        };
-        let (head_bytes, rest) = bytes.split_at(parsed.len);
-        *input = rest;
-        self.begin(parsed, now);
-        let body_plan = plan(&parsed.head(head_bytes, &scratch.spans));
-        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = body_plan;
-        match (body_plan, parsed.framing) {
-            (_, Framing::Length(length)) if length > max => {
-                self.body_max = max;
-                self.refuse(Reject::BodyTooLarge)
-            }
-            (_, Framing::Length(length)) if length <= rest.len() as u64 => {
-                let (body, rest) = rest.split_at(length as usize);
-                *input = rest;
-                let head = parsed.head(head_bytes, &scratch.spans);
-                self.hand_out(head, Body::Whole(body))
-            }
-            (BodyPlan::Whole(_), Framing::Length(_)) => {
-                self.collect(head_bytes, &[], Decoder::new(parsed.framing), max, now);
-                self.next_of_body(input, scratch, limits, now)
-            }
-            (BodyPlan::Whole(_), Framing::Chunked) => {
-                let mut decoder = Decoder::new(Framing::Chunked);
-                scratch.body.clear();
-                match decoder.append(input, &mut scratch.body, max, limits) {
-                    Err(reject) => return self.refuse(reject),
-                    Ok(()) if decoder.is_done() => {}
-                    Ok(()) => {
-                        self.collect(head_bytes, &scratch.body, decoder, max, now);
-                        return self.next_of_body(input, scratch, limits, now);
-                    }
-                }
-                let Scratch { spans, body } = scratch;
-                let head = parsed.head(head_bytes, spans);
-                self.hand_out(head, Body::Whole(body))
-            }
-            (BodyPlan::Streamed(_), framing) => {
-                self.input = Input::Streaming(Decoder::new(framing).keeping_trailers());
-                self.body_max = max;
-                self.begin_body(now);
-                let head = parsed.head(head_bytes, &scratch.spans);
-                self.hand_out(head, Body::Streamed)
-            }
+            Err(reject) => return Step::Next(self.refuse_head(reject)),
         }
+        let (head, rest) = bytes.split_at(scratch.parsed.len);
+        *input = rest;
+        self.begin(&scratch.parsed, now);
+        link.note_movement(now);
+        Step::Head(Pending { connection: self, scratch, head })
     }
 
     /// An incomplete head is parsed again only if that can change the result.
-    fn worth_parsing(&self, bytes: &[u8]) -> bool {
+    fn worth_parsing(&self, bytes: &[u8], is_eof: bool) -> bool {
         let attempted = self.attempted as usize;
         attempted == 0
-            || self.eof
+            || is_eof
             || bytes.len() < REPARSE_STEP
             || bytes.len() >= attempted + REPARSE_STEP
             || bytes[attempted.min(bytes.len())..].contains(&b'\n')
@@ -198,57 +127,39 @@ impl Connection {
         self.version = parsed.version;
         self.continue_owed = parsed.expect_continue && parsed.framing != Framing::Length(0);
         self.since = now;
-        self.note_movement(now);
-    }
-
-    #[inline]
-    fn hand_out<'r>(&mut self, head: Head<'r>, body: Body<'r>) -> Next<'r> {
-        self.reply = Reply::Owed;
-        Next::Request(Request { head, body })
     }
 
     // ---- state
 
     /// Whether further input can be used now. While it cannot, reading should stop, so that TCP flow control
     /// holds the peer back.
-    pub fn wants_input(&self, limits: &Limits) -> bool {
+    pub fn wants_input(&self, link: &Link, limits: &Limits) -> bool {
         match self.input {
             Input::Streaming(_) | Input::Raw => !self.body_paused,
             // An incomplete head always fits; requests pipelined behind an unanswered one may not.
-            _ => self.carry.len() < limits.uri_max + limits.header_max + REPARSE_STEP,
+            _ => link.carry().len() < limits.uri_max + limits.header_max + REPARSE_STEP,
         }
     }
 
     /// Whether the connection waits for a request, has no byte of one, and has no output waiting or in
     /// flight. An empty line does not count as part of a request.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.input, Input::Head)
-            && self.reply == Reply::None
-            && !self.head_begun
-            && matches!(self.carry.as_slice(), b"" | b"\r\n")
-            && self.output.is_empty()
-            && self.tail.is_empty()
-            && self.writing_since == Instant::MAX
+    pub fn is_idle(&self, link: &Link) -> bool {
+        self.is_between_requests() && matches!(link.carry(), b"" | b"\r\n") && !link.has_unsent()
     }
 
     /// Since when the connection has been idle, if it is.
-    pub fn idle_since(&self) -> Option<Instant> {
-        self.is_idle().then_some(self.since)
+    pub fn idle_since(&self, link: &Link) -> Option<Instant> {
+        self.is_idle(link).then(|| self.rested_since(link))
     }
 
-    /// Whether output waits to be sent.
-    pub fn has_output(&self) -> bool {
-        !self.output.is_empty() || !self.tail.is_empty() || self.ending != Ending::No
+    /// Whether no request has begun since the last was answered.
+    pub(super) fn is_between_requests(&self) -> bool {
+        matches!(self.input, Input::Head) && self.reply == Reply::None && !self.head_begun
     }
 
-    /// Bytes of output that wait to be taken.
+    /// Since when it has been between requests: idleness counts from the last byte sent.
     #[inline]
-    pub fn pending(&self) -> usize {
-        self.output.len() + self.tail.len()
-    }
-
-    /// Whether unused input waits, which [`Connection::next`] may now be able to use.
-    pub fn has_carry(&self) -> bool {
-        !self.carry.is_empty() || self.eof
+    pub(super) fn rested_since(&self, link: &Link) -> Instant {
+        self.since.max(link.sent_at())
     }
 }

@@ -12,15 +12,14 @@
 //! `Host`): input that the grammar does not allow is answered with an error status, and the connection is
 //! closed.
 
-mod admission;
 mod body;
 pub mod client;
 mod connection;
 mod deadline;
 mod encode;
 mod facts;
-mod hang_up;
 mod parse;
+mod pending;
 mod reply;
 mod request_body;
 mod state;
@@ -29,4 +28,5 @@ mod trailers;
 
 pub use body::Decoder;
 pub use encode::{FieldEncoder, FieldLines};
-pub use state::{Connection, Expired, Next, Request, Scratch};
+pub use pending::Pending;
+pub use state::{Connection, Expired, Next, Request, Scratch, Step};

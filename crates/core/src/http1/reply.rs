@@ -1,17 +1,12 @@
 //! One connection, the output half: answers in, bytes out.
 
-use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::encode::{self, FieldEncoder};
-use super::state::{Connection, Ending, Input, Reply};
-use crate::driver::{Output, Then};
+use super::state::{Connection, Input, Reply};
 use crate::http::{LengthMismatch, Limits, Payload, Version};
+use crate::link::{COPY_MAX, Link};
 use crate::time::Instant;
-
-/// Shared content up to this size is copied behind its head: below it, a second buffer for the kernel costs
-/// more than the copy, and pipelined replies would not fit one send.
-const COPY_MAX: usize = 8 * 1024;
 
 /// A shared piece of chunked content is copied below this size. A larger piece is sent without a copy, in its
 /// own send: bytes of framing must follow it.
@@ -26,8 +21,10 @@ impl Connection {
     /// If no reply is owed; if `status` is below 200 and `payload` is not an upgrade; if `payload` is an
     /// upgrade and the request's content is not yet complete.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a reply's parts, and what it is encoded with")]
     pub fn respond(
         &mut self,
+        link: &mut Link,
         status: u16,
         date: &[u8; 29],
         limits: &Limits,
@@ -50,7 +47,7 @@ impl Connection {
         let delimited = !content || !matches!(length, Length::None);
         let persistent = upgrade || (delimited && self.persists(limits));
         self.last = !persistent;
-        let out = &mut self.output;
+        let out = link.output();
         encode::status_and_date(out, status, date);
         fields(&mut FieldEncoder { out });
         match length {
@@ -69,11 +66,11 @@ impl Connection {
         self.reply = Reply::None;
         if content {
             match payload {
-                Payload::Bytes(bytes) => self.output.extend_from_slice(bytes),
+                Payload::Bytes(bytes) => out.extend_from_slice(bytes),
                 Payload::Shared(bytes) if bytes.len() <= COPY_MAX => {
-                    self.output.extend_from_slice(&bytes);
+                    out.extend_from_slice(&bytes);
                 }
-                Payload::Shared(bytes) => self.tail = bytes,
+                Payload::Shared(bytes) => link.push_shared(bytes, b""),
                 Payload::Stream(_) => {
                     self.reply = match length {
                         Length::Known(left) => Reply::Length(left),
@@ -90,7 +87,7 @@ impl Connection {
             }
         }
         if self.last {
-            self.finish_last();
+            self.finish_last(link);
         }
         false
     }
@@ -167,15 +164,15 @@ impl Connection {
     /// The last reply is encoded. If the peer asked for the close and all its input was used, closing at once
     /// is safe; else unread input may be in flight, and a close would answer it with a reset that could
     /// overtake the reply.
-    fn finish_last(&mut self) {
+    fn finish_last(&mut self, link: &mut Link) {
         let clean = matches!(self.input, Input::Head) && !self.persistent;
-        self.end(if clean { Ending::Close } else { Ending::Linger });
+        self.end(link, clean);
     }
 
     /// Sends the interim response if the peer waits for it before it sends its body (RFC 9110 §10.1.1). For a
     /// streamed body: call it when the handler first reads; the body's deadlines count from then. It has no
     /// effect once the reply has begun.
-    pub fn send_continue(&mut self, now: Instant) {
+    pub fn send_continue(&mut self, link: &mut Link, now: Instant) {
         let in_time = match self.input {
             Input::Collecting => true,
             Input::Streaming(_) => self.reply == Reply::Owed,
@@ -184,69 +181,45 @@ impl Connection {
         if self.continue_owed && in_time {
             self.continue_owed = false;
             self.begin_body(now);
-            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            link.output().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
 
     /// Stops or resumes handing out a streamed body. While stopped, its deadlines rest.
-    pub fn pause_body(&mut self, paused: bool, now: Instant) {
+    pub fn pause_body(&mut self, link: &mut Link, paused: bool, now: Instant) {
         if self.body_paused && !paused {
             self.since = now;
             self.progress = now;
             self.body_bytes = 0;
-            self.note_movement(now);
+            link.note_movement(now);
         }
         self.body_paused = paused;
     }
 
-    /// How many bytes of content [`Connection::push_body`] would take now before encoded and unsent bytes
-    /// exceed their bound.
-    pub fn body_room(&self, limits: &Limits) -> usize {
-        if !self.tail.is_empty() {
-            return 0;
-        }
-        limits.output_max.saturating_sub(self.output.len() + self.in_flight)
-    }
-
     /// Appends content to a streamed reply, or bytes to an upgraded connection. A piece may exceed
-    /// [`Connection::body_room`], but nothing should be pushed while there is none.
+    /// [`Link::room`], but nothing should be pushed while there is none.
     ///
     /// # Errors
     /// The content is longer than the length announced; the connection must be reset.
-    pub fn push_body(&mut self, piece: &[u8]) -> Result<(), LengthMismatch> {
+    pub fn push_body(&mut self, link: &mut Link, piece: &[u8]) -> Result<(), LengthMismatch> {
         if piece.is_empty() {
             return Ok(()); // An empty chunk would end the body.
         }
-        self.copy_tail();
+        let out = link.output();
         match &mut self.reply {
             Reply::Length(left) => {
                 *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
-                self.output.extend_from_slice(piece);
+                out.extend_from_slice(piece);
             }
             Reply::Chunked => {
-                encode::chunk_size(&mut self.output, piece.len());
-                self.output.extend_from_slice(piece);
-                self.output.extend_from_slice(b"\r\n");
+                encode::chunk_size(out, piece.len());
+                out.extend_from_slice(piece);
+                out.extend_from_slice(b"\r\n");
             }
-            Reply::UntilClose | Reply::Raw => self.output.extend_from_slice(piece),
+            Reply::UntilClose | Reply::Raw => out.extend_from_slice(piece),
             Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
         }
         Ok(())
-    }
-
-    /// Shared content goes last. If more is pushed nevertheless, it must be copied to stay in order.
-    fn copy_tail(&mut self) {
-        if !self.tail.is_empty() {
-            self.output.extend_from_slice(&core::mem::take(&mut self.tail));
-        }
-        self.close_chunk();
-    }
-
-    /// Ends the chunk whose content was shared, if one is open.
-    fn close_chunk(&mut self) {
-        if core::mem::take(&mut self.chunk_open) {
-            self.output.extend_from_slice(b"\r\n");
-        }
     }
 
     /// Like [`Connection::push_body`], but without the copy for large pieces: the bound is higher for a
@@ -254,22 +227,23 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::push_body`].
-    pub fn push_shared(&mut self, piece: Bytes) -> Result<(), LengthMismatch> {
-        if piece.len() <= COPY_MAX || !self.tail.is_empty() {
-            return self.push_body(&piece);
+    pub fn push_shared(&mut self, link: &mut Link, piece: Bytes) -> Result<(), LengthMismatch> {
+        if piece.len() <= COPY_MAX || link.has_tail() {
+            return self.push_body(link, &piece);
         }
+        let mut behind: &[u8] = b"";
         match &mut self.reply {
             Reply::Length(left) => {
                 *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
             }
             Reply::UntilClose | Reply::Raw => {}
             Reply::Chunked if piece.len() >= SHARED_CHUNK_MIN => {
-                encode::chunk_size(&mut self.output, piece.len());
-                self.chunk_open = true;
+                encode::chunk_size(link.output(), piece.len());
+                behind = b"\r\n";
             }
-            _ => return self.push_body(&piece),
+            _ => return self.push_body(link, &piece),
         }
-        self.tail = piece;
+        link.push_shared(piece, behind);
         Ok(())
     }
 
@@ -277,8 +251,13 @@ impl Connection {
     ///
     /// # Errors
     /// The content is shorter than the length announced; the connection must be reset.
-    pub fn finish_body(&mut self, limits: &Limits, now: Instant) -> Result<(), LengthMismatch> {
-        self.finish_body_with(limits, now, |_| {})
+    pub fn finish_body(
+        &mut self,
+        link: &mut Link,
+        limits: &Limits,
+        now: Instant,
+    ) -> Result<(), LengthMismatch> {
+        self.finish_body_with(link, limits, now, |_| {})
     }
 
     /// As [`Connection::finish_body`], with the fields that `trailers` writes behind the content. Only
@@ -288,6 +267,7 @@ impl Connection {
     /// As [`Connection::finish_body`].
     pub fn finish_body_with(
         &mut self,
+        link: &mut Link,
         limits: &Limits,
         now: Instant,
         trailers: impl FnOnce(&mut FieldEncoder<'_>),
@@ -296,13 +276,13 @@ impl Connection {
             Reply::Length(0) | Reply::UntilClose => {}
             Reply::Length(_) => return Err(LengthMismatch),
             Reply::Chunked => {
-                self.copy_tail();
-                self.output.extend_from_slice(b"0\r\n");
-                trailers(&mut FieldEncoder { out: &mut self.output });
-                self.output.extend_from_slice(b"\r\n");
+                let out = link.output();
+                out.extend_from_slice(b"0\r\n");
+                trailers(&mut FieldEncoder { out });
+                out.extend_from_slice(b"\r\n");
             }
             Reply::Raw => {
-                self.end(Ending::Linger);
+                self.end(link, false);
                 return Ok(());
             }
             Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
@@ -310,76 +290,9 @@ impl Connection {
         self.since = now;
         self.drop_body(limits, now);
         if self.last {
-            self.finish_last();
+            self.finish_last(link);
         }
         Ok(())
-    }
-
-    // ---- output
-
-    /// Whether the connection has no buffer to encode into; give it one with
-    /// [`Connection::lend_buffer`], or it will allocate its own.
-    #[inline]
-    pub fn needs_buffer(&self) -> bool {
-        self.output.capacity() == 0
-    }
-
-    /// Lends an empty buffer; it leaves with [`Connection::take_output`].
-    #[inline]
-    pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
-        debug_assert!(buffer.is_empty() && self.output.is_empty());
-        self.output = buffer;
-    }
-
-    /// Gives back the lent buffer, if it is empty.
-    pub fn reclaim_buffer(&mut self) -> Vec<u8> {
-        if self.output.is_empty() { core::mem::take(&mut self.output) } else { Vec::new() }
-    }
-
-    /// Takes the output, with the step that follows once it is sent. Call it when no send is in flight;
-    /// `None` if there is nothing to do.
-    #[inline]
-    pub fn take_output(&mut self, now: Instant) -> Option<(Output, Then)> {
-        let then = match self.ending {
-            Ending::Close if self.reply == Reply::None => Then::Close,
-            // The peer has finished meanwhile: no unread input can arrive any more.
-            Ending::Linger if self.reply == Reply::None && self.is_eof() => Then::Close,
-            Ending::Linger if self.reply == Reply::None => {
-                self.ending = Ending::Lingering;
-                self.since = now;
-                Then::Shutdown
-            }
-            _ if self.output.is_empty() && self.tail.is_empty() => return None,
-            _ => Then::Keep,
-        };
-        self.writing_since = now;
-        let bytes = core::mem::take(&mut self.output);
-        let tail = core::mem::take(&mut self.tail);
-        self.in_flight = bytes.len() + tail.len();
-        self.close_chunk(); // Goes with the next send.
-        Some((Output { bytes, tail }, then))
-    }
-
-    /// The kernel took part of the output in flight.
-    pub fn on_progress(&mut self, now: Instant) {
-        self.writing_since = now;
-        self.note_movement(now);
-    }
-
-    /// The kernel took all of the output in flight. Idleness and a lingering close count from now.
-    #[inline]
-    pub fn on_sent(&mut self, now: Instant) {
-        self.writing_since = Instant::MAX;
-        self.note_movement(now);
-        self.in_flight = 0;
-        if self.ending == Ending::Lingering || self.is_between_requests() {
-            self.since = now;
-        }
-    }
-
-    /// Whether no request has begun since the last was answered.
-    fn is_between_requests(&self) -> bool {
-        matches!(self.input, Input::Head) && self.reply == Reply::None && !self.head_begun
     }
 
     /// Answers the current request and no more: every further reply carries `Connection: close`.
@@ -397,9 +310,17 @@ impl Connection {
         self.reply == Reply::Owed
     }
 
-    /// Whether a lingering close has begun: its reply is sent, its input dropped.
-    pub fn is_lingering(&self) -> bool {
-        self.ending == Ending::Lingering
+    /// Whether the connection has been handed to another protocol, which has not ended it yet.
+    pub fn has_left_http(&self) -> bool {
+        self.reply == Reply::Raw
+    }
+
+    /// Abandons the reply in progress, which the peer no longer reads: its encoded part is sent, and the
+    /// connection is closed without the reply's end.
+    pub fn cut_short(&mut self, link: &mut Link) {
+        self.reply = Reply::None;
+        self.last = true;
+        self.end(link, false);
     }
 }
 

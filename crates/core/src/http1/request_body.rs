@@ -1,19 +1,21 @@
 //! One connection, its request bodies: collected, streamed, discarded, or another protocol's bytes.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::body::Decoder;
-use super::parse;
-use super::state::{Connection, Ending, Input, Next, Partial, Reply, Request, Scratch};
+use super::state::{Connection, Input, Next, Partial, Reply, Request, Scratch};
 use super::trailers;
-use crate::http::{Body, Limits, Reject};
+use crate::http::{Body, Head, Limits, OwnedHead, Reject};
+use crate::link::Link;
 use crate::time::Instant;
 
 impl Connection {
     /// Keeps the head of a request until its body, so far `body`, is complete.
     pub(super) fn collect(
         &mut self,
-        head: &[u8],
+        link: &mut Link,
+        head: &Head<'_>,
         body: &[u8],
         decoder: Decoder,
         max: u64,
@@ -21,13 +23,13 @@ impl Connection {
     ) {
         // Copied, so that this connection does not keep the capacity that another body gave the scratch
         // buffer.
-        let (head, body) = (head.to_vec(), body.to_vec());
+        let (head, body) = (OwnedHead::copy(head), body.to_vec());
         let partial_len = body.len() as u64;
         self.partial = Some(Box::new(Partial { head, body, decoder }));
         self.input = Input::Collecting;
         self.body_max = max;
         self.begin_body(now);
-        self.send_continue(now);
+        self.send_continue(link, now);
         // Bytes that came with the head have already arrived.
         self.body_bytes = partial_len;
     }
@@ -44,6 +46,22 @@ impl Connection {
     /// Whether the body of the current request is being collected.
     pub fn is_collecting(&self) -> bool {
         matches!(self.input, Input::Collecting)
+    }
+
+    /// The current request waits for its turn, in the caller's hands: its peer has done its part, and a body
+    /// that is not whole is not read. Returns the body if it was collected.
+    pub fn park(&mut self) -> Option<Vec<u8>> {
+        debug_assert!(self.reply == Reply::Owed, "a request was handed out");
+        self.parked = true;
+        self.body_paused = matches!(self.input, Input::Streaming(_));
+        self.partial.take().map(|partial| partial.body)
+    }
+
+    /// The turn of the parked request has come.
+    pub fn unpark(&mut self, link: &mut Link, now: Instant) {
+        self.parked = false;
+        self.pause_body(link, false, now);
+        link.note_movement(now);
     }
 
     /// Drops a collected request after its handler has read it.
@@ -63,21 +81,22 @@ impl Connection {
         self.refuse(Reject::BodyTooLarge);
     }
 
-    /// Bytes of memory the connection has allocated on the heap.
+    /// Bytes of memory it has allocated on the heap, without its link.
     pub fn allocated(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| {
-            core::mem::size_of::<Partial>() + partial.head.capacity() + partial.body.capacity()
+            core::mem::size_of::<Partial>() + partial.head.allocated() + partial.body.capacity()
         });
         let trailers = match &self.input {
             Input::Streaming(decoder) => decoder.allocated(),
             _ => 0,
         };
-        self.carry.capacity() + self.output.capacity() + partial + trailers
+        partial + trailers
     }
 
     /// [`Connection::next`] where no head is expected.
     pub(super) fn next_of_body<'r, 'i: 'r>(
         &'r mut self,
+        link: &mut Link,
         input: &mut &'i [u8],
         scratch: &'r mut Scratch,
         limits: &Limits,
@@ -85,26 +104,22 @@ impl Connection {
     ) -> Next<'r> {
         match self.input {
             Input::Head | Input::Discarding(_) => Next::Wait,
-            Input::Collecting => self.next_collected(input, scratch, limits, now),
-            Input::Streaming(_) => self.next_streamed(input, scratch, limits, now),
+            Input::Collecting => self.next_collected(link, input, limits, now),
+            Input::Streaming(_) => self.next_streamed(link, input, scratch, limits, now),
             Input::Raw if self.body_paused => Next::Wait,
             Input::Raw => match core::mem::take(input) {
-                [] if self.eof => {
+                [] if link.is_eof() => {
                     self.input = Input::Closed;
                     Next::RawEnd
                 }
                 [] => Next::Wait,
                 bytes => {
-                    self.note_movement(now);
+                    link.note_movement(now);
                     Next::Raw(bytes)
                 }
             },
             Input::Closed => {
-                self.body_bytes += input.len() as u64;
-                if !input.is_empty() && self.ending == Ending::Close {
-                    self.ending = Ending::Linger;
-                }
-                *input = &[];
+                link.drop_input(input);
                 Next::Wait
             }
         }
@@ -112,8 +127,8 @@ impl Connection {
 
     fn next_collected<'r>(
         &'r mut self,
+        link: &mut Link,
         input: &mut &[u8],
-        scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
     ) -> Next<'r> {
@@ -128,19 +143,17 @@ impl Connection {
             self.body_bytes += (body.len() - had) as u64;
         }
         if !decoder.is_done() {
-            return if self.eof { self.refuse(Reject::Truncated) } else { Next::Wait };
+            return if link.is_eof() { self.refuse(Reject::Truncated) } else { Next::Wait };
         }
         self.input = Input::Head;
         self.reply = Reply::Owed;
         let partial = self.partial.as_deref().expect("it was there above");
-        let parsed = parse::parse(&partial.head, limits, &mut scratch.spans);
-        let parsed = parsed.ok().flatten().expect("this head was parsed before");
-        let head = parsed.head(&partial.head, &scratch.spans);
-        Next::Request(Request { head, body: Body::Whole(&partial.body) })
+        Next::Request(Request { head: partial.head.head(), body: Body::Whole(&partial.body) })
     }
 
     fn next_streamed<'r, 'i: 'r>(
         &mut self,
+        link: &mut Link,
         input: &mut &'i [u8],
         scratch: &'r mut Scratch,
         limits: &Limits,
@@ -158,9 +171,7 @@ impl Connection {
                 // A peer that sends content does not wait for the 100.
                 self.continue_owed = false;
                 self.progress = now;
-                if self.gone_since != Instant::MAX {
-                    self.gone_since = now; // As `note_movement`: the decoder is borrowed.
-                }
+                link.note_movement(now);
                 self.body_bytes += piece.len() as u64;
                 self.body_max = match self.body_max.checked_sub(piece.len() as u64) {
                     Some(left) => left,
@@ -178,7 +189,7 @@ impl Connection {
                 self.body_paused = false;
                 return Next::BodyEnd;
             }
-            Ok(None) if !self.eof => return Next::Wait,
+            Ok(None) if !link.is_eof() => return Next::Wait,
             Ok(None) => Reject::Truncated,
             Err(reject) => reject,
         };
@@ -195,7 +206,13 @@ impl Connection {
     }
 
     /// Drops the rest of an unread body, so that the next request can be found behind it.
-    pub(super) fn discard(&mut self, input: &mut &[u8], limits: &Limits, now: Instant) {
+    pub(super) fn discard(
+        &mut self,
+        link: &mut Link,
+        input: &mut &[u8],
+        limits: &Limits,
+        now: Instant,
+    ) {
         let Input::Discarding(decoder) = &mut self.input else {
             return;
         };
@@ -213,19 +230,19 @@ impl Connection {
                     self.since = now;
                     return;
                 }
-                Ok(None) if !self.eof => return,
+                Ok(None) if !link.is_eof() => return,
                 Ok(None) | Err(_) => break,
             }
         }
         *input = &[];
-        self.give_up_input();
+        self.give_up_input(link);
     }
 
     /// Input behind a body that cannot be discarded is lost: the last reply given, or else the one owed or in
     /// progress, ends the connection.
-    pub(super) fn give_up_input(&mut self) {
+    pub(super) fn give_up_input(&mut self, link: &mut Link) {
         if self.reply == Reply::None {
-            self.end(Ending::Linger);
+            self.end(link, false);
         } else {
             self.input = Input::Closed;
             self.last = true;

@@ -15,10 +15,12 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 use super::body::Decoder;
-use crate::http::{Body, Fields, Head, Reject, Span, Version};
+use super::parse::Parsed;
+use super::pending::Pending;
+use crate::http::{Body, Fields, Head, OwnedHead, Reject, Span, Version};
+use crate::link::Link;
 use crate::time::Instant;
 
 /// Working memory that the connections of one worker share, each during one call.
@@ -26,6 +28,8 @@ use crate::time::Instant;
 pub struct Scratch {
     pub(super) spans: Vec<Span>,
     pub(super) body: Vec<u8>,
+    /// The head that was parsed last.
+    pub(super) parsed: Parsed,
 }
 
 /// A request whose handling can begin.
@@ -37,7 +41,16 @@ pub struct Request<'a> {
     pub body: Body<'a>,
 }
 
-/// The result of [`Connection::next`].
+/// The result of [`Connection::advance`].
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A head is complete: look at it, then begin its request.
+    Head(Pending<'a>),
+    /// Anything else.
+    Next(Next<'a>),
+}
+
+/// The next thing to do with a connection.
 #[derive(Debug)]
 pub enum Next<'a> {
     /// Nothing to do before more bytes arrive, the owed reply is given, or output is taken.
@@ -84,7 +97,6 @@ pub enum Expired {
 pub struct Connection {
     pub(super) input: Input,
     pub(super) reply: Reply,
-    pub(super) ending: Ending,
     /// The current request lets the connection persist.
     pub(super) persistent: bool,
     /// The reply in progress is the last.
@@ -95,38 +107,22 @@ pub struct Connection {
     /// The peer waits for a 100 before it sends the body.
     pub(super) continue_owed: bool,
     pub(super) body_paused: bool,
-    /// Since when a received request has been queued; `MAX` if none is.
-    pub(super) held_since: Instant,
+    /// The current request waits for its turn, in its worker's hands.
+    pub(super) parked: bool,
     pub(super) draining: bool,
     /// Some bytes of the next head have arrived.
     pub(super) head_begun: bool,
-    pub(super) eof: bool,
-    /// Since when the answer to a peer that has finished sending has made no progress; `MAX` while the peer
-    /// may still send.
-    pub(super) gone_since: Instant,
-    /// When it was first seen to have finished sending; `MAX` if it may send more.
-    pub(super) hung_up_at: Instant,
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     pub(super) attempted: u32,
-    /// Input that could not be used yet: an incomplete head, or pipelined requests.
-    pub(super) carry: Vec<u8>,
     /// A request whose body is, or was last, collected.
     pub(super) partial: Option<Box<Partial>>,
-    pub(super) output: Vec<u8>,
-    pub(super) tail: Bytes,
-    /// `tail` is a chunk's content: the output behind it begins with the chunk's line end.
-    pub(super) chunk_open: bool,
-    /// Bytes of output that the kernel has not taken yet.
-    pub(super) in_flight: usize,
     /// When the current phase began, from which the next deadline counts.
     pub(super) since: Instant,
     /// When body bytes arrived last, and how many have arrived since `since`.
     pub(super) progress: Instant,
     pub(super) body_bytes: u64,
     pub(super) body_max: u64,
-    /// Since when the output in flight has made no progress; `MAX` if none is in flight.
-    pub(super) writing_since: Instant,
 }
 
 #[derive(Debug)]
@@ -151,21 +147,10 @@ pub(super) enum Reply {
     Raw,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    No,
-    /// After the output: close.
-    Close,
-    /// After the output: shut down sending, and read on for a while.
-    Linger,
-    /// Shut down; reading on.
-    Lingering,
-}
-
 /// A request whose head is complete, but not its body.
 #[derive(Debug)]
 pub(super) struct Partial {
-    pub(super) head: Vec<u8>,
+    pub(super) head: OwnedHead,
     pub(super) body: Vec<u8>,
     pub(super) decoder: Decoder,
 }
@@ -176,32 +161,22 @@ impl Connection {
         Connection {
             input: Input::Head,
             reply: Reply::None,
-            ending: Ending::No,
             persistent: true,
             last: false,
             head_only: false,
             version: Version::Http11,
             continue_owed: false,
             body_paused: false,
-            held_since: Instant::MAX,
+            parked: false,
             draining: false,
             head_begun: false,
-            eof: false,
-            gone_since: Instant::MAX,
-            hung_up_at: Instant::MAX,
             requests: 0,
             attempted: 0,
-            carry: Vec::new(),
             partial: None,
-            output: Vec::new(),
-            tail: Bytes::new(),
-            chunk_open: false,
-            in_flight: 0,
             since: now,
             progress: now,
             body_bytes: 0,
             body_max: 0,
-            writing_since: Instant::MAX,
         }
     }
 
@@ -222,11 +197,10 @@ impl Connection {
         Next::Reject(reject)
     }
 
-    pub(super) fn end(&mut self, ending: Ending) {
+    /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive.
+    pub(super) fn end(&mut self, link: &mut Link, is_clean: bool) {
         self.input = Input::Closed;
-        self.body_bytes = 0;
-        // Once the peer has finished sending, no unread input can arrive: no need to linger.
-        self.ending = if self.eof { Ending::Close } else { ending };
+        link.end(is_clean);
     }
 
     /// A body's deadlines count from now.

@@ -45,7 +45,7 @@ const LEFT_OUT: [&[u8]; 29] = [
 /// The fields of a trailer section in `lines`, which are all valid; `None` if none is passed on.
 #[cold]
 pub(super) fn read<'r>(lines: &[u8], scratch: &'r mut Scratch) -> Option<Fields<'r>> {
-    let Scratch { spans, body } = scratch;
+    let Scratch { spans, body, .. } = scratch;
     spans.clear();
     body.clear();
     body.extend_from_slice(lines);

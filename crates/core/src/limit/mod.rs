@@ -33,21 +33,26 @@
 //! | limit | constant | value | meaning | trades | origin | test |
 //! |---|---|---|---|---|---|---|
 //! | `Standing` | `WINDOW_SHARE` | 1/32 | length of a window, as a share of the patience | longer: an overload is seen later; shorter: random variation counts more | derived from CoDel's 100 ms | `an_overload_is_seen_in_time`, `chance_is_no_overload` |
-//! | `Standing`, `short_target` | `REQUESTS` | 4 | a window lasts at least 4 of its longest turns, the short target at least 4 requests | less: one slow request looks like growth; more: later decisions, longer waits | guess | `chance_is_no_overload` |
+//! | `Standing` | `REQUESTS` | 4 | a window lasts at least 4 of its longest turns, the short target at least 4 requests | less: one slow request looks like growth; more: later decisions, longer waits | guess | `chance_is_no_overload` |
 //! | `Standing` | `CROWD` | 16 | a queue of up to 16 requests is not an overload | less: page loads are refused; more: slow requests wait longer | guess: two browsers | `a_page_is_no_overload` |
 //! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue standing | less: false alarms; more: an overload is seen later | rule | `chance_is_no_overload` |
 //! | `Standing` | `INFLOW_PERCENT` | 150 | arrivals as a percentage of starts, in a window of growth | less: false alarms; more: small overloads are seen only by `STAND` | rule | `an_overload_is_seen_in_time` |
 //! | `Standing` | `STAND` | 4 | patiences in a row with a queue too long that make it standing | less: a burst is refused; more: a closed loop waits in vain for longer | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
 //! | `Standing` | `ABANDONED_PERCENT` | 50 | share of given-up requests among those started from which on the queue is too long for its clients | less: a few impatient clients count as many; more: work is done in vain | rule: most of them | `a_few_impatient_clients_are_no_overload` |
-//! | `Standing` | `LEAVING` | 3 | windows of that in a row until such requests are dropped | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_impatient_clients_are_no_overload`, `the_first_seconds` |
-//! | `Standing` | `STILL_PERCENT` | 1 | share of dropped requests after half a patience that makes the queue standing | less: chance makes it standing; more: loads just above the capacity do not | rule: the excess | `clients_that_give_up_are_seen` |
+//! | `Standing` | `LEAVING` | 2 | windows of that in a row until such requests are dropped | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_impatient_clients_are_no_overload`, `the_first_seconds` |
+//! | `Standing` | `CHANCE_PERCENT` | 1 | share that may be chance: of dropped requests after half a patience, of a standing queue's time without work, of refusals at the end of a trial | less: chance makes it standing, and longer; more: loads just above the capacity do not, and a worker idles beside refusals | rule: the excess; arithmetic (M/M/1/K) | `clients_that_give_up_are_seen`, `the_first_seconds` |
 //! | `Standing` | `EMPTY_PERCENT` | 50 | share of time with an empty queue that ends standing at once | less: it ends in a pause of the overload; more: it lasts longer than the load | guess | `it_ends_with_the_load` |
+//! | `Trial` | `FACTOR`, `STEPS_MAX` | 4, 3 | each step of a trial lets requests wait this many times as long as before | less: retrying crowds are taken for an overload; more: longer waits during a trial | guess | `clients_that_retry_at_once_keep_no_queue_standing` |
+//! | `Trial` | `SHARE` | 1/8 | a step lasts for two such parts of the patience | more: chance decides; less: longer trials | rule: several reports of the gate | `clients_that_retry_at_once_keep_no_queue_standing` |
+//! | `Trial` | `REST` | 32 | patiences between trials while refusals stay about as many | less: more long waits in a long overload; more: a crowd that is refused just as often is recognized later | guess | `trials_cost_an_overload_nothing` |
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
 //! | `Shares` | `SLOTS` | 1024 | clients with an account of their own | less: a crowd of clients divides one share sooner; more: memory, and newcomers of a flood keep others waiting for longer | guess: 16 KiB | `many_addresses_keep_nobody_out` |
 //! | `Level` | `SURPLUS` | 1.25 | capacities that the level brings | less: idle workers; more: busy sources take more places | guess | `each_client_gets_its_share` |
 //! | `Level` | `MEMORY` | 0.5 s | weight of earlier rates of a source | less: sources that connect rarely are misjudged; more: changes are followed later | guess | `the_level_is_found` |
 //! | `Reuse` | `KEPT` | 4 | requests per connection from which on requests are refused, and no connections | less: short-lived connections cost more to refuse; more: a proxy's connections are refused | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
+//! | `Reuse` | `HALF_LIFE` | 1 s | half of the counts are forgotten in this time | less: chance decides; more: other clients are recognized later | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
+//! | `Reuse`, the server's policy | `EVIDENCE_MIN` | 16 | fewer requests say nothing about the kind of clients | less: chance decides; more: few clients are never judged | guess | `a_pause_changes_nothing` |
 //! | `Knee` | `STEP` | 2 | a search halves the concurrency; an answer may take twice its service time | less: changes hide in random variation; more: a wrong step costs more answers | rule | `it_finds_the_knee`, `a_slower_back_end_is_believed` |
 //! | `Knee` | `ANSWERS` | 20 | answers in a window: 4 times as many while requests are refused, 8 times to end a search | less: random errors; more: changes are seen later | arithmetic | `it_finds_the_knee`, `it_does_not_oscillate_for_an_hour` |
 //! | `Knee` | `WEIGHT` | 0.3 | weight of a new window | less: small changes are followed late; more: the limit swings | guess | `it_does_not_oscillate_for_an_hour` |
@@ -68,6 +73,7 @@ mod queue_delay;
 mod reuse;
 mod shares;
 mod standing;
+mod trial;
 
 use core::time::Duration;
 
@@ -78,8 +84,8 @@ pub use self::fixed::Fixed;
 pub use self::hill_climb::HillClimb;
 pub use self::knee::Knee;
 pub use self::level::Level;
-pub use self::queue_delay::{QueueDelay, short_target};
-pub use self::reuse::Reuse;
+pub use self::queue_delay::QueueDelay;
+pub use self::reuse::{EVIDENCE_MIN, Reuse};
 pub use self::shares::{ClientKey, Place, SLOTS, Shares};
 pub use self::standing::{Standing, Turn};
 
@@ -110,6 +116,8 @@ pub struct Sample {
     /// The cost of a request to a worker: the mean over the workers with a standing queue, or over
     /// all workers if there are none.
     pub cost: Duration,
+    /// How long a request may wait in a standing queue: the mean over the workers with one.
+    pub target: Duration,
     /// Requests that wait to be started now.
     pub queued: u32,
     /// The share of the time with an empty queue, 0 to 1: the mean over the workers with a standing
@@ -164,6 +172,7 @@ impl Sample {
             workers: next.workers,
             standing: next.standing,
             cost: next.cost,
+            target: next.target,
             queued: next.queued,
             empty: by_time(self.empty.into(), next.empty.into()) as f32,
             in_flight: (by_time(self.in_flight.into(), next.in_flight.into()) + 0.5) as u32,

@@ -20,7 +20,6 @@
 
 use core::time::Duration;
 
-use super::standing::REQUESTS;
 use super::{LIMIT_MAX, Limit, Sample};
 use crate::time::Instant;
 
@@ -35,16 +34,9 @@ const AIM_PERCENT: u32 = 75;
 /// value.
 const EMPTY_MAX: f32 = 0.05;
 
-/// How long a request may wait while there is a standing queue: `target`, but at least the cost of
-/// four requests, and at most `patience` if that is larger than `target`.
-pub fn short_target(target: Duration, patience: Duration, cost: Duration) -> Duration {
-    target.max(cost.saturating_mul(REQUESTS).min(patience))
-}
-
 /// The limit from queueing delay.
 #[derive(Clone, Debug)]
 pub struct QueueDelay {
-    target: Duration,
     patience: Duration,
     limit_max: u32,
     limit: u32,
@@ -53,11 +45,11 @@ pub struct QueueDelay {
 }
 
 impl QueueDelay {
-    /// A limit of at most `limit_max`. Clients wait for `patience`; while demand exceeds capacity,
-    /// a request waits no longer than `target` for its turn.
-    pub fn new(target: Duration, patience: Duration, limit_max: u32) -> Self {
+    /// A limit of at most `limit_max`, for clients that wait for `patience`. While demand exceeds
+    /// capacity, a request waits no longer than the sample's target for its turn.
+    pub fn new(patience: Duration, limit_max: u32) -> Self {
         let limit_max = limit_max.clamp(1, LIMIT_MAX);
-        QueueDelay { target, patience, limit_max, limit: limit_max, silent: 0 }
+        QueueDelay { patience, limit_max, limit: limit_max, silent: 0 }
     }
 
     /// How many requests may wait for a worker that serves one every `cost`, if each may wait for
@@ -82,8 +74,7 @@ impl Limit for QueueDelay {
         } else {
             self.silent.min(asleep)
         };
-        let target = short_target(self.target, self.patience, sample.cost);
-        let short = Self::places(target * AIM_PERCENT / 100, sample.cost);
+        let short = Self::places(sample.target / 100 * AIM_PERCENT, sample.cost);
         let long = Self::places(self.patience, sample.cost);
         let others = sample.workers.saturating_sub(sample.standing);
         let places =

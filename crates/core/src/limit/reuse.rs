@@ -29,8 +29,9 @@ const KEPT: f64 = 4.0;
 /// Half of the counts are forgotten in this time.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// Fewer connections and requests than this say nothing.
-const EVIDENCE_MIN: f64 = 16.0;
+/// Fewer connections and requests than this say nothing about the kind of clients. A guess;
+/// `a_pause_changes_nothing` notices a wrong value.
+pub const EVIDENCE_MIN: u32 = 16;
 
 /// Watches how connections are used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +50,7 @@ impl Reuse {
         let remains = 1.0 / (1.0 + span.as_secs_f64() / HALF_LIFE.as_secs_f64());
         self.connections = self.connections * remains + connections as f64;
         self.requests = self.requests * remains + requests as f64;
-        if self.connections + self.requests >= EVIDENCE_MIN {
+        if self.connections + self.requests >= f64::from(EVIDENCE_MIN) {
             let least = if self.are_kept { KEPT / 2.0 } else { KEPT };
             self.are_kept = self.requests >= self.connections * least;
         }

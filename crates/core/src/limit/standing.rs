@@ -35,6 +35,9 @@
 //! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
 //! was empty for most of a few windows.
 //!
+//! It ends as well when a trial has shown that all refused requests fit if they wait a little longer
+//! (`trial.rs`): then they were not an overload but a few clients that retry at once.
+//!
 //! **The cost** of a request is the time that the worker spent, divided by the requests it started.
 //! While requests wait, all time counts, including the kernel's. So it is what a request costs on
 //! this machine now, whatever else runs on it.
@@ -46,6 +49,7 @@
 
 use core::time::Duration;
 
+use super::trial::{FACTOR, Trial};
 use crate::time::Instant;
 
 /// A window lasts for this part of the patience: 31 ms of one second. Shorter windows see an
@@ -56,14 +60,14 @@ const WINDOW_SHARE: u32 = 32;
 
 /// A window lasts at least this many times its longest turn, and the short target at least this
 /// many requests: what arrives during one slow request is not yet growth, and a queue of one or two
-/// requests is no overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
+/// requests is not an overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
 /// of 300 ms.
 pub(super) const REQUESTS: u32 = 4;
 
 /// A queue of at most this many requests always fits, whatever they cost. Two browsers that load
 /// pages with six connections each are no overload, even if each request takes a core for longer
 /// than users like to wait. A guess; `a_page_is_no_overload` notices a wrong value.
-const CROWD: u32 = 16;
+pub(super) const CROWD: u32 = 16;
 
 /// Windows in a row in which more must arrive than is started. Five: one slow request makes one
 /// window of growth, and requests of heavy-tailed cost make two in a row now and then.
@@ -85,14 +89,18 @@ const STAND: u32 = 4;
 /// overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
 const ABANDONED_PERCENT: u64 = 50;
 
-/// Three windows: in one or two, a third of impatient clients may be most of those started.
+/// Two windows: in one, a third of impatient clients may be most of those started.
 /// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
-const LEAVING: u32 = 3;
+const LEAVING: u32 = 2;
 
-/// A queue is standing if, after half a patience of dropping, the dropped requests are still this
-/// percentage of the started ones. One: just above the capacity, only the excess gives up.
-/// `clients_that_give_up_are_seen` notices a wrong value.
-const STILL_PERCENT: u64 = 1;
+/// Up to this percentage is chance. A queue is standing if, after half a patience of dropping, the
+/// dropped requests are still this share of the started ones: just above the capacity, only the
+/// excess gives up. And if a standing queue was empty for this share of [`WINDOWS`] windows although
+/// requests were refused, it is too short for the randomness of arrivals and costs: requests may
+/// wait for one short target more, up to [`FACTOR`]. At a fifth above the capacity, with exponential
+/// costs, eight places leave the worker idle for 5 % of the time, sixteen for 1 %.
+/// `clients_that_give_up_are_seen` and `the_first_seconds` notice a wrong value.
+const CHANCE_PERCENT: u32 = 1;
 
 /// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
 /// guess; `it_ends_with_the_load` notices a wrong value.
@@ -119,6 +127,7 @@ pub struct Turn {
 /// Watches the queue of one worker.
 #[derive(Clone, Debug)]
 pub struct Standing {
+    target: Duration,
     patience: Duration,
     stands: bool,
     /// Requests wait, and the fields from `window` to `dropping` are about them.
@@ -144,6 +153,10 @@ pub struct Standing {
     /// The two spans that decide when standing ends.
     brief: Relief,
     long: Relief,
+    trial: Trial,
+    /// By how many short targets requests may wait longer, since the worker had nothing to do
+    /// while requests were refused.
+    slack: u32,
     /// Total time with an empty queue.
     empty: Duration,
 }
@@ -175,11 +188,13 @@ struct Relief {
 }
 
 impl Standing {
-    /// A watch over an empty queue, for clients that wait for `patience`. Time begins at `now`.
-    pub fn new(patience: Duration, now: Instant) -> Self {
+    /// A watch over an empty queue, for clients that wait for `patience`. While the queue stands,
+    /// requests wait for `target`. Time begins at `now`.
+    pub fn new(target: Duration, patience: Duration, now: Instant) -> Self {
         let window = Window { began: now, ..Window::default() };
         let relief = Relief { began: now, ..Relief::default() };
         Standing {
+            target,
             patience,
             stands: false,
             is_watching: false,
@@ -196,6 +211,8 @@ impl Standing {
             dropping: None,
             brief: relief,
             long: relief,
+            trial: Trial::from(now),
+            slack: 0,
             empty: Duration::ZERO,
         }
     }
@@ -216,6 +233,16 @@ impl Standing {
     pub fn cost(&self) -> Option<Duration> {
         let started = u32::try_from(self.started).unwrap_or(u32::MAX);
         self.spent.checked_div(started)
+    }
+
+    /// How long a request may wait in the queue while it stands: the target, but at least the cost of
+    /// four requests, and at most the patience if that is larger than the target. A few times as
+    /// long, up to half of the patience, during a trial or if the queue runs empty otherwise.
+    pub fn short_target(&self) -> Duration {
+        let cost = self.cost().unwrap_or_default();
+        let short = self.target.max(cost.saturating_mul(REQUESTS).min(self.patience));
+        let times = self.trial.widening().max(1 + self.slack);
+        short.max(short.saturating_mul(times).min(self.patience / 2))
     }
 
     /// Total time with an empty queue.
@@ -347,7 +374,7 @@ impl Standing {
         if lasted < self.patience {
             return false;
         }
-        let still = dropping.dropped * 100 >= (dropping.started * STILL_PERCENT).max(1);
+        let still = is_still(dropping.dropped, dropping.started);
         self.dropping = None;
         still
     }
@@ -361,6 +388,8 @@ impl Standing {
         self.dropping = None;
         self.brief = Relief { began: now, ..Relief::default() };
         self.long = self.brief;
+        self.trial = Trial::from(now);
+        self.slack = 0;
     }
 
     #[cold]
@@ -373,18 +402,30 @@ impl Standing {
         let brief = turn.ended - self.brief.began;
         let mut ends = false;
         if brief >= self.patience / WINDOW_SHARE * WINDOWS {
-            ends |= self.brief.suffices(cost) && self.brief.empty * 100 >= brief * EMPTY_PERCENT;
+            ends |= self.brief.suffices(cost) && self.brief.was_empty_for(EMPTY_PERCENT, brief);
+            if self.brief.empty.is_zero() {
+                self.slack = self.slack.saturating_sub(1);
+            } else if self.brief.refused > 0 && self.brief.was_empty_for(CHANCE_PERCENT, brief) {
+                self.slack = (self.slack + 1).min(FACTOR - 1);
+            }
             self.brief = Relief { began: turn.ended, ..Relief::default() };
         }
         if turn.ended - self.long.began >= self.patience {
             ends |= self.long.suffices(cost);
             self.long = Relief { began: turn.ended, ..Relief::default() };
         }
+        ends |= self.trial.on_turn(turn, self.patience);
         if ends {
+            self.trial = Trial::from(turn.ended);
             self.stands = false;
             self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
         }
     }
+}
+
+/// Whether `few` of `started` requests are too many to be chance.
+pub(super) fn is_still(few: u64, started: u64) -> bool {
+    few * 100 >= (started * u64::from(CHANCE_PERCENT)).max(1)
 }
 
 impl Dropping {
@@ -406,6 +447,11 @@ impl Window {
 }
 
 impl Relief {
+    /// Whether the queue was empty for this percentage of `span`.
+    fn was_empty_for(&self, percent: u32, span: Duration) -> bool {
+        self.empty * 100 >= span * percent
+    }
+
     /// Whether the refused requests could have been served in the time with an empty queue.
     fn suffices(&self, cost: Duration) -> bool {
         let refused = u32::try_from(self.refused).unwrap_or(u32::MAX);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use highwater_core::driver::Then;
 use highwater_core::http::{Body, BodyPlan, Limits, Payload, Reject};
 use highwater_core::http1::{Connection, Expired, Next, Scratch};
+use highwater_core::link::Link;
 use highwater_core::time::Instant;
 
 pub const DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:00 GMT";
@@ -47,6 +48,7 @@ pub fn streamed(target: &str) -> Seen {
 
 pub struct Peer {
     pub connection: Connection,
+    pub link: Link,
     pub limits: Limits,
     scratch: Scratch,
 }
@@ -58,7 +60,7 @@ impl Peer {
 
     pub fn with(limits: Limits) -> Peer {
         let connection = Connection::new(Instant::ZERO);
-        Peer { connection, limits, scratch: Scratch::default() }
+        Peer { connection, link: Link::new(), limits, scratch: Scratch::default() }
     }
 
     /// `bytes` arrive; returns the one next thing. Targets that begin with `/s` take their body as
@@ -68,17 +70,24 @@ impl Peer {
     }
 
     pub fn next_bytes(&mut self, now: Instant, bytes: &[u8]) -> Seen {
-        let mut carry = self.connection.take_carry();
+        let mut carry = self.link.take_carry();
         carry.extend_from_slice(bytes);
         let mut input = carry.as_slice();
         let max = self.limits.body_max;
-        let next = self.connection.next(&mut input, &mut self.scratch, &self.limits, now, |head| {
-            if head.path().starts_with("/s") {
-                BodyPlan::Streamed(max)
-            } else {
-                BodyPlan::Whole(max)
-            }
-        });
+        let next = self.connection.next(
+            &mut self.link,
+            &mut input,
+            &mut self.scratch,
+            &self.limits,
+            now,
+            |head| {
+                if head.path().starts_with("/s") {
+                    BodyPlan::Streamed(max)
+                } else {
+                    BodyPlan::Whole(max)
+                }
+            },
+        );
         let seen = match next {
             Next::Wait => Seen::Wait,
             Next::Request(request) => Seen::Request(
@@ -102,12 +111,12 @@ impl Peer {
             Next::RawEnd => Seen::RawEnd,
         };
         let rest_len = input.len();
-        self.connection.stash_owned(carry, rest_len);
+        self.link.stash_owned(carry, rest_len);
         seen
     }
 
     pub fn eof(&mut self, now: Instant) -> Seen {
-        self.connection.on_eof();
+        self.link.on_eof();
         self.next(now, "")
     }
 
@@ -126,12 +135,12 @@ impl Peer {
     }
 
     pub fn payload(&mut self, now: Instant, status: u16, payload: Payload<'_>) -> bool {
-        self.connection.respond(status, DATE, &self.limits, now, |_| {}, payload)
+        self.connection.respond(&mut self.link, status, DATE, &self.limits, now, |_| {}, payload)
     }
 
     /// The output to be sent now, without `date`. It stays in flight until [`Peer::sent`].
     pub fn take(&mut self, now: Instant) -> Option<(String, Then)> {
-        let (output, then) = self.connection.take_output(now)?;
+        let (output, then) = self.link.take_output(now)?;
         let bytes = [output.bytes, output.tail.to_vec()].concat();
         let text = bytes.escape_ascii().to_string();
         let date = format!("date: {}\\r\\n", std::str::from_utf8(DATE).expect("ASCII"));
@@ -139,7 +148,7 @@ impl Peer {
     }
 
     pub fn sent(&mut self, now: Instant) {
-        self.connection.on_sent(now);
+        self.link.on_sent(now);
     }
 
     /// Takes the output and has it sent at once.
@@ -149,15 +158,20 @@ impl Peer {
         output
     }
 
+    /// Bytes of memory that the connection and its link have allocated.
+    pub fn allocated(&self) -> usize {
+        self.connection.allocated() + self.link.allocated()
+    }
+
     pub fn deadline(&self) -> Instant {
-        self.connection.deadline(&self.limits)
+        self.connection.deadline(&self.link, &self.limits)
     }
 
     /// Asserts that nothing happens before `due`; returns what happens then.
     pub fn expire(&mut self, due: Instant) -> Expired {
         assert_eq!(self.deadline(), due);
-        let early = self.connection.on_deadline(just_before(due), &self.limits);
+        let early = self.connection.on_deadline(&mut self.link, just_before(due), &self.limits);
         assert_eq!(early, Expired::Early, "just before {due:?}");
-        self.connection.on_deadline(due, &self.limits)
+        self.connection.on_deadline(&mut self.link, due, &self.limits)
     }
 }

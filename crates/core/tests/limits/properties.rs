@@ -13,7 +13,7 @@ fn all(limit_max: u32) -> Vec<Box<dyn Limit>> {
         Box::new(HillClimb::new(limit_max)),
         Box::new(Aimd::new(limit_max, target)),
         Box::new(Knee::new(1024, limit_max, target)),
-        Box::new(QueueDelay::new(target, Duration::from_secs(1), limit_max)),
+        Box::new(QueueDelay::new(Duration::from_secs(1), limit_max)),
     ]
 }
 
@@ -24,10 +24,10 @@ fn sample() -> impl Strategy<Value = Sample> {
     (
         (time(), count(), count(), count(), count()),
         (count(), any::<u32>(), any::<u32>(), time(), time(), time(), -1.0..2.0_f32),
-        (0..5_u32, 0..6_u32, time(), any::<u32>(), -1.0..2.0_f32),
+        (0..5_u32, 0..6_u32, time(), time(), any::<u32>(), -1.0..2.0_f32),
     )
         .prop_map(|((span, completed, good, refused, dropped), rest, queues)| {
-            let (workers, standing, cost, queued, empty) = queues;
+            let (workers, standing, cost, target, queued, empty) = queues;
             let (started, in_flight, in_flight_max, min, mean, latency, busy) = rest;
             Sample {
                 span: Duration::from_nanos(span),
@@ -39,6 +39,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                 workers,
                 standing,
                 cost: Duration::from_nanos(cost),
+                target: Duration::from_nanos(target),
                 queued,
                 empty,
                 in_flight,

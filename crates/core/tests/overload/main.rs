@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the tables are what the experiments are for")]
 
+mod crowd;
 mod model;
 mod onset;
 mod unequal;
@@ -232,7 +233,7 @@ fn the_overload_table() {
             );
             if load >= 2.0 {
                 assert!(goodput > law - 0.03, "{service:?} at {load}: {goodput} of {law}");
-                assert!(p99 <= 30.0, "{service:?} at {load}: p99 {p99} ms");
+                assert!(p99 <= 50.0, "{service:?} at {load}: p99 {p99} ms");
             }
             if load == 10.0 && service.mean() < 2e6 {
                 assert!(lost <= 0.2, "{service:?}: {lost} s lost at the onset");

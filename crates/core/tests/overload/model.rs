@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn, short_target};
+use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn};
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
 
@@ -25,11 +25,16 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 /// The worker's cost of a refusal: by the gate (a reset), and by a 503.
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
+/// A 503 on a connection that stays open.
+const ANSWER_KEPT_COST: u64 = 8 * US;
 /// The cost of dropping a request that its client has given up.
 const DROP_COST: u64 = 10 * US;
 
-/// How long a refused client waits before it tries again.
+/// How long a refused client waits before it tries again, unless a test says otherwise.
 const BACK_OFF: u64 = 50 * MS;
+
+/// The refusals of the gate reach the worker in steps of this, while the queue stands.
+const GATE_LOOK: u64 = 25 * MS;
 
 /// How many requests a worker refuses in a row, and how long it thinks in a turn.
 const REFUSALS_MAX: u32 = 16;
@@ -109,6 +114,8 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tenth {
     pub(crate) good: u64,
+    /// Those of clients that ask once.
+    pub(crate) good_once: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
     pub(crate) dropped: u64,
@@ -121,6 +128,10 @@ pub(crate) struct World {
     deadline: u64,
     /// Clients in a thousand that give up after so long.
     pub(crate) impatient: (u64, u64),
+    /// How long a refused client waits before it tries again.
+    pub(crate) back_off: u64,
+    /// Connections are kept, so that the gate is open and the queue refuses requests.
+    pub(crate) are_kept: bool,
     now: u64,
     queue: VecDeque<Request>,
     /// Requests to come at a known time, in order.
@@ -140,7 +151,9 @@ pub(crate) struct World {
     sampled_at: u64,
     look: Look,
     empty_before: Duration,
-    refused_since_turn: u32,
+    /// What the gate has refused, and when the worker is told next.
+    gate_refused: u32,
+    gate_look: u64,
     tenth: Tenth,
     pub(crate) tenths: Vec<Tenth>,
     pub(crate) latencies: Vec<u64>,
@@ -165,6 +178,8 @@ impl World {
             service,
             deadline: 200 * MS,
             impatient: (0, 0),
+            back_off: BACK_OFF,
+            are_kept: false,
             now: 0,
             queue: VecDeque::new(),
             due: VecDeque::new(),
@@ -173,13 +188,14 @@ impl World {
             streams: Vec::new(),
             fair: None,
             tallies: [Tally::default(), Tally::default()],
-            standing: Standing::new(PATIENCE, Instant::ZERO),
-            limit: QueueDelay::new(TARGET, PATIENCE, 1 << 20),
+            standing: Standing::new(TARGET, PATIENCE, Instant::ZERO),
+            limit: QueueDelay::new(PATIENCE, 1 << 20),
             silent: 0,
             sampled_at: 0,
             look: Look::default(),
             empty_before: Duration::ZERO,
-            refused_since_turn: 0,
+            gate_refused: 0,
+            gate_look: 0,
             tenth: Tenth::default(),
             tenths: Vec::new(),
             latencies: Vec::new(),
@@ -260,13 +276,12 @@ impl World {
         }
         let began = self.now;
         self.take_arrivals();
-        let cost = self.standing.cost().unwrap_or_default();
-        let target = short_target(TARGET, PATIENCE, cost).as_nanos() as u64;
+        let target = self.standing.short_target().as_nanos() as u64;
         let (mut refused, mut started, mut abandoned) = (0, 0, 0);
         while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
             if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
-                let cost = cost.as_nanos() as u64;
+                let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
                 fair.order(&mut self.queue, cost);
                 let late = if stands && refused < REFUSALS_MAX {
                     self.now.saturating_sub(target)
@@ -296,7 +311,8 @@ impl World {
             if stands && refused < REFUSALS_MAX && self.queue.front().is_some_and(overdue) {
                 let request = self.queue.pop_front().expect("there is one");
                 refused += 1;
-                self.refuse(request, ANSWER_COST);
+                let cost = if self.are_kept { ANSWER_KEPT_COST } else { ANSWER_COST };
+                self.refuse(request, cost);
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
@@ -313,7 +329,7 @@ impl World {
             started += 1;
             self.serve(request);
         }
-        let refused = refused + std::mem::take(&mut self.refused_since_turn);
+        let refused = refused + self.told_by_gate();
         let waiting = self.waiting() as u32;
         let at = Instant::from_nanos;
         let (began, ended) = (at(began), at(self.now));
@@ -328,6 +344,15 @@ impl World {
         }
     }
 
+    /// The gate's refusals that the worker learns of in this turn.
+    fn told_by_gate(&mut self) -> u32 {
+        if self.now < self.gate_look {
+            return 0;
+        }
+        self.gate_look = self.now + GATE_LOOK;
+        std::mem::take(&mut self.gate_refused)
+    }
+
     fn serve(&mut self, request: Request) {
         let time = self.service.draw(&mut self.prng);
         self.serve_for(request, time);
@@ -339,9 +364,11 @@ impl World {
         self.latencies.push(latency);
         self.tenth.served += 1;
         let deadline = if request.patience == u64::MAX { self.deadline } else { request.patience };
-        self.tenth.good += u64::from(latency <= deadline);
+        let is_good = u64::from(latency <= deadline);
+        self.tenth.good += is_good;
+        self.tenth.good_once += is_good * u64::from(!request.comes_again);
         let tally = &mut self.tallies[usize::from(request.client > 0)];
-        tally.good += u64::from(latency <= deadline);
+        tally.good += is_good;
         tally.latencies.push(latency);
         self.again(request, 0);
     }
@@ -350,7 +377,7 @@ impl World {
     fn leave(&mut self, request: Request) {
         self.pass(self.now + DROP_COST);
         self.tenth.dropped += 1;
-        self.again(request, BACK_OFF);
+        self.again(request, self.back_off);
     }
 
     fn refuse(&mut self, request: Request, cost: u64) {
@@ -358,7 +385,7 @@ impl World {
         self.tallies[usize::from(request.client > 0)].refused += 1;
         self.tenth.refused += 1;
         self.look.refused += 1;
-        self.again(request, BACK_OFF);
+        self.again(request, self.back_off);
     }
 
     fn again(&mut self, request: Request, pause: u64) {
@@ -378,8 +405,8 @@ impl World {
                 Some(fair) => fair.admits(&request, self.now, (held, limit)),
                 None => held < limit,
             };
-            if !admits {
-                self.refused_since_turn += 1;
+            if !self.are_kept && !admits {
+                self.gate_refused += 1;
                 self.refuse(request, GATE_COST);
                 continue;
             }
@@ -435,6 +462,7 @@ impl World {
             workers: 1,
             standing: u32::from(self.standing.stands()),
             cost: self.standing.cost().unwrap_or_default(),
+            target: self.standing.short_target(),
             queued,
             in_flight: queued + self.silent.min(self.limit.limit()),
             empty: empty.as_nanos() as f32 / span as f32,

@@ -15,7 +15,7 @@ fn law(service: Service, load: f64) -> f64 {
 fn the_first_seconds() {
     const SEEDS: u64 = 10;
     for (service, least) in
-        [(Service::Constant(1_000 * US), 0.97), (Service::Exponential(1_000 * US), 0.95)]
+        [(Service::Constant(1_000 * US), 0.97), (Service::Exponential(1_000 * US), 0.96)]
     {
         for load in [1.2, 2.0, 5.0, 10.0] {
             let share = |seed| {

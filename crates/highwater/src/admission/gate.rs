@@ -6,7 +6,7 @@
 //!
 //! What counts as load depends on the limiter. The default protects the workers' time: a connection *wants
 //! time* from being accepted until its request is started, and from the moment its next request waits for its
-//! turn. A handler that waits for something else is no load, however many there are. A limit that is set by
+//! turn. A handler that waits for something else is not load, however many there are. A limit that is set by
 //! hand, and limits that follow the request rate, count connections *with work*: until their request is
 //! answered. An idle connection is never load.
 //!
@@ -80,9 +80,9 @@ impl Bound {
         }
     }
 
-    /// Clears the alarm, which is being handled.
-    pub(crate) fn lower(&self) {
-        self.raised.store(false, Relaxed);
+    /// Clears the alarm, which is being handled. Returns whether it was raised.
+    pub(crate) fn lower(&self) -> bool {
+        self.raised.swap(false, Relaxed)
     }
 }
 
@@ -332,7 +332,7 @@ mod tests {
         std::thread::park();
     }
 
-    /// Purpose: by default a handler that waits is no load; to a limit that counts work it is.
+    /// Purpose: by default a handler that waits is not load; to a limit that counts work it is.
     #[test]
     fn what_waits_counts_only_where_it_is_asked_for() {
         let bound = Bound::new(2);

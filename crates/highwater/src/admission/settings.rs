@@ -192,7 +192,7 @@ impl AdmissionSettings {
             (Some(limit), _) => Box::new(Fixed::new(limit)),
             (None, Some(Limiter::HillClimb)) => Box::new(HillClimb::new(limit_max)),
             (None, Some(Limiter::Aimd)) => Box::new(Aimd::new(limit_max, self.queue_target / 2)),
-            (None, _) => Box::new(QueueDelay::new(self.queue_target, self.patience, limit_max)),
+            (None, _) => Box::new(QueueDelay::new(self.patience, limit_max)),
         })
     }
 

@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::limit::{ClientKey, Standing, Turn, short_target};
+use highwater_core::limit::{ClientKey, Standing, Turn};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
@@ -62,8 +62,8 @@ impl Load {
 pub(crate) enum Verdict {
     /// It is served.
     Serve(Grant),
-    /// It waits in the queue, with all its input.
-    Wait,
+    /// It waits in the queue, among those of its class, at most until its client's own deadline.
+    Wait(Class, Instant, Option<ClientKey>),
     /// It is answered 503, or not at all.
     Refuse(Rejection),
 }
@@ -82,36 +82,28 @@ pub(crate) struct Grant {
 pub(crate) struct Arrival {
     /// When it could have been started.
     pub(crate) ready: Instant,
-    /// When the requests behind it could have been started without this one.
-    next_ready: Instant,
-    /// Its deadline, if it was read when the request was queued.
+    /// Its deadline, if it has waited in the queue.
     deadline: Option<Instant>,
-    /// The reason to refuse it, if the queue decided that.
-    refuse: Option<Rejection>,
+    /// The reason to refuse it, if that is decided.
+    pub(crate) refuse: Option<Rejection>,
 }
 
 impl Arrival {
     /// Input came at `now`.
     #[inline]
     pub(crate) fn at(now: Instant) -> Self {
-        Arrival { ready: now, next_ready: now, deadline: None, refuse: None }
+        Arrival { ready: now, deadline: None, refuse: None }
     }
 
-    /// The next request is to be refused, as no more can wait.
-    pub(crate) fn refuse(&mut self) {
-        self.refuse = Some(Rejection::QueueFull);
+    /// Its turn has come, to be started, or refused for `refuse`.
+    pub(crate) fn from_queue<T>(entry: &Entry<T>, refuse: Option<Rejection>) -> Self {
+        Arrival { ready: entry.ready, deadline: Some(entry.deadline), refuse }
     }
 
-    /// Whether to refuse the next request, unless its route is never shed.
+    /// Whether it does not have to wait: it has waited, or is refused.
     #[inline]
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refuse.is_some()
-    }
-
-    /// The current request is done; the next one of the same connection follows.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.ready = self.next_ready;
+    pub(crate) fn is_decided(&self) -> bool {
+        self.deadline.is_some() || self.refuse.is_some()
     }
 }
 
@@ -163,7 +155,7 @@ impl<T> WorkerAdmission<T> {
             gate,
             queue: Queue::new().with_shares(terms.is_fair),
             budget: TurnBudget::new(terms.turn_max),
-            standing: Standing::new(terms.patience, now),
+            standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
             terms,
             refusals: 0,
@@ -205,7 +197,7 @@ impl<T> WorkerAdmission<T> {
     /// How many requests can be started within the short target.
     fn places(&self) -> usize {
         let cost = self.standing.cost().unwrap_or_default();
-        let places = self.short_target().as_nanos() / cost.as_nanos().max(1);
+        let places = self.standing.short_target().as_nanos() / cost.as_nanos().max(1);
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
@@ -220,9 +212,8 @@ impl<T> WorkerAdmission<T> {
     }
 
     /// A request waits from now on.
-    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) -> Verdict {
+    pub(crate) fn enqueue(&mut self, class: Class, entry: Entry<T>) {
         self.queue.push(class, entry);
-        Verdict::Wait
     }
 
     /// A request is started or refused: it counts against the turn's budget.
@@ -237,13 +228,13 @@ impl<T> WorkerAdmission<T> {
     #[inline]
     pub(crate) fn judge<'a>(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         (has_deadline, is_limited): (bool, bool),
         rules: impl FnOnce() -> Rules<'a>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        if !(arrival.is_refused() || self.gate.over() || has_deadline || is_limited) {
+        if !(arrival.refuse.is_some() || self.gate.over() || has_deadline || is_limited) {
             return Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
         }
         self.judge_closely(arrival, now, rules(), deadline)
@@ -252,15 +243,14 @@ impl<T> WorkerAdmission<T> {
     #[cold]
     fn judge_closely(
         &self,
-        arrival: &mut Arrival,
+        arrival: &Arrival,
         now: Instant,
         rules: Rules<'_>,
         deadline: impl FnOnce(Instant) -> Instant,
     ) -> Verdict {
-        let refuse = arrival.refuse.take();
-        let deadline = arrival.deadline.take().unwrap_or_else(|| deadline(arrival.ready));
+        let deadline = arrival.deadline.unwrap_or_else(|| deadline(arrival.ready));
         if !rules.is_never_shed {
-            if let Some(reason) = refuse {
+            if let Some(reason) = arrival.refuse {
                 return Verdict::Refuse(reason);
             }
             if self.gate.over() {
@@ -328,7 +318,7 @@ impl<T> WorkerAdmission<T> {
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let sheds = self.gate.sheds();
         if sheds && self.standing.drops_abandoned() {
-            let short = self.short_target();
+            let short = self.standing.short_target();
             let is_given_up =
                 |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
             if let Some(entry) = self.queue.pop_front_if(is_given_up) {
@@ -341,16 +331,10 @@ impl<T> WorkerAdmission<T> {
         self.queue.pop(now, sheds)
     }
 
-    /// How long a request may wait in a standing queue.
-    fn short_target(&self) -> Duration {
-        let cost = self.standing.cost().unwrap_or_default();
-        short_target(self.terms.queue_target, self.terms.patience, cost)
-    }
-
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
     /// counts it.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
-        let is_abandoned = gave_up(ready, hung_up_at, self.short_target());
+        let is_abandoned = gave_up(ready, hung_up_at, self.standing.short_target());
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -367,17 +351,9 @@ impl<T> WorkerAdmission<T> {
         self.gate.sheds() && (is_suspect || is_lost || self.queue.is_overdue(ready, now))
     }
 
-    /// A request leaves the queue, to be started or refused: exactly one may start now. The input behind it
-    /// on its connection was ready at `next_ready`.
-    pub(crate) fn resume(
-        &mut self,
-        entry: &Entry<T>,
-        refuse: Option<Rejection>,
-        next_ready: Instant,
-        now: Instant,
-    ) -> Arrival {
+    /// A request leaves the queue, to be started or refused: exactly one may start now.
+    pub(crate) fn allow_one(&mut self, now: Instant) {
         self.budget.allow_one(now);
-        Arrival { ready: entry.ready, next_ready, deadline: Some(entry.deadline), refuse }
     }
 
     /// The queue's part of the turn is over: no more requests start in this turn.
@@ -429,13 +405,16 @@ impl<T> WorkerAdmission<T> {
         self.budget.end(ended);
     }
 
-    /// A standing queue gets the short target. The controller gets the cost of a request, and is woken when a
-    /// standing queue forms or ends.
+    /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when a
+    /// standing queue forms or ends, or its target changes much.
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
-        self.queue.set_target(stands.then(|| self.short_target()));
+        let target = self.standing.short_target();
+        self.queue.set_target(stands.then_some(target));
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (target, before) = (nanos(target), metrics.queue.target_nanos.get());
+        metrics.queue.target_nanos.set(target);
         let (accounts, strangers) = self.queue.accounts();
         metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
         metrics.queue.strangers.set(strangers);
@@ -446,6 +425,8 @@ impl<T> WorkerAdmission<T> {
             if stands {
                 self.gate.take_refused(); // Earlier refusals do not delay the end.
             }
+            self.gate.alarm();
+        } else if stands && (target / 2 > before || before / 2 > target) {
             self.gate.alarm();
         }
     }

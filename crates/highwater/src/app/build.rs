@@ -17,6 +17,7 @@ use super::find::{Allowed, Methods};
 use super::fixed::Covered;
 use super::handler::Kind;
 use super::refusal::Refusals;
+use super::report::Sites;
 use super::router::{Route, Router};
 use super::scope::Scope;
 use super::stack::Effect;
@@ -356,7 +357,7 @@ impl Build {
         if !self.problems.is_empty() {
             return Err(BuildError { problems: self.problems });
         }
-        let infos = self.endpoints.iter().map(|(route, _)| info(route)).collect();
+        let infos: Vec<_> = self.endpoints.iter().map(|(route, _)| info(route)).collect();
         let wants_peer =
             self.wants_peer || self.endpoints.iter().any(|(r, _)| r.description.wants_peer);
         let endpoints = std::mem::take(&mut self.endpoints);
@@ -378,6 +379,7 @@ impl Build {
             handler: route.handler,
         });
         Ok(App::new(Shared {
+            sites: Sites::of_endpoints(infos.len()),
             endpoints: endpoints.collect(),
             paths,
             prefixes: self.prefixes,

@@ -63,7 +63,7 @@ impl Shared {
                 }
             },
         };
-        self.report_panics(Some(request.target));
+        self.report_panics(Some(request.target), request.head.request_id());
         outcome
     }
 
@@ -148,7 +148,7 @@ impl App {
         let request = Request::new(&self.shared, target, incoming);
         let layers = &scope.stack.everywhere().responses;
         let response = scope.respond(layers, HANDLER, &request, response);
-        self.shared.report_panics(Some(target));
+        self.shared.report_panics(Some(target), request.head.request_id());
         Some(response)
     }
 
@@ -190,7 +190,7 @@ impl App {
         if scope.stack.wants_end() {
             let tell = |request: &Request<'_>| scope.stack.end(request, ended);
             known.kept.with(&self.shared, known.target, 0, tell);
-            self.shared.report_panics(Some(known.target));
+            self.shared.report_panics(Some(known.target), None);
         }
     }
 }

@@ -33,6 +33,7 @@ use super::guard::GuardedFuture;
 use super::handler::{Dispatch, Kind};
 use super::job::Job;
 use super::refusal::Refusals;
+use super::report::Sites;
 use super::request::{Incoming, Request};
 use super::response::Response;
 use super::scope::Scope;
@@ -118,6 +119,8 @@ pub(crate) struct Shared {
     pub(super) wants_known: bool,
     /// By scope.
     pub(super) refusals: Vec<Refusals>,
+    /// How often failures were logged lately: one for each endpoint, the last for everything else.
+    pub(super) sites: Vec<Sites>,
     /// How many panics were reported.
     pub(super) panics: Arc<AtomicU64>,
     /// The field in which clients send the priority of their requests.
@@ -168,6 +171,13 @@ impl App {
         }
     }
 
+    /// How many bytes a body for the target may have.
+    pub(crate) fn body_max(&self, target: Target, limits: &Limits) -> u64 {
+        match self.plan(target, limits) {
+            BodyPlan::Whole(max) | BodyPlan::Streamed(max) => max,
+        }
+    }
+
     /// Whether the target reads a streamed body; if not, it can be called with `RequestBody::Whole(&[])`.
     #[inline]
     pub(crate) fn reads_stream(&self, target: Target) -> bool {
@@ -207,7 +217,7 @@ impl App {
         if scope.stack.is_empty() && response.is_error() {
             let empty = Response::new(response.status());
             *response = scope.render(std::mem::replace(response, empty));
-            self.shared.report_panics(Some(target));
+            self.shared.report_panics(Some(target), head.request_id());
         }
         if response.status().is_server_error() {
             self.report_failure(target, head.method_token(), head.request_id(), response);

@@ -286,7 +286,7 @@ pub trait IntoError {
 impl IntoError for BodyError {
     fn into_error(self) -> Error {
         match self.reject() {
-            Some(reject) => Error::of_reject(reject),
+            Some(reject) => Error::of_reject(reject).with_message(self.to_string()),
             None => Error::new(StatusCode::BAD_REQUEST, "body_incomplete", self.to_string()),
         }
     }

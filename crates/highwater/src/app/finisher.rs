@@ -106,7 +106,7 @@ impl ResponseFinisher {
         let ResponseFinisher { app, target, depth, kept } = self;
         let response = answer.unwrap_or_else(IntoResponse::into_response);
         let scope = app.scope(target);
-        let response = match kept {
+        match kept {
             None => scope.render(response),
             Some(kept) => {
                 let layers = &scope.stack.segment(depth).responses;
@@ -114,9 +114,7 @@ impl ResponseFinisher {
                     scope.respond(layers, HANDLER, request, response)
                 })
             }
-        };
-        app.report_panics(Some(target));
-        response
+        }
     }
 }
 

@@ -21,6 +21,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::request_id;
+
 /// How many payloads in a chain are dropped, if dropping each one panics with another; the next one is
 /// leaked.
 const PAYLOAD_DROPS_MAX: usize = 8;
@@ -28,13 +30,17 @@ const PAYLOAD_DROPS_MAX: usize = 8;
 /// How many panics a thread remembers until they are reported; further ones are only counted.
 const NOTES_MAX: usize = 16;
 
-/// The message of a panic, for the operator.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Panic(pub(crate) String);
+/// A panic that was caught, for the operator.
+#[derive(Clone, Debug, Default)]
+pub struct Panic {
+    pub(super) message: String,
+    /// The id of the request that it ended, unless the client has sent one.
+    pub(super) request_id: String,
+}
 
 impl fmt::Display for Panic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.0)
+        write!(f, "panicked: {}", self.message)
     }
 }
 
@@ -87,7 +93,7 @@ fn note(payload: Box<dyn Any + Send>) -> Panic {
             String::from(message.unwrap_or("no message"))
         }
     };
-    let panic = Panic(message);
+    let panic = Panic { message, request_id: request_id::fresh() };
     // A thread that is about to end no longer reports.
     let _ = NOTES.try_with(|notes| {
         let mut notes = notes.borrow_mut();
@@ -211,7 +217,8 @@ mod tests {
     /// neither the thread nor in an endless loop.
     #[test]
     fn endless_payloads() {
-        assert_eq!(guarded(|| panic_any(Endless)), Err::<(), _>(Panic("no message".into())));
+        let caught = guarded(|| panic_any(Endless)).map_err(|panic| panic.message);
+        assert_eq!(caught, Err::<(), _>("no message".into()));
         assert_eq!(DROPS.get(), PAYLOAD_DROPS_MAX);
         take_notes();
     }
@@ -231,9 +238,10 @@ mod tests {
             let _guarded = Guarded::new(Bomb);
             panic!("outer");
         });
-        assert_eq!(outer, Err::<(), _>(Panic("outer".into())));
+        assert_eq!(outer.map_err(|panic| panic.message), Err::<(), _>("outer".into()));
         drop(bytes::Bytes::from_owner(Guarded::new(bytes::Bytes::from_static(b"x"))));
-        let told: Vec<String> = take_notes().panics.into_iter().map(|panic| panic.0).collect();
+        let told: Vec<String> =
+            take_notes().panics.into_iter().map(|panic| panic.message).collect();
         assert_eq!(told, ["dropped", "dropped", "outer"]);
         assert!(!has_notes());
     }

@@ -226,10 +226,13 @@ impl Next {
                 Ok(response) => return response,
                 Err(panic) => Error::internal(panic),
             },
-            Outcome::Offload(job) => match offload(job, app.clone(), target).await {
-                Ok(response) => return response,
-                Err(error) => error,
-            },
+            Outcome::Offload(job) => {
+                let sent_id = request.0.head.head().request_id().map(Box::from);
+                match offload(job, app.clone(), target, sent_id).await {
+                    Ok(response) => return response,
+                    Err(error) => error,
+                }
+            }
             Outcome::Fixed(_) => unreachable!("fixed responses bypass asynchronous layers"),
         };
         let response = error.into_response();

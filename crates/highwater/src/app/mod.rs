@@ -37,6 +37,7 @@ mod refusal;
 mod render;
 mod report;
 mod request;
+mod request_id;
 mod response;
 mod router;
 mod scope;
@@ -84,5 +85,7 @@ pub(crate) use job::Job;
 #[cfg(test)]
 pub(crate) use offload::Submit;
 pub(crate) use request::{Incoming, RequestBody};
+#[cfg(feature = "sim")]
+pub(crate) use request_id::restart as restart_request_ids;
 pub(crate) use response::Asked;
 pub(crate) use worker_local::WorkerContext;

@@ -22,11 +22,16 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 pub(crate) type Submit = Rc<dyn Fn(Task) -> Result<(), Task>>;
 
 /// Runs `job` on the pool and waits for its response, or an error if it panics. Outside of a worker it runs
-/// at once.
+/// at once. The log names a panic by `sent_id`, the id that the request was sent with.
 ///
 /// # Errors
 /// 503 if the pool's queue is full, or the pool has stopped.
-pub(super) async fn offload(job: Job, app: Arc<Shared>, target: Target) -> Result<Response, Error> {
+pub(super) async fn offload(
+    job: Job,
+    app: Arc<Shared>,
+    target: Target,
+    sent_id: Option<Box<[u8]>>,
+) -> Result<Response, Error> {
     let Some(context) = WorkerContext::current() else {
         return job.run().map_err(Error::internal);
     };
@@ -35,9 +40,12 @@ pub(super) async fn offload(job: Job, app: Arc<Shared>, target: Target) -> Resul
     let task: Task = Box::new(move || {
         // The waiting task's waker may be application code.
         if promise.is_awaited() {
-            let _ = guarded(|| promise.keep(job.run()));
+            let result = job.run();
+            // First, so that the log has the cause of a failure when its client hears of it.
+            app.report_panics(Some(target), sent_id.as_deref());
+            let _ = guarded(|| promise.keep(result));
         }
-        app.report_panics(Some(target));
+        app.report_panics(Some(target), sent_id.as_deref());
     });
     if context.submit()(task).is_err() {
         return Err(Error::overloaded("too much is waiting already"));

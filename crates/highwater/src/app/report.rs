@@ -1,8 +1,9 @@
 //! Reports the application's failures to the operator.
 //!
 //! Panics that were caught, once each, with the route they came from; answers that cannot be sent; and every other
-//! answer with a status from 500 on, with its cause, which the client does not see. Refusals for load are only counted:
-//! a log must not grow with the load.
+//! answer with a status from 500 on, with its cause, which the client does not see. The client sees the id of the
+//! request, by which all of it can be found. Refusals for load are only counted: a log must not grow with the load.
+//! Each route has a rate of its own, so that a noisy one does not hide the only failure of a quiet one.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use http::StatusCode;
 use super::dispatch::{App, Shared, Target};
 use super::error::Error;
 use super::guard::{self, Panic};
+use super::request_id::{fresh, usable};
 use super::response::Response;
-use crate::logging::rate_limited;
+use crate::logging::{Site, rate_limited};
 
 /// Panics of Tokio that show a handler in the wrong place, and what to write instead.
 const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
@@ -28,11 +30,27 @@ const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
 
 const NEEDS_RUNTIME: &str = "make the handler an async fn, or add .runtime() to the Router; a blocking handler has no Tokio runtime";
 
+/// How often the failures of one route were logged lately, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    failed: Site,
+    panicked: Site,
+    misused: Site,
+    invalid: Site,
+}
+
+impl Sites {
+    /// For an application with this many endpoints: one for each, and one for everything else.
+    pub(super) fn of_endpoints(count: usize) -> Vec<Sites> {
+        std::iter::repeat_with(Sites::default).take(count + 1).collect()
+    }
+}
+
 impl App {
     /// Logs and counts the panics that were caught on this thread since this was last called, as
-    /// those of requests for `target`.
-    pub(crate) fn report_panics(&self, target: Option<Target>) {
-        self.shared.report_panics(target);
+    /// those of a request for `target`, which was sent with an id if there is one.
+    pub(crate) fn report_panics(&self, target: Option<Target>, sent_id: Option<&[u8]>) {
+        self.shared.report_panics(target, sent_id);
     }
 
     /// How many panics were caught so far; it keeps counting.
@@ -40,27 +58,33 @@ impl App {
         Arc::clone(&self.shared.panics)
     }
 
-    /// Logs an answer with a status from 500 on, unless the log has its cause already.
+    /// Logs an answer with a status from 500 on, unless the log has its cause already. The answer gets the id that
+    /// the log has: `sent_id` if the request was sent with one.
     #[cold]
     pub(crate) fn report_failure(
         &self,
         target: Target,
         method: &str,
-        request_id: Option<&[u8]>,
-        response: &Response,
+        sent_id: Option<&[u8]>,
+        response: &mut Response,
     ) {
-        let is_panic = |error: &Error| error.source().is_some_and(|source| source.is::<Panic>());
-        let error = response.error();
-        if error.is_some_and(is_panic) || !self.is_failure(target, response.status()) {
+        if !self.is_failure(target, response.status()) {
             return;
         }
-        let request_id = request_id.map(|id| id.escape_ascii().to_string());
+        let panic =
+            response.error().and_then(Error::source).and_then(|source| source.downcast_ref());
+        if let Some(panic) = panic.map(|panic: &Panic| panic.id(sent_id).to_owned()) {
+            response.identify(|| panic);
+            return;
+        }
+        let request_id = response.identify(|| usable(sent_id).map_or_else(fresh, str::to_owned));
         rate_limited!(
+            by self.shared.sites(Some(target)).failed;
             ERROR,
             method,
             route = self.shared.route_name(Some(target)),
             status = response.status().as_u16(),
-            cause = error.map(cause),
+            cause = response.error().map(cause),
             request_id,
             "a request failed",
         );
@@ -73,14 +97,22 @@ impl App {
         target.endpoint().is_some() && !is_check
     }
 
-    /// Logs the error of an answer that is not sent.
+    /// Logs why an answer is not sent. The one that is sent `instead` gets the id that the log has: always a new one,
+    /// since to keep what the client has sent would cost every request.
     #[cold]
-    pub(crate) fn report_invalid(&self, target: Option<Target>, error: &Error) {
-        let problem = error.source().map(ToString::to_string);
+    pub(crate) fn report_invalid(
+        &self,
+        target: Option<Target>,
+        problem: &str,
+        instead: &mut Response,
+    ) {
+        let request_id = instead.identify(fresh);
         rate_limited!(
+            by self.shared.sites(target).invalid;
             ERROR,
             route = self.shared.route_name(target),
-            problem = problem.as_deref().unwrap_or_else(|| error.message()),
+            problem,
+            request_id,
             "a handler's response cannot be sent as it is; its client gets 500",
         );
     }
@@ -89,26 +121,31 @@ impl App {
 impl Shared {
     /// See [`App::report_panics`].
     #[inline]
-    pub(super) fn report_panics(&self, target: Option<Target>) {
+    pub(super) fn report_panics(&self, target: Option<Target>, sent_id: Option<&[u8]>) {
         if guard::has_notes() {
-            self.tell_panics(target);
+            self.tell_panics(target, sent_id);
         }
     }
 
     #[cold]
-    fn tell_panics(&self, target: Option<Target>) {
+    fn tell_panics(&self, target: Option<Target>, sent_id: Option<&[u8]>) {
+        let sites = self.sites(target);
         let notes = guard::take_notes();
         self.panics.fetch_add(notes.panics.len() as u64 + notes.more, Relaxed);
         for panic in notes.panics {
             rate_limited!(
+                by sites.panicked;
                 ERROR,
                 route = self.route_name(target),
-                panic = panic.0.as_str(),
+                panic = panic.message.as_str(),
+                request_id = panic.id(sent_id),
                 "a panic ended a request, and nothing else",
             );
-            let known = TOKIO_COMPLAINTS.iter().find(|(complaint, _)| panic.0.contains(complaint));
+            let known =
+                TOKIO_COMPLAINTS.iter().find(|(complaint, _)| panic.message.contains(complaint));
             if let Some((_, instead)) = known {
                 rate_limited!(
+                    by sites.misused;
                     ERROR,
                     route = self.route_name(target),
                     instead,
@@ -120,6 +157,18 @@ impl Shared {
 
     fn route_name(&self, target: Option<Target>) -> &str {
         target.and_then(|target| self.pattern(target)).unwrap_or("not_found")
+    }
+
+    fn sites(&self, target: Option<Target>) -> &Sites {
+        let endpoint = target.and_then(Target::endpoint).map_or(self.endpoints.len(), usize::from);
+        &self.sites[endpoint]
+    }
+}
+
+impl Panic {
+    /// The id of the request that it has ended.
+    fn id<'s>(&'s self, sent: Option<&'s [u8]>) -> &'s str {
+        usable(sent).unwrap_or(&self.request_id)
     }
 }
 

@@ -6,8 +6,9 @@
 //! counted ([`crate::metrics`]).
 //!
 //! Every answer with a status from 500 on is an event, `a request failed`, with its method, route, status, the chain of
-//! causes down to the last ([`Error::source`](crate::Error::source)), and the request's `X-Request-Id` if it had one.
-//! So is a panic, and an answer that HTTP does not allow. Not an event: a refusal for load (it is counted, by reason),
+//! causes down to the last ([`Error::source`](crate::Error::source)), and the request's id: the `X-Request-Id` that it
+//! came with, else a new one. The answer has the same id in its own `X-Request-Id`, so that a client can say which
+//! failure it met. So is a panic, and an answer that HTTP does not allow. Not an event: a refusal for load (it is counted, by reason),
 //! a deadline that a client set itself, and 503 from a route that is [never shed](crate::Handler::never_shed), which is
 //! how health checks report.
 //!
@@ -30,8 +31,8 @@
 //!
 //! Invariants: a subscriber that the application has set stays; logging never waits for the reader of standard
 //! error (a thread writes; a full queue drops lines and reports how many); a value cannot forge a line; events that
-//! can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code, and the rest
-//! are counted.
+//! can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code (failures: for
+//! one route), and the rest are counted.
 //!
 //! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits.
 

@@ -9,10 +9,10 @@ pub const BURST: u32 = 5;
 /// After this, a place in the code that was silenced may emit again.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
-/// One place in the code, and how often it has emitted lately. Used by
+/// One place in the code, or one thing it reports about, and how often it has emitted lately. Used by
 /// [`rate_limited!`](super::rate_limited).
 #[doc(hidden)]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Site {
     /// When the period began, in milliseconds since the epoch.
     since: AtomicU64,
@@ -20,7 +20,6 @@ pub struct Site {
 }
 
 impl Site {
-    #[allow(clippy::new_without_default, reason = "only ever a static")]
     pub const fn new() -> Self {
         Site { since: AtomicU64::new(0), count: AtomicU32::new(0) }
     }
@@ -51,13 +50,19 @@ impl Site {
 /// # let error = std::io::Error::other("unreachable");
 /// highwater::logging::rate_limited!(WARN, error = %error, "the database does not answer");
 /// ```
+///
+/// Where one place in the code reports about several things, of which a noisy one must not hide a quiet one, each has
+/// a [`Site`](crate::logging::Site) of its own: `rate_limited!(by site; WARN, …)`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __highwater_rate_limited {
     ($level:ident, $($event:tt)+) => {{
         static SITE: $crate::logging::Site = $crate::logging::Site::new();
+        $crate::logging::rate_limited!(by SITE; $level, $($event)+);
+    }};
+    (by $site:expr; $level:ident, $($event:tt)+) => {
         if $crate::logging::tracing::level_enabled!($crate::logging::tracing::Level::$level)
-            && let ::core::option::Option::Some(suppressed) = SITE.admit($crate::logging::now())
+            && let ::core::option::Option::Some(suppressed) = $site.admit($crate::logging::now())
         {
             $crate::logging::tracing::event!(
                 $crate::logging::tracing::Level::$level,
@@ -65,7 +70,7 @@ macro_rules! __highwater_rate_limited {
                 $($event)+
             );
         }
-    }};
+    };
 }
 
 #[cfg(test)]

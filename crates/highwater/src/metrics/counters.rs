@@ -47,6 +47,8 @@ pub(crate) struct QueueState {
     pub(crate) stands: Tally,
     /// The recent cost of a request; 0 if it is not known.
     pub(crate) cost_nanos: Tally,
+    /// How long a request may wait while the queue stands.
+    pub(crate) target_nanos: Tally,
     /// Total time with an empty queue.
     pub(crate) empty_nanos: Tally,
     /// Requests that came while the queue stood; of those, the ones that a proxy passed on.

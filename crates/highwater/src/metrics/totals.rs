@@ -59,6 +59,7 @@ struct Queue {
     waiting: u64,
     stands: bool,
     cost_nanos: u64,
+    target_nanos: u64,
     empty_nanos: u64,
 }
 
@@ -124,6 +125,7 @@ impl Totals {
             workers: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
             standing: queues.standing,
             cost: queues.cost,
+            target: queues.target,
             queued: queues.waiting,
             empty: queues.empty,
             // The mean of two instants is inaccurate, but a second has ten of them.
@@ -160,6 +162,7 @@ impl Queue {
             waiting: worker.queue.waiting.get(),
             stands: worker.queue.stands.get() != 0,
             cost_nanos: worker.queue.cost_nanos.get(),
+            target_nanos: worker.queue.target_nanos.get(),
             empty_nanos: worker.queue.empty_nanos.get(),
         }
     }
@@ -171,6 +174,7 @@ struct Queues {
     waiting: u32,
     standing: u32,
     cost: Duration,
+    target: Duration,
     empty: f32,
 }
 
@@ -179,10 +183,12 @@ impl Queues {
         let standing = now.iter().filter(|queue| queue.stands).count();
         let matters = |queue: &Queue| queue.stands || standing == 0;
         let waiting: u64 = now.iter().map(|queue| queue.waiting).sum();
-        let (mut known, mut cost, mut counted, mut empty) = (0, 0, 0_u32, 0.0);
+        let (mut known, mut cost, mut target) = (0, 0, 0_u64);
+        let (mut counted, mut empty) = (0_u32, 0.0);
         for (now, before) in now.iter().zip(before).filter(|(now, _)| matters(now)) {
             known += u64::from(now.cost_nanos > 0);
             cost += now.cost_nanos;
+            target = target.saturating_add(now.target_nanos);
             counted += 1;
             empty += now.empty_nanos.saturating_sub(before.empty_nanos) as f64;
         }
@@ -191,6 +197,7 @@ impl Queues {
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
             standing: u32::try_from(standing).unwrap_or(u32::MAX),
             cost: Duration::from_nanos(cost.checked_div(known).unwrap_or(0)),
+            target: Duration::from_nanos(target.checked_div(counted.into()).unwrap_or(0)),
             empty: if time > 0.0 { (empty / time).min(1.0) as f32 } else { 0.0 },
         }
     }

@@ -31,6 +31,8 @@ pub enum ServerError {
     Signals(io::Error),
     /// The server would block the only thread of the Tokio runtime that it was started in.
     Runtime,
+    /// Something else that `main` did beside serving, such as binding a listener of its own.
+    Io(io::Error),
 }
 
 impl ServerError {
@@ -61,6 +63,7 @@ impl fmt::Display for ServerError {
                 "`run()` would block the only thread of the Tokio runtime around it; write `.serve().await`, or \
                  call `run()` in `spawn_blocking`",
             ),
+            ServerError::Io(error) => write!(f, "{error}{}", remedy(error)),
         }
     }
 }
@@ -72,3 +75,39 @@ impl fmt::Debug for ServerError {
 }
 
 impl std::error::Error for ServerError {}
+
+/// What to do about an error that other code reports, without the address.
+fn remedy(error: &io::Error) -> &'static str {
+    // The text of the standard library, which has nothing else to know it by.
+    if error.to_string() == "invalid socket address" {
+        return "; use an IP address and a port, such as 127.0.0.1:8080";
+    }
+    highwater_sys::bind_remedy(error)
+}
+
+/// For a `main` that returns [`ServerError`]: it prints one sentence for this error, too, while a `main` that returns
+/// [`io::Error`] prints what that is made of. An error of the server's own comes out as it went in.
+impl From<io::Error> for ServerError {
+    fn from(error: io::Error) -> Self {
+        error.downcast().unwrap_or_else(ServerError::Io)
+    }
+}
+
+/// For programs whose functions return [`io::Result`].
+impl From<ServerError> for io::Error {
+    fn from(error: ServerError) -> Self {
+        let kind = match error {
+            ServerError::Io(error) => return error,
+            ServerError::Bind(_, ref cause)
+            | ServerError::Worker(ref cause)
+            | ServerError::Signals(ref cause) => cause.kind(),
+            ServerError::Build(_)
+            | ServerError::Transport(_)
+            | ServerError::Admission(_)
+            | ServerError::Settings(_)
+            | ServerError::Metrics
+            | ServerError::Runtime => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, error)
+    }
+}

@@ -99,6 +99,7 @@ fn fresh(status: StatusCode, text: String) -> Response {
 mod tests {
     use highwater_core::http::Body;
     use highwater_core::http1::{Connection, Next, Scratch};
+    use highwater_core::link::Link;
     use highwater_core::route::Params;
     use highwater_core::time::Instant;
 
@@ -112,9 +113,14 @@ mod tests {
         let (mut input, mut scratch) = (text.as_bytes(), Scratch::default());
         let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
         let mut connection = Connection::new(Instant::ZERO);
-        let next = connection.next(&mut input, &mut scratch, &limits, Instant::ZERO, |head| {
-            app.plan(*target.insert(app.find(head, &mut params)), &limits)
-        });
+        let next = connection.next(
+            &mut Link::new(),
+            &mut input,
+            &mut scratch,
+            &limits,
+            Instant::ZERO,
+            |head| app.plan(*target.insert(app.find(head, &mut params)), &limits),
+        );
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
         let Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);

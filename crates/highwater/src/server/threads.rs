@@ -293,7 +293,7 @@ pub(super) fn work<D: External>(
     let worker = Worker::new(driver, config, Arc::clone(&inbox), pool).with_context(context);
     begins(&inbox);
     let outcome = worker::run(worker, &inbox, phase, runtime);
-    app.report_panics(None); // Panics of what was dropped with the worker.
+    app.report_panics(None, None); // Panics of what was dropped with the worker.
     outcome
 }
 

@@ -217,6 +217,15 @@ impl Client {
                     self.steps.pop_front();
                 }
             }
+            Some(Step::FinishIfServed) => {
+                self.steps.pop_front();
+                if self.never_reads()
+                    || self.reader.answers().last().is_none_or(|answer| answer.status != 503)
+                {
+                    self.requests.truncate(heard.max(1));
+                    self.steps = VecDeque::from([Step::Finish]);
+                }
+            }
             Some(Step::Finish) => {
                 self.steps.pop_front();
                 self.finish(network);

@@ -38,13 +38,18 @@ pub enum Kind {
     Invalid,
     /// The whole process stops for seconds, while the clients' bytes keep arriving.
     Stops,
+    /// Proxies: connections that are kept for dozens of requests. What is refused goes to another
+    /// instance, whatever its method, so it must not have been begun here.
+    Proxies,
+    /// Clients that ask again a moment after each refusal, until they are served.
+    Crowd,
     /// A crowd at one address, and one client at another: each address has its share of a standing queue.
     Unequal,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 11] = [
+    const TABLE: [(Kind, &'static str, Status); 13] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -55,6 +60,8 @@ impl Kind {
         (Kind::PanickingDrops, "panicking-drops", Status::Passes),
         (Kind::Invalid, "invalid", Status::Passes),
         (Kind::Stops, "stops", Status::Passes),
+        (Kind::Proxies, "proxies", Status::Passes),
+        (Kind::Crowd, "crowd", Status::Passes),
         (Kind::Unequal, "unequal", Status::Passes),
     ];
 

@@ -62,6 +62,8 @@ pub(crate) struct Network {
     faults: Faults,
     pub(crate) trace: Trace,
     links: Vec<Link>,
+    /// Where connections come from that are accepted from now on, if the worker learns it.
+    pub(crate) peer: Option<SocketAddr>,
     /// Which link has which `ConnId`.
     slots: Vec<Option<usize>>,
     /// Connections in the listen queue.
@@ -106,6 +108,7 @@ impl Network {
             faults,
             trace,
             links: Vec::new(),
+            peer: None,
             slots: Vec::new(),
             backlog: VecDeque::new(),
             backlog_max: BACKLOG_MAX,
@@ -362,7 +365,7 @@ impl Network {
         let now = self.now();
         self.links[at].accept(id, now);
         self.note(at, || format!("is accepted as {}", id.0));
-        on_event(Event::Accepted(id, None));
+        on_event(Event::Accepted(id, self.peer));
         true
     }
 

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::link::{Link, Stage};
 use super::reader::Heard;
-use super::script::{Closes, Wanted};
+use super::script::{Closes, TRIES_MAX, Wanted};
 use super::witness::Excuse;
 
 /// How a connection ended, as far as that excuses missing answers.
@@ -14,6 +14,8 @@ pub(super) struct Ending<'r> {
     pub(super) was_drained: bool,
     /// Requests may be refused because they waited too long.
     pub(super) sheds: bool,
+    /// There may have been no room for another connection: a refusal ends one then.
+    pub(super) is_scarce: bool,
 }
 
 /// Compares what a client has received with what it must have received.
@@ -36,6 +38,18 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
         };
         check_answer(answer, &request.wanted, ending)
             .map_err(|what| format!("answer {at}: {what}"))?;
+        let is_kept = request.wanted.closes == Closes::No && request.once.is_some();
+        if answer.closes
+            && answer.status == 503
+            && is_kept
+            && !ending.was_drained
+            && !ending.is_scarce
+        {
+            return Err(format!("answer {at}: a refusal ended a proxy's connection"));
+        }
+    }
+    if heard.len() == TRIES_MAX && heard.iter().all(|answer| answer.status == 503) {
+        return Err(format!("it was refused {TRIES_MAX} times, and never served"));
     }
     check_raw(client, ending)?;
     let excused = ending.excuse.is_some()
@@ -62,6 +76,24 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     }
     if link.was_reset && !crossed && !told && !link.has_left {
         return Err("the connection was reset".into());
+    }
+    Ok(())
+}
+
+/// Checks that no request of a proxy was begun twice, here (`begun` counts that) or by the instance that gets what this
+/// one has refused.
+pub(super) fn check_once(client: &Client, begun: impl Fn(u32) -> u32) -> Result<(), String> {
+    let heard = client.reader.answers();
+    for (at, request) in client.requests.iter().enumerate() {
+        let Some(key) = request.once else { continue };
+        let here = begun(key);
+        let elsewhere = u32::from(heard.get(at).is_some_and(|answer| answer.status == 503));
+        let is_served = heard.get(at).is_some_and(|answer| answer.status == 200);
+        if here + elsewhere > 1 || (is_served && here == 0) {
+            return Err(format!(
+                "request {at} was begun {here} times here, and {elsewhere} elsewhere"
+            ));
+        }
     }
     Ok(())
 }

@@ -65,6 +65,10 @@
 //! An application with `async` handlers gets a Tokio runtime from the client, as it does when served.
 //! Such a client cannot be used inside another runtime: write `#[test]`, not `#[tokio::test]`.
 //!
+//! # Addresses
+//!
+//! [`PeerAddr`](crate::PeerAddr) is `127.0.0.1:49152`, unless [`Setup::peer`] or [`Client::set_peer`] sets another one.
+//!
 //! # Bytes
 //!
 //! Bytes can be sent one by one ([`Client::connect`]), or cut at random places by [`Setup::seed`], to
@@ -77,6 +81,7 @@ mod server;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,6 +96,10 @@ pub use response::Response;
 
 use server::Server;
 
+/// Where connections come from, unless a test says otherwise. The first port of those that clients get (RFC 6335
+/// §6).
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 49152);
+
 /// A client's receive buffer, unless it asks for another size.
 const WINDOW: usize = 64 * 1024;
 
@@ -100,6 +109,7 @@ pub struct Setup {
     router: Router,
     config: ServerConfig,
     headers: HeaderMap,
+    peer: SocketAddr,
     seed: Option<u64>,
     real_time: bool,
 }
@@ -108,7 +118,7 @@ impl Setup {
     /// For `router`, with a server's default settings.
     pub fn new(router: Router) -> Self {
         let (config, headers) = (ServerConfig::default(), HeaderMap::new());
-        Setup { router, config, headers, seed: None, real_time: false }
+        Setup { router, config, headers, peer: PEER, seed: None, real_time: false }
     }
 
     /// Replaces the settings. Only the limits and the maximum number of connections apply here.
@@ -125,6 +135,13 @@ impl Setup {
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let (name, value) = field(name, value);
         self.headers.append(name, value);
+        self
+    }
+
+    /// The address that connections come from, as [`PeerAddr`](crate::PeerAddr) shows it. Without this it is
+    /// `127.0.0.1:49152`.
+    pub fn peer(mut self, address: SocketAddr) -> Self {
+        self.peer = address;
         self
     }
 
@@ -150,8 +167,9 @@ impl Setup {
     /// the client is made inside another one, or the system has no descriptors for it.
     #[track_caller]
     pub fn start(self) -> Client {
-        let Setup { router, config, headers, seed, real_time } = self;
-        let server = Server::start(router, &config, seed, real_time);
+        let Setup { router, config, headers, peer, seed, real_time } = self;
+        let mut server = Server::start(router, &config, seed, real_time);
+        server.set_peer(peer);
         Client { server: RefCell::new(server), headers: RefCell::new(headers) }
     }
 }
@@ -229,6 +247,12 @@ impl Client {
         self.headers.borrow_mut().insert(name, value);
     }
 
+    /// From now on, connections come from this address, as [`PeerAddr`](crate::PeerAddr) shows it. For example, for
+    /// a limit per client.
+    pub fn set_peer(&self, address: SocketAddr) {
+        self.server.borrow_mut().set_peer(address);
+    }
+
     requests! { get GET head HEAD delete DELETE options OPTIONS }
 
     requests_with_body! { post post_json POST put put_json PUT patch patch_json PATCH }
@@ -285,9 +309,9 @@ impl fmt::Debug for Client {
 /// A header field of these texts.
 #[track_caller]
 fn field(name: &str, value: &str) -> (HeaderName, HeaderValue) {
-    let checked_name = HeaderName::try_from(name)
-        .unwrap_or_else(|_| panic!("{name:?} is not the name of a header field"));
-    let checked_value = HeaderValue::try_from(value)
-        .unwrap_or_else(|_| panic!("{value:?} is not the value of a header field"));
-    (checked_name, checked_value)
+    match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        (Ok(name), Ok(value)) => (name, value),
+        (Err(_), _) => panic!("{name:?} is not the name of a header field"),
+        (_, Err(_)) => panic!("{value:?} is not the value of a header field"),
+    }
 }

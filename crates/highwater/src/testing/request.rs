@@ -49,9 +49,10 @@ impl<'c> RequestBuilder<'c> {
     #[cfg(feature = "json")]
     #[track_caller]
     pub fn json(self, value: &impl serde::Serialize) -> Self {
-        let body = serde_json::to_vec(value)
-            .unwrap_or_else(|error| panic!("the value has no JSON: {error}"));
-        self.header("content-type", "application/json").body(body)
+        match serde_json::to_vec(value) {
+            Ok(body) => self.header("content-type", "application/json").body(body),
+            Err(error) => panic!("the value has no JSON: {error}"),
+        }
     }
 
     /// Sends the request on a connection of its own, and waits for the answer.
@@ -67,11 +68,13 @@ impl<'c> RequestBuilder<'c> {
         let (mut fed, mut waited) = (0, Waited::default());
         loop {
             let heard = connection.heard();
-            let read = reader.feed(&heard[fed..]);
-            read.unwrap_or_else(|what| panic!("the answer is not HTTP: {what}"));
+            let mut read = reader.feed(&heard[fed..]);
             fed = heard.len();
-            if connection.is_closed() {
-                reader.end().unwrap_or_else(|what| panic!("the answer is not HTTP: {what}"));
+            if read.is_ok() && connection.is_closed() {
+                read = reader.end();
+            }
+            if let Err(what) = read {
+                panic!("the answer is not HTTP: {what}");
             }
             if let Some(answer) = reader.answers().first() {
                 return Response::of(answer);

@@ -41,7 +41,10 @@ impl Response {
     /// If it is not UTF-8.
     #[track_caller]
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap_or_else(|_| panic!("the content is not UTF-8"))
+        match std::str::from_utf8(&self.body) {
+            Ok(text) => text,
+            Err(_) => panic!("the content is not UTF-8"),
+        }
     }
 
     /// The content, read as JSON.
@@ -51,7 +54,9 @@ impl Response {
     #[cfg(feature = "json")]
     #[track_caller]
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error} in {}", self.body.escape_ascii()))
+        match serde_json::from_slice(&self.body) {
+            Ok(value) => value,
+            Err(error) => panic!("{error} in {}", self.body.escape_ascii()),
+        }
     }
 }

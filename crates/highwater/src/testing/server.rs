@@ -5,9 +5,11 @@
 //! clock is paused, jumps to its next timer or to the server's next deadline, whichever is earlier,
 //! and the simulated clock follows.
 
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::{Arc, Once};
 use std::task::Poll;
 use std::time::{Duration, Instant as RealInstant};
 
@@ -15,7 +17,7 @@ use highwater_core::driver::{Driver, Wait};
 use tokio::runtime::{Builder, Handle, LocalRuntime};
 use tokio::time::Instant as TokioInstant;
 
-use crate::app::{Router, WorkerInfo};
+use crate::app::{Router, WorkerInfo, restart_request_ids};
 use crate::server::{self, Inbox, Pool, ServerConfig, Worker, WorkerConfig};
 use crate::sim::{Faults, Network, SimDriver, Trace};
 
@@ -39,6 +41,7 @@ pub(super) struct Server {
     pool_held: bool,
     runtime: Option<LocalRuntime>,
     real_time: bool,
+    needs_peer: bool,
 }
 
 /// How long an answer has been waited for.
@@ -56,11 +59,19 @@ impl Server {
         seed: Option<u64>,
         real_time: bool,
     ) -> Self {
-        let app = router.build().unwrap_or_else(|error| panic!("{error}"));
-        let runtime = app.needs_runtime().then(|| runtime(real_time));
+        restart_request_ids(seed.unwrap_or_default());
+        // No closures where this may panic: the panic's place is to be the test's own line.
+        let app = match router.build() {
+            Ok(app) => app,
+            Err(error) => panic!("{error}"),
+        };
+        let runtime = if app.needs_runtime() { Some(runtime(real_time)) } else { None };
         let pool = Pool::deferred(usize::MAX);
-        let context = server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref());
-        let context = context.unwrap_or_else(|error| panic!("{error}"));
+        let context = match server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref()) {
+            Ok(context) => context,
+            Err(error) => panic!("{error}"),
+        };
+        let needs_peer = app.needs_peer();
         let config = WorkerConfig::new(app, config);
         let network = Network::new(seed, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
@@ -68,11 +79,17 @@ impl Server {
             Worker::new(SimDriver { network }, config, Arc::clone(&inbox), pool.clone())
                 .with_context(context);
         worker.set_runtime(runtime.is_some());
-        Server { worker, inbox, pool, pool_held: false, runtime, real_time }
+        Server { worker, inbox, pool, pool_held: false, runtime, real_time, needs_peer }
     }
 
     pub(super) fn network(&mut self) -> &mut Network {
         &mut self.worker.driver_mut().network
+    }
+
+    /// Connections that are accepted from now on come from `address`, which a server looks up only for applications
+    /// that ask for it.
+    pub(super) fn set_peer(&mut self, address: SocketAddr) {
+        self.network().peer = self.needs_peer.then_some(address);
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -205,13 +222,12 @@ impl Server {
 #[track_caller]
 fn runtime(real_time: bool) -> LocalRuntime {
     let mut builder = Builder::new_current_thread();
-    let built = builder.enable_all().start_paused(!real_time).build_local(Default::default());
     let runtime =
-        built.unwrap_or_else(|error| panic!("the Tokio runtime cannot be built: {error}"));
-    // Whether this thread runs another runtime now, or has merely entered one, only an attempt tells.
-    if Handle::try_current().is_ok()
-        && catch_unwind(AssertUnwindSafe(|| runtime.block_on(ready()))).is_err()
-    {
+        match builder.enable_all().start_paused(!real_time).build_local(Default::default()) {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("the Tokio runtime cannot be built: {error}"),
+        };
+    if Handle::try_current().is_ok() && !can_block_on(&runtime) {
         // It could not be dropped here either.
         runtime.shutdown_background();
         panic!(
@@ -223,6 +239,23 @@ fn runtime(real_time: bool) -> LocalRuntime {
     runtime
 }
 
-fn ready() -> impl Future<Output = ()> {
-    std::future::ready(())
+/// Whether `runtime` can run on this thread, which has entered another one. If that one runs here now, it cannot, and
+/// only an attempt tells: Tokio answers with a panic, which is not shown, because ours has the remedy.
+fn can_block_on(runtime: &LocalRuntime) -> bool {
+    thread_local! {
+        static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let shown = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_ASKING.get() {
+                shown(panic);
+            }
+        }));
+    });
+    IS_ASKING.set(true);
+    let answer = catch_unwind(AssertUnwindSafe(|| runtime.block_on(std::future::ready(()))));
+    IS_ASKING.set(false);
+    answer.is_ok()
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use super::request::REST;
 use super::service::IntoApp;
 use crate::metrics::{Metrics, Readiness};
-use crate::server::{self, Server, ServerConfig, ServerError};
+use crate::server::{self, Server, ServerConfig};
 
 /// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own single-threaded
 /// Tokio runtime. See [`IntoApp`] for what `app` may be, and the module [`tower`](crate::tower) for where it runs
@@ -35,6 +35,20 @@ use crate::server::{self, Server, ServerConfig, ServerError};
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 /// highwater::serve(listener, app).await
 /// # }
+/// ```
+///
+/// A `main` that returns [`ServerError`](crate::ServerError) prints one sentence with the remedy for whatever goes
+/// wrong here, in `bind` as well, while [`io::Error`] prints as what it is made of:
+///
+/// ```no_run
+/// # use highwater::Router;
+/// #[tokio::main]
+/// async fn main() -> Result<(), highwater::ServerError> {
+///     let app = Router::new().get("/", || "Hello, World!");
+///     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+///     highwater::serve(listener, app).await?;
+///     Ok(())
+/// }
 /// ```
 pub fn serve<M>(listener: TcpListener, app: impl IntoApp<M>) -> Serve {
     let router = app.into_router(REST);
@@ -123,20 +137,5 @@ impl fmt::Debug for ServeFuture {
 async fn run(serve: Serve) -> io::Result<()> {
     let Serve { listener, mut serve } = serve;
     serve.server = serve.server.listener(listener.into_std()?);
-    serve.await.map_err(to_io)
-}
-
-fn to_io(error: ServerError) -> io::Error {
-    let kind = match &error {
-        ServerError::Bind(_, cause) | ServerError::Worker(cause) | ServerError::Signals(cause) => {
-            cause.kind()
-        }
-        ServerError::Build(_)
-        | ServerError::Transport(_)
-        | ServerError::Admission(_)
-        | ServerError::Settings(_)
-        | ServerError::Metrics
-        | ServerError::Runtime => io::ErrorKind::InvalidInput,
-    };
-    io::Error::new(kind, error)
+    Ok(serve.await?)
 }

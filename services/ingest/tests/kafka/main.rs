@@ -9,6 +9,7 @@ mod full;
 mod gateway;
 mod leader;
 mod meaning;
+mod topics;
 mod torture;
 
 use std::path::Path;

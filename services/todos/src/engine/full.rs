@@ -26,7 +26,8 @@ use crate::queue::{Queue, Source};
 use crate::reads::Reads;
 use crate::serve::Failure;
 use crate::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
-use crate::store::{Changes, Loaded, Store};
+use crate::store::sqlite::Sqlite;
+use crate::store::{Changes, Loaded, Store, StoreError};
 
 use super::embedded::{self, catch_up, check_count};
 use super::{Engine, Held};
@@ -43,6 +44,9 @@ const BEYOND: Timeouts =
 
 /// How long an applier waits for this process's model to show what it has applied.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Opens a store.
+type Open = Box<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send>;
 
 /// The two ends of an applier.
 type Ends = (Box<dyn Source>, Box<dyn Store>);
@@ -71,6 +75,11 @@ pub(super) fn store(url: &str) -> Result<Held, Failure> {
 fn postgres(url: &str) -> Result<Postgres, Failure> {
     let timeouts = Timeouts { connect: Duration::from_secs(10), ..Timeouts::default() };
     Ok(Postgres::connect(&parse_url(url)?, timeouts)?)
+}
+
+/// For a look beside the store's own connection.
+fn open_to_note(url: &str) -> Result<Box<dyn Store>, StoreError> {
+    Ok(Box::new(Postgres::connect(&parse_url(url)?, BEYOND)?))
 }
 
 fn link(args: &EngineArgs) -> Result<Option<Arc<Link>>, Failure> {
@@ -105,6 +114,15 @@ fn advance(link: &Link, changes: &Changes) {
     if !changes.todos.is_empty() {
         link.advance(changes.revision);
     }
+}
+
+/// From now on commands are divided by as many partitions as the topic has.
+pub(super) fn repartition(args: &EngineArgs) -> Result<(u32, Option<u32>), Failure> {
+    let (mut store, _held) = match &args.database_url {
+        Some(url) => store(url)?,
+        None => embedded::store(args)?,
+    };
+    kafka::repartition(args, &mut *store)
 }
 
 /// Chooses and starts the parts of a server.
@@ -154,7 +172,8 @@ fn with_postgres(
             let (source, store) = kafka::source(args, Box::new(postgres(url)?))?;
             start(source, store)?;
         }
-        kafka::queue(args)?
+        let url = url.to_owned();
+        kafka::queue(args, Box::new(move || open_to_note(&url)))?
     } else {
         // Positions in Postgres are not this journal's alone: other instances have journals too.
         let queue = JournalQueue::open(&args.data, args.queue_bytes_max, None)?;
@@ -181,7 +200,9 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
         let (source, store) = kafka::source(args, Box::new(store))?;
         // It locks the directory, so that no other process uses the same data.
         rest.push(Box::new(journal));
-        ((source, store), kafka::queue(args)?)
+        let data = args.data.clone();
+        let open = move || Ok(Box::new(Sqlite::open_to_note(&data)?) as Box<dyn Store>);
+        ((source, store), kafka::queue(args, Box::new(open))?)
     } else {
         ((Box::new(journal.source()?), Box::new(store)), Arc::new(journal))
     };
@@ -256,8 +277,11 @@ fn await_shown(model: &Model, changes: &Changes) {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
-    use crate::queue::kafka::{KafkaQueue, KafkaSettings, KafkaSource, WithDeadTopic};
+    use super::{Arc, Ends, EngineArgs, Failure, Open, Queue, Store};
+    use crate::queue::kafka::{
+        Division, KafkaQueue, KafkaSettings, KafkaSource, Waiting, WithDeadTopic, source_name,
+        waiting,
+    };
 
     fn settings(args: &EngineArgs) -> KafkaSettings {
         KafkaSettings {
@@ -268,8 +292,30 @@ mod kafka {
         }
     }
 
-    pub(super) fn queue(args: &EngineArgs) -> Result<Arc<dyn Queue>, Failure> {
-        Ok(Arc::new(KafkaQueue::new(&settings(args))?))
+    /// `open` opens the store that knows by how many partitions commands are divided.
+    pub(super) fn queue(args: &EngineArgs, open: Open) -> Result<Arc<dyn Queue>, Failure> {
+        let settings = settings(args);
+        let division = Division::new(&settings.topic, open);
+        Ok(Arc::new(KafkaQueue::new(&settings, division)?))
+    }
+
+    /// From now on commands are divided by as many partitions as the topic has. Returns that number, and the one before.
+    pub(super) fn repartition(
+        args: &EngineArgs,
+        store: &mut dyn Store,
+    ) -> Result<(u32, Option<u32>), Failure> {
+        let settings = settings(args);
+        let (topic, source) = (&settings.topic, source_name(&settings.topic));
+        let Waiting { partitions, commands } = waiting(&settings)?;
+        if commands > 0 {
+            return Err(Failure::new(format!(
+                "{commands} commands in topic {topic} are not applied yet; stop all instances, let a worker run until this \
+                 says 0, and try again"
+            )));
+        }
+        let before = store.divided_by(&source, None)?;
+        store.divide_by(&source, partitions)?;
+        Ok((partitions, before))
     }
 
     /// What Kafka delivers, and a store whose dead letters Kafka gets as well.
@@ -282,12 +328,19 @@ mod kafka {
 
 #[cfg(not(feature = "kafka"))]
 mod kafka {
-    use super::{Arc, Ends, EngineArgs, Failure, Queue, Store};
+    use super::{Arc, Ends, EngineArgs, Failure, Open, Queue, Store};
 
     const MISSING: &str =
         "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
 
-    pub(super) fn queue(_: &EngineArgs) -> Result<Arc<dyn Queue>, Failure> {
+    pub(super) fn queue(_: &EngineArgs, _: Open) -> Result<Arc<dyn Queue>, Failure> {
+        Err(Failure::new(MISSING))
+    }
+
+    pub(super) fn repartition(
+        _: &EngineArgs,
+        _: &mut dyn Store,
+    ) -> Result<(u32, Option<u32>), Failure> {
         Err(Failure::new(MISSING))
     }
 

@@ -84,6 +84,16 @@ pub fn worker(args: &EngineArgs) -> Result<full::Worker, Failure> {
     full::worker(args)
 }
 
+/// From now on commands are divided by as many partitions as the topic has: the subcommand `repartition`. Returns that
+/// number, and the one before if there was one.
+///
+/// # Errors
+///
+/// Commands in the topic are not applied yet; or which part cannot be used, and what to do about it.
+pub fn repartition(args: &EngineArgs) -> Result<(u32, Option<u32>), Failure> {
+    full::repartition(args)
+}
+
 /// Fills the store with todos to try the service with. A service that runs on the same data must be stopped
 /// first if the store is embedded.
 ///

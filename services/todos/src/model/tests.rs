@@ -209,6 +209,14 @@ impl crate::store::Store for Remembered {
     fn were_sent(&mut self, _: &[i64]) -> Result<(), StoreError> {
         unreachable!("it is only read")
     }
+
+    fn divided_by(&mut self, _: &str, _: Option<u32>) -> Result<Option<u32>, StoreError> {
+        unreachable!("it is only read")
+    }
+
+    fn divide_by(&mut self, _: &str, _: u32) -> Result<(), StoreError> {
+        unreachable!("it is only read")
+    }
 }
 
 fn now<T>(read: Read<T>) -> T {

@@ -10,7 +10,7 @@
 //! unnoticed.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -55,8 +55,10 @@ struct Shared {
     generation: AtomicU64,
     part: Part,
     scripts: Scripts,
-    /// The newest revision that Redis has heard of.
-    heard: Mutex<Revision>,
+    /// The newest revision that Redis has heard of, once it has said so.
+    heard: Mutex<Option<Revision>>,
+    /// Whether lists of Redis may be used.
+    is_confirmed: AtomicBool,
 }
 
 /// The store's state that Redis should know.
@@ -102,6 +104,7 @@ impl Link {
             part,
             scripts: Scripts::new(),
             heard: Mutex::default(),
+            is_confirmed: AtomicBool::new(true),
         });
         let (wanted, told) = watch::channel(Wanted::default());
         let handle = runtime.handle().clone();
@@ -122,8 +125,19 @@ impl Link {
         });
     }
 
-    /// The newest revision of the store that Redis has received from any process.
-    pub(super) fn heard(&self) -> Revision {
+    /// Lists of Redis are not used before [`Link::confirm`]. Where the store was restored while no instance ran, they are
+    /// of a time that is lost.
+    pub(super) fn doubt(&self) {
+        self.shared.is_confirmed.store(false, Ordering::Relaxed);
+    }
+
+    /// The store was compared with what Redis has [heard](Link::heard) of.
+    pub(super) fn confirm(&self) {
+        self.shared.is_confirmed.store(true, Ordering::Release);
+    }
+
+    /// The newest revision of the store that Redis has received from any process; `None` before its first answer.
+    pub(super) fn heard(&self) -> Option<Revision> {
         *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,6 +154,9 @@ impl Link {
 
     /// A way to ask it, if there is one.
     pub(super) fn way(&self) -> Option<Way> {
+        if !self.shared.is_confirmed.load(Ordering::Acquire) {
+            return None;
+        }
         let connection = self.shared.connection.load();
         let connection = connection.as_deref()?.clone();
         Some(Way { connection, shared: Arc::clone(&self.shared) })
@@ -280,7 +297,9 @@ async fn tell(
         }
         // Also when it has heard of it: that proves that it lives, and tells a server that has forgotten.
         match shared.scripts.advance(connection, wanted.revision).await {
-            Ok(heard) => *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard,
+            Ok(heard) => {
+                *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
+            }
             Err(error) => return Some(error),
         }
         shared.part.is_up();

@@ -29,11 +29,12 @@
 //! | Redis is ahead of this instance's model | its newer list is used; a fill from the model is refused, and not kept here either |
 //! | the store was restored to an older version | it gets a new timeline, which counts as newer than all versions of the previous one; every heartbeat sends it to Redis, so Redis learns of it once it is back |
 //! | an instance that has not noticed a restore repeats its old version | the version is of an older timeline: it is ignored |
-//! | the store was restored while no instance ran | the first instance sees that Redis knows a later revision than the store has, and gives the store a new timeline |
+//! | the store was restored while no instance ran | the first instance sees that Redis knows a later revision than the store has, and gives the store a new timeline; before that it uses no list of Redis |
 //!
 //! So an answer is never older than the last version that the store reported to this instance, even if Redis is down,
 //! empty or late.
 
+pub mod judge;
 mod link;
 mod scripts;
 
@@ -48,12 +49,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use self::judge::{Shown, Verdict, judge, validity};
 pub use self::link::{Link, check_url};
 use self::link::{Way, explain};
 use crate::feed::{Feed, News};
 use crate::health::Part;
 use crate::model::Model;
-use crate::reads::{Limit, Read, Reads, Shown, Waiting};
+use crate::reads::{self, Limit, Read, Reads, Waiting};
 use crate::store::{Revision, StoreError};
 
 /// How many lists the near cache keeps, and how many bytes; the least used go first.
@@ -72,12 +74,6 @@ struct Inner {
     flights: Mutex<HashMap<u32, Flight>>,
     /// How long Redis keeps a list.
     keep: Duration,
-}
-
-/// Whether a list is of the newest known version.
-enum Newest {
-    Yes,
-    No,
 }
 
 /// A lookup in progress.
@@ -130,7 +126,7 @@ impl Reads for Near {
         }))
     }
 
-    fn todo(&self, id: Uuid) -> Read<Option<Shown>> {
+    fn todo(&self, id: Uuid) -> Read<Option<reads::Shown>> {
         self.0.model.todo(id)
     }
 
@@ -171,7 +167,7 @@ impl Drop for Landing {
 impl Inner {
     /// The version of the near cache. It must be read before any lookup.
     fn version(&self) -> u64 {
-        self.link.generation() + self.model.snapshot().number()
+        validity(self.link.generation(), self.model.snapshot().number())
     }
 
     /// Joins the lookup of a list in progress, or begins a new one.
@@ -193,7 +189,7 @@ impl Inner {
         let landing = Landing { inner: Arc::clone(self), number, version };
         self.link.runtime().spawn(async move {
             let found = inner.look_up(limit, way).await;
-            if let Some((list, Newest::Yes)) = &found {
+            if let Some((list, true)) = &found {
                 inner.lists.get_or_build(&number, version, || list.clone());
             }
             let list = found.map(|(list, _)| list);
@@ -204,9 +200,10 @@ impl Inner {
         list
     }
 
-    /// From Redis, or from the model into Redis. `None`: Redis does not answer.
-    async fn look_up(self: &Arc<Self>, limit: Limit, mut way: Way) -> Option<(Bytes, Newest)> {
-        let shown = self.model.snapshot();
+    /// A list from Redis, or from the model into Redis, and whether it may be kept. `None`: Redis does not answer.
+    async fn look_up(self: &Arc<Self>, limit: Limit, mut way: Way) -> Option<(Bytes, bool)> {
+        let before = self.model.snapshot();
+        let before = Shown { revision: before.revision(), number: before.number() };
         let scripts = way.scripts().clone();
         let found = match timeout(LOOKUP, scripts.lookup(&mut way.connection, limit)).await {
             Ok(Ok(found)) => found,
@@ -219,22 +216,23 @@ impl Inner {
                 return None;
             }
         };
-        if found.revision >= shown.revision()
-            && let Some(list) = found.list
+        if let Some(list) = &found.list
+            && judge(found.revision, true, before, before.number) == Verdict::Theirs
         {
-            return Some((list, Newest::Yes));
+            return Some((list.clone(), true));
         }
         let Read::Ready(list) = self.model.list(limit) else { return None };
-        let revision = shown.revision();
-        if self.model.snapshot().number() == shown.number() && revision >= found.revision {
-            // It is of exactly that version. Others wait for Redis, not for this.
+        let number = self.model.snapshot().number();
+        let Verdict::Ours { fill, keep } = judge(found.revision, false, before, number) else {
+            return None;
+        };
+        if fill {
+            // Others wait for Redis, not for this.
             let (inner, list) = (Arc::clone(self), list.clone());
-            let of = (found.epoch, revision);
+            let of = (found.epoch, before.revision);
             self.link.runtime().spawn(async move { inner.fill(limit, of, &list, way).await });
         }
-        // What another instance is about to fill in will not be told here, so it must be looked for.
-        let newest = if found.revision > revision { Newest::No } else { Newest::Yes };
-        Some((list, newest))
+        Some((list, keep))
     }
 
     async fn fill(
@@ -269,6 +267,7 @@ pub struct Told<F> {
 impl<F: Feed> Told<F> {
     /// Forwards `feed`'s reports to the Redis behind `link`.
     pub fn new(feed: F, link: Arc<Link>) -> Told<F> {
+        link.doubt();
         Told { feed, link }
     }
 }
@@ -276,8 +275,12 @@ impl<F: Feed> Told<F> {
 impl<F: Feed> Feed for Told<F> {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
         // Redis hears of a revision after its commit, so what the store says from now on is not older.
-        self.feed.was_seen(self.link.heard());
+        let heard = self.link.heard();
+        heard.into_iter().for_each(|heard| self.feed.was_seen(heard));
         let news = self.feed.next(wait)?;
+        if heard.is_some() {
+            self.link.confirm();
+        }
         match &news {
             News::Changes(changes) if !changes.todos.is_empty() => {
                 self.link.advance(changes.revision);

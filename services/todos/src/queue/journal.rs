@@ -7,6 +7,7 @@
 //! inspection.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +21,15 @@ use highwater::logging::tracing;
 
 use super::{Delivery, Durable, Position, Queue, QueueError, Refusal, Sender, Source};
 use crate::command::{Command, Poison};
+use crate::data::keep_text;
 use crate::health::Part;
 
-/// Its name in the store's table of positions, and that of its consumer.
+/// Its name in the table of positions of a store that belongs to it alone. In one that other queues share, it is followed
+/// by the queue's own id.
 pub const NAME: &str = "journal";
+
+/// The file of the data directory with that id.
+const ID: &str = "queue-id";
 
 /// Where it is in the data directory.
 const DIRECTORY: &str = "queue";
@@ -54,6 +60,8 @@ pub struct JournalQueue {
 
 struct Inner {
     journal: Journal,
+    /// Its name in the store's table of positions.
+    name: String,
     part: Part,
     /// Every command with a lower offset is applied and visible.
     applied: AtomicU64,
@@ -95,7 +103,11 @@ impl JournalQueue {
             tracing::warn!(found = %journal.recovery(), "the queue was repaired");
         }
         let committed = journal.consumer(CONSUMER).map_err(failed)?.position();
-        let applied = applied.unwrap_or(committed);
+        let name = match applied {
+            Some(_) => NAME.to_owned(),
+            None => format!("{NAME}/{}", id(data)?),
+        };
+        let applied = begins_at(applied, committed);
         if journal.stat().next_offset < applied {
             // The queue's files are older than the store, or gone. An offset that is given again would look like
             // one that is applied: so the queue goes on behind it.
@@ -111,7 +123,7 @@ impl JournalQueue {
         let (part, applied) = (Part::new("queue"), AtomicU64::new(applied));
         let probe = Probe { producer: journal.producer().map_err(failed)?, tried: None };
         let probe = Mutex::new(probe);
-        Ok(JournalQueue { inner: Arc::new(Inner { journal, part, applied, probe }) })
+        Ok(JournalQueue { inner: Arc::new(Inner { journal, name, part, applied, probe }) })
     }
 
     /// Delivers from behind the last command applied on.
@@ -131,6 +143,12 @@ impl JournalQueue {
     pub fn bytes(&self) -> u64 {
         self.inner.journal.stat().bytes
     }
+}
+
+/// Which command is applied first after a start: the one behind the store's position, if the store knows it, else behind
+/// what was committed here.
+pub(crate) fn begins_at(stored: Option<u64>, committed: u64) -> u64 {
+    stored.unwrap_or(committed)
 }
 
 impl Queue for JournalQueue {
@@ -235,7 +253,7 @@ pub struct JournalSource {
 
 impl Source for JournalSource {
     fn name(&self) -> &str {
-        NAME
+        &self.inner.name
     }
 
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
@@ -284,6 +302,22 @@ impl Source for JournalSource {
     fn commit(&mut self) -> Result<(), QueueError> {
         self.consumer.commit(self.applied).map_err(|error| of(&error))
     }
+}
+
+/// What tells this queue from those of other instances on the same store. It is made with the queue, and goes with it.
+fn id(data: &Path) -> Result<String, QueueError> {
+    let file = data.join(ID);
+    let kept = keep_text(&file, || fastrand::u128(..));
+    let kept = kept.and_then(|id| match id.as_str() {
+        "" => Err(io::Error::other("it is empty; delete it")),
+        _ => Ok(id),
+    });
+    kept.map_err(|error| {
+        QueueError::new(format!(
+            "cannot keep the queue's id in {}: {error}; give --data a directory that this user can write",
+            file.display()
+        ))
+    })
 }
 
 fn of(error: &Error) -> QueueError {

@@ -16,8 +16,11 @@
 //! | `todos` | the todos, with `version`: that of the transaction which changed them last |
 //! | `positions` | for each source and partition, the offset behind the last command applied |
 //! | `dead_letters` | what could not be applied, with the reason |
+//! | `queue_partitions` | by how many partitions the commands of a topic are divided |
 //! | `schema_migrations` | which migrations have run |
 
+pub mod decision;
+pub mod history;
 pub mod postgres;
 pub mod sqlite;
 
@@ -67,8 +70,8 @@ pub trait Store: Send {
     ///
     /// * one whose command was applied before, under whatever position, changes nothing. (A store whose
     ///   queue never holds a command twice may go by the stored position: the journal is such a queue.)
-    /// * a command of Kafka that was requested longer ago than the ids of applied commands are kept
-    ///   ([`COMMANDS_KEPT_US`]) changes nothing if it stands below the stored position of its partition.
+    /// * a command of Kafka whose id may have been removed ([`COMMANDS_KEPT_US`]) changes nothing if it stands below the
+    ///   stored position of its partition.
     ///
     /// Commands are applied so: `Create` makes the todo unless there is one of that id; `Update` and
     /// `Delete` have an effect if the todo is there and `user_id` is its owner's, else their outcome is
@@ -116,6 +119,21 @@ pub trait Store: Send {
     ///
     /// If that cannot be kept: they are given out again.
     fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError>;
+
+    /// By how many partitions commands of this source are divided, if that is stored. If it is not, `found` is stored now.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not work.
+    fn divided_by(&mut self, source: &str, found: Option<u32>) -> Result<Option<u32>, StoreError>;
+
+    /// From now on commands of this source are divided by `partitions`. Every one that was queued must be applied before,
+    /// and nobody may be sending: else commands about one todo get out of order.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be stored.
+    fn divide_by(&mut self, source: &str, partitions: u32) -> Result<(), StoreError>;
 
     /// Does what is left to do. Called often while nothing is delivered.
     fn idle(&mut self) {}

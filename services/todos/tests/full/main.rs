@@ -6,7 +6,9 @@
 //! | `store.rs` | the Postgres store and its feed |
 //! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `near.rs` | lists through Redis |
+//! | `partitions.rs` | a topic that gets another number of partitions |
 //! | `restarts.rs` | instances with Postgres and without Kafka that start again |
+//! | `restores.rs` | the store is restored over and over |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
 //! | `stage.rs` | the service's processes, and a client |
@@ -14,12 +16,16 @@
 
 mod deployed;
 mod near;
+mod partitions;
 mod restarts;
+mod restores;
 mod servers;
 mod stage;
 mod store;
 mod visible;
 mod whole;
+
+use std::sync::OnceLock;
 
 use highwater_todos::command::{Action, Command};
 use highwater_todos::queue::{Delivery, Position};
@@ -39,9 +45,11 @@ fn creation(number: u64) -> Command {
     )
 }
 
-/// A command about a todo; it was requested so many microseconds after 2023-11-14.
+/// A command about a todo; it was requested so many microseconds after the tests began.
 fn command(number: u64, todo: u64, action: Action) -> Command {
-    let requested_us = 1_700_000_000_000_000 + i64::try_from(number).expect("a small number");
+    static BEGAN: OnceLock<i64> = OnceLock::new();
+    let began_us = BEGAN.get_or_init(highwater_todos::todo::now_us);
+    let requested_us = began_us + i64::try_from(number).expect("a small number");
     Command { id: id(number), todo: id(todo), user_id: "owner".into(), requested_us, action }
 }
 

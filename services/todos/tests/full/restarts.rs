@@ -2,14 +2,14 @@
 
 use highwater_testkit::{Process, eventually, program, request};
 
-use crate::servers::{schema, sql};
+use crate::servers::{number, schema, sql};
 
 /// An instance on this store, with its queue in `data`.
 fn instance(url: &str, data: &std::path::Path) -> Process {
     instance_with(url, data, &[])
 }
 
-fn instance_with(url: &str, data: &std::path::Path, more: &[&str]) -> Process {
+pub(crate) fn instance_with(url: &str, data: &std::path::Path, more: &[&str]) -> Process {
     let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
     command.env("DATABASE_URL", url).env("JWT_SECRET", SECRET).args([
         "--listen=127.0.0.1:0",
@@ -26,23 +26,17 @@ fn instance_with(url: &str, data: &std::path::Path, more: &[&str]) -> Process {
 
 const SECRET: &str = "a secret of thirty-two characters";
 
-fn ask(instance: &Process, method: &str, target: &str, body: &str) -> highwater_testkit::Answer {
+pub(crate) fn ask(
+    instance: &Process,
+    method: &str,
+    target: &str,
+    body: &str,
+) -> highwater_testkit::Answer {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = since.expect("after 1970").as_secs_f64();
     let token = highwater_todos::auth::issue(SECRET, "me", now, 3600.0);
     let authorization = format!("Authorization: Bearer {token}\r\n");
     instance.connect().ask(request(method, target, &authorization, body))
-}
-
-fn count(url: &str, what: &str) -> i64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
-        let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
-        let (client, connection) = connected.expect("connected");
-        tokio::spawn(connection);
-        let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await;
-        row.expect("a table").get(0)
-    })
 }
 
 /// Purpose: a restart applies nothing again, even if the ids of applied commands have been removed meanwhile: deleted
@@ -71,6 +65,29 @@ fn a_restart_after_the_ids_are_gone() {
     assert_eq!(second.metric(r#"todos_commands_total{outcome="repeated"}"#), 0.0);
 }
 
+/// Purpose: an instance that was killed before it had said what it applied, and starts again when the ids of those commands
+/// are gone, applies none of them again: the store knows how far this queue was applied.
+#[test]
+fn a_restart_after_a_kill_and_weeks() {
+    let url = schema("full_killed_for_weeks");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut instance = instance(&url, data.path());
+    for round in 0..4 {
+        for _ in 0..3 {
+            let created =
+                ask(&instance, "POST", "/todos?wait=applied", r#"{"title":"short-lived"}"#);
+            assert_eq!(created.status, 201, "{created:?}");
+            let target = format!("/todos/{}?wait=applied", created.member("id"));
+            assert_eq!(ask(&instance, "DELETE", &target, "").status, 200);
+        }
+        instance.kill();
+        // What another instance would have done in two weeks.
+        sql(&url, "DELETE FROM applied_commands; UPDATE todo_state SET forgotten_at = now()");
+        instance = self::instance(&url, data.path());
+        assert_eq!(instance.get("/todos").text(), "[]", "round {round}");
+    }
+}
+
 /// Purpose: once the queue has removed its oldest applied commands, a restart finds nothing missing and makes no dead
 /// letter.
 #[test]
@@ -93,7 +110,7 @@ fn a_restart_after_retention() {
     let second = instance(&url, data.path());
     assert_eq!(second.metric("todos_dead_letters_total"), 0.0, "{}", second.said());
     assert_eq!(second.metric("http_store_size"), 1000.0);
-    assert_eq!(count(&url, "dead_letters"), 0);
+    assert_eq!(number(&url, "SELECT count(*) FROM dead_letters"), 0);
 }
 
 /// Purpose: an instance keeps only as many todos in memory as it may, and yet shows all of them: old ones by id, lists that

@@ -255,6 +255,27 @@ pub(crate) fn sql(url: &str, statements: &str) {
     });
 }
 
+/// What a query answers.
+fn query(url: &str, query: &str) -> Vec<tokio_postgres::Row> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+        let (client, connection) = connected.expect("connected");
+        tokio::spawn(connection);
+        client.query(query, &[]).await.expect("a query")
+    })
+}
+
+/// What a query for one number answers.
+pub(crate) fn number(url: &str, sql: &str) -> i64 {
+    query(url, sql)[0].get(0)
+}
+
+/// What a query for two texts answers.
+pub(crate) fn rows(url: &str, sql: &str) -> Vec<(String, String)> {
+    query(url, sql).iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
 /// The URL of an empty schema of this name in the shared server.
 pub(crate) fn schema(name: &str) -> String {
     let url = shared_postgres();

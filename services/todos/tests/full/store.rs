@@ -1,6 +1,7 @@
 //! The Postgres store and its feed. Each test has a schema of its own, so they can run together and again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use highwater_todos::queue::Delivery;
 use highwater_todos::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
 use highwater_todos::store::{Change, Loaded, Outcome, Revision, Store as _};
 
-use crate::servers::{schema, sql};
+use crate::servers::{number, schema, sql};
 use crate::{command, creation, delivery, id};
 
 fn connect(url: &str) -> Postgres {
@@ -116,6 +117,148 @@ fn two_consumers_of_one_partition() {
     assert_eq!(titles(&loaded), BTreeSet::from([format!("step {}", steps - 1)]));
 }
 
+/// The same commands out of another partition.
+fn in_partition(partition: u32, commands: impl IntoIterator<Item = Command>) -> Vec<Delivery> {
+    let mut deliveries = deliveries(commands);
+    deliveries.iter_mut().filter_map(|one| one.position.as_mut()).for_each(|position| {
+        position.partition = partition;
+    });
+    deliveries
+}
+
+/// Purpose: workers apply their partitions at the same time. One that is held up in the middle of its transaction holds
+/// up no other, and takes its version only when it ends: nobody sees a gap. (The row of the version was locked from
+/// the first statement to the commit, so that all workers together were as fast as one.)
+#[test]
+fn partitions_do_not_wait_for_each_other() {
+    let url = schema("full_partitions");
+    let (mut one, mut two) = (connect(&url), connect(&url));
+    one.apply("kafka/topic", &in_partition(0, [creation(1)])).expect("applied");
+    let mut feed = feed(&url);
+    news(&mut feed);
+    let (locked, held) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // Moved, so that a failed assertion releases it.
+        let release = release;
+        let url = &url;
+        scope.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+                let (client, connection) = connected.expect("connected");
+                tokio::spawn(connection);
+                let lock = format!("BEGIN; SELECT 1 FROM todos WHERE id = '{}' FOR UPDATE", id(1));
+                client.batch_execute(&lock).await.expect("locked");
+                locked.send(()).expect("the test waits");
+                tokio::task::spawn_blocking(move || released.recv().ok()).await.expect("no panic");
+            });
+        });
+        held.recv().expect("it is locked");
+        let held_up = scope.spawn(move || {
+            one.apply("kafka/topic", &in_partition(0, [command(2, 1, update("late"))]))
+        });
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE application_name = 'full_partitions' AND wait_event_type = 'Lock'";
+        eventually("it waits", || number(url, waits) == 1);
+        let quick = two.apply("kafka/topic", &in_partition(1, [creation(3)])).expect("applied");
+        assert_eq!(quick.changes.revision.version, 2);
+        let News::Changes(changes) = news(&mut feed) else { panic!("the difference is known") };
+        assert_eq!(changes.commands, [(id(3), Outcome::Done)]);
+        drop(release);
+        let late = held_up.join().expect("no panic").expect("applied");
+        assert_eq!(late.changes.revision.version, 3);
+        let News::Changes(changes) = news(&mut feed) else { panic!("the difference is known") };
+        assert_eq!(changes.commands, [(id(2), Outcome::Done)]);
+    });
+    let loaded = connect(&url).load().expect("loaded");
+    assert_eq!((loaded.count, loaded.revision.version), (2, 3));
+    assert_eq!(titles(&loaded), BTreeSet::from(["late".to_owned(), "Todo 3".to_owned()]));
+}
+
+/// Purpose: while several workers apply, the changes that a feed tells one after the other always add up to what the
+/// store has: none is left out because its transaction began before, and ended after, another one.
+#[test]
+fn a_feed_of_several_workers() {
+    const WORKERS: u32 = 4;
+    const ROUNDS: u64 = 60;
+    let url = schema("full_several");
+    connect(&url);
+    let mut feed = feed(&url);
+    news(&mut feed);
+    let mut known = BTreeMap::new();
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let url = &url;
+            scope.spawn(move || {
+                let mut store = connect(url);
+                let base = u64::from(worker) * 100_000;
+                for round in 0..ROUNDS {
+                    let number = base + round * 10;
+                    let todo = base + round % 7;
+                    let batch = [
+                        command(number, todo, creation(todo).action),
+                        command(number + 1, todo, update(&format!("{worker} {round}"))),
+                        command(number + 2, base + (round + 3) % 7, Action::Delete),
+                    ];
+                    let applied = store.apply("kafka/topic", &in_partition(worker, batch));
+                    assert_eq!(applied.expect("applied").repeated, 0);
+                }
+            });
+        }
+        let mut outcomes = 0;
+        eventually("the outcomes of all commands", || {
+            match feed.next(Duration::from_millis(50)).expect("it works") {
+                News::Nothing => {}
+                News::Changes(changes) => {
+                    outcomes += changes.commands.len() as u64;
+                    for change in changes.todos {
+                        match change {
+                            Change::Is(todo) => drop(known.insert(todo.id, todo)),
+                            Change::Gone(id) => drop(known.remove(&id)),
+                        }
+                    }
+                    assert_eq!(changes.count, known.len() as u64, "at {:?}", changes.revision);
+                }
+                News::Everything(_) => panic!("the difference is known"),
+            }
+            outcomes == u64::from(WORKERS) * ROUNDS * 3
+        });
+    });
+    let loaded = connect(&url).load().expect("loaded");
+    assert_eq!(loaded.revision.version, u64::from(WORKERS) * ROUNDS);
+    assert_eq!(loaded.count, known.len() as u64);
+    let stored: BTreeMap<_, _> = loaded.todos.into_iter().map(|todo| (todo.id, todo)).collect();
+    assert_eq!(stored, known);
+}
+
+/// Purpose: history that is too old is removed: what an instance within it does not know is still told as a difference,
+/// and an instance that is behind it is told everything.
+#[test]
+fn old_history_is_removed() {
+    let url = schema("full_history");
+    let mut store = connect(&url);
+    store.apply("test", &deliveries([creation(1), creation(2)])).expect("applied");
+    let (mut behind, mut near) = (feed(&url), feed(&url));
+    news(&mut behind);
+    store.apply("test", &deliveries([command(3, 1, Action::Delete)])).expect("applied");
+    sql(&url, "UPDATE todo_versions SET made_at = now() - interval '2 hours'");
+    // So many versions are kept however old they are.
+    for number in 10..1012 {
+        store.apply("test", &deliveries([creation(number)])).expect("applied");
+    }
+    news(&mut near);
+    store.clean_now().expect("cleaned");
+    assert_eq!(number(&url, "SELECT horizon FROM todo_state"), 3);
+    assert_eq!(number(&url, "SELECT count(*) FROM todo_versions"), 1002);
+    assert_eq!(number(&url, "SELECT count(*) FROM todo_tombstones"), 0);
+    let News::Everything(all) = news(&mut behind) else { panic!("the difference is not known") };
+    assert_eq!(all.count, 1003);
+    store.apply("test", &deliveries([creation(5000)])).expect("applied");
+    let News::Changes(changes) = news(&mut near) else { panic!("the difference is known") };
+    assert_eq!(changes.commands, [(id(5000), Outcome::Done)]);
+}
+
 /// Purpose: bytes that are no command, and a value that the database never takes, become dead letters with the reason,
 /// once; what came with them is applied.
 #[test]
@@ -186,7 +329,7 @@ fn a_feed_leaves_nothing_out() {
     assert_eq!(titles(&all), BTreeSet::from(["Todo 4".to_owned()]));
 
     // A backup was restored.
-    sql(&url, "UPDATE todo_state SET version = 1, horizon = 0; UPDATE todos SET version = 1");
+    sql(&url, "UPDATE todo_state SET version = 1, horizon = 0; UPDATE todos SET batch = 1");
     let News::Everything(restored) = news(&mut feed) else {
         panic!("nothing that was known holds")
     };
@@ -206,13 +349,14 @@ fn a_restore_that_the_version_does_not_show() {
     sql(
         &url,
         "CREATE TABLE b_todos AS TABLE todos; CREATE TABLE b_state AS TABLE todo_state;
-               CREATE TABLE b_commands AS TABLE applied_commands",
+         CREATE TABLE b_versions AS TABLE todo_versions; CREATE TABLE b_commands AS TABLE applied_commands",
     );
     let restore = || {
         sql(
             &url,
-            "TRUNCATE todos, todo_state, applied_commands; INSERT INTO todos TABLE b_todos;
-             INSERT INTO todo_state TABLE b_state; INSERT INTO applied_commands TABLE b_commands",
+            "TRUNCATE todos, todo_state, todo_versions, applied_commands; INSERT INTO todos TABLE b_todos;
+             INSERT INTO todo_state TABLE b_state; INSERT INTO todo_versions TABLE b_versions;
+             INSERT INTO applied_commands TABLE b_commands",
         );
     };
     apply(&mut store, vec![creation(2)]);
@@ -252,7 +396,10 @@ fn consumers_that_come_late() {
     let mut store = connect(&url);
     let old = [creation(1), creation(2), command(3, 1, Action::Delete)];
     store.apply("kafka/topic", &deliveries(old.clone())).expect("applied");
-    sql(&url, "DELETE FROM applied_commands");
+    sql(
+        &url,
+        "DELETE FROM applied_commands; UPDATE todo_state SET forgotten_at = now() + interval '1 h'",
+    );
     // In several transactions, as a long queue is.
     for delivery in deliveries(old) {
         let again = store.apply("kafka/topic", &[delivery]).expect("applied");
@@ -329,4 +476,51 @@ fn refuses_what_it_cannot_trust() {
         "{message}"
     );
     assert!(!message.contains("hunter2"));
+}
+
+/// Purpose: the first number by which commands are divided stays until an operator changes it, for each topic, whatever
+/// is found later.
+#[test]
+fn the_number_of_partitions_is_kept() {
+    let url = schema("full_division");
+    let (mut one, mut two) = (connect(&url), connect(&url));
+    assert_eq!(one.divided_by("kafka/a", None), Ok(None));
+    assert_eq!(one.divided_by("kafka/a", Some(4)), Ok(Some(4)));
+    assert_eq!(two.divided_by("kafka/a", Some(8)), Ok(Some(4)));
+    assert_eq!(two.divided_by("kafka/b", Some(8)), Ok(Some(8)));
+    two.divide_by("kafka/a", 8).expect("stored");
+    assert_eq!(one.divided_by("kafka/a", None), Ok(Some(8)));
+}
+
+/// Purpose: whether a command is known does not depend on clocks: the id of one that was requested by a clock three weeks
+/// ahead stays three weeks longer, and one whose id has gone is known by its place, whatever the time is now.
+#[test]
+fn clocks_that_are_weeks_off() {
+    let url = schema("full_clocks");
+    let mut store = connect(&url);
+    let day_us = 86_400_000_000;
+    let requested = |days: i64, commands: [Command; 2]| {
+        let requested_us = highwater_todos::todo::now_us() + days * day_us;
+        deliveries(commands.map(|command| Command { requested_us, ..command }))
+    };
+    let ahead = requested(21, [creation(1), command(2, 1, Action::Delete)]);
+    store.apply("kafka/ahead", &ahead).expect("applied");
+    let kept =
+        "SELECT count(*) FROM applied_commands WHERE applied_at > now() + interval '20 days'";
+    assert_eq!(number(&url, kept), 2);
+
+    let old = requested(-27, [creation(3), command(4, 3, Action::Delete)]);
+    store.apply("kafka/old", &old).expect("applied");
+    // As it would have been then.
+    sql(
+        &url,
+        "UPDATE applied_commands SET applied_at = now() - interval '27 days' WHERE batch > 1",
+    );
+    store.clean_now().expect("cleaned");
+    assert_eq!(number(&url, "SELECT count(*) FROM applied_commands"), 2);
+    for (source, deliveries) in [("kafka/ahead", ahead), ("kafka/old", old)] {
+        let again = store.apply(source, &deliveries).expect("applied");
+        assert_eq!((again.repeated, again.changes.todos.len()), (2, 0), "{source}");
+    }
+    assert_eq!(store.load().expect("loaded").todos, []);
 }

@@ -15,6 +15,7 @@ use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
+use crate::servers::number;
 use crate::stage::{Client, Stage, ids};
 
 /// Purpose: what the full form promises holds with real servers. A write is shown by every instance at every limit;
@@ -351,14 +352,7 @@ fn poison_goes_to_the_dead_letters(stage: &Stage, instances: &[Process; 2]) {
         }
         origins.len() == 4
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let in_table: i64 = runtime.expect("a runtime").block_on(async {
-        let connected = tokio_postgres::connect(&stage.postgres.url(), tokio_postgres::NoTls).await;
-        let (client, connection) = connected.expect("connected");
-        tokio::spawn(connection);
-        let row = client.query_one("SELECT count(*) FROM dead_letters", &[]).await;
-        row.expect("the table").get(0)
-    });
+    let in_table = number(&stage.postgres.url(), "SELECT count(*) FROM dead_letters");
     assert_eq!(in_table, 4);
 }
 

@@ -21,7 +21,7 @@ use highwater_floor::socket;
 
 /// Bytes of one receive, and what may be asked for.
 const BUFFER_SIZE: usize = 4096;
-const BUFFER_SIZES: RangeInclusive<usize> = 64..=65_536;
+const BUFFER_SIZES: RangeInclusive<usize> = 64..=262_144;
 
 const HELP: &str = "\
 Bare server loops to compare with.
@@ -30,7 +30,7 @@ Usage: floor uring|epoll|tokio|threads [flags]
 
   --listen ADDR   IPv4 address and port to listen on [127.0.0.1:8090]
   --cpu N         pin to this CPU [0]
-  --buffer N      bytes of one receive, 64 to 65536; not for uring [4096]
+  --buffer N      bytes of one receive, 64 to 262144; not for uring [4096]
   --churn         close each connection after its first response
   --help          this text";
 
@@ -57,7 +57,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let churn = flags.switch("churn");
     let buffer = flags.value("buffer", BUFFER_SIZE)?;
     if !BUFFER_SIZES.contains(&buffer) {
-        return Err(format!("--buffer {buffer}: write 64 to 65536"));
+        return Err(format!("--buffer {buffer}: write 64 to 262144"));
     }
 
     socket::pin(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;

@@ -15,6 +15,7 @@ mod client;
 mod error;
 mod events;
 mod message;
+mod partition;
 mod pending;
 mod settings;
 mod sink;
@@ -22,6 +23,7 @@ mod topic;
 
 pub use client::{Client, Limits};
 pub use error::{Error, ErrorKind};
+pub use partition::partition_of_key;
 pub use settings::Settings;
 pub use sink::KafkaSink;
 pub use topic::partitions_of_topic;

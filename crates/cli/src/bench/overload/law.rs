@@ -124,7 +124,7 @@ mod tests {
         assert!((share(5.0, 0.016) - f64::from(served.expect("zero fits")) / 1000.0).abs() < 0.002);
     }
 
-    /// Purpose: a tenth of a core for 5000 events a second is 20 µs each, and no events have no cost.
+    /// Purpose: a tenth of a core for 5000 events per second is 20 µs each; without events there is no cost.
     #[test]
     fn costs() {
         near(cost_us(0.01, 0.11, 5000.0).expect("there were some"), 20.0);

@@ -145,7 +145,7 @@ fn steps_beside_the_best() {
     assert!(text.contains("-- 2x, best is fixed\n") && text.contains(" never "), "{text}");
 }
 
-/// Purpose: where nothing good was answered by anybody, nobody converged, and nothing is still a table.
+/// Purpose: if no server answered in time, none converged, and the table is printed all the same.
 #[test]
 fn nothing_good() {
     let record =

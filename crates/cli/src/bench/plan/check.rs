@@ -61,7 +61,10 @@ fn top(check: &mut Check<'_>, draft: &Draft) {
             && draft.name.len() <= NAME_SIZE_MAX
             && draft.name.bytes().all(is_name),
         "name",
-        format!("{:?} is to be 1 to {NAME_SIZE_MAX} of a-z, 0-9, '.', '-' and '_'", draft.name),
+        format!(
+            "{:?} is not a name; write 1 to {NAME_SIZE_MAX} of a-z, 0-9, '.', '-' and '_'",
+            draft.name
+        ),
     );
     let rounds = draft.rounds;
     check.expect(ROUNDS.contains(&rounds), "rounds", format!("{rounds}; write 1 to 1000"));
@@ -114,7 +117,7 @@ fn one_server(check: &mut Check<'_>, server: &Server, first: &Server) {
     check.expect(
         server.status == 200 || server.expect.is_some(),
         "status",
-        "goes with the server's expect; add that, or write the cell's status",
+        "needs the server's expect; add it, or set the cell's status",
     );
     workers(check, server.workers, (&first.name, first.workers));
     path(check, "ready", &server.ready);
@@ -177,7 +180,7 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     check.expect(
         pipeline == 1 || (cell.rate == 0.0 && !cell.close && !cell.is_overload()),
         "pipeline",
-        "only a closed loop that keeps its connections sends several at once; remove it, or rate, close and what is about overload",
+        "only a closed loop that keeps its connections can pipeline; remove it, or remove rate, close and the fields about overload",
     );
     check.expect(
         cell.setup.len() <= SETUP_MAX,

@@ -24,7 +24,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
     check.expect(
         cell.load == 0.0 || (cell.rate == 0.0 && cell.steps.is_empty()),
         "load",
-        "is the rate in capacities; remove it, or rate and steps",
+        "is a rate, as a multiple of the capacity; remove it, or remove rate and steps",
     );
     if let Some(Span(deadline)) = cell.deadline {
         check.expect(DEADLINE.contains(&deadline), "deadline", "write 1ms to 60s");
@@ -33,7 +33,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
     check.expect(
         !needs_deadline || cell.deadline.is_some(),
         "load",
-        "needs a deadline, which says what is an answer in time; add deadline = \"200ms\"",
+        "needs a deadline, by which an answer is in time; add deadline = \"200ms\"",
     );
     if let Some(rounds) = cell.rounds {
         check.expect(findings::ROUNDS.contains(&rounds), "rounds", "write 1 to 1000");
@@ -58,7 +58,7 @@ pub(super) fn one_cell(check: &mut Check<'_>, cell: &Cell, draft: &Draft, server
     check.expect(
         cell.requests_per_connection == 0 || !cell.close,
         "requests_per_connection",
-        "goes without close, which is one request on each; remove one of them",
+        "cannot be combined with close, which is one request per connection; remove one of them",
     );
     refusal(check, cell);
     samples(check, cell, draft);
@@ -164,12 +164,12 @@ fn one_step(check: &mut Check<'_>, step: &Step, whole: Span) {
         "burst",
         format!("{}; write 1 to {BURST_MAX}", step.burst),
     );
-    check.expect(has_rate || step.burst == 1, "burst", "goes with a rate; add one");
-    check.expect(has_rate || !step.random, "random", "goes with a rate; add one");
+    check.expect(has_rate || step.burst == 1, "burst", "needs a rate; add one");
+    check.expect(has_rate || !step.random, "random", "needs a rate; add one");
     check.expect(
         step.at < whole,
         "at",
-        "is when the cell is over; give the cell a longer duration",
+        "is after the end of the cell; give the cell a longer duration",
     );
     check.expect(
         step.lasts.is_none_or(|lasts| lasts.0 >= Duration::from_millis(10)),
@@ -235,7 +235,7 @@ pub(super) fn quick(check: &mut Check<'_>, draft: &Draft) {
             check.expect(
                 false,
                 field,
-                format!("{name:?} is none of this plan; it has {}", known.join(", ")),
+                format!("{name:?} is not in this plan; it has {}", known.join(", ")),
             );
         }
     }

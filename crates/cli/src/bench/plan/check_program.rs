@@ -14,8 +14,18 @@ const PROGRAMS_MAX: usize = 64;
 const SERVICES_MAX: usize = 16;
 const PARTS_MAX: usize = 64;
 /// Names of the figures that may be read from a program's output.
-const FIGURES: [&str; 9] =
-    ["requests", "rps", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "errors", "non_2xx"];
+const FIGURES: [&str; 10] = [
+    "requests",
+    "rps",
+    "bytes_per_s",
+    "p50_us",
+    "p90_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "errors",
+    "non_2xx",
+];
 /// The words that every program gets from its cell, and from the server that runs meanwhile.
 const WORDS: [&str; 8] =
     ["path", "method", "body", "connections", "pipeline", "rate", "seconds", "workers"];
@@ -38,7 +48,7 @@ pub(super) fn all(check: &mut Check<'_>, draft: &Draft) {
         check.expect(
             !names.contains(&program.name.as_str()),
             "name",
-            "another program or server has it",
+            "is the name of another program or server; choose another",
         );
         names.push(&program.name);
         one_program(check, program, draft, &servers);
@@ -59,7 +69,7 @@ pub(super) fn top(check: &mut Check<'_>, draft: &Draft) {
     check.expect(
         is_fine,
         "metric",
-        "is not what is measured; write \"requests_per_second\", or remove it: a server's cost is its own, and a program's",
+        "is not measured here; write \"requests_per_second\", or remove it: a server's cost is its own, and a program's",
     );
     check.expect(
         !draft.shared_cpus || has_programs,
@@ -139,7 +149,7 @@ fn one_program(check: &mut Check<'_>, program: &Program, draft: &Draft, servers:
         check.expect(
             FIGURES.contains(&name.as_str()),
             name,
-            format!("is not a figure of a row; write some of {known}"),
+            format!("is not a figure; write some of {known}"),
         );
         one_figure(check, name, figure, program, draft);
     }
@@ -167,7 +177,7 @@ fn one_figure(
     check.expect(
         figure.absent.is_none_or(|value| value >= 0.0 && value.is_finite()),
         name,
-        "absent is to be a number, 0 or more",
+        "absent is not a number; write 0 or more",
     );
     for cell in draft.cell.iter().map(toml::Spanned::get_ref) {
         if !cell.is_for(&program.name) {
@@ -206,12 +216,12 @@ fn commands(check: &mut Check<'_>, program: &Program, cell: &Cell, draft: &Draft
             let problem = match word.strip_prefix("service.") {
                 _ if SERVER_WORDS.contains(&word) && has_server => continue,
                 _ if SERVER_WORDS.contains(&word) => {
-                    "is of a server, and none runs meanwhile; write server = \"NAME\" here or in the cell".to_owned()
+                    "belongs to a server, and none runs here; write server = \"NAME\" here or in the cell".to_owned()
                 }
                 Some(name) if is_service(draft, name) => continue,
                 Some(_) => "is not a service of this plan; add a [[service]]".to_owned(),
                 None => format!(
-                    "is not a word of the cell; give it variables = {{ {word} = \"…\" }}, or write some of {}",
+                    "is not a word of the cell; add variables = {{ {word} = \"…\" }}, or write some of {}",
                     WORDS.join(", ")
                 ),
             };
@@ -248,7 +258,7 @@ fn beside(check: &mut Check<'_>, draft: &Draft) {
         check.expect(
             programs().chain(cells()).any(|named| named == name),
             "name",
-            "programs are compared here, and none has this server; write server = \"NAME\" in a program or a cell",
+            "this plan compares programs, and none of them uses this server; write server = \"NAME\" in a program or a cell",
         );
     }
 }

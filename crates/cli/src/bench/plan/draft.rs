@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::{Cell, Metric, Network, Program, Quick, Server, Service, Span};
 
@@ -41,41 +40,4 @@ pub(super) struct Draft {
     pub(super) program: Vec<Spanned<Program>>,
     #[serde(default)]
     pub(super) cell: Vec<Spanned<Cell>>,
-}
-
-impl Draft {
-    /// Reads a plan; fields of `[cell_defaults]` are added to each cell that lacks them.
-    ///
-    /// # Errors
-    /// It is not TOML of this shape.
-    pub(super) fn read(text: &str) -> Result<Draft, toml::de::Error> {
-        let mut plan = DeTable::parse(text)?;
-        if let Some(defaults) = plan.get_mut().remove("cell_defaults") {
-            inherit(&mut plan, defaults)?;
-        }
-        Draft::deserialize(Deserializer::from(plan))
-    }
-}
-
-fn inherit<'a>(
-    plan: &mut Spanned<DeTable<'a>>,
-    defaults: Spanned<DeValue<'a>>,
-) -> Result<(), toml::de::Error> {
-    let DeValue::Table(defaults) = defaults.into_inner() else {
-        return Err(serde::de::Error::custom(
-            "cell_defaults must be a table; write [cell_defaults], and under it the fields that cells have in common",
-        ));
-    };
-    let Some(DeValue::Array(cells)) = plan.get_mut().get_mut("cell").map(Spanned::get_mut) else {
-        return Ok(());
-    };
-    for cell in cells.iter_mut() {
-        let DeValue::Table(cell) = cell.get_mut() else { continue };
-        for (field, value) in &defaults {
-            if !cell.contains_key(field.get_ref().as_ref()) {
-                cell.insert(field.clone(), value.clone());
-            }
-        }
-    }
-    Ok(())
 }

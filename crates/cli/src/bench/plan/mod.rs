@@ -9,11 +9,14 @@ mod check_program;
 mod cpus;
 mod draft;
 mod findings;
+mod form;
 mod mend;
 mod overload;
 mod program;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_form;
 #[cfg(test)]
 mod tests_program;
 
@@ -372,18 +375,9 @@ impl Plan {
     /// Reads and checks a plan.
     ///
     /// # Errors
-    /// All problems; only the first one if it is not TOML of this shape.
+    /// All problems, by lines.
     pub(crate) fn parse(text: &str) -> Result<Plan, Vec<Refused>> {
-        let draft = Draft::read(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let before = text.get(..at).unwrap_or_default();
-            let what = mend::mend(error.message(), before);
-            vec![Refused { line: findings::line_at(text, at), what }]
-        })?;
-        let refused = check::all(text, &draft);
-        if !refused.is_empty() {
-            return Err(refused);
-        }
+        let draft = form::read(text)?;
         Ok(Plan {
             name: draft.name,
             rounds: draft.rounds,

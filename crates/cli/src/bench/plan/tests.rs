@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{Cpus, Plan, show_cpus};
 
 /// As the documentation has it.
-const WHOLE: &str = r#"name = "framework"
+pub(super) const WHOLE: &str = r#"name = "framework"
 rounds = 6
 warm_up = "300ms"
 duration = "1s"
@@ -55,7 +55,7 @@ servers = ["ours"]
 setup = [{ path = "/todos", body = "x", status = 204 }]
 "#;
 
-/// Purpose: every field is read, and what is left out has the value that the documentation promises.
+/// Purpose: every field is read, and an absent field has the documented default.
 #[test]
 fn a_whole_plan() {
     let plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
@@ -218,7 +218,7 @@ fn mistakes() {
         ("rate = 0\n", "rate = -1\n", 37, "write 0.001 to 10000000"),
         ("rate = 0\n", "rate = 0\nburst = 2\n", 38, "add a rate"),
         ("status = 202", "status = 404", 23, "write 200 to 299"),
-        ("expect = \"always\"\nstatus", "status", 22, "goes with the server's expect"),
+        ("expect = \"always\"\nstatus", "status", 22, "needs the server's expect"),
         ("program = \"axum\"", "program = \"\"", 24, "is empty; write the program"),
         ("any = \"*\"", "any = \"!\"", 43, "that stands in expect"),
         ("any = \"*\"", "any = \"**\"", 43, "any: string \"**\" is not one character"),
@@ -341,7 +341,7 @@ fn plans_of_overload() {
 fn mistakes_about_overload() {
     for (from, to, said) in [
         ("load = 10.0", "load = -1.0", "load: -1; write 0.001 to 1000"),
-        ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or rate and steps"),
+        ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or remove rate and steps"),
         ("load = 10.0\ndeadline = \"200ms\"", "load = 10.0", "load: needs a deadline"),
         ("deadline = \"200ms\"", "deadline = \"61s\"", "deadline: write 1ms to 60s"),
         ("rounds = 2", "rounds = 0", "rounds: write 1 to 1000"),
@@ -349,27 +349,23 @@ fn mistakes_about_overload() {
         (
             "cells = [\"10x\"",
             "cells = [\"11x\"",
-            "[quick]: cells: \"11x\" is none of this plan; it has 10x",
+            "[quick]: cells: \"11x\" is not in this plan; it has 10x",
         ),
         ("namespaces = true", "namespace = true", "unknown field `namespace`"),
         (
             "requests_per_connection = 10",
             "requests_per_connection = 10\nclose = true",
-            "goes without close",
+            "cannot be combined with close",
         ),
         ("refusal = \"/sleep\"", "refusal = \"sleep\"", "refusal: \"sleep\" is not a path"),
         ("rate = 10000", "rate = 0", "refusal: is measured at a rate"),
         ("samples = [\"http_a\"]", "samples = [\"a b\"]", "samples: \"a b\" is not a metric name"),
         ("\"x\", \"{metrics}\"", "\"x\"", "samples: server \"gate\" has no metrics port"),
         ("best_of = [\"none\"", "best_of = [\"nobody\"", "best_of: \"nobody\" is not a server"),
-        ("at = \"4s\"", "at = \"10s\"", "step 2: at: is when the cell is over"),
+        ("at = \"4s\"", "at = \"10s\"", "step 2: at: is after the end of the cell"),
         ("lasts = \"1s\"", "lasts = \"1ms\"", "step 3: lasts: is less than 10ms"),
         ("values = [1, 2]\n", "", "step 2: values: or pareto stand for {value}"),
-        (
-            "values = [1, 2]\nrate = 5",
-            "values = [1, 2]\nrate = 0",
-            "step 2: random: goes with a rate",
-        ),
+        ("values = [1, 2]\nrate = 5", "values = [1, 2]\nrate = 0", "step 2: random: needs a rate"),
         ("burst = 3", "burst = 0", "step 3: burst: 0; write 1 to 4096"),
         (
             "[11, 110]",

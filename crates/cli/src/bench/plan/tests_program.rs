@@ -103,7 +103,12 @@ fn words_in_braces() {
 #[test]
 fn mistakes_about_programs() {
     for (from, to, line, said) in [
-        ("name = \"load\"", "name = \"wrk\"", 30, "another program or server has it"),
+        (
+            "name = \"load\"",
+            "name = \"wrk\"",
+            30,
+            "is the name of another program or server; choose another",
+        ),
         ("program = \"highwater\"", "workers = 2", 32, "unequal workers"),
         (
             "server = \"ours\"\n\n[p",
@@ -119,7 +124,7 @@ fn mistakes_about_programs() {
             35,
             "unknown field",
         ),
-        ("errors = {", "erors = {", 37, "erors: is not a figure of a row; write some of requests"),
+        ("errors = {", "erors = {", 37, "erors: is not a figure; write some of requests"),
         ("requests = { json = [\"ok\"]", "requests = { absent = 1", 36, "write either pattern"),
         ("json = [\"ok\"]", "json = [\"ok\"], unit = \"ms\"", 36, "is not a time; remove the unit"),
         ("'(\\d+) requests'", "'\\d+ requests'", 26, "has no group"),
@@ -141,7 +146,12 @@ fn mistakes_about_programs() {
         ("name = \"broker\"", "name = \"the broker\"", 8, "it stands in {service.NAME}"),
         ("start = [\"start-broker\"]", "start = []", 9, "start: is empty; write"),
         ("start = [\"start-broker\"]", "", 7, "missing field `start`; write"),
-        ("server = \"ours\"\nvariables", "variables", 21, "{url} in cell \"64\" is of a server"),
+        (
+            "server = \"ours\"\nvariables",
+            "variables",
+            21,
+            "{url} in cell \"64\" belongs to a server",
+        ),
         (
             "server = \"ours\"\nvariables",
             "server = \"x\"\nvariables",
@@ -159,7 +169,7 @@ fn mistakes_about_programs() {
             "duration = \"2500ms\"",
             "metric = \"requests_per_server_core_second\"",
             2,
-            "metric: is not what is measured",
+            "metric: is not measured here",
         ),
         ("duration = \"2500ms\"", "metric = \"speed\"", 2, "unknown variant"),
         (
@@ -196,7 +206,7 @@ fn programs_or_servers() {
     let alone = "[[server]]\nname = \"alone\"\ncommand = [\"x\"]\nready = \"/\"\n\n[cell_defaults]";
     let refused =
         Plan::parse(&WHOLE.replace("[cell_defaults]", alone)).expect_err("no program has it");
-    assert!(refused[0].what.contains("none has this server"), "{refused:?}");
+    assert!(refused[0].what.contains("none of them uses this server"), "{refused:?}");
     let servers = "name = \"a\"\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\nready = \"/\"\n\
                    [[cell]]\nname = \"c\"\npath = \"/\"\nexpect = \"\"\n";
     for (from, to, said) in [

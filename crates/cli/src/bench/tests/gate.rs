@@ -4,6 +4,7 @@ use super::super::compare;
 use super::super::gate::{Verdict, claim};
 use super::super::plan::{Metric, Plan};
 use super::super::record::{Interval, Record};
+use super::super::show;
 use super::{change, record};
 
 /// Ratios whose interval is 1.08 to 1.12.
@@ -31,12 +32,14 @@ fn faster() {
     near(&json["noise"]["low"], 0.99);
     near(&json["noise"]["high"], 1.01);
     assert_eq!(json["pairs"], 5);
+    near(&json["coverage"], 0.9375);
+    assert!(show::claim(&found).contains(", 5 pairs, which cover at least 93.8 %"), "{json}");
     assert_eq!(found.verdict.code(), 0);
     // The other way round it is slower by as much.
     assert_eq!(claim(&record, "b", "a", Some("x")).expect("both").verdict, Verdict::Slower);
 }
 
-/// Purpose: each rule of the gate forbids the claim by itself, and says why; right at its limit it does not.
+/// Purpose: each rule of the gate alone forbids the claim and says why; exactly at its limit it does not.
 #[test]
 fn each_rule_forbids() {
     type Spoil = fn(&mut Record);
@@ -108,7 +111,7 @@ fn the_margin_is_three_per_cent() {
     }
 }
 
-/// Purpose: the same server twice, whose ratios scatter around 1, is no claim in either direction.
+/// Purpose: the same server twice, whose ratios scatter around 1, is not a claim in either direction.
 #[test]
 fn nothing_is_claimed_of_noise() {
     let scattered = record(&[0.93, 1.07, 0.98, 1.01, 1.05, 0.96]);
@@ -155,7 +158,7 @@ fn unknown_names() {
 }
 
 /// Purpose: two records are compared by what they share, a ratio to one baseline; a machine that is slower as a
-/// whole is no change.
+/// whole is not a change.
 #[test]
 fn records_are_compared_by_their_ratios() {
     let old = record(&FASTER);
@@ -170,6 +173,9 @@ fn records_are_compared_by_their_ratios() {
     assert_eq!(verdicts(&slower)[0].1, "slower");
     let faster = record(&[1.28, 1.29, 1.30, 1.31, 1.32]);
     assert_eq!(verdicts(&faster)[0].1, "faster");
+    // 1 - 2 * 4 / 252: the orders of five and five values in which at most two quotients are on one side.
+    let said = show::change(&compare::compare(&old, &faster).expect("one plan")[0]);
+    assert!(said.contains("5 and 5 values, which cover 96.8 %"), "{said}");
 
     // One server alone is compared with itself.
     let alone = |record: &Record| {

@@ -1,6 +1,7 @@
 //! The rules of judging, against values worked out by hand or by other means.
 
 mod gate;
+mod interval;
 mod record;
 mod stats;
 

@@ -23,7 +23,7 @@ impl Drop for Folder {
     }
 }
 
-/// Purpose: what is saved is what is read, A/A run and void rows included, and nothing else is left in the folder.
+/// Purpose: a saved record is read back unchanged, A/A run and void rows included, and leaves no other file in the folder.
 #[test]
 fn a_record_survives_its_file() {
     let folder = Folder::new("record");
@@ -44,7 +44,7 @@ fn a_record_survives_its_file() {
     assert_eq!(std::fs::read_dir(&folder.0).expect("it is there").count(), 1);
 }
 
-/// Purpose: what is no record, or cannot be read or written, is said by its path.
+/// Purpose: a file that is not a record, or cannot be read or written, is reported by its path.
 #[test]
 fn files_that_are_no_records() {
     let folder = Folder::new("no-record");
@@ -78,7 +78,11 @@ fn tables() {
     assert!(text.contains("1.500 [1.500, 1.500] n=4"), "{text}");
     assert!(text.contains("void: c: 1 of 1: no such program"), "{text}");
     assert!(text.contains("1 something else used the client's CPUs, 1 void"), "{text}");
-    assert!(text.contains("A/A: a against itself is [0.990, 1.010] over 6 pairs\n"), "{text}");
+    assert!(
+        text.contains("A/A: a against itself is [0.990, 1.010] over 6 pairs, which cover 96.9 %\n"),
+        "{text}"
+    );
+    assert!(text.contains("\nintervals cover: n=4 at least 87.5 %\n"), "{text}");
     let (first, second) = (text.find("\n  b "), text.find("\n  a "));
     assert!(first < second && first.is_some(), "the cheapest comes first: {text}");
 }

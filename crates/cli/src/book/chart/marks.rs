@@ -16,6 +16,19 @@ const LEGEND_ROW: f64 = 14.0;
 const BARS_SHARE: f64 = 0.8;
 const BAR_SHARE: f64 = 0.96;
 
+/// Where bars stand or lie.
+#[derive(Clone, Copy)]
+pub(super) struct Bars {
+    /// The number of series that share a place.
+    pub(super) count: usize,
+    /// Where they begin.
+    pub(super) zero: f64,
+    /// What one series may take of a place.
+    pub(super) width: f64,
+    /// Whether they go to the right and left instead of up and down.
+    pub(super) are_lying: bool,
+}
+
 /// How one series is drawn.
 pub(super) struct Pen {
     index: usize,
@@ -38,43 +51,19 @@ impl Pen {
         }
     }
 
-    /// Bars from `zero` up or down; `width` is what one of `count` series may take.
-    pub(super) fn bars(
-        &self,
-        out: &mut String,
-        count: usize,
-        points: &[(f64, f64)],
-        zero: f64,
-        width: f64,
-    ) {
-        let shift = (self.index as f64 - count as f64 / 2.0) * width;
-        for (x, y) in points {
-            let (left, top, height) = (x + shift, y.min(zero), (y - zero).abs());
+    /// Bars from zero to each of `points`.
+    pub(super) fn bars(&self, out: &mut String, points: &[(f64, f64)], bars: Bars) {
+        let shift = (self.index as f64 - bars.count as f64 / 2.0) * bars.width;
+        let thickness = bars.width.max(1.0) * BAR_SHARE;
+        // A lying bar is a standing one whose directions are exchanged.
+        let turned = |(x, y): (f64, f64)| if bars.are_lying { (y, x) } else { (x, y) };
+        for point in points {
+            let (place, value) = turned(*point);
+            let (x, y) = turned((place + shift, value.min(bars.zero)));
+            let (width, height) = turned((thickness, (value - bars.zero).abs()));
             let _ = writeln!(
                 out,
-                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{height:.1}\" fill=\"{}\"/>",
-                width.max(1.0) * BAR_SHARE,
-                self.ground
-            );
-        }
-    }
-
-    /// Bars from `zero` to the right or left; `height` is what one of `count` series may take.
-    pub(super) fn lying_bars(
-        &self,
-        out: &mut String,
-        count: usize,
-        points: &[(f64, f64)],
-        zero: f64,
-        height: f64,
-    ) {
-        let shift = (self.index as f64 - count as f64 / 2.0) * height;
-        for (x, y) in points {
-            let (left, top, width) = (x.min(zero), y + shift, (x - zero).abs());
-            let _ = writeln!(
-                out,
-                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{}\"/>",
-                height.max(1.0) * BAR_SHARE,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\"/>",
                 self.ground
             );
         }

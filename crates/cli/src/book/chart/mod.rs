@@ -18,7 +18,7 @@ use super::database::{Table, Value};
 use super::text::escape;
 use axes::{BOTTOM, Frame, HEIGHT, TOP, WIDTH};
 use look::{Axis, Dataset, Options};
-use marks::Pen;
+use marks::{Bars, Pen};
 use scale::{Scale, number};
 
 /// Series of one chart, at most: more cannot be told apart.
@@ -132,7 +132,7 @@ fn standing(out: &mut String, kind: &str, plot: &Plot, options: &Options) -> Res
         let points: Vec<(f64, f64)> = series.points.iter().map(place).collect();
         let (pen, zero) = (Pen::new(index, series), frame.up(scale.share(0.0)));
         match kind {
-            "bar" => pen.bars(out, count, &points, zero, width),
+            "bar" => pen.bars(out, &points, Bars { count, zero, width, are_lying: false }),
             _ => {
                 if series.look.fill.unwrap_or(kind == "area") {
                     pen.area(out, &points, zero);
@@ -162,14 +162,15 @@ fn lying(out: &mut String, plot: &Plot, options: &Options) -> Result<Frame, Stri
     let has_grid = scales.x.has_grid(true);
     axes::lying(out, frame, (&values, has_grid), (&places, names), (x_name, y_name));
     let count = plot.series.len();
-    let height = marks::share_of_bars(BOTTOM - TOP, names.len(), count);
+    let width = marks::share_of_bars(BOTTOM - TOP, names.len(), count);
     for (index, series) in plot.series.iter().enumerate() {
         let place = |point: &(f64, f64)| {
             (frame.across(values.share(point.1)), frame.up(1.0 - places.share(point.0)))
         };
         let points: Vec<(f64, f64)> = series.points.iter().map(place).collect();
         let zero = frame.across(values.share(0.0));
-        Pen::new(index, series).lying_bars(out, count, &points, zero, height);
+        let bars = Bars { count, zero, width, are_lying: true };
+        Pen::new(index, series).bars(out, &points, bars);
         hints(out, series, &points);
     }
     Ok(frame)

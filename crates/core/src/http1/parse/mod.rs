@@ -32,6 +32,25 @@ pub(super) struct Parsed {
     asks_upgrade: bool,
 }
 
+impl Default for Parsed {
+    fn default() -> Self {
+        Parsed {
+            len: 0,
+            method: Method::Other,
+            method_at: (0, 0),
+            target_at: (0, 0),
+            path_at: (0, 0),
+            version: Version::Http11,
+            framing: Framing::Length(0),
+            close: false,
+            expect_continue: false,
+            names_deadline: false,
+            names_request_id: false,
+            asks_upgrade: false,
+        }
+    }
+}
+
 impl Parsed {
     pub(super) fn method(&self) -> Method {
         self.method
@@ -58,32 +77,34 @@ impl Parsed {
     }
 }
 
-/// Parses a head at the start of `bytes`. `Ok(None)` means that more bytes are needed; a refusal is returned
-/// as soon as the received bytes prove it.
+/// Parses a head at the start of `bytes` into `parsed`, in place: copying a value whose parts were just
+/// written is slow. `Ok(false)` means that more bytes are needed; a refusal is returned as soon as the
+/// received bytes prove it.
 pub(super) fn parse(
     bytes: &[u8],
     limits: &Limits,
     spans: &mut Vec<Span>,
-) -> Result<Option<Parsed>, Reject> {
+    parsed: &mut Parsed,
+) -> Result<bool, Reject> {
     spans.clear();
     // RFC 9112 §2.2: a server should ignore an empty line before a request line.
     let start = match bytes {
         [b'\r', b'\n', ..] => 2,
-        [b'\r'] => return Ok(None),
+        [b'\r'] => return Ok(false),
         _ => 0,
     };
     let Some(line) = request_line(bytes, start, limits)? else {
-        return Ok(None);
+        return Ok(false);
     };
     let mut facts = Facts { version: line.version, ..Facts::default() };
     let Some(len) = fields(bytes, line.len, limits, spans, &mut facts)? else {
-        return Ok(None);
+        return Ok(false);
     };
     facts.finish()?;
     if bytes[line.target_at.0] != b'/' {
         replace_host(bytes, &line, spans);
     }
-    Ok(Some(Parsed {
+    *parsed = Parsed {
         len,
         method: line.method,
         method_at: line.method_at,
@@ -100,7 +121,8 @@ pub(super) fn parse(
         names_deadline: facts.names_deadline,
         names_request_id: facts.names_request_id,
         asks_upgrade: facts.asks_upgrade(),
-    }))
+    };
+    Ok(true)
 }
 
 /// Where the target is in absolute-form, its authority is the host, and the `Host` that was received must be

@@ -48,6 +48,10 @@ pub(crate) use self::shares::SourceShares;
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
 
+/// How often workers with a standing queue learn what was refused before them: several times in each part of a
+/// trial (`core::limit`).
+const REPORT: Duration = Duration::from_millis(25);
+
 /// How often while idle. Load after a pause is noticed this late.
 const PERIOD_IDLE: Duration = Duration::from_millis(500);
 
@@ -185,6 +189,8 @@ pub(crate) struct Controller {
     standing: Standing,
     calm_since: Option<Instant>,
     idle_looks: u32,
+    /// When the next sample is due.
+    due: Instant,
 }
 
 impl Controller {
@@ -216,13 +222,38 @@ impl Controller {
             standing: Standing { refusal: refusal.unwrap_or_default(), ..Standing::default() },
             calm_since: None,
             idle_looks: 0,
+            due: Instant::ZERO,
         }
     }
 
-    /// Takes one sample and acts on it. Returns when the next one is due.
+    /// Takes a sample and acts on it, if one is due or a worker has raised the alarm; else only reports what was
+    /// refused. Returns when to call it again.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
         // Before the counters are read: an alarm that is raised meanwhile causes the next sample.
-        self.admission.bound.lower();
+        let is_raised = self.admission.bound.lower();
+        if now < self.due && !is_raised {
+            self.report();
+        } else {
+            self.due = now + self.take_sample(now);
+        }
+        let pause = self.due - now;
+        if self.standing.sample.standing > 0 { pause.min(REPORT) } else { pause }
+    }
+
+    /// Reports to the workers what was refused before them.
+    fn report(&mut self) {
+        let refused = match &mut self.gate {
+            None => Ok(Counts::default()),
+            Some(gate) => gate.counts(),
+        };
+        if let Ok(counts) = refused {
+            let overflowed = self.backlogs.overflowed();
+            self.admission.bound.set_refused(counts.reset + counts.dropped + overflowed);
+        } // Else the next sample logs the error.
+    }
+
+    /// Returns how long until the next sample.
+    fn take_sample(&mut self, now: Instant) -> Duration {
         let totals = self.metrics.totals(now);
         let mut sample = totals.since(&self.before);
         if let Some(occupancy) = &self.occupancy {

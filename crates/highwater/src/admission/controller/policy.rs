@@ -8,15 +8,12 @@
 //!
 //! Never here: a socket, or detecting a standing queue.
 
-use highwater_core::limit::{LIMIT_MAX, Reuse, Sample};
+use highwater_core::limit::{EVIDENCE_MIN, LIMIT_MAX, Reuse, Sample};
 use highwater_core::time::Instant;
 
 use crate::admission::Refuse;
 use crate::admission::strain::Strain;
 use crate::metrics::Arrivals;
-
-/// Fewer requests than this in a sample do not say whether proxies passed them on.
-const JUDGED_MIN: u64 = 8;
 
 /// The decisions that follow from the kind of clients.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ impl Policy {
     /// Takes in a sample, and how the requests of its `span` arrived. Returns whether the server is not ready.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample, came: Arrivals) -> bool {
         self.reuse.on_sample(sample.span, came.connections, came.requests);
-        if came.judged >= JUDGED_MIN {
+        if came.judged >= u64::from(EVIDENCE_MIN) {
             self.is_proxied = came.passed_on * 2 >= came.judged;
         }
         if sample.standing > 0 {
@@ -136,7 +133,7 @@ mod tests {
         };
         assert!(judge(100, 49));
         assert!(!judge(100, 50));
-        assert!(!judge(JUDGED_MIN - 1, 0), "too few to say");
-        assert!(judge(JUDGED_MIN, 0));
+        assert!(!judge(u64::from(EVIDENCE_MIN) - 1, 0), "too few to say");
+        assert!(judge(u64::from(EVIDENCE_MIN), 0));
     }
 }

@@ -168,6 +168,7 @@ fn counters_become_a_sample() {
     worker.queue.waiting.set(3);
     worker.queue.stands.set(1);
     worker.queue.cost_nanos.set(2_000_000);
+    worker.queue.target_nanos.set(15_000_000);
     worker.queue.empty_nanos.set(25_000_000);
     worker.queue_delay.record(3_000_000, 10);
     worker.queue_delay.record(1_000_000, 30);
@@ -187,6 +188,7 @@ fn counters_become_a_sample() {
         workers: 1,
         standing: 1,
         cost: millis(2),
+        target: millis(15),
         queued: 3,
         empty: 0.25,
         in_flight: 2,
@@ -317,7 +319,8 @@ fn the_pace_follows_the_load() {
         assert_eq!(stage.tick(), expected, "look {look}");
     }
     stage.metrics.worker(0).set_load(1);
-    assert_eq!(stage.tick(), PERIOD);
+    assert_eq!(stage.tick_after(100), PERIOD_IDLE - PERIOD, "no sample is due");
+    assert_eq!(stage.tick_after(400), PERIOD);
 }
 
 /// Purpose: workers get the kernel's refusals, and decide by them when a standing queue ends.
@@ -329,6 +332,13 @@ fn workers_are_told_what_the_kernel_refused() {
     stage.wicket.reset.store(7, Relaxed);
     stage.tick();
     assert_eq!((gate.take_refused(), gate.take_refused()), (7, 0));
+    // While a queue stands, without waiting for the next sample.
+    stage.metrics.worker(0).queue.stands.set(1);
+    assert_eq!(stage.tick(), REPORT);
+    stage.wicket.reset.store(9, Relaxed);
+    assert_eq!(stage.tick_after(25), REPORT);
+    assert_eq!(gate.take_refused(), 2);
+    assert_eq!(stage.last_sample().refused, 0, "it was no sample");
 }
 
 /// Purpose: the kernel's refusals count as demand, and appear on the page for autoscalers. A thousand

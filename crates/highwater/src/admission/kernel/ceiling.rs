@@ -26,7 +26,7 @@ impl Ceiling {
     /// [`GateChoice::Auto`] is [`GateChoice::Nft`].
     ///
     /// # Errors
-    /// What is missing, and the remedy. `Unsupported` for [`GateChoice::Ebpf`], which is no ceiling:
+    /// What is missing, and the remedy. `Unsupported` for [`GateChoice::Ebpf`], which is not a ceiling:
     /// see [`highwater_sys::bpf::PortGate`].
     pub fn open(choice: GateChoice, address: SocketAddr, limit: u32) -> io::Result<Ceiling> {
         let gate: Box<dyn FixedCeiling> = match choice {

@@ -141,7 +141,7 @@ impl KernelGate {
         matches!(self, KernelGate::Adjustable(_))
     }
 
-    /// The adjustable gate, if it is no fixed ceiling.
+    /// The adjustable gate, if it is not a fixed ceiling.
     pub(crate) fn adjustable(&mut self) -> Option<&mut dyn AdjustableGate> {
         match self {
             KernelGate::Fixed(_) => None,

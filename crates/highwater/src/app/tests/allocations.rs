@@ -16,8 +16,13 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
         let mut params = Params::new();
         let mut target = None;
         counted = 0;
-        let next =
-            connection.next(&mut raw.as_bytes(), &mut scratch, &limits, Instant::ZERO, |head| {
+        let next = connection.next(
+            &mut Link::new(),
+            &mut raw.as_bytes(),
+            &mut scratch,
+            &limits,
+            Instant::ZERO,
+            |head| {
                 let mut plan = None;
                 let finding = allocation_counter::measure(|| {
                     let found = app.find(head, &mut params);
@@ -26,7 +31,8 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
                 });
                 counted += finding.count_total;
                 plan.expect("it was made above")
-            });
+            },
+        );
         let http1::Next::Request(request) = next else { panic!("the request is not complete") };
         let core_http::Body::Whole(body) = request.body else { panic!("the body is there") };
         let target = target.expect("the head was planned for");

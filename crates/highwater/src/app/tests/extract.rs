@@ -320,9 +320,14 @@ fn text_is_utf8() {
     let raw = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na\xff\xff";
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
     let mut params = Params::new();
-    let next = connection.next(&mut &raw[..], &mut scratch, &limits, Instant::ZERO, |head| {
-        app.plan(app.find(head, &mut params), &limits)
-    });
+    let next = connection.next(
+        &mut Link::new(),
+        &mut &raw[..],
+        &mut scratch,
+        &limits,
+        Instant::ZERO,
+        |head| app.plan(app.find(head, &mut params), &limits),
+    );
     let http1::Next::Request(request) = next else { panic!("it is complete") };
     let core_http::Body::Whole(body) = request.body else { panic!("it is there") };
     let target = app.find(&request.head, &mut params);

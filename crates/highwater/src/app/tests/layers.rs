@@ -36,10 +36,17 @@ fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R
     let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
-    let next = connection.next(&mut raw.as_bytes(), &mut scratch, &limits, Instant::ZERO, |head| {
-        target = Some(app.find(head, &mut params));
-        UNWANTED_BODY
-    });
+    let next = connection.next(
+        &mut Link::new(),
+        &mut raw.as_bytes(),
+        &mut scratch,
+        &limits,
+        Instant::ZERO,
+        |head| {
+            target = Some(app.find(head, &mut params));
+            UNWANTED_BODY
+        },
+    );
     let http1::Next::Request(request) = next else { panic!("the request is not complete") };
     let incoming = Incoming {
         head: &request.head,
@@ -213,7 +220,7 @@ fn preflights() {
     assert_eq!(preflight("*").body, "allowed");
     let heard = preflight("/x?panic");
     assert_eq!((heard.status, seen(&heard)), (500, String::from("outer/x")));
-    // What is no preflight, or is let pass, goes the usual way.
+    // What is not a preflight, or is let pass, goes the usual way.
     assert_eq!(send(&app, "OPTIONS", "/x").status, 401);
     assert_eq!(preflight("/x?pass").status, 401);
 }

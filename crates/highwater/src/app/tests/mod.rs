@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use highwater_core::http::{self as core_http, BodyPlan, Limits};
 use highwater_core::http1::{self, Connection, Scratch};
+use highwater_core::link::Link;
 use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
@@ -64,11 +65,18 @@ pub(super) fn request_with(
     let (mut scratch, mut input) = (Scratch::default(), raw.as_bytes());
     let mut params = Params::new();
     let mut target = None;
-    let next = connection.next(&mut input, &mut scratch, &limits, Instant::ZERO, |head| {
-        let found = app.find(head, &mut params);
-        target = Some(found);
-        app.plan(found, &limits)
-    });
+    let next = connection.next(
+        &mut Link::new(),
+        &mut input,
+        &mut scratch,
+        &limits,
+        Instant::ZERO,
+        |head| {
+            let found = app.find(head, &mut params);
+            target = Some(found);
+            app.plan(found, &limits)
+        },
+    );
     let request = match next {
         http1::Next::Request(request) => request,
         http1::Next::Reject(reject) => return app.fail(None, Error::of_reject(reject)),
@@ -200,6 +208,7 @@ fn plans() {
         let raw = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         let mut planned = None;
         Connection::new(Instant::ZERO).next(
+            &mut Link::new(),
             &mut raw.as_bytes(),
             &mut Scratch::default(),
             &limits,

@@ -42,8 +42,8 @@ use highwater_core::http::Limits;
 use highwater_core::limit::LIMIT_MAX;
 
 use self::value::{
-    address, address_or_off, duration_or_off, fair, gate, gate_refusal, limiter, log_format,
-    number_or_auto, on_or_off, pin, refuse, shed, transport,
+    duration_or_off, fair, gate, gate_refusal, limiter, log_format, number_or_auto, on_or_off, pin,
+    refuse, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
@@ -52,7 +52,7 @@ use crate::proxies::TrustedProxies;
 
 pub use self::idle::Idle;
 pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
-pub use self::value::{duration, number, one_of, size};
+pub use self::value::{address, address_or_off, duration, number, one_of, size};
 
 /// The range of a timeout. Below a tenth of a second, an ordinary hiccup of the network would end connections;
 /// above an hour it protects nothing.

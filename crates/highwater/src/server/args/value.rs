@@ -81,11 +81,19 @@ pub(super) fn workers(
     }
 }
 
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+/// An IP address and a port to listen on.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     address::parse(text)
 }
 
-pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+/// The same, or `off`, which is `None`.
+///
+/// # Errors
+/// As [`address`].
+pub fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
     match text {
         "off" => Ok(None),
         _ => address(text).map(Some).map_err(|error| format!("{error}, or off")),

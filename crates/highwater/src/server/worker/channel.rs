@@ -20,7 +20,7 @@ pub(in crate::server) struct Channel {
     /// It was closed; the driver has not reported `Closed` yet.
     is_closing: bool,
     /// It is to be closed at the end of the turn.
-    pub(super) close: Option<Close>,
+    close: Option<Close>,
     /// The last command about reading. `Once` until the first delivery, then as the protocol wants.
     reading: Reading,
     /// The driver was commanded to read nothing more, and so it still reports resets.
@@ -81,6 +81,22 @@ impl Channel {
     #[inline]
     pub(super) fn sent(&mut self) {
         self.is_sending = false;
+    }
+
+    /// It is closed at the end of the turn, without what it has not sent.
+    pub(super) fn end(&mut self, how: Close) {
+        self.close = Some(how);
+    }
+
+    /// Whether it was closed, or will be at the end of the turn.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_closing || self.close.is_some()
+    }
+
+    /// How to close it now, if it was ended.
+    #[inline]
+    pub(super) fn take_end(&mut self) -> Option<Close> {
+        self.close.take()
     }
 
     /// Closes it, unless it is closed. Returns whether the driver needs a command for that.

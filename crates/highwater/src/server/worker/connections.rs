@@ -1,4 +1,4 @@
-//! A worker's connections: each has a channel, a protocol, and the current exchange.
+//! A worker's connections: each has a channel, a link, a protocol, and the current exchange.
 //!
 //! Also here is the worker's agenda: which connections are to be flushed at the end of the turn, and when
 //! each has to be looked at again.
@@ -8,13 +8,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use highwater_core::driver::ConnId;
-use highwater_core::http1;
 use highwater_core::limit::ClientKey;
+use highwater_core::link::Link;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 
 use super::channel::Channel;
 use super::exchange::{Exchange, ExchangeId, Exchanges};
+use super::protocol::{Protocol, Wire};
 use crate::admission::worker::Demand;
 use crate::app::Disconnected;
 
@@ -24,8 +25,9 @@ const FRESH_MAX: Duration = Duration::from_millis(100);
 
 /// One connection.
 pub(super) struct Connection {
-    pub(super) protocol: http1::Connection,
     pub(super) channel: Channel,
+    pub(super) link: Link,
+    pub(super) protocol: Protocol,
     /// It is open: accepted, and not reported closed.
     pub(super) is_open: bool,
     /// It is on the list of connections to flush in this turn.
@@ -51,8 +53,9 @@ pub(super) struct Connection {
 impl Connection {
     fn new() -> Self {
         Connection {
-            protocol: http1::Connection::new(Instant::ZERO),
             channel: Channel::NEW,
+            link: Link::new(),
+            protocol: Protocol::new(Instant::ZERO),
             is_open: false,
             is_touched: false,
             is_suspect: false,
@@ -67,6 +70,12 @@ impl Connection {
         }
     }
 
+    /// Its protocol, over its link.
+    #[inline]
+    pub(super) fn wire(&mut self) -> Wire<'_> {
+        (&mut self.link, &mut self.protocol)
+    }
+
     /// Whether it is open, and was not closed by us.
     #[inline]
     pub(super) fn is_alive(&self) -> bool {
@@ -78,7 +87,7 @@ impl Connection {
     pub(super) fn demand(&self, exchange: &Exchange, now: Instant) -> Demand {
         if !self.is_alive() {
             Demand::None
-        } else if exchange.is_queued
+        } else if exchange.is_queued()
             || exchange.target.is_none() && now < self.accepted_at + FRESH_MAX
         {
             Demand::Time
@@ -124,7 +133,7 @@ impl Connections {
         }
         let connection = &mut self.records[id.index()];
         debug_assert!(!connection.is_open, "an id is used again only after Closed");
-        connection.protocol = http1::Connection::new(now);
+        connection.protocol = Protocol::new(now);
         connection.is_open = true;
         connection.accepted_at = now;
         connection.peer = peer;
@@ -158,7 +167,7 @@ impl Connections {
     /// When the client of the exchange `id` hung up, if it did.
     pub(super) fn hung_up_at(&self, id: ExchangeId) -> Option<Instant> {
         let connection = self.lookup(id)?;
-        self.records[connection.index()].protocol.hung_up_at()
+        self.records[connection.index()].link.hung_up_at()
     }
 
     /// The connection that `token` of the timer wheel names, if it is still the same. The wheel then has no
@@ -173,10 +182,11 @@ impl Connections {
         Some(id)
     }
 
-    /// A connection's record.
+    /// An open connection and its exchange.
     #[cfg(feature = "sim")]
-    pub(super) fn record(&self, id: ConnId) -> Option<&Connection> {
-        self.records.get(id.index())
+    pub(super) fn record(&self, id: ConnId) -> Option<(&Connection, &Exchange)> {
+        let connection = self.records.get(id.index()).filter(|connection| connection.is_open)?;
+        Some((connection, self.exchanges.iter().nth(connection.exchange as usize)?))
     }
 
     /// The connections that are alive.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use highwater_core::http::{FieldWriter, LengthMismatch, Limits, Payload};
 use highwater_core::http_date;
-use highwater_core::http1::{Connection, FieldEncoder};
+use highwater_core::link::Link;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
+use super::protocol::{FieldEncoder, Wire};
 use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response, StreamFailed};
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
@@ -64,12 +65,12 @@ impl Encoder {
         }
     }
 
-    /// Gives the connection a buffer if it has none; `recycle` takes it back.
+    /// Gives the link a buffer if it has none; `recycle` takes it back.
     #[inline]
-    pub(super) fn lend(&mut self, connection: &mut Connection) {
-        if connection.needs_buffer() {
+    pub(super) fn lend(&mut self, link: &mut Link) {
+        if link.needs_buffer() {
             let spare = self.spare.pop();
-            connection.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
+            link.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
         }
     }
 
@@ -85,29 +86,33 @@ impl Encoder {
 
     /// Encodes a response that was prepared at start-up.
     #[inline]
-    pub(super) fn fixed(&mut self, to: &mut Connection, now: Instant, fixed: &FixedResponse) {
-        self.lend(to);
+    pub(super) fn fixed(&mut self, (link, to): Wire<'_>, now: Instant, fixed: &FixedResponse) {
+        self.lend(link);
         let fields = |fields: &mut FieldEncoder<'_>| fields.push_lines(fixed.http1_fields());
         let payload = Payload::Shared(fixed.body().clone());
-        to.respond(fixed.status(), &self.date, &self.limits, now, fields, payload);
+        to.respond(link, fixed.status(), &self.date, &self.limits, now, fields, payload);
     }
 
     /// Encodes `response`, as far as its content is ready.
     #[inline(always)]
     pub(super) fn response(
         &mut self,
-        to: &mut Connection,
+        (link, to): Wire<'_>,
         now: Instant,
         response: &mut Response,
     ) -> Rest {
         // Two functions: most responses leave nothing to do, and returning that through memory is
         // measurable.
-        if self.copied(to, now, response) { Rest::None } else { self.moved(to, now, response) }
+        if self.copied((link, to), now, response) {
+            Rest::None
+        } else {
+            self.moved((link, to), now, response)
+        }
     }
 
     /// Encodes `response` if its content is one to be copied; else does nothing, and returns false.
     #[inline]
-    fn copied(&mut self, to: &mut Connection, now: Instant, response: &Response) -> bool {
+    fn copied(&mut self, to: Wire<'_>, now: Instant, response: &Response) -> bool {
         // It is copied from its place.
         let bytes = match response.body().repr() {
             BodyRepr::Empty => &b""[..],
@@ -125,19 +130,20 @@ impl Encoder {
     #[inline]
     fn head(
         &mut self,
-        to: &mut Connection,
+        (link, to): Wire<'_>,
         now: Instant,
         response: &Response,
         payload: Payload<'_>,
     ) -> bool {
-        self.lend(to);
+        self.lend(link);
         let fields = |fields: &mut FieldEncoder<'_>| response.write_fields(fields);
-        to.respond(response.status().as_u16(), &self.date, &self.limits, now, fields, payload)
+        to.respond(link, response.status().as_u16(), &self.date, &self.limits, now, fields, payload)
     }
 
     /// Encodes `response`, whose content is moved.
-    fn moved(&mut self, to: &mut Connection, now: Instant, response: &mut Response) -> Rest {
-        let mut respond = |response: &Response, payload| self.head(to, now, response, payload);
+    fn moved(&mut self, (link, to): Wire<'_>, now: Instant, response: &mut Response) -> Rest {
+        let mut respond =
+            |response: &Response, payload| self.head((link, to), now, response, payload);
         match response.take_body().into_repr() {
             BodyRepr::Owned(bytes) => respond(response, Payload::Shared(bytes.into())),
             BodyRepr::Shared(bytes) => respond(response, Payload::Shared(shareable(bytes))),
@@ -164,23 +170,23 @@ fn shareable(bytes: Bytes) -> Bytes {
 }
 
 /// Appends a piece of streamed content.
-pub(super) fn push(to: &mut Connection, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
+pub(super) fn push((link, to): Wire<'_>, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
     if piece.len() <= COPY_MAX {
-        to.push_body(&piece)
+        to.push_body(link, &piece)
     } else {
-        to.push_shared(Bytes::from_owner(piece))
+        to.push_shared(link, Bytes::from_owner(piece))
     }
 }
 
 /// Ends streamed content that has no further piece, with its trailers.
 pub(super) fn finish(
-    to: &mut Connection,
+    (link, to): Wire<'_>,
     content: &mut ByteStream,
     limits: &Limits,
     now: Instant,
 ) -> Result<(), LengthMismatch> {
     let trailers = content.take_trailers().map_err(|StreamFailed| LengthMismatch)?;
-    to.finish_body_with(limits, now, |fields| {
+    to.finish_body_with(link, limits, now, |fields| {
         for (name, value) in trailers.iter() {
             fields.push(name.as_str(), value.as_bytes());
         }

@@ -40,11 +40,11 @@ impl<C: Clock> WorkerState<C> {
                 at.parts.encoder.recycle(buffer);
                 at.sent();
             }
-            Event::Progress(_) => at.connection.protocol.on_progress(at.parts.turn.now),
+            Event::Progress(_) => at.connection.link.on_progress(at.parts.turn.now),
             Event::Eof(_) => {
-                at.connection.protocol.on_eof();
+                at.connection.link.on_eof();
                 at.hung_up();
-                at.serve_carry();
+                at.read_on();
             }
             Event::HungUp(_) => at.hung_up(),
             Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {
@@ -74,7 +74,7 @@ impl<C: Clock> WorkerState<C> {
         at.closed();
         let target = at.exchange.target;
         self.connections.close(id);
-        self.app.report_panics(target);
+        self.app.report_panics(target, None);
         let Parts { acceptor, metrics, .. } = &mut self.parts;
         acceptor.closed();
         metrics.connections_active.set(u64::from(acceptor.count()));
@@ -151,7 +151,7 @@ impl<C: Clock> WorkerState<C> {
             let again = context.end_turn(tasks.turn_waker());
             *hook_due = again.map_or(Instant::MAX, |after| turn.clock.now() + after);
         }
-        self.app.report_panics(None); // Panics whose request is not known.
+        self.app.report_panics(None, None); // Panics whose request is not known.
         let WorkerState { app, parts, .. } = self;
         let Parts { turn, admission, metrics, .. } = parts;
         let (began, end) = turn.end();

@@ -5,13 +5,16 @@
 //! which its requests use one after the other, so that the waker of its tasks is made once. A protocol with
 //! several requests at a time will take a record for each of its streams.
 
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Reading};
-use highwater_core::http::{Head, Method};
+use highwater_core::http::{Body, Head, Method, OwnedHead};
+use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
+use super::protocol::Request;
 use crate::admission::route_limit::Permit;
 use crate::app::{
     App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Outcome, Panic, Response, Target,
@@ -63,11 +66,12 @@ pub(super) struct Exchange {
     pub(super) connection: ConnId,
     generation: u32,
     // The request.
-    /// What it was routed to; `None` before the first request, and for input that was no valid request.
+    /// What it was routed to; `None` before the first request, and for input that was not a valid request.
     pub(super) target: Option<Target>,
-    /// Its method, and the id it was given, if its handler answers later: for the log, should it fail.
+    /// Its method, and the id it was sent with, if its handler answers later or has panicked: for the log, should it
+    /// fail. Without an id once it is answered.
     pub(super) method: Method,
-    pub(super) request_id: Option<Box<[u8]>>,
+    pub(super) sent_id: Option<Arc<[u8]>>,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     /// The protocols that it offers to go on with (`Upgrade`); mostly none.
@@ -105,8 +109,8 @@ pub(super) struct Exchange {
     /// The waker of its tasks; made once per record, if at all.
     pub(super) waker: Option<Waker>,
     // Its time in the queue.
-    /// It waits in the queue of requests.
-    pub(super) is_queued: bool,
+    /// The request, while it waits in the queue.
+    pub(super) waiting: Option<Box<Waiting>>,
     /// When the first and the last input came that are not yet counted as ready: while one request waits,
     /// others may come behind it. `MAX` if none has.
     next_ready: Instant,
@@ -120,7 +124,7 @@ impl Exchange {
             generation: 0,
             target: None,
             method: Method::Other,
-            request_id: None,
+            sent_id: None,
             endpoint: 0,
             offered: None,
             started: Instant::ZERO,
@@ -138,7 +142,7 @@ impl Exchange {
             is_endless: false,
             is_awaiting: false,
             waker: None,
-            is_queued: false,
+            waiting: None,
             next_ready: Instant::MAX,
             last_ready: Instant::MAX,
         }
@@ -149,9 +153,20 @@ impl Exchange {
     #[inline]
     pub(super) fn remember(&mut self, head: &Head<'_>, outcome: &Outcome<'_>) {
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-            self.method = head.method();
-            self.request_id = head.request_id().map(Box::from);
+            self.keep_for_log(head);
         }
+    }
+
+    /// Keeps what the log entry of a failure says about the request.
+    pub(super) fn keep_for_log(&mut self, head: &Head<'_>) {
+        self.method = head.method();
+        self.sent_id = head.request_id().map(Arc::from);
+    }
+
+    /// Whether its request waits in the queue.
+    #[inline]
+    pub(super) fn is_queued(&self) -> bool {
+        self.waiting.is_some()
     }
 
     /// Input came while the request waited in the queue.
@@ -254,6 +269,41 @@ impl Exchange {
         if self.task_deadline != Instant::MAX {
             self.task_deadline = self.task_deadline.min(self.deadline);
         }
+    }
+}
+
+/// A request that waits for its turn: a copy of it, parsed and routed, so that the bytes it came in are free.
+pub(super) struct Waiting {
+    head: OwnedHead,
+    /// Where its path parameters are.
+    pub(super) params: Params,
+    /// The content; `None` if it is streamed, and waits to be read.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl Waiting {
+    /// A copy of `request`; of its content, too, if `with_body`.
+    #[cold]
+    pub(super) fn copy(request: &Request<'_>, params: &Params, with_body: bool) -> Box<Self> {
+        let body = match request.body {
+            Body::Whole(bytes) if with_body => Some(bytes.to_vec()),
+            Body::Whole(_) => Some(Vec::new()),
+            Body::Streamed => None,
+        };
+        let (head, params) = (OwnedHead::copy(&request.head), *params);
+        Box::new(Waiting { head, params, body })
+    }
+
+    /// The request.
+    pub(super) fn request(&self) -> Request<'_> {
+        let body = self.body.as_deref().map_or(Body::Streamed, Body::Whole);
+        Request { head: self.head.head(), body }
+    }
+
+    /// Bytes of memory it has allocated.
+    #[cfg(feature = "sim")]
+    pub(super) fn allocated(&self) -> usize {
+        size_of::<Self>() + self.head.allocated() + self.body.as_ref().map_or(0, Vec::capacity)
     }
 }
 

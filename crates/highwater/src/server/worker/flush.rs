@@ -2,7 +2,7 @@
 
 use highwater_core::driver::{Close, ConnId, Driver, Reading};
 
-use super::connections::Agenda;
+use super::connections::{Agenda, Connection};
 use super::room::{self, RoomPolicy};
 use super::{Parts, Worker};
 use crate::metrics::Rejection;
@@ -23,9 +23,11 @@ impl<D: Driver> Worker<D> {
     fn flush_one(&mut self, id: ConnId) {
         let Worker { driver, state } = self;
         let mut at = state.exchange(id);
-        at.count_demand();
-        at.release_body();
         Agenda::untouch(at.connection);
+        if !at.connection.is_open {
+            return; // It was reported closed in this turn: its exchange is another's now.
+        }
+        at.settle();
         if !at.connection.is_alive() {
             return;
         }
@@ -34,15 +36,15 @@ impl<D: Driver> Worker<D> {
         }
         let now = at.parts.turn.now;
         if at.connection.channel.may_send()
-            && let Some((output, then)) = at.connection.protocol.take_output(now)
+            && let Some((output, then)) = at.connection.link.take_output(now)
         {
             at.connection.channel.sends(then);
             at.parts.metrics.bytes_written.add(output.len() as u64);
             driver.send(id, output, then);
         }
         if !at.connection.channel.has_ended() {
-            let protocol = &at.connection.protocol;
-            let wants = protocol.wants_input(&at.parts.encoder.limits) && !protocol.is_eof();
+            let Connection { link, protocol, .. } = &*at.connection;
+            let wants = protocol.wants_input(link, &at.parts.encoder.limits) && !link.is_eof();
             let wanted = if wants { at.exchange.reading_wanted() } else { Reading::Stop };
             if let Some(reading) = at.connection.channel.read(wanted) {
                 driver.read(id, reading);

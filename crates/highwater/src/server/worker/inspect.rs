@@ -51,7 +51,10 @@ impl<D: Driver> Worker<D> {
 
     /// Bytes of memory that a connection has allocated for itself, without its send in flight.
     pub(crate) fn allocated(&self, id: ConnId) -> usize {
-        self.state.connections.record(id).map_or(0, |connection| connection.protocol.allocated())
+        self.state.connections.record(id).map_or(0, |(connection, exchange)| {
+            let waiting = exchange.waiting.as_ref().map_or(0, |waiting| waiting.allocated());
+            connection.protocol.allocated() + connection.link.allocated() + waiting
+        })
     }
 
     /// Exchanges with work in progress: a task, an answer's or a request's content.

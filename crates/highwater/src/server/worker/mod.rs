@@ -48,6 +48,7 @@ mod handover;
 mod inbox;
 #[cfg(feature = "sim")]
 mod inspect;
+mod protocol;
 mod room;
 mod run;
 mod runtime;
@@ -66,7 +67,6 @@ use std::sync::Arc;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Wait};
 use highwater_core::http::Limits;
-use highwater_core::http1::Scratch;
 use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
@@ -74,6 +74,7 @@ use self::accept::Acceptor;
 use self::connections::{Agenda, Connection, Connections};
 use self::encode::Encoder;
 use self::exchange::ExchangeId;
+use self::protocol::Scratch;
 use self::tasks::Tasks;
 use self::turn::Turn;
 use super::config::ServerConfig;
@@ -282,7 +283,7 @@ impl<D: Driver> Worker<D> {
     /// Cuts every connection that is left. Returns how many of them were not answered to the end.
     pub(crate) fn cut(&mut self) -> u64 {
         let alive = self.state.connections.alive();
-        let owed = |connection: &Connection| !connection.protocol.is_lingering();
+        let owed = |connection: &Connection| !connection.link.is_lingering();
         let alive: Vec<(ConnId, bool)> = alive.map(|(id, at)| (id, owed(at))).collect();
         for (id, _) in &alive {
             self.state.parts.metrics.timeout(Timeout::Drain);
@@ -316,17 +317,17 @@ impl<D: Driver> Worker<D> {
             looked_at += 1;
             let mut at = state.exchange(id);
             let is_suspect = std::mem::take(&mut at.connection.is_suspect);
-            let hung_up_at = at.connection.protocol.hung_up_at();
+            let hung_up_at = at.connection.link.hung_up_at();
             let is_abandoned = at.parts.admission.is_abandoned(entry.ready, hung_up_at);
             if at.parts.admission.may_give_up(entry.ready, now, (is_suspect, is_abandoned))
                 && !at.connection.channel.is_sending()
-                && !at.connection.protocol.has_output()
-                && (at.connection.protocol.is_eof() || driver.is_hung_up(id))
+                && !at.connection.link.has_output()
+                && (at.connection.link.is_eof() || driver.is_hung_up(id))
             {
                 // The client has disconnected, or has only finished sending: the server cannot tell which.
                 // Without overload both are served.
-                at.exchange.is_queued = false;
-                at.connection.channel.close = Some(Close::Reset);
+                at.exchange.waiting = None;
+                at.connection.channel.end(Close::Reset);
                 at.parts.metrics.rejected(Rejection::QueueHungUp);
                 at.touch();
                 continue;

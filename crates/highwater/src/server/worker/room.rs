@@ -42,7 +42,7 @@ pub(super) fn idle(connections: &Connections, count: u32, now: Instant) -> (Vec<
     let Some(before) = now.checked_sub(EVICTION_AGE_MIN) else { return (Vec::new(), next_due) };
     let mut idle: Vec<(Instant, ConnId)> = Vec::new();
     for (id, connection) in connections.alive() {
-        if let Some(since) = connection.protocol.idle_since() {
+        if let Some(since) = connection.protocol.idle_since(&connection.link) {
             if since <= before {
                 idle.push((since, id));
             } else {

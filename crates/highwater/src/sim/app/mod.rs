@@ -4,11 +4,12 @@
 mod panics;
 mod waits;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     turns: AtomicUsize,
     pub(super) detached_begun: AtomicUsize,
     pub(super) detached_done: AtomicUsize,
+    /// How often each key of `/once` was begun.
+    once: Mutex<HashMap<u32, u32>>,
 }
 
 impl Shared {
@@ -46,6 +49,11 @@ impl Shared {
     /// A turn has passed.
     pub(super) fn turn(&self) {
         self.turns.fetch_add(1, Relaxed);
+    }
+
+    /// How often `/once/{key}` was begun.
+    pub(super) fn begun(&self, key: u32) -> u32 {
+        self.once.lock().expect("no holder panics").get(&key).copied().unwrap_or(0)
     }
 
     /// Waits for this many turns.
@@ -86,6 +94,8 @@ pub(super) fn app(shared: Arc<Shared>) -> App {
         .get("/exact/{n}", exact)
         .get("/broken/{n}", broken)
         .get("/big/{n}", |Path(n): Path<usize>| Bytes::from(big(n)))
+        .get("/once/{key}", once)
+        .post("/once/{key}", once)
         .get("/never", never)
         .get("/tardy", never.timeout(ROUTE_TIMEOUT))
         .get("/detached", detached.detached())
@@ -135,6 +145,12 @@ fn piece_len(n: u64) -> u64 {
 /// The length of the first `count` pieces together.
 fn pieces_len(count: u64) -> u64 {
     (0..count).map(piece_len).sum()
+}
+
+/// Must run once for each key: some other instance runs it if this one refuses.
+fn once(Path(key): Path<u32>, State(shared): SharedState) -> String {
+    *shared.once.lock().expect("no holder panics").entry(key).or_default() += 1;
+    format!("once {key}")
 }
 
 fn panic() -> &'static str {

@@ -9,6 +9,10 @@ use super::{Closes, Draft, Hold, Step, Wanted, Writer, app, get, ok, pieces, pos
 /// will come.
 const CUT_SHORT: &[u16] = &[400, 408, 413, 414, 431, 500, 503];
 
+/// A client that is refused so often is not served at all: each turn that refuses starts a request, and only some
+/// hundred requests are sent in a run.
+pub(in super::super) const TRIES_MAX: usize = 300;
+
 impl Writer<'_> {
     /// A client's own part: all of one kind or mixed, pipelined or not; and how the client leaves.
     pub(super) fn write_kinds(&mut self) {
@@ -33,6 +37,40 @@ impl Writer<'_> {
         if goes || finishes {
             self.go(goes);
         }
+    }
+
+    /// A proxy's connection: one request after the other, each with effects that must not be repeated.
+    pub(super) fn write_proxy(&mut self) {
+        for _ in 0..10 + self.prng.below(40) {
+            let key = self.key();
+            let path = format!("/once/{key}");
+            let draft = match self.chance(3) {
+                true => {
+                    let body = self.body(self.limits.discard_max.min(300));
+                    post(&path, body, ok(format!("once {key}")))
+                }
+                false => get(path, ok(format!("once {key}"))),
+            };
+            self.say_request(Draft { once: Some(key), ..draft }, "1.1", "", false);
+            self.steps.push(Step::Await(self.requests.len()));
+            if self.chance(8) {
+                self.rest(20);
+            }
+        }
+        self.steps.push(Step::Finish);
+    }
+
+    /// A client that wants one answer, and asks again at once when it is refused.
+    pub(super) fn write_crowd(&mut self) {
+        let n = self.prng.below(2000);
+        for _ in 0..TRIES_MAX {
+            let draft = get(format!("/square/{n}"), ok((n * n).to_string()));
+            self.say_request(draft, "1.1", "", false);
+            self.steps.push(Step::Await(self.requests.len()));
+            self.steps.push(Step::FinishIfServed);
+            self.rest(2);
+        }
+        self.steps.push(Step::Finish);
     }
 
     fn rest(&mut self, millis: u64) {

@@ -3,13 +3,15 @@
 
 mod kinds;
 
+pub(super) use kinds::TRIES_MAX;
+
 use std::time::Duration;
 
 use highwater_core::http::Limits;
 use highwater_core::prng::Prng;
 
 use super::app;
-use super::kinds::Kinds;
+use super::kinds::{Kind, Kinds};
 
 /// Most bytes of framing in a row: a line end, a size, a line end, and that of the last chunk.
 const FRAMING_MAX: u64 = 2 + 3 + 2 + 5;
@@ -29,6 +31,8 @@ pub(super) enum Step {
     /// Waits until this many bytes were received, but no longer than this.
     AwaitBytes(usize, Duration),
     Rest(Duration),
+    /// Finishes without the rest, if the last answer was no refusal.
+    FinishIfServed,
     Finish,
     Leave,
 }
@@ -81,6 +85,8 @@ pub(super) struct Request {
     pub(super) needs_body: bool,
     /// Its route reads the body piece by piece.
     pub(super) streams_body: bool,
+    /// Its key, if it must be begun only once, here or by another instance.
+    pub(super) once: Option<u32>,
     pub(super) wanted: Wanted,
 }
 
@@ -150,11 +156,18 @@ struct Draft {
     body: Option<Vec<u8>>,
     needs_body: bool,
     streams_body: bool,
+    once: Option<u32>,
     wanted: Wanted,
 }
 
 impl Writer<'_> {
     fn write(&mut self) {
+        if self.kinds.has(Kind::Proxies) && self.chance(4) {
+            return self.write_proxy();
+        }
+        if self.kinds.has(Kind::Crowd) && self.chance(2) {
+            return self.write_crowd();
+        }
         if !self.kinds.is_empty() && self.chance(2) {
             return self.write_kinds();
         }
@@ -303,7 +316,7 @@ impl Writer<'_> {
     }
 
     fn say_request(&mut self, draft: Draft, version: &str, field: &str, expects: bool) {
-        let Draft { method, path, hold, body, needs_body, streams_body, mut wanted } = draft;
+        let Draft { method, path, hold, body, needs_body, streams_body, once, mut wanted } = draft;
         let mut head = format!("{method} {path} HTTP/{version}\r\nHost: h\r\n{field}");
         let (mut content, mut density) = (Vec::new(), 1);
         if let Some(body) = body {
@@ -344,6 +357,7 @@ impl Writer<'_> {
             density,
             needs_body,
             streams_body,
+            once,
             wanted,
         });
     }
@@ -377,6 +391,7 @@ impl Writer<'_> {
             density: 1,
             needs_body: true,
             streams_body: false,
+            once: None,
             wanted: Wanted { closes: Closes::Yes, or, ..status(code) },
         });
     }
@@ -551,6 +566,7 @@ fn get(path: impl Into<String>, wanted: Wanted) -> Draft {
         body: None,
         needs_body: false,
         streams_body: false,
+        once: None,
         wanted,
     }
 }

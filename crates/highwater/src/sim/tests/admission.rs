@@ -207,6 +207,31 @@ fn a_refused_upload_leaves_its_connection() {
     assert_eq!((stage.status(link), stage.network().link(link).is_live()), (Some(200), true));
 }
 
+/// Purpose: requests that a proxy passed on are recognized while the queue stands, also those of a proxy that adds no field
+/// and opens a connection for each request (nginx without any setting): its connections must never be dropped silently.
+#[test]
+fn proxies_are_recognized() {
+    for (version, field, passed_on) in [
+        ("1.1", "", 0),
+        ("1.1", "X-Forwarded-For: 192.0.2.1\r\n", 1),
+        ("1.1", "Via: 1.1 cache\r\n", 1),
+        ("1.0", "Connection: close\r\n", 1),
+    ] {
+        let mut stage = Stage::new();
+        stage.overload();
+        stage.ask("/do/first");
+        stage.turn_after(0);
+        let before = (stage.metrics.queue.judged.get(), stage.metrics.queue.passed_on.get());
+        let link = connect(&mut stage.worker);
+        let head = format!("GET /do/next HTTP/{version}\r\nHost: h\r\n{field}\r\n");
+        stage.network().say(link, head.as_bytes());
+        stage.turn_after(0);
+        let judged = stage.metrics.queue.judged.get() - before.0;
+        let counted = stage.metrics.queue.passed_on.get() - before.1;
+        assert_eq!((judged, counted), (1, passed_on), "HTTP/{version} {field:?}");
+    }
+}
+
 /// Purpose: for load balancers that distribute connections, a refused request can end its connection.
 #[test]
 fn a_refusal_can_end_its_connection() {

@@ -25,6 +25,7 @@ use super::trace::Trace;
 use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::admission::{Fair, Shed};
+use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
 use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
 
@@ -79,6 +80,8 @@ pub(super) struct World {
     catching_up: u32,
     /// Since when a client waits although closing an idle connection could make room.
     crowded_since: Option<Instant>,
+    /// All connections that are allowed were open at some time.
+    is_scarce: bool,
 }
 
 /// The parameters drawn for the whole run.
@@ -158,6 +161,7 @@ impl Plan {
 
 impl World {
     pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
+        restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed);
         // From another sequence, so that additional kinds change nothing else.
         let mut extra = Prng::from_seed(!seed);
@@ -220,6 +224,7 @@ impl World {
             backlogged_at: Instant::ZERO,
             catching_up: 0,
             crowded_since: None,
+            is_scarce: false,
         }
     }
 
@@ -307,6 +312,7 @@ impl World {
             return Err(format!("{connections} connections, {} known", self.worker.connections()));
         }
         let is_full = connections >= self.plan.connections_max;
+        self.is_scarce |= is_full;
         if connections > self.plan.connections_max && self.drained_at.is_none() {
             return Err(format!(
                 "{connections} connections, {} allowed",
@@ -409,7 +415,15 @@ impl World {
         for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
-            oracle::check(client, &Ending { link, excuse: watch.excuse, was_drained, sheds })
+            let ending = Ending {
+                link,
+                excuse: watch.excuse,
+                was_drained,
+                sheds,
+                is_scarce: self.is_scarce,
+            };
+            oracle::check(client, &ending)
+                .and_then(|()| oracle::check_once(client, |key| self.shared.begun(key)))
                 .map_err(|what| format!("client {at}: {what}"))?;
             report.clients += 1;
             report.answers += client.reader.answers().len();

@@ -96,7 +96,13 @@ impl WithDeadTopic {
         let (mut waiting, mut failure) = (Vec::new(), None);
         for DeadLetter { number, origin, bytes, reason, .. } in letters {
             let headers = [("reason", &**reason), ("origin", &**origin)];
-            let message = Message { topic: &self.topic, key: &[], value: bytes, headers: &headers };
+            let message = Message {
+                topic: &self.topic,
+                partition: None,
+                key: &[],
+                value: bytes,
+                headers: &headers,
+            };
             match self.producer.send(&message) {
                 Ok(delivered) => waiting.push((*number, delivered)),
                 Err(refusal) => failure = Some(failed(refusal.to_string())),
@@ -158,6 +164,14 @@ impl Store for WithDeadTopic {
 
     fn were_sent(&mut self, numbers: &[i64]) -> Result<(), StoreError> {
         self.store.were_sent(numbers)
+    }
+
+    fn divided_by(&mut self, source: &str, found: Option<u32>) -> Result<Option<u32>, StoreError> {
+        self.store.divided_by(source, found)
+    }
+
+    fn divide_by(&mut self, source: &str, partitions: u32) -> Result<(), StoreError> {
+        self.store.divide_by(source, partitions)
     }
 
     fn idle(&mut self) {

@@ -6,36 +6,45 @@
 //! | `source.rs` | commands out of Kafka, as a member of the group |
 //! | `member.rs` | which member, and how long it may be silent |
 //! | `topics.rs` | the topics: made where they are missing |
+//! | `division.rs` | by how many partitions commands are divided, whatever number the topic has |
+//! | `waiting.rs` | how many commands of the topic are not applied |
 //! | `dead.rs` | dead letters in a topic as well |
 //!
-//! A message is a command: its value [`Command::encode`], its key the todo's id, so that commands about one todo
-//! are in one partition, in order; its header `id` the command's id. The number of partitions must not be changed
-//! while commands wait: it decides which partition a key belongs to.
+//! A message is a command: its value [`Command::encode`], its key the todo's id, which decides the partition, so that
+//! commands about one todo are in order; its header `id` the command's id.
 
 mod dead;
+mod division;
 mod member;
 mod producer;
 mod source;
 mod topics;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use highwater::batcher::sink::kafka::partition_of_key;
 use highwater::logging::rate_limited;
 
 pub use self::dead::WithDeadTopic;
+pub use self::division::Division;
 use self::producer::{Message, Producer, Undelivered};
-pub use self::source::{GROUP, KafkaSource};
+pub use self::source::{GROUP, KafkaSource, source_name};
+pub use self::waiting::{Waiting, waiting};
 use super::{Durable, Queue, QueueError, Refusal, Sender};
 use crate::command::Command;
 use crate::health::Part;
 
 /// How often an unreachable cluster is probed.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a reachable cluster is asked how many partitions the topic has.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long it has to answer.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
@@ -76,7 +85,9 @@ struct Shared {
     settings: KafkaSettings,
     producer: ArcSwap<Producer>,
     part: Part,
-    /// Unreachable for so long that commands are refused at once.
+    /// By how many partitions commands are divided; 0 while that is not known.
+    divided_by: AtomicU32,
+    /// Commands are refused at once: it has been unreachable for long, or its topic is not the one that it was.
     refusing: AtomicBool,
     stop: AtomicBool,
 }
@@ -87,7 +98,7 @@ impl KafkaQueue {
     /// # Errors
     ///
     /// If a setting is wrong.
-    pub fn new(settings: &KafkaSettings) -> Result<KafkaQueue, QueueError> {
+    pub fn new(settings: &KafkaSettings, division: Division) -> Result<KafkaQueue, QueueError> {
         let part = Part::new("queue");
         let producer = Producer::new(settings, part.clone())?;
         part.is_away(format!("Kafka at {}: not reached yet", settings.brokers));
@@ -95,12 +106,13 @@ impl KafkaQueue {
             settings: settings.clone(),
             producer: ArcSwap::from_pointee(producer),
             part,
+            divided_by: AtomicU32::new(0),
             refusing: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
         let watched = Arc::clone(&shared);
         let watch = thread::Builder::new().name("todos-kafka".into());
-        let watch = watch.spawn(move || watched.watch());
+        let watch = watch.spawn(move || watched.watch(division));
         let watch =
             watch.map_err(|error| QueueError::new(format!("cannot start a thread: {error}")))?;
         Ok(KafkaQueue { shared, watch: Some(watch) })
@@ -147,43 +159,79 @@ impl fmt::Debug for KafkaQueue {
 }
 
 impl Shared {
-    /// Finds out when the cluster is back, makes the topics, and replaces a producer that can send no more.
-    fn watch(&self) {
-        let mut is_made = false;
+    /// Finds out when the cluster is back, makes the topics, compares the number of partitions, and replaces a producer
+    /// that can send no more.
+    fn watch(&self, mut division: Division) {
+        let (mut is_made, mut is_for_good) = (false, false);
         let mut away_since = None;
+        let mut looked: Option<Instant> = None;
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(reason) = self.producer.load().fatal() {
                 self.replace(&reason);
             }
-            if self.part.away().is_none() {
-                away_since = None;
-                self.refusing.store(false, Ordering::Relaxed);
-            } else {
-                let since = *away_since.get_or_insert_with(Instant::now);
-                match self.reach(&mut is_made) {
-                    Ok(()) => self.part.is_up(),
-                    Err(why) => {
-                        rate_limited!(WARN, error = %why, "commands cannot be queued");
-                        self.part.is_away(why);
+            let was_up = self.part.away().is_none();
+            if !was_up || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+                looked = Some(Instant::now());
+                match self.reach(&mut is_made, &mut division) {
+                    Ok(()) => {
+                        is_for_good = false;
+                        self.part.is_up();
+                    }
+                    // Whether commands get through is known better from the commands.
+                    Err(unusable) if was_up && !unusable.for_good => {}
+                    Err(unusable) => {
+                        is_for_good = unusable.for_good;
+                        rate_limited!(WARN, error = %unusable.why, "commands cannot be queued");
+                        self.part.is_away(unusable.why);
                     }
                 }
-                let is_long = since.elapsed() >= self.settings.ack_timeout;
-                self.refusing.store(is_long && self.part.away().is_some(), Ordering::Relaxed);
             }
+            let is_refusing = match self.part.away() {
+                None => {
+                    away_since = None;
+                    false
+                }
+                Some(_) => {
+                    let since = away_since.get_or_insert_with(Instant::now);
+                    is_for_good || since.elapsed() >= self.settings.ack_timeout
+                }
+            };
+            self.refusing.store(is_refusing, Ordering::Relaxed);
             thread::park_timeout(PROBE_EVERY);
         }
     }
 
-    fn reach(&self, is_made: &mut bool) -> Result<(), String> {
-        let probe = || self.producer.load().probe(&self.settings.topic, PROBE_WAIT);
-        if *is_made {
-            let of_brokers = |why| format!("Kafka at {}: {why}", self.settings.brokers);
-            return probe().map_err(of_brokers);
+    /// Whether the cluster answers, and has the topic as it should be.
+    fn reach(&self, is_made: &mut bool, division: &mut Division) -> Result<(), Unusable> {
+        let divided_by = match self.divided_by.load(Ordering::Relaxed) {
+            0 => division
+                .stored(None)
+                .map_err(Unusable::now)?
+                .inspect(|divided| self.divide(*divided)),
+            divided => Some(divided),
+        };
+        let topic = &self.settings.topic;
+        let probe = || self.producer.load().probe(topic, PROBE_WAIT);
+        if !*is_made {
+            topics::create(&self.settings).map_err(Unusable::now)?;
+            *is_made = true;
+            // The cluster needs a moment to tell its brokers; the next look will find the topic.
         }
-        topics::create(&self.settings).map_err(|error| error.to_string())?;
-        *is_made = true;
-        // The cluster needs a moment to tell its brokers; the next look will find the topic.
-        probe()
+        let of_brokers = |why| format!("Kafka at {}: {why}", self.settings.brokers);
+        let found = probe().map_err(of_brokers).map_err(Unusable::now)?;
+        let divided_by = match divided_by {
+            Some(divided) => divided,
+            None => {
+                let divided = division.stored(Some(found)).map_err(Unusable::now)?;
+                divided.inspect(|divided| self.divide(*divided)).unwrap_or(found)
+            }
+        };
+        let compared = division.compare(topic, divided_by, found);
+        compared.map_err(|why| Unusable { why, for_good: true })
+    }
+
+    fn divide(&self, by: u32) {
+        self.divided_by.store(by, Ordering::Relaxed);
     }
 
     fn replace(&self, reason: &str) {
@@ -195,18 +243,33 @@ impl Shared {
     }
 }
 
+/// Why no commands can be sent.
+struct Unusable {
+    why: String,
+    /// Waiting does not help: commands are refused at once.
+    for_good: bool,
+}
+
+impl Unusable {
+    fn now(why: impl fmt::Display) -> Unusable {
+        Unusable { why: why.to_string(), for_good: false }
+    }
+}
+
 /// A worker's way in.
 struct KafkaSender(Arc<Shared>);
 
 impl Sender for KafkaSender {
     fn send(&self, command: &Command) -> Result<Durable, Refusal> {
-        let Shared { settings, producer, part, refusing, .. } = &*self.0;
-        if refusing.load(Ordering::Relaxed) {
+        let Shared { settings, producer, part, divided_by, refusing, .. } = &*self.0;
+        let divided_by = divided_by.load(Ordering::Relaxed);
+        if refusing.load(Ordering::Relaxed) || divided_by == 0 {
             return Err(Refusal::Away(part.away().unwrap_or_else(|| "Kafka is down".to_owned())));
         }
         let (key, id) = (command.todo.to_string(), command.id.to_string());
         let message = Message {
             topic: &settings.topic,
+            partition: Some(partition_of_key(key.as_bytes(), divided_by)),
             key: key.as_bytes(),
             value: &command.encode(),
             headers: &[("id", &id)],

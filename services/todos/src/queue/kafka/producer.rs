@@ -45,6 +45,8 @@ pub(super) struct Producer {
 /// What a message carries.
 pub(super) struct Message<'a> {
     pub(super) topic: &'a str,
+    /// Where it goes; `None`: anywhere.
+    pub(super) partition: Option<u32>,
     pub(super) key: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) headers: &'a [(&'a str, &'a str)],
@@ -61,9 +63,7 @@ impl Producer {
             .set("message.timeout.ms", settings.ack_timeout.as_millis().to_string())
             .set("queue.buffering.max.messages", MESSAGES_MAX.to_string())
             .set("queue.buffering.max.kbytes", KIBIBYTES_MAX.to_string())
-            .set("linger.ms", LINGER.as_millis().to_string())
-            // Commands about one todo go to one partition, whichever instance sends them.
-            .set("partitioner", "murmur2_random");
+            .set("linger.ms", LINGER.as_millis().to_string());
         let context = Context { part, brokers: settings.brokers.clone() };
         let inner = config
             .create_with_context(context)
@@ -77,11 +77,12 @@ impl Producer {
         let headers = message.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
             headers.insert(Header { key, value: Some(*value) })
         });
-        let record: BaseRecord<'_, [u8], [u8], Box<Told>> =
+        let mut record: BaseRecord<'_, [u8], [u8], Box<Told>> =
             BaseRecord::with_opaque_to(message.topic, Box::new(told))
                 .key(message.key)
                 .payload(message.value)
                 .headers(headers);
+        record.partition = message.partition.map(|partition| partition as i32);
         match self.inner.send(record) {
             Ok(()) => Ok(delivered),
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
@@ -97,12 +98,14 @@ impl Producer {
         self.inner.client().fatal_error().map(|(_, reason)| reason)
     }
 
-    /// Whether a broker answers, and has the topic.
-    pub(super) fn probe(&self, topic: &str, wait: Duration) -> Result<(), String> {
+    /// How many partitions the topic has, if a broker answers and has it.
+    pub(super) fn probe(&self, topic: &str, wait: Duration) -> Result<u32, String> {
         let metadata = self.inner.client().fetch_metadata(Some(topic), wait);
         let metadata = metadata.map_err(|error| error.to_string())?;
         match metadata.topics().first().map(|topic| (topic.error(), topic.partitions().len())) {
-            Some((None, partitions)) if partitions > 0 => Ok(()),
+            Some((None, partitions)) if partitions > 0 => {
+                u32::try_from(partitions).map_err(|error| error.to_string())
+            }
             _ => Err(format!("topic {topic} is missing")),
         }
     }

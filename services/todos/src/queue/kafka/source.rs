@@ -199,7 +199,7 @@ impl fmt::Debug for KafkaSource {
 }
 
 /// The name under which a store knows what comes out of this topic.
-pub(super) fn source_name(topic: &str) -> String {
+pub fn source_name(topic: &str) -> String {
     format!("kafka/{topic}")
 }
 

@@ -1,27 +1,40 @@
-//! Applying a batch: the affected rows are read, the commands are applied to them in memory, in order, and the
-//! differences are written. So a batch costs a handful of statements, however many commands it has.
+//! Applying a batch: the affected rows are read, [`decide`] says what becomes of them, and the differences are written.
+//! So a batch costs a handful of statements, however many commands it has.
 //!
-//! The row of `todo_state` is locked from the first statement to the commit. So at most one transaction applies
-//! at a time, whichever process it belongs to: after a rebalance, a consumer that does not know yet that it lost
-//! a partition and the one that has it now wait for each other, and the second finds the commands applied.
+//! ```text
+//!  claim the partitions ─▶ read ─▶ decide ─▶ write under a batch number ─▶ take the next version ─▶ commit
+//!  └ locks their rows                                                      └ locks the row of todo_state
+//! ```
 //!
-//! Repetitions are recognized by the commands' ids. Offsets alone would not suffice: two instances with a journal each,
-//! or a topic that was deleted and recreated, count from zero. The offset decides only for commands older than the
+//! Several transactions run at once, each with other partitions. Those of one partition wait for each other, whichever
+//! processes they belong to: after a rebalance, a consumer that does not know yet that it lost a partition and the one
+//! that has it now wait for each other, and the second finds the commands applied. The rows of the affected todos are
+//! locked as well: where a topic was given more partitions, one todo may have commands in two of them.
+//!
+//! What a transaction writes carries its batch number, which it has from the beginning. Only at the end it takes the
+//! next version, and holds that row's lock for one statement and the commit. So versions are in the order of commits,
+//! and who sees version n sees everything of it and of the versions before, and nothing of n + 1.
+//!
+//! Repetitions are recognized by the commands' ids. Offsets alone would not suffice: a topic that was deleted and
+//! recreated counts from zero. The offset decides only for commands older than the
 //! stored ids: otherwise a consumer that returns weeks later and receives everything again would apply it again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::slice;
+use std::time::SystemTime;
 
-use highwater::logging::rate_limited;
+use tokio::try_join;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::link::Failure;
-use super::statements::{self, Statements, letter, time};
-use crate::command::{Action, Command};
+use super::statements::{self, Statements, letter, microseconds, time};
+use crate::command::Command;
 use crate::queue::{Delivery, Position};
-use crate::store::{Applied, COMMANDS_KEPT_US, Change, Changes, Outcome, is_shared, origin};
-use crate::todo::{Todo, now_us};
+use crate::store::decision::{Decision, Known, decide};
+use crate::store::{Applied, Change, Changes, Outcome, is_shared, origin};
+use crate::todo::Todo;
 
 /// Applies `deliveries` together.
 ///
@@ -34,9 +47,9 @@ pub(super) async fn apply_together(
     source: &str,
     deliveries: &[Delivery],
 ) -> Result<Applied, Failure> {
-    let mut batch = Batch::begin(transaction, statements, source).await?;
+    let mut batch = Batch::begin(transaction, statements, source, deliveries).await?;
     batch.step(transaction, deliveries).await?;
-    batch.end(transaction, deliveries).await
+    batch.end(transaction).await
 }
 
 /// Applies `deliveries` one after the other; a command that the server refuses becomes a dead letter.
@@ -50,7 +63,7 @@ pub(super) async fn apply_each(
     source: &str,
     deliveries: &[Delivery],
 ) -> Result<Applied, Failure> {
-    let mut batch = Batch::begin(transaction, statements, source).await?;
+    let mut batch = Batch::begin(transaction, statements, source, deliveries).await?;
     for delivery in deliveries {
         let savepoint = transaction.transaction().await?;
         let failure = match batch.step(&savepoint, slice::from_ref(delivery)).await {
@@ -66,56 +79,58 @@ pub(super) async fn apply_each(
         };
         batch.give_up(transaction, delivery, command, reason).await?;
     }
-    batch.end(transaction, deliveries).await
+    batch.end(transaction).await
 }
 
 /// What a transaction has done so far.
 struct Batch<'a> {
     statements: &'a Statements,
     source: &'a str,
-    /// The version of what it writes.
-    version: i64,
-    timeline: i64,
-    /// How many todos there are.
-    count: i64,
-    /// What was applied before, where offsets can tell.
+    /// What everything that it writes is marked with.
+    number: i64,
+    /// The offset behind its last command, for each partition.
+    next: BTreeMap<i32, i64>,
+    /// The offset behind the last command applied, for each partition.
     positions: HashMap<u32, u64>,
-    now_us: i64,
-    /// A command that was written under that version, if any was.
-    stamp: Option<Uuid>,
+    /// Whether anything was.
+    has_written: bool,
     changed: BTreeMap<Uuid, Change>,
     outcomes: Vec<(Uuid, Outcome)>,
+    added: i64,
     dead: u64,
     repeated: u64,
 }
 
 impl<'a> Batch<'a> {
+    /// Takes a number, and waits for other transactions with the same partitions.
     async fn begin(
         transaction: &Transaction<'_>,
         statements: &'a Statements,
         source: &'a str,
+        deliveries: &[Delivery],
     ) -> Result<Batch<'a>, Failure> {
-        let row = transaction.query_one(&statements.lock, &[]).await?;
-        let (version, timeline): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        let count = row.try_get(2)?;
-        let positions = match is_shared(source) {
-            true => {
-                let rows = transaction.query(&statements.positions, &[&source]).await?;
-                statements::positions(source, &rows)?.into_iter().collect()
-            }
-            false => HashMap::new(),
-        };
+        let next = behind(deliveries);
+        let partitions: Vec<i32> = next.keys().copied().collect();
+        let claim: [&(dyn ToSql + Sync); 2] = [&source, &partitions];
+        let (number, mut claimed) = try_join!(
+            transaction.query_one(&statements.number, &[]),
+            transaction.query(&statements.claim, &claim),
+        )?;
+        if claimed.len() < partitions.len() {
+            transaction.execute(&statements.begin, &claim).await?;
+            claimed = transaction.query(&statements.claim, &claim).await?;
+        }
+        let positions = statements::positions(source, &claimed)?.into_iter().collect();
         Ok(Batch {
             statements,
             source,
-            version: version + 1,
-            timeline,
-            count,
+            number: number.try_get(0)?,
+            next,
             positions,
-            now_us: now_us(),
-            stamp: None,
+            has_written: false,
             changed: BTreeMap::new(),
             outcomes: Vec::new(),
+            added: 0,
             dead: 0,
             repeated: 0,
         })
@@ -127,47 +142,10 @@ impl<'a> Batch<'a> {
         transaction: &Transaction<'_>,
         deliveries: &[Delivery],
     ) -> Result<(), Failure> {
-        let commands: Vec<&Command> =
-            deliveries.iter().filter_map(|delivery| delivery.content.as_ref().ok()).collect();
-        let positions = deliveries.iter().filter(|delivery| delivery.content.is_ok());
-        let positions: Vec<_> = positions.map(|delivery| delivery.position).collect();
-        let (mut known, mut todos) = read(transaction, self.statements, &commands).await?;
-        let before: HashSet<Uuid> = todos.keys().copied().collect();
-        let mut fresh = Vec::new();
-        let mut outcomes = Vec::new();
-        let mut changed = BTreeMap::new();
-        let mut repeated = 0;
-        for (command, position) in commands.into_iter().zip(positions) {
-            if let Some(outcome) = known.get(&command.id) {
-                repeated += 1;
-                outcomes.push((command.id, outcome.clone()));
-                continue;
-            }
-            if self.is_forgotten(command, position) {
-                repeated += 1;
-                outcomes.push((command.id, Outcome::Done));
-                continue;
-            }
-            let (outcome, is_changed) = change(&mut todos, command);
-            if is_changed {
-                changed.insert(command.todo, ());
-            }
-            known.insert(command.id, outcome.clone());
-            fresh.push((command.id, outcome.clone()));
-            outcomes.push((command.id, outcome));
-        }
-        let changes = changed.into_keys().map(|id| match todos.remove(&id) {
-            Some(todo) => (id, Change::Is(todo)),
-            None => (id, Change::Gone(id)),
-        });
-        let changes: BTreeMap<Uuid, Change> = changes.collect();
-        let added = changes.iter().map(|(id, change)| match change {
-            Change::Is(_) => i64::from(!before.contains(id)),
-            Change::Gone(_) => -i64::from(before.contains(id)),
-        });
-        let added: i64 = added.sum();
-        self.write(transaction, &changes, &fresh).await?;
-        let mut dead = 0;
+        let known = self.read(transaction, deliveries).await?;
+        let decision = decide(known, deliveries);
+        self.write(transaction, &decision, deliveries).await?;
+        let (mut dead, mut repeated) = (0, decision.repeated);
         for delivery in deliveries {
             let Err(poison) = &delivery.content else { continue };
             match self.bury(transaction, delivery, &poison.bytes, &poison.reason).await? {
@@ -175,57 +153,62 @@ impl<'a> Batch<'a> {
                 false => repeated += 1,
             }
         }
-        self.count += added;
-        self.changed.extend(changes);
-        self.outcomes.extend(outcomes);
-        self.stamp = self.stamp.or(fresh.first().map(|(id, _)| *id));
+        self.added += decision.added;
+        self.has_written |= !decision.fresh.is_empty();
+        self.changed.extend(decision.changes);
+        self.outcomes.extend(decision.outcomes);
         self.dead += dead;
         self.repeated += repeated;
         Ok(())
     }
 
-    /// Whether it was applied so long ago that its id is not known any more.
-    fn is_forgotten(&self, command: &Command, position: Option<Position>) -> bool {
-        let is_old = command.requested_us < self.now_us.saturating_sub(COMMANDS_KEPT_US);
-        let is_below = |position: Position| {
-            self.positions.get(&position.partition).is_some_and(|next| position.offset < *next)
-        };
-        let is_forgotten = is_old && position.is_some_and(is_below);
-        if is_forgotten {
-            rate_limited!(WARN, command = %command.id, "a command of weeks ago was delivered again; it is not applied again");
+    /// Which of the commands were applied before, and the todos they are about.
+    async fn read(
+        &self,
+        transaction: &Transaction<'_>,
+        deliveries: &[Delivery],
+    ) -> Result<Known, Failure> {
+        let positions = self.positions.clone();
+        let commands = || deliveries.iter().filter_map(|delivery| delivery.content.as_ref().ok());
+        let ids: Vec<Uuid> = commands().map(|command| command.id).collect();
+        let about: Vec<Uuid> = commands().map(|command| command.todo).collect();
+        if ids.is_empty() {
+            return Ok(Known { positions, ..Known::default() });
         }
-        is_forgotten
+        // Each statement sees what was committed before it: ids that are removed after they were asked for do no harm.
+        let (of_ids, of_todos): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 1]) =
+            ([&ids], [&about]);
+        let (outcomes, todos, forgotten) = try_join!(
+            transaction.query(&self.statements.known, &of_ids),
+            transaction.query(&self.statements.touched, &of_todos),
+            transaction.query_one(&self.statements.forgotten, &[]),
+        )?;
+        let outcomes = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;
+        let todos = todos.iter().map(|row| statements::todo(row).map(|todo| (todo.id, todo)));
+        let todos = todos.collect::<Result<_, _>>()?;
+        let forgotten_us = microseconds(forgotten.try_get(0)?);
+        Ok(Known { outcomes, todos, positions, forgotten_us })
     }
 
+    /// Writes what was decided, in one turn of the connection.
     async fn write(
         &self,
         transaction: &Transaction<'_>,
-        changes: &BTreeMap<Uuid, Change>,
-        fresh: &[(Uuid, Outcome)],
+        decision: &Decision,
+        deliveries: &[Delivery],
     ) -> Result<(), Failure> {
-        if fresh.is_empty() {
-            return Ok(());
-        }
         let (mut are, mut gone) = (Vec::new(), Vec::new());
-        for change in changes.values() {
+        for change in decision.changes.values() {
             match change {
                 Change::Is(todo) => are.push(todo),
                 Change::Gone(id) => gone.push(*id),
             }
         }
-        if !are.is_empty() {
-            self.upsert(transaction, &are).await?;
-        }
-        if !gone.is_empty() {
-            transaction.execute(&self.statements.delete, &[&gone]).await?;
-            transaction.execute(&self.statements.bury, &[&gone, &self.version]).await?;
-        }
-        let ids: Vec<Uuid> = fresh.iter().map(|(id, _)| *id).collect();
-        let letters: Vec<i8> = fresh.iter().map(|(_, outcome)| letter(outcome).0).collect();
-        let reasons: Vec<Option<&str>> =
-            fresh.iter().map(|(_, outcome)| letter(outcome).1).collect();
-        let record = &self.statements.record;
-        transaction.execute(record, &[&ids, &letters, &reasons, &self.version]).await?;
+        try_join!(
+            self.upsert(transaction, &are),
+            self.delete(transaction, &gone),
+            self.record(transaction, &decision.fresh, deliveries),
+        )?;
         Ok(())
     }
 
@@ -233,23 +216,61 @@ impl<'a> Batch<'a> {
         fn column<'t, T>(todos: &[&'t Todo], value: impl Fn(&'t Todo) -> T) -> Vec<T> {
             todos.iter().map(|todo| value(todo)).collect()
         }
+        if todos.is_empty() {
+            return Ok(());
+        }
         let ids = column(todos, |todo| todo.id);
-        transaction
-            .execute(
-                &self.statements.upsert,
-                &[
-                    &ids,
-                    &column(todos, |todo| todo.title.as_str()),
-                    &column(todos, |todo| todo.description.as_str()),
-                    &column(todos, |todo| todo.completed),
-                    &column(todos, |todo| todo.user_id.as_str()),
-                    &column(todos, |todo| time(todo.created_us)),
-                    &column(todos, |todo| time(todo.updated_us)),
-                    &self.version,
-                ],
-            )
-            .await?;
-        transaction.execute(&self.statements.revive, &[&ids]).await?;
+        let (titles, descriptions) = (
+            column(todos, |todo| todo.title.as_str()),
+            column(todos, |todo| todo.description.as_str()),
+        );
+        let (completed, users) =
+            (column(todos, |todo| todo.completed), column(todos, |todo| todo.user_id.as_str()));
+        let (created, updated) = (
+            column(todos, |todo| time(todo.created_us)),
+            column(todos, |todo| time(todo.updated_us)),
+        );
+        let values: [&(dyn ToSql + Sync); 8] =
+            [&ids, &titles, &descriptions, &completed, &users, &created, &updated, &self.number];
+        try_join!(
+            transaction.execute(&self.statements.upsert, &values),
+            transaction.execute(&self.statements.revive, &values[..1]),
+        )?;
+        Ok(())
+    }
+
+    async fn delete(&self, transaction: &Transaction<'_>, gone: &[Uuid]) -> Result<(), Failure> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let values: [&(dyn ToSql + Sync); 2] = [&gone, &self.number];
+        try_join!(
+            transaction.execute(&self.statements.delete, &values[..1]),
+            transaction.execute(&self.statements.bury, &values),
+        )?;
+        Ok(())
+    }
+
+    async fn record(
+        &self,
+        transaction: &Transaction<'_>,
+        fresh: &[(Uuid, Outcome)],
+        deliveries: &[Delivery],
+    ) -> Result<(), Failure> {
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let commands = deliveries.iter().filter_map(|delivery| delivery.content.as_ref().ok());
+        let requested: HashMap<Uuid, SystemTime> =
+            commands.map(|command| (command.id, time(command.requested_us))).collect();
+        let requested: Vec<Option<SystemTime>> =
+            fresh.iter().map(|(id, _)| requested.get(id).copied()).collect();
+        let ids: Vec<Uuid> = fresh.iter().map(|(id, _)| *id).collect();
+        let letters: Vec<i8> = fresh.iter().map(|(_, outcome)| letter(outcome).0).collect();
+        let reasons: Vec<Option<&str>> =
+            fresh.iter().map(|(_, outcome)| letter(outcome).1).collect();
+        let record = &self.statements.record;
+        transaction.execute(record, &[&ids, &letters, &reasons, &requested, &self.number]).await?;
         Ok(())
     }
 
@@ -279,39 +300,37 @@ impl<'a> Batch<'a> {
     ) -> Result<(), Failure> {
         self.bury(transaction, delivery, &command.encode(), &reason).await?;
         let outcome = (command.id, Outcome::Dead(reason));
-        self.write(transaction, &BTreeMap::new(), slice::from_ref(&outcome)).await?;
-        self.stamp = self.stamp.or(Some(command.id));
+        self.record(transaction, slice::from_ref(&outcome), slice::from_ref(delivery)).await?;
+        self.has_written = true;
         self.dead += 1;
         self.outcomes.push(outcome);
         Ok(())
     }
 
-    async fn end(
-        self,
-        transaction: &Transaction<'_>,
-        deliveries: &[Delivery],
-    ) -> Result<Applied, Failure> {
-        let mut positions = BTreeMap::new();
-        for position in deliveries.iter().filter_map(|delivery| delivery.position) {
-            let next = positions.entry(position.partition).or_insert(0);
-            *next = position.offset.saturating_add(1).max(*next);
-        }
-        for (partition, next) in positions {
-            let partition = i32::try_from(partition).unwrap_or(i32::MAX);
-            let next = i64::try_from(next).unwrap_or(i64::MAX);
+    /// Writes the positions; then takes the next version, if anything was applied.
+    async fn end(self, transaction: &Transaction<'_>) -> Result<Applied, Failure> {
+        let partitions: Vec<i32> = self.next.keys().copied().collect();
+        let next: Vec<i64> = self.next.values().copied().collect();
+        if !partitions.is_empty() {
             let position = &self.statements.position;
-            transaction.execute(position, &[&self.source, &partition, &next]).await?;
+            transaction.execute(position, &[&self.source, &partitions, &next]).await?;
         }
-        let version = if self.stamp.is_some() { self.version } else { self.version - 1 };
-        if self.stamp.is_some() {
-            transaction
-                .execute(&self.statements.advance, &[&version, &self.stamp, &self.count])
-                .await?;
-            transaction.execute(&self.statements.notify, &[]).await?;
-        }
+        let state = match self.has_written {
+            true => {
+                let stamp = Uuid::from_u128(fastrand::u128(..));
+                // From here to the commit no other transaction can end.
+                let values: [&(dyn ToSql + Sync); 3] = [&self.number, &stamp, &self.added];
+                let (state, _) = try_join!(
+                    transaction.query_one(&self.statements.advance, &values),
+                    transaction.execute(&self.statements.notify, &[]),
+                )?;
+                state
+            }
+            false => transaction.query_one(&self.statements.state, &[]).await?,
+        };
         let changes = Changes {
-            revision: statements::revision(version, self.timeline)?,
-            count: statements::count(self.count)?,
+            revision: statements::revision(state.try_get(0)?, state.try_get(1)?)?,
+            count: statements::count(state.try_get(2)?)?,
             todos: self.changed.into_values().collect(),
             commands: self.outcomes,
         };
@@ -319,60 +338,14 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Which of `commands` were applied before, and the todos they are about.
-async fn read(
-    transaction: &Transaction<'_>,
-    statements: &Statements,
-    commands: &[&Command],
-) -> Result<(HashMap<Uuid, Outcome>, HashMap<Uuid, Todo>), Failure> {
-    if commands.is_empty() {
-        return Ok(Default::default());
+/// The offset behind the last delivery of each partition.
+fn behind(deliveries: &[Delivery]) -> BTreeMap<i32, i64> {
+    let mut next = BTreeMap::new();
+    for Position { partition, offset } in deliveries.iter().filter_map(|one| one.position) {
+        let partition = i32::try_from(partition).unwrap_or(i32::MAX);
+        let behind = i64::try_from(offset.saturating_add(1)).unwrap_or(i64::MAX);
+        let next = next.entry(partition).or_insert(0);
+        *next = behind.max(*next);
     }
-    let ids: Vec<Uuid> = commands.iter().map(|command| command.id).collect();
-    let about: Vec<Uuid> = commands.iter().map(|command| command.todo).collect();
-    let known = transaction.query(&statements.known, &[&ids]).await?;
-    let touched = transaction.query(&statements.touched, &[&about]).await?;
-    let known = known.iter().map(statements::outcome).collect::<Result<_, _>>()?;
-    let todos = touched.iter().map(|row| statements::todo(row).map(|todo| (todo.id, todo)));
-    Ok((known, todos.collect::<Result<_, _>>()?))
-}
-
-/// Applies a command to the todos that it may be about; answers what becomes of it, and whether it changed
-/// anything.
-fn change(todos: &mut HashMap<Uuid, Todo>, command: &Command) -> (Outcome, bool) {
-    let owned = todos.get_mut(&command.todo).filter(|todo| todo.user_id == command.user_id);
-    match (&command.action, owned) {
-        (Action::Create { title, description }, _) => {
-            let is_new = !todos.contains_key(&command.todo);
-            if is_new {
-                let todo = Todo {
-                    id: command.todo,
-                    title: title.clone(),
-                    description: description.clone(),
-                    completed: false,
-                    user_id: command.user_id.clone(),
-                    created_us: command.requested_us,
-                    updated_us: command.requested_us,
-                };
-                todos.insert(todo.id, todo);
-            }
-            (Outcome::Done, is_new)
-        }
-        (_, None) => (Outcome::NotFound, false),
-        (Action::Update { title, description, completed }, Some(todo)) => {
-            if let Some(title) = title {
-                todo.title.clone_from(title);
-            }
-            if let Some(description) = description {
-                todo.description.clone_from(description);
-            }
-            todo.completed = completed.unwrap_or(todo.completed);
-            todo.updated_us = todo.updated_us.max(command.requested_us);
-            (Outcome::Done, true)
-        }
-        (Action::Delete, Some(_)) => {
-            todos.remove(&command.todo);
-            (Outcome::Done, true)
-        }
-    }
+    next
 }

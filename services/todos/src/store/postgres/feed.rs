@@ -4,21 +4,22 @@
 //! can be lost with its connection. All changes after a version are read in one snapshot. Versions are in the order of
 //! commits ([`super::apply`]), so the rows of later versions in a snapshot are exactly the new ones.
 //!
-//! A restore from a backup lowers the version, and new commands may then raise it past the last known version. So a
-//! version is remembered together with one of its commands: if that command is no longer in the store, or the version
-//! is lower, the history has changed. The first instance to notice gives the store a new timeline; all others see it.
+//! [`history`](crate::store::history) decides what has to be read, and whether the store was restored.
 
 use std::time::Duration;
 
 use highwater::logging::rate_limited;
-use tokio_postgres::{Client, Config, Row};
+use tokio::try_join;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, Row, Transaction};
 use uuid::Uuid;
 
 use super::link::{Failure, Link, Session, Timeouts};
 use super::statements::{self, LISTEN, Statements};
 use crate::feed::{Feed, News};
 use crate::health::Part;
-use crate::store::{Changes, Loaded, Revision, StoreError};
+use crate::store::history::{Doubt, Follower, State};
+use crate::store::{Change, Changes, Loaded, Outcome, Revision, StoreError};
 use crate::todo::now_us;
 
 /// How long a notification that was lost can delay what is new: with the time to read it, well below the 100 ms
@@ -36,25 +37,10 @@ const CHANGES_MAX: i64 = 10_000;
 #[derive(Debug)]
 pub struct PostgresFeed {
     link: Link,
-    /// What was said last.
-    said: Option<State>,
-    /// Somebody has seen this revision of the store.
-    seen: Revision,
+    follower: Follower,
     part: Part,
     /// How much memory the todos that are read at first may take.
     bytes_max: usize,
-    /// Whether the newest todos are to be read again.
-    again: bool,
-}
-
-/// Where the store is in its history.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    revision: Revision,
-    /// A command of that version, which tells it from the same version of another history.
-    stamp: Option<Uuid>,
-    /// What was deleted up to this version is not known any more.
-    horizon: u64,
 }
 
 impl PostgresFeed {
@@ -65,32 +51,33 @@ impl PostgresFeed {
     /// If there can be no runtime for it.
     pub fn new(config: &Config, bytes_max: usize) -> Result<PostgresFeed, StoreError> {
         let link = Link::new(config, TIMEOUTS, Some(LISTEN))?;
-        let (seen, part) = (Revision::default(), Part::new("store"));
-        Ok(PostgresFeed { link, said: None, seen, part, bytes_max, again: false })
+        Ok(PostgresFeed {
+            link,
+            follower: Follower::default(),
+            part: Part::new("store"),
+            bytes_max,
+        })
     }
 }
 
 impl Feed for PostgresFeed {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
-        if self.said.is_some() {
+        if self.follower.said.is_some() {
             self.link.wait(wait.min(LOOK));
         }
-        let (said, seen) = (self.said, self.seen);
-        let (bytes_max, again) = (self.bytes_max, self.again);
-        let read = self.link.run(async |session| read(session, said, seen, bytes_max, again).await);
+        let (follower, bytes_max) = (self.follower, self.bytes_max);
+        let read = self.link.run(async |session| read(session, &follower, bytes_max).await);
         let (news, state) = read?;
-        self.again &= !matches!(news, News::Everything(_));
-        self.said = Some(state);
-        self.seen = state.revision;
+        self.follower.has_said(state, matches!(news, News::Everything(_)));
         Ok(news)
     }
 
     fn was_seen(&mut self, revision: Revision) {
-        self.seen = self.seen.max(revision);
+        self.follower.was_seen(revision);
     }
 
     fn again(&mut self) {
-        self.again = true;
+        self.follower.again = true;
     }
 
     fn part(&self) -> Part {
@@ -98,103 +85,110 @@ impl Feed for PostgresFeed {
     }
 }
 
-/// What is new since `said`, and where the store is now. The store has been at `seen`.
+/// What is new to `follower`, and where the store is now.
 async fn read(
     session: &mut Session,
-    said: Option<State>,
-    seen: Revision,
+    follower: &Follower,
     bytes_max: usize,
-    again: bool,
 ) -> Result<(News, State), Failure> {
     let Session { client, statements } = session;
     let now = state(&client.query_one(&statements.state, &[]).await?)?;
-    if let Some(said) = said
-        && !again
-        && (now.revision, now.stamp) == (said.revision, said.stamp)
-        && now.revision >= seen
-    {
+    if !follower.is_news(&now) {
         return Ok((News::Nothing, now));
     }
-    if is_restored(client, statements, now, said, seen).await? {
-        let timeline = new_timeline(now.revision.timeline.max(seen.timeline));
+    loop {
+        let transaction = statements::snapshot(client).await?;
+        let row = transaction.query_one(&statements.state, &[]).await?;
+        let (now, count) = (state(&row)?, statements::count(row.try_get(2)?)?);
+        // In the same snapshot: a restore in between would go unnoticed for good.
+        if !is_restored(&transaction, statements, follower.doubt(&now)).await? {
+            let news = news(&transaction, statements, follower, &now, count, bytes_max).await?;
+            transaction.commit().await?;
+            return Ok((news, now));
+        }
+        transaction.commit().await?;
         let before = i64::try_from(now.revision.timeline).unwrap_or(i64::MAX);
+        let timeline = i64::try_from(follower.new_timeline(&now, now_us())).unwrap_or(i64::MAX);
         // Where another instance was quicker, this changes nothing.
         let diverged = client.execute(&statements.diverge, &[&before, &timeline]).await?;
         rate_limited!(
             WARN,
-            known = ?seen,
+            known = ?follower.seen,
             restored = ?now.revision,
             diverged,
             "the store was restored to an earlier state; everything is read again"
         );
     }
-    let transaction = statements::snapshot(client).await?;
-    let row = transaction.query_one(&statements.state, &[]).await?;
-    let (now, count) = (state(&row)?, statements::count(row.try_get(4)?)?);
-    let version = now.revision.version;
-    // On another timeline nothing that is known holds.
-    let known = said.map(|said| said.revision).filter(|known| {
-        // What is to be read again is read when nothing has changed: outcomes are told first.
-        let is_quiet = again && known.version == version;
-        known.timeline == now.revision.timeline
-            && (now.horizon..=version).contains(&known.version)
-            && !is_quiet
-    });
-    let everything = async || -> Result<News, Failure> {
-        let todos = statements::newest(&transaction, statements, usize::MAX, bytes_max).await?;
-        Ok(News::Everything(Loaded { revision: now.revision, count, todos }))
-    };
-    let news = match known.map(|known| i64::try_from(known.version)) {
-        Some(Ok(known)) => {
-            let changed = &statements.changed;
-            let changed = transaction.query(changed, &[&known, &(CHANGES_MAX + 1)]).await?;
-            let gone = transaction.query(&statements.gone, &[&known]).await?;
-            let outcomes = transaction.query(&statements.outcomes, &[&known]).await?;
-            let commands = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;
-            let todos = statements::changes(&changed, &gone)?;
-            match i64::try_from(changed.len()) {
-                Ok(..=CHANGES_MAX) => {
-                    News::Changes(Changes { revision: now.revision, count, todos, commands })
-                }
-                _ => everything().await?,
-            }
-        }
-        _ => everything().await?,
-    };
-    transaction.commit().await?;
-    Ok((news, now))
 }
 
-/// Whether the store's history is not the one that `said` and `seen` belong to, and nobody has given it a timeline of
-/// its own yet.
-async fn is_restored(
-    client: &Client,
+/// What is new to `follower` in a store that is at `now`, in one snapshot.
+async fn news(
+    transaction: &Transaction<'_>,
     statements: &Statements,
-    now: State,
-    said: Option<State>,
-    seen: Revision,
-) -> Result<bool, Failure> {
-    if now.revision < seen {
-        return Ok(true);
-    }
-    let Some(State { revision: known, stamp: Some(stamp), .. }) = said else { return Ok(false) };
-    if known.timeline != now.revision.timeline {
-        return Ok(false);
-    }
-    // As many versions, or more, but not ours among them.
-    let version = i64::try_from(known.version).unwrap_or(i64::MAX);
-    let is_past = client.query_one(&statements.is_past, &[&stamp, &version]).await?;
-    Ok(!is_past.try_get::<_, bool>(0)?)
+    follower: &Follower,
+    now: &State,
+    count: u64,
+    bytes_max: usize,
+) -> Result<News, Failure> {
+    let difference = match follower.known(now) {
+        Some(known) => difference(transaction, statements, known).await?,
+        None => None,
+    };
+    let revision = now.revision;
+    Ok(match difference {
+        Some((todos, commands)) => News::Changes(Changes { revision, count, todos, commands }),
+        None => {
+            let todos = statements::newest(transaction, statements, usize::MAX, bytes_max).await?;
+            News::Everything(Loaded { revision, count, todos })
+        }
+    })
 }
 
-/// Later than `timeline`, whatever the clock says.
-fn new_timeline(timeline: u64) -> i64 {
-    let next = i64::try_from(timeline).unwrap_or(i64::MAX).saturating_add(1);
-    now_us().max(next)
+/// What the versions after `known` changed, and the outcomes of their commands. `None`: it is more than is worth reading.
+async fn difference(
+    transaction: &Transaction<'_>,
+    statements: &Statements,
+    known: u64,
+) -> Result<Option<(Vec<Change>, Vec<(Uuid, Outcome)>)>, Failure> {
+    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    let is_too_much = |rows: &[Row]| rows.len() as i64 > CHANGES_MAX;
+    let limit = CHANGES_MAX + 1;
+    let versions = transaction.query(&statements.versions, &[&known, &limit]).await?;
+    if is_too_much(&versions) {
+        return Ok(None);
+    }
+    let batches = versions.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+    let values: [&(dyn ToSql + Sync); 2] = [&batches, &limit];
+    let (changed, gone, outcomes) = try_join!(
+        transaction.query(&statements.changed, &values),
+        transaction.query(&statements.gone, &values[..1]),
+        transaction.query(&statements.outcomes, &values[..1]),
+    )?;
+    if is_too_much(&changed) {
+        return Ok(None);
+    }
+    let commands = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;
+    Ok(Some((statements::changes(&changed, &gone)?, commands)))
+}
+
+async fn is_restored(
+    transaction: &Transaction<'_>,
+    statements: &Statements,
+    doubt: Doubt,
+) -> Result<bool, Failure> {
+    match doubt {
+        Doubt::None => Ok(false),
+        Doubt::Restored => Ok(true),
+        Doubt::Past(version, stamp) => {
+            let version = i64::try_from(version).unwrap_or(i64::MAX);
+            let is_past = transaction.query_one(&statements.is_past, &[&version, &stamp]).await?;
+            Ok(!is_past.try_get::<_, bool>(0)?)
+        }
+    }
 }
 
 fn state(row: &Row) -> Result<State, Failure> {
     let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
-    let horizon = statements::revision(row.try_get(3)?, 0)?.version;
-    Ok(State { revision, stamp: row.try_get(2)?, horizon })
+    let horizon = statements::revision(row.try_get(4)?, 0)?.version;
+    Ok(State { revision, stamp: row.try_get(3)?, horizon })
 }

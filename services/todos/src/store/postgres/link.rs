@@ -87,7 +87,7 @@ impl Link {
             }
             let session = slot.as_mut().expect("connected above");
             match timeout(timeouts.operation, work(session)).await {
-                Ok(Err(failure)) if failure.is_broken_connection() => {
+                Ok(Err(failure)) if failure.is_broken_connection() || failure.is_other_schema() => {
                     *slot = None;
                     Err(failure)
                 }
@@ -146,6 +146,18 @@ impl Failure {
         let said =
             [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
         error.is_closed() || io || error.code().is_some_and(|code| said.contains(code))
+    }
+
+    /// The tables are not those that this connection found: a newer version of the service has changed them. The next
+    /// connection says so.
+    fn is_other_schema(&self) -> bool {
+        let Failure::Sql(error) = self else { return false };
+        let said = [
+            SqlState::UNDEFINED_COLUMN,
+            SqlState::UNDEFINED_TABLE,
+            SqlState::FEATURE_NOT_SUPPORTED,
+        ];
+        error.code().is_some_and(|code| said.contains(code))
     }
 
     /// Why the server will never take these values, if that is what it says: they are wrong in themselves,

@@ -34,12 +34,12 @@ use crate::todo::Todo;
 /// How long ids of applied commands are kept, as Postgres writes [`COMMANDS_KEPT_US`](super::COMMANDS_KEPT_US).
 const COMMANDS_KEPT: &str = "14 days";
 
-/// The commands of so many versions are kept however old they are: an instance that is no further behind finds the version
-/// that it knows among them.
-const STAMPS_KEPT: i64 = 1000;
-
 /// How long an instance may be away and still learn the difference instead of everything.
-const TOMBSTONES_KEPT: &str = "1 hour";
+const HISTORY_KEPT: &str = "1 hour";
+
+/// So many versions are kept however old they are: an instance that is no further behind finds the version that it knows
+/// among them.
+const VERSIONS_KEPT: i64 = 1000;
 
 /// How often what is too old is removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
@@ -72,10 +72,19 @@ impl Postgres {
         if self.cleaned.elapsed() < CLEAN_EVERY {
             return;
         }
-        self.cleaned = Instant::now();
-        if let Err(error) = self.link.run(async |session| clean(session).await) {
+        if let Err(error) = self.clean_now() {
             rate_limited!(WARN, error = %error, "expired rows could not be removed");
         }
+    }
+
+    /// Removes what is too old now: at most 10 000 rows of each kind. [`Store::apply`] does so every minute.
+    ///
+    /// # Errors
+    ///
+    /// If the server fails. The store works all the same.
+    pub fn clean_now(&mut self) -> Result<(), StoreError> {
+        self.cleaned = Instant::now();
+        self.link.run(async |session| clean(session).await)
     }
 }
 
@@ -85,7 +94,7 @@ impl Store for Postgres {
             let transaction = statements::snapshot(client).await?;
             let row = transaction.query_one(&statements.state, &[]).await?;
             let revision = statements::revision(row.try_get(0)?, row.try_get(1)?)?;
-            let count = statements::count(row.try_get(4)?)?;
+            let count = statements::count(row.try_get(2)?)?;
             let todos = statements::newest(&transaction, statements, rows_max, bytes_max).await?;
             transaction.commit().await?;
             Ok(Loaded { revision, count, todos })
@@ -94,7 +103,7 @@ impl Store for Postgres {
 
     fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError> {
         self.link.run(async |Session { client, statements }| {
-            let row = client.query_opt(&statements.touched, &[&&[id][..]]).await?;
+            let row = client.query_opt(&statements.one, &[&id]).await?;
             row.as_ref().map(statements::todo).transpose()
         })
     }
@@ -171,6 +180,34 @@ impl Store for Postgres {
             Ok(())
         })
     }
+
+    fn divided_by(&mut self, source: &str, found: Option<u32>) -> Result<Option<u32>, StoreError> {
+        let found = found.map(|found| i32::try_from(found).unwrap_or(i32::MAX));
+        self.link.run(async |Session { client, .. }| {
+            let find = "SELECT partitions FROM queue_partitions WHERE source = $1";
+            if let Some(found) = &found {
+                let store = "INSERT INTO queue_partitions VALUES ($1, $2) ON CONFLICT DO NOTHING";
+                client.execute(store, &[&source, found]).await?;
+            }
+            let stored = client.query_opt(find, &[&source]).await?;
+            stored.map(|row| partitions(row.try_get(0)?)).transpose()
+        })
+    }
+
+    fn divide_by(&mut self, source: &str, partitions: u32) -> Result<(), StoreError> {
+        let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
+        self.link.run(async |Session { client, .. }| {
+            let store = "INSERT INTO queue_partitions VALUES ($1, $2)
+                ON CONFLICT (source) DO UPDATE SET partitions = excluded.partitions";
+            client.execute(store, &[&source, &partitions]).await?;
+            Ok(())
+        })
+    }
+}
+
+/// A number of partitions, which this service never stores beyond what Kafka can have.
+fn partitions(stored: i32) -> Result<u32, Failure> {
+    u32::try_from(stored).map_err(|_| Failure::Damaged(format!("queue_partitions: {stored}")))
 }
 
 /// One process at a time sends dead letters: "HWdl".
@@ -189,26 +226,35 @@ fn dead_letter(row: &tokio_postgres::Row) -> Result<DeadLetter, Failure> {
     })
 }
 
-async fn clean(Session { client, statements }: &mut Session) -> Result<(), Failure> {
+async fn clean(Session { client, .. }: &mut Session) -> Result<(), Failure> {
     let transaction = client.transaction().await?;
-    // Whoever applies writes tombstones, so the horizon moves under the same lock.
-    transaction.query_one(&statements.lock, &[]).await?;
-    let tombstones = format!(
-        "WITH gone AS (
-             DELETE FROM todo_tombstones WHERE id IN (
-                 SELECT id FROM todo_tombstones WHERE gone_at < now() - interval '{TOMBSTONES_KEPT}'
-                 ORDER BY version LIMIT {CLEAN_ROWS_MAX})
-             RETURNING version)
-         UPDATE todo_state SET horizon = greatest(horizon, coalesce((SELECT max(version) FROM gone), 0))"
+    // The row of todo_state comes last, as for those who apply: so nobody waits for each other.
+    let versions = format!(
+        "WITH old AS (
+             DELETE FROM todo_versions WHERE version IN (
+                 SELECT version FROM todo_versions WHERE made_at < now() - interval '{HISTORY_KEPT}'
+                     AND version <= (SELECT version FROM todo_state) - {VERSIONS_KEPT}
+                 ORDER BY version LIMIT {CLEAN_ROWS_MAX} FOR UPDATE SKIP LOCKED)
+             RETURNING version, batch),
+         gone AS (DELETE FROM todo_tombstones USING old WHERE todo_tombstones.batch = old.batch)
+         SELECT max(version) + 1 FROM old"
     );
-    transaction.execute(&tombstones, &[]).await?;
+    let horizon: Option<i64> = transaction.query_one(&versions, &[]).await?.try_get(0)?;
     let commands = format!(
-        "DELETE FROM applied_commands WHERE id IN (
-             SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
-                 AND version < (SELECT version FROM todo_state) - {STAMPS_KEPT}
-             LIMIT {CLEAN_ROWS_MAX})"
+        "WITH removed AS (
+             DELETE FROM applied_commands WHERE id IN (
+                 SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
+                 LIMIT {CLEAN_ROWS_MAX})
+             RETURNING applied_at)
+         SELECT max(applied_at) + interval '1 us' FROM removed"
     );
-    transaction.execute(&commands, &[]).await?;
+    let forgotten: Option<SystemTime> = transaction.query_one(&commands, &[]).await?.try_get(0)?;
+    if horizon.is_some() || forgotten.is_some() {
+        // `greatest` ignores what is null.
+        let raise = "UPDATE todo_state SET horizon = greatest(horizon, $1),
+            forgotten_at = greatest(forgotten_at, $2)";
+        transaction.execute(raise, &[&horizon, &forgotten]).await?;
+    }
     Ok(transaction.commit().await?)
 }
 

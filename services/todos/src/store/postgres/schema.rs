@@ -95,6 +95,38 @@ CREATE INDEX todos_newest_first ON todos (created_at DESC, id DESC);
 -- How many todos there are.
 ALTER TABLE todo_state ADD COLUMN todos bigint NOT NULL DEFAULT 0;
 UPDATE todo_state SET todos = (SELECT count(*) FROM todos);
+", "
+-- Several transactions apply at once. Each marks what it writes with a number that it takes when it begins, and takes the
+-- next version when it ends: so versions are still in the order of commits.
+CREATE SEQUENCE todo_batches;
+SELECT setval('todo_batches', greatest(version, 1)) FROM todo_state;
+ALTER TABLE todos RENAME COLUMN version TO batch;
+ALTER INDEX todos_by_version RENAME TO todos_by_batch;
+ALTER TABLE todo_tombstones RENAME COLUMN version TO batch;
+ALTER INDEX todo_tombstones_by_version RENAME TO todo_tombstones_by_batch;
+ALTER TABLE applied_commands RENAME COLUMN version TO batch;
+ALTER INDEX applied_commands_by_version RENAME TO applied_commands_by_batch;
+
+-- Which batch made a version, from the horizon on.
+CREATE TABLE todo_versions (
+    version bigint PRIMARY KEY,
+    batch bigint NOT NULL,
+    -- Drawn by its transaction: it tells the version from the same one of another history.
+    stamp uuid NOT NULL,
+    made_at timestamptz NOT NULL DEFAULT now()
+);
+-- The ids of commands that were requested before this may have been removed.
+ALTER TABLE todo_state ADD COLUMN forgotten_at timestamptz NOT NULL DEFAULT now() - interval '14 days';
+INSERT INTO todo_versions (version, batch, stamp)
+    SELECT version, version, stamp FROM todo_state WHERE stamp IS NOT NULL;
+UPDATE todo_state SET horizon = version;
+DELETE FROM todo_tombstones;
+
+-- By how many partitions the commands of a topic are divided: not by more, while the topic has more.
+CREATE TABLE queue_partitions (
+    source text PRIMARY KEY,
+    partitions integer NOT NULL CHECK (partitions > 0)
+);
 "];
 
 /// Brings the tables to this version.

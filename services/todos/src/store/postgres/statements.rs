@@ -12,9 +12,13 @@ use crate::todo::Todo;
 
 /// Prepared once for each connection.
 pub(super) struct Statements {
-    pub(super) lock: Statement,
+    pub(super) number: Statement,
+    pub(super) claim: Statement,
+    pub(super) begin: Statement,
     pub(super) known: Statement,
     pub(super) touched: Statement,
+    pub(super) one: Statement,
+    pub(super) forgotten: Statement,
     pub(super) upsert: Statement,
     pub(super) delete: Statement,
     pub(super) revive: Statement,
@@ -30,6 +34,7 @@ pub(super) struct Statements {
     pub(super) positions: Statement,
     pub(super) newest: Statement,
     pub(super) older: Statement,
+    pub(super) versions: Statement,
     pub(super) changed: Statement,
     pub(super) gone: Statement,
     pub(super) outcomes: Statement,
@@ -56,33 +61,54 @@ impl Statements {
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
         let prepare = async |sql: &str| client.prepare(sql).await;
         Ok(Statements {
-            lock: prepare("SELECT version, timeline, todos FROM todo_state FOR UPDATE").await?,
+            number: prepare("SELECT nextval('todo_batches')").await?,
+            claim: prepare(
+                // In one order, so that two transactions never wait for each other.
+                "SELECT partition_number, next_offset FROM positions
+                 WHERE source = $1 AND partition_number = ANY($2) ORDER BY 1 FOR UPDATE",
+            )
+            .await?,
+            begin: prepare(
+                "INSERT INTO positions SELECT $1, partition_number, 0 FROM unnest($2::integer[])
+                     AS partition (partition_number) ORDER BY 2 ON CONFLICT DO NOTHING",
+            )
+            .await?,
             known: prepare("SELECT id, outcome, reason FROM applied_commands WHERE id = ANY($1)").await?,
-            touched: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = ANY($1)")).await?,
+            touched: prepare(concat!(
+                "SELECT ",
+                todo_columns!(),
+                " FROM todos WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+            ))
+            .await?,
+            one: prepare(concat!("SELECT ", todo_columns!(), " FROM todos WHERE id = $1")).await?,
+            forgotten: prepare("SELECT forgotten_at FROM todo_state").await?,
             upsert: prepare(
                 "INSERT INTO todos
                  SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[],
                      $6::timestamptz[], $7::timestamptz[])
                  ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description,
-                     completed = excluded.completed, updated_at = excluded.updated_at, version = excluded.version",
+                     completed = excluded.completed, updated_at = excluded.updated_at, batch = excluded.batch",
             )
             .await?,
             delete: prepare("DELETE FROM todos WHERE id = ANY($1)").await?,
             revive: prepare("DELETE FROM todo_tombstones WHERE id = ANY($1)").await?,
             bury: prepare(
-                "INSERT INTO todo_tombstones (id, version) SELECT unnest($1::uuid[]), $2
-                 ON CONFLICT (id) DO UPDATE SET version = excluded.version, gone_at = now()",
+                "INSERT INTO todo_tombstones (id, batch) SELECT unnest($1::uuid[]), $2
+                 ON CONFLICT (id) DO UPDATE SET batch = excluded.batch",
             )
             .await?,
             record: prepare(
-                "INSERT INTO applied_commands (id, version, outcome, reason)
-                 SELECT id, $4, outcome, reason FROM unnest($1::uuid[], $2::\"char\"[], $3::text[])
-                     AS command (id, outcome, reason)",
+                // An id stays as long as a clock that was wrong when the command was requested may say that it is new.
+                "INSERT INTO applied_commands (id, batch, outcome, reason, applied_at)
+                 SELECT id, $5, outcome, reason, greatest(now(), requested_at)
+                 FROM unnest($1::uuid[], $2::\"char\"[], $3::text[], $4::timestamptz[])
+                     AS command (id, outcome, reason, requested_at)",
             )
             .await?,
             position: prepare(
-                "INSERT INTO positions VALUES ($1, $2, $3) ON CONFLICT (source, partition_number)
-                 DO UPDATE SET next_offset = greatest(positions.next_offset, excluded.next_offset)",
+                "UPDATE positions SET next_offset = greatest(positions.next_offset, reached.next_offset)
+                 FROM unnest($2::integer[], $3::bigint[]) AS reached (partition_number, next_offset)
+                 WHERE source = $1 AND positions.partition_number = reached.partition_number",
             )
             .await?,
             dead: prepare(
@@ -91,11 +117,26 @@ impl Statements {
                  VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING",
             )
             .await?,
-            advance: prepare("UPDATE todo_state SET version = $1, stamp = $2, todos = $3").await?,
+            advance: prepare(
+                // A version may be there already where a backup was restored in part.
+                "WITH state AS (
+                     UPDATE todo_state SET version = version + 1, stamp = $2, todos = todos + $3
+                     RETURNING version, timeline, todos, stamp),
+                 made AS (
+                     INSERT INTO todo_versions (version, batch, stamp) SELECT version, $1, stamp FROM state
+                     ON CONFLICT (version) DO UPDATE
+                     SET batch = excluded.batch, stamp = excluded.stamp, made_at = now())
+                 SELECT version, timeline, todos FROM state",
+            )
+            .await?,
             notify: prepare(concat!("NOTIFY ", channel!())).await?,
-            state: prepare("SELECT version, timeline, stamp, horizon, todos FROM todo_state").await?,
-            is_past: prepare("SELECT EXISTS (SELECT 1 FROM applied_commands WHERE id = $1 AND version = $2)")
-                .await?,
+            state: prepare("SELECT version, timeline, todos, stamp, horizon FROM todo_state").await?,
+            is_past: prepare(
+                // The stamps of versions below the horizon are not known any more.
+                "SELECT $1 < (SELECT horizon FROM todo_state)
+                     OR EXISTS (SELECT 1 FROM todo_versions WHERE version = $1 AND stamp = $2)",
+            )
+            .await?,
             diverge: prepare("UPDATE todo_state SET timeline = $2 WHERE timeline = $1").await?,
             positions: prepare("SELECT partition_number, next_offset FROM positions WHERE source = $1 ORDER BY 1")
                 .await?,
@@ -111,15 +152,18 @@ impl Statements {
                 " FROM todos WHERE (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $1"
             ))
             .await?,
+            versions: prepare("SELECT batch FROM todo_versions WHERE version > $1 ORDER BY version LIMIT $2")
+                .await?,
             changed: prepare(concat!(
                 "SELECT ",
                 todo_columns!(),
-                " FROM todos WHERE version > $1 LIMIT $2"
+                " FROM todos WHERE batch = ANY($1) LIMIT $2"
             ))
             .await?,
-            gone: prepare("SELECT id FROM todo_tombstones WHERE version > $1").await?,
+            gone: prepare("SELECT id FROM todo_tombstones WHERE batch = ANY($1)").await?,
             outcomes: prepare(
-                "SELECT id, outcome, reason FROM applied_commands WHERE version > $1 ORDER BY version",
+                "SELECT id, outcome, reason FROM applied_commands WHERE batch = ANY($1)
+                 ORDER BY array_position($1, batch)",
             )
             .await?,
         })
@@ -247,7 +291,7 @@ pub(super) fn letter(outcome: &Outcome) -> (i8, Option<&str>) {
 }
 
 /// A time of the database, in microseconds since 1970: its own resolution.
-fn microseconds(time: SystemTime) -> i64 {
+pub(super) fn microseconds(time: SystemTime) -> i64 {
     let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => micros(since),

@@ -88,7 +88,8 @@ impl<'t> Application<'t> {
             }));
         }
         // So old that its id may have been removed.
-        let is_old = command.requested_us < self.now_us.saturating_sub(COMMANDS_KEPT_US);
+        let mut select = self.transaction.prepare_cached("SELECT forgotten_us FROM versions")?;
+        let is_old = command.requested_us < select.query_row([], |row| row.get::<_, i64>(0))?;
         Ok((is_below && is_old).then_some(Outcome::Done))
     }
 
@@ -104,18 +105,26 @@ impl<'t> Application<'t> {
         };
         let mut insert =
             self.transaction.prepare_cached("INSERT INTO applied_commands VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![command.id.as_bytes(), reason, self.now_us])?;
+        // It stays as long as a clock that was wrong when the command was requested may say that it is new.
+        let applied_us = self.now_us.max(command.requested_us);
+        insert.execute(params![command.id.as_bytes(), reason, applied_us])?;
         Ok(())
     }
 
     /// Removes some ids that are too old; more than are added.
     fn clean(&self, deliveries: usize) -> rusqlite::Result<()> {
         if is_shared(self.source) {
+            let old_us = self.now_us - COMMANDS_KEPT_US;
             let mut delete = self.transaction.prepare_cached(
                 "DELETE FROM applied_commands WHERE id IN (
                      SELECT id FROM applied_commands WHERE applied_us < ?1 LIMIT ?2)",
             )?;
-            delete.execute(params![self.now_us - COMMANDS_KEPT_US, 2 * deliveries as i64])?;
+            if delete.execute(params![old_us, 2 * deliveries as i64])? > 0 {
+                let mut raise = self
+                    .transaction
+                    .prepare_cached("UPDATE versions SET forgotten_us = max(forgotten_us, ?1)")?;
+                raise.execute([old_us])?;
+            }
         }
         Ok(())
     }

@@ -77,8 +77,21 @@ impl Sqlite {
     ///
     /// If it cannot be read.
     pub fn open_to_read(directory: &Path) -> Result<Sqlite, StoreError> {
+        Sqlite::open_beside(directory, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    }
+
+    /// The same, to write as well; not to apply.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    pub fn open_to_note(directory: &Path) -> Result<Sqlite, StoreError> {
+        Sqlite::open_beside(directory, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    fn open_beside(directory: &Path, access: OpenFlags) -> Result<Sqlite, StoreError> {
         let path = directory.join(FILE);
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open_with_flags(&path, flags)?;
             connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -222,6 +235,25 @@ impl Store for Sqlite {
             transaction.commit()
         };
         write().map_err(|error| explain(path, &error))
+    }
+
+    fn divided_by(&mut self, source: &str, found: Option<u32>) -> Result<Option<u32>, StoreError> {
+        let read = || {
+            if let Some(found) = found {
+                let store = "INSERT INTO queue_partitions VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+                self.connection.execute(store, params![source, found])?;
+            }
+            let find = "SELECT partitions FROM queue_partitions WHERE source = ?1";
+            self.connection.query_row(find, [source], |row| row.get(0)).optional()
+        };
+        read().map_err(|error| explain(&self.path, &error))
+    }
+
+    fn divide_by(&mut self, source: &str, partitions: u32) -> Result<(), StoreError> {
+        let store = "INSERT INTO queue_partitions VALUES (?1, ?2)
+            ON CONFLICT (source) DO UPDATE SET partitions = excluded.partitions";
+        let stored = self.connection.execute(store, params![source, partitions]);
+        stored.map(drop).map_err(|error| explain(&self.path, &error))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::todo::now_us;
 const APPLICATION_ID: i64 = 0x4857_7464;
 
 /// The layout, one step after the other: a file that has had the first `n` gets the rest.
-const MIGRATIONS: [&str; 3] = ["
+const MIGRATIONS: [&str; 4] = ["
 CREATE TABLE todos (
     id TEXT PRIMARY KEY NOT NULL,
     title TEXT NOT NULL,
@@ -54,6 +54,15 @@ CREATE INDEX dead_letters_unsent ON dead_letters (number) WHERE sent = 0;
 CREATE INDEX todos_newest_first ON todos (created_us DESC, id DESC);
 ALTER TABLE versions ADD COLUMN todos INTEGER NOT NULL DEFAULT 0;
 UPDATE versions SET todos = (SELECT count(*) FROM todos);
+", "
+-- By how many partitions the commands of a topic are divided: not by more, while the topic has more.
+CREATE TABLE queue_partitions (
+    source TEXT PRIMARY KEY NOT NULL,
+    partitions INTEGER NOT NULL CHECK (partitions > 0)
+) STRICT, WITHOUT ROWID;
+-- The ids of commands that were requested before this may have been removed.
+ALTER TABLE versions ADD COLUMN forgotten_us INTEGER NOT NULL DEFAULT 0;
+UPDATE versions SET forgotten_us = (unixepoch() - 14 * 86400) * 1000000;
 "];
 
 const LAYOUTS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

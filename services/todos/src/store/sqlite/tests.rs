@@ -210,7 +210,7 @@ fn refuses_what_it_cannot_trust() {
     let future = Connection::open(&path).expect("it exists");
     future.execute("INSERT INTO schema_migrations VALUES (99, 0)", []).expect("a future file");
     drop(future);
-    assert!(refusal().contains("layout 99, this version reads 3"));
+    assert!(refusal().contains("layout 99, this version reads 4"));
 
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(directory.path().join(format!("{FILE}{suffix}")));
@@ -275,4 +275,21 @@ fn every_opening_is_a_timeline() {
     };
     let first = revision();
     assert!(revision() > first);
+}
+
+/// Purpose: the first number by which commands are divided stays until an operator changes it; it is known beside the
+/// connection that applies, and after a restart.
+#[test]
+fn the_number_of_partitions_is_kept() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = Sqlite::open(directory.path()).expect("a new store");
+    let mut beside = Sqlite::open_to_note(directory.path()).expect("it is there");
+    assert_eq!(beside.divided_by("kafka/a", None), Ok(None));
+    assert_eq!(beside.divided_by("kafka/a", Some(4)), Ok(Some(4)));
+    assert_eq!(beside.divided_by("kafka/a", Some(8)), Ok(Some(4)));
+    drop((beside, store));
+    let mut store = Sqlite::open(directory.path()).expect("it is there");
+    assert_eq!(store.divided_by("kafka/a", None), Ok(Some(4)));
+    store.divide_by("kafka/a", 8).expect("stored");
+    assert_eq!(store.divided_by("kafka/a", Some(2)), Ok(Some(8)));
 }

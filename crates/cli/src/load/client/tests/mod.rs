@@ -86,7 +86,7 @@ fn deadline() {
     assert_eq!((tally.counts.ok, tally.counts.good), (100, 50));
 }
 
-/// Purpose: requests that expire in line are not sent, which is no time-out, and lower the sent rate.
+/// Purpose: requests that expire in line are not sent, which is not a time-out, and lower the sent rate.
 #[test]
 fn not_sent() {
     let silent: Server = Box::new(|now, what| match what {

@@ -473,7 +473,7 @@ impl BodyStream {
             }
         }
         if whole.len() > max {
-            return Err(BodyError::from(Reject::BodyTooLarge));
+            return Err(BodyError::too_large(max as u64));
         }
         Ok(whole.freeze())
     }
@@ -513,29 +513,41 @@ impl Drop for BodyStream {
 /// A body that was not completed. Converted into an [`Error`](crate::app::Error), it has the status for its
 /// cause: 413 if it was too large, 408 if it stalled, else 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BodyError(Option<Reject>);
+pub struct BodyError {
+    reject: Option<Reject>,
+    /// The bytes that it may have, if it has more.
+    limit: Option<u64>,
+}
 
 impl BodyError {
     /// The writer was dropped.
-    pub(crate) const DISCONNECTED: BodyError = BodyError(None);
+    pub(crate) const DISCONNECTED: BodyError = BodyError { reject: None, limit: None };
+
+    /// It has more than `limit` bytes.
+    pub(crate) fn too_large(limit: u64) -> Self {
+        BodyError { reject: Some(Reject::BodyTooLarge), limit: Some(limit) }
+    }
 
     /// How the protocol engine refused it; `None` if the peer has gone.
     pub(crate) fn reject(self) -> Option<Reject> {
-        self.0
+        self.reject
     }
 }
 
 impl From<Reject> for BodyError {
     fn from(reject: Reject) -> Self {
-        BodyError(Some(reject))
+        BodyError { reject: Some(reject), limit: None }
     }
 }
 
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(reject) => f.write_str(reject.reason()),
-            None => f.write_str("the body ended before it was complete"),
+        let Some(reject) = self.reject else {
+            return f.write_str("the body ended before it was complete");
+        };
+        match self.limit {
+            Some(limit) => write!(f, "{}; at most {limit} bytes", reject.reason()),
+            None => f.write_str(reject.reason()),
         }
     }
 }

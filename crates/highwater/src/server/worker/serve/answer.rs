@@ -49,6 +49,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if response.is_special() {
             verify(self.app, self.connection, self.exchange, &mut response);
         }
+        self.exchange.sent_id = None;
         turn.statistics.answered(metrics, self.exchange, response.status().as_u16());
         self.encode(response);
     }
@@ -56,8 +57,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Encodes a response that is checked and counted.
     fn encode(&mut self, mut response: Response) {
         let Parts { turn, encoder, .. } = &mut *self.parts;
-        let (before, status) = (self.connection.protocol.pending(), response.status().as_u16());
-        let rest = encoder.response(&mut self.connection.protocol, turn.now, &mut response);
+        let (before, status) = (self.connection.link.pending(), response.status().as_u16());
+        let rest = encoder.response(self.connection.wire(), turn.now, &mut response);
         drop_guarded(response);
         self.note_answer(status, before);
         self.follow(rest);
@@ -76,7 +77,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     #[inline]
     pub(super) fn note_answer(&mut self, status: u16, before: usize) {
         if self.exchange.known.is_some() {
-            let bytes = self.connection.protocol.pending().saturating_sub(before) as u64;
+            let bytes = self.connection.link.pending().saturating_sub(before) as u64;
             self.exchange.answer = Answered { status, bytes };
         }
     }
@@ -110,8 +111,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 self.exchange.content = Some(content);
                 self.exchange.is_endless = is_events;
                 self.pump();
-                self.end_unheard();
-                self.count_awaiting();
             }
             Rest::Upgrade(upgrade) => self.upgrade(upgrade),
         }
@@ -168,7 +167,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
             None => {
                 self.exchange.task = Some(Task::Answer(future));
                 self.limit_task();
-                self.count_awaiting();
                 if self.exchange.permit.is_some() {
                     self.watch_upload();
                 }
@@ -201,19 +199,20 @@ impl<C: Clock> ExchangeMut<'_, C> {
             permit.answered(response.status());
         }
         self.report_panics();
-        let response =
+        let mut response =
             result.unwrap_or_else(|panic| self.exchange.fail(self.app, Error::internal(panic)));
-        self.report_failure(&response);
+        self.report_failure(&mut response);
         response
     }
 
-    /// Logs an answer that was made after the request's bytes were dropped, if it is a failure.
+    /// Logs an answer that was made after the request's bytes were dropped, if it is a failure, and gives it the id
+    /// that the log has.
     #[inline]
-    pub(super) fn report_failure(&self, response: &Response) {
+    pub(super) fn report_failure(&self, response: &mut Response) {
         if let Some(target) = self.exchange.target
             && response.status().is_server_error()
         {
-            let (method, id) = (self.exchange.method.as_str(), self.exchange.request_id.as_deref());
+            let (method, id) = (self.exchange.method.as_str(), self.exchange.sent_id.as_deref());
             self.app.report_failure(target, method, id, response);
         }
     }
@@ -225,7 +224,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     fn submit(&mut self, job: Job) -> Result<Task, Response> {
         let exchange = self.exchange_id();
         let is_detached = self.endpoint().is_some_and(EndpointInfo::is_detached);
-        let target = self.exchange.target;
+        let (target, sent_id) = (self.exchange.target, self.exchange.sent_id.clone());
         let mut permit = self.exchange.permit.take();
         let tasks = &mut self.parts.tasks;
         let (inbox, number) = (Arc::clone(&tasks.inbox), tasks.next_job());
@@ -247,12 +246,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
             }
             drop(permit);
             delivery.response = Some(Guarded::new(result));
-            reporter.report_panics(target);
+            reporter.report_panics(target, sent_id.as_deref());
         };
         if !tasks.pool.submit_job(Box::new(run)) {
             let error = Error::overloaded("the pool for blocking work is full");
-            let response = self.exchange.fail(self.app, error);
-            self.report_failure(&response);
+            let mut response = self.exchange.fail(self.app, error);
+            self.report_failure(&mut response);
             return Err(response);
         }
         Ok(Task::Offloaded { job: number, _ticket: ticket })
@@ -277,10 +276,13 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if done.is_refused {
                 let error = Error::overloaded("no thread was free for blocking work in time");
                 let response = self.exchange.fail(self.app, error);
-                return self.finish_task(Ok(response));
+                self.finish_task(Ok(response));
+            } else {
+                let response = done.response.map(Guarded::into_inner);
+                self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
             }
-            let response = done.response.map(Guarded::into_inner);
-            self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
+            self.read_on(); // Pipelined requests may be waiting.
+            self.touch();
         }
     }
 
@@ -300,7 +302,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Some(result) => {
                     self.exchange.feed = None;
                     if !matches!(result, Ok(Ok(()))) {
-                        self.connection.channel.close = Some(Close::Reset);
+                        self.connection.channel.end(Close::Reset);
                     }
                 }
                 None => self.exchange.task = Some(Task::Upgraded(future)),
@@ -310,8 +312,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.report_panics();
         self.resume_feed();
         self.pump();
-        self.end_unheard();
-        self.count_awaiting();
+        self.read_on(); // Pipelined requests, or more of a body, may be waiting.
         self.touch();
     }
 
@@ -320,7 +321,6 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.exchange.end_task();
         if self.connection.protocol.is_reply_owed() {
             self.answer(response);
-            self.serve_carry(); // Pipelined requests may be waiting.
         }
     }
 }
@@ -341,13 +341,14 @@ pub(super) fn verify(
     let Err(error) = response.verify(&asked) else {
         return;
     };
-    if error.source().is_some() {
-        app.report_invalid(exchange.target, &error);
-    }
+    let problem = error.source().map(ToString::to_string);
     let plain = error.render();
     let mut instead = exchange.fail(app, error);
     if instead.verify(&asked).is_err() {
         instead = plain; // The renderer's answer cannot be sent either.
+    }
+    if let Some(problem) = problem {
+        app.report_invalid(exchange.target, &problem, &mut instead);
     }
     drop_guarded(std::mem::replace(response, instead));
 }

@@ -3,10 +3,11 @@
 
 use highwater_core::driver::Close;
 use highwater_core::http::Reject;
-use highwater_core::http1::Expired;
 use highwater_core::time::Clock;
 
+use super::super::connections::Connection;
 use super::super::detached::Detached;
+use super::super::protocol::Expired;
 use super::ExchangeMut;
 use crate::admission::worker::Demand;
 use crate::app::{BodyError, EndpointInfo, Error};
@@ -16,17 +17,18 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// The output in flight was sent.
     pub(in super::super) fn sent(&mut self) {
         self.connection.channel.sent();
-        self.connection.protocol.on_sent(self.parts.turn.now);
+        self.connection.link.on_sent(self.parts.turn.now);
         if self.connection.channel.is_closing() || self.connection.channel.has_ended() {
             return;
         }
         if self.exchange.content.is_some() {
             self.pump();
-            self.end_unheard();
-            self.count_awaiting();
-        } else if self.connection.protocol.has_carry() {
-            self.serve_carry();
-        } else if self.connection.protocol.has_output() {
+        }
+        if self.exchange.content.is_some() {
+            self.touch();
+        } else if self.connection.link.has_carry() {
+            self.read_on();
+        } else if self.connection.link.has_output() {
             self.touch();
         } else {
             // The deadline that applies now (idle, lingering) may be earlier than that of the write, and the
@@ -38,11 +40,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// The peer has finished sending, or has disconnected. A request that was received is still answered,
     /// within `half_closed_timeout`; an endless answer ends now.
     pub(in super::super) fn hung_up(&mut self) {
-        self.connection.protocol.on_hang_up(self.parts.turn.now);
+        self.connection.link.on_hang_up(self.parts.turn.now);
         if let Some(disconnected) = self.connection.disconnected.get() {
             disconnected.tell();
         }
-        self.end_unheard();
         self.touch();
     }
 
@@ -69,12 +70,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// How to close the connection now, if it has nothing more to send and its time is over.
     pub(in super::super) fn ends(&mut self) -> Option<Close> {
-        let protocol = &self.connection.protocol;
-        let channel = &mut self.connection.channel;
-        channel.close.take().or_else(|| {
-            let has_lingered = protocol.is_lingering()
+        let Connection { link, channel, .. } = &mut *self.connection;
+        channel.take_end().or_else(|| {
+            let has_lingered = link.is_lingering()
                 && !channel.is_sending()
-                && (protocol.is_eof() || protocol.has_lingered_enough(&self.parts.encoder.limits));
+                && (link.is_eof() || link.has_lingered_enough(&self.parts.encoder.limits));
             has_lingered.then_some(Close::Fin)
         })
     }
@@ -92,7 +92,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// The timer has fired.
     pub(in super::super) fn expire(&mut self) {
-        if self.connection.channel.is_closing() || self.connection.channel.close.is_some() {
+        if self.connection.channel.is_ending() {
             return; // It ends in this turn, and how it ends is already decided.
         }
         self.touch();
@@ -104,23 +104,24 @@ impl<C: Clock> ExchangeMut<'_, C> {
             self.look_at_upload();
         }
         let metrics = &self.parts.metrics;
-        let expired = self.connection.protocol.on_deadline(looked_at, &self.parts.encoder.limits);
+        let Connection { link, protocol, .. } = &mut *self.connection;
+        let expired = protocol.on_deadline(link, looked_at, &self.parts.encoder.limits);
         match expired {
             Expired::Early => {}
             Expired::Close => {
-                if self.connection.protocol.is_idle() {
+                if self.connection.protocol.is_idle(&self.connection.link) {
                     let is_fresh = self.exchange.target.is_none();
                     metrics.timeout(if is_fresh { Timeout::Header } else { Timeout::Idle });
                 }
-                self.connection.channel.close = Some(Close::Fin);
+                self.connection.channel.end(Close::Fin);
             }
             Expired::Reset => {
                 metrics.timeout(Timeout::Write);
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
             }
             Expired::HalfClosed => {
                 metrics.timeout(Timeout::HalfClosed);
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
             }
             Expired::Reject(reject) => {
                 let is_body = reject == Reject::BodyTimeout;
@@ -146,15 +147,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
         }
         self.exchange.end_task();
         self.report_panics();
-        self.count_awaiting();
         if self.connection.protocol.is_reply_owed() {
-            let response = self.exchange.fail(self.app, Error::timed_out());
+            let mut response = self.exchange.fail(self.app, Error::timed_out());
             // A client may set itself any deadline; missing it is not a failure of the handler.
             if !is_clients {
-                self.report_failure(&response);
+                self.report_failure(&mut response);
             }
             self.answer(response);
-            self.serve_carry();
+            self.read_on();
         }
     }
 }

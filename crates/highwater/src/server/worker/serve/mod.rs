@@ -4,13 +4,15 @@
 //! for the time of one event. Its methods stand by subject:
 //!
 //! ```text
-//!  request.rs    bytes in: admit, parse, route, call
+//!  request.rs    bytes in: every complete request is answered, or waits
+//!  begin.rs      one request: route, judge, call
 //!  answer.rs     an outcome: a response at once, a future, a job
 //!  stream.rs     content that comes piece by piece, both ways
 //!  deadline.rs   deadlines; clients that disconnect; the end of the connection
 //! ```
 
 mod answer;
+mod begin;
 mod deadline;
 mod request;
 mod stream;
@@ -31,8 +33,6 @@ pub(super) struct ExchangeMut<'w, C> {
     pub(super) exchange: &'w mut Exchange,
     pub(super) parts: &'w mut Parts<C>,
     parsing: &'w mut Parsing,
-    /// A loop is serving input of the connection, and continues with it.
-    is_serving: bool,
     /// An encoded answer is being dropped, with the values that its handler left in it.
     is_dropping: bool,
 }
@@ -48,8 +48,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
         id: ConnId,
     ) -> Self {
         let (connection, exchange) = connections.get_mut(id);
-        let (is_serving, is_dropping) = (false, false);
-        ExchangeMut { id, app, connection, exchange, parts, parsing, is_serving, is_dropping }
+        ExchangeMut { id, app, connection, exchange, parts, parsing, is_dropping: false }
     }
 
     /// The exchange's id.
@@ -67,15 +66,25 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     #[inline]
     pub(super) fn arm(&mut self) {
         let Parts { encoder, agenda, .. } = &mut *self.parts;
-        let deadline = self.connection.protocol.deadline(&encoder.limits);
+        let deadline = self.connection.protocol.deadline(&self.connection.link, &encoder.limits);
         let deadline = deadline.min(self.exchange.due());
         let deadline = deadline.min(self.connection.fresh_until(self.exchange));
         agenda.arm(self.id, self.connection, deadline);
     }
 
+    /// The events of a turn are handled. What follows from the exchange's state is derived here, and nowhere
+    /// else.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        self.end_unheard();
+        self.count_awaiting();
+        self.count_demand();
+        self.release_body();
+    }
+
     /// Updates the count of connections by their demand on the worker.
     #[inline]
-    pub(super) fn count_demand(&mut self) {
+    fn count_demand(&mut self) {
         let demand = self.connection.demand(self.exchange, self.parts.turn.now);
         if demand != self.connection.demand {
             self.parts.admission.change(self.connection.demand, demand);
@@ -84,7 +93,8 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     }
 
     /// Updates the count of exchanges that wait for a future.
-    pub(super) fn count_awaiting(&mut self) {
+    #[inline]
+    fn count_awaiting(&mut self) {
         let is_awaiting = self.exchange.awaits_future() || self.exchange.content.is_some();
         if is_awaiting != self.exchange.is_awaiting {
             self.exchange.is_awaiting = is_awaiting;
@@ -96,7 +106,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     #[inline]
     pub(super) fn report_panics(&self) {
         if app::has_panicked() {
-            self.app.report_panics(self.exchange.target);
+            self.app.report_panics(self.exchange.target, self.exchange.sent_id.as_deref());
         }
     }
 }

@@ -7,6 +7,7 @@ use highwater_core::http::LengthMismatch;
 use highwater_core::time::Clock;
 
 use super::super::Parts;
+use super::super::connections::Connection;
 use super::super::encode::{finish, push};
 use super::ExchangeMut;
 
@@ -15,7 +16,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// dropped it.
     pub(super) fn resume_feed(&mut self) {
         let Parts { encoder, turn, .. } = &mut *self.parts;
-        let protocol = &mut self.connection.protocol;
+        let Connection { link, protocol, .. } = &mut *self.connection;
         let Some(feed) = &self.exchange.feed else { return };
         if feed.is_abandoned() {
             self.exchange.feed = None;
@@ -23,14 +24,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
             protocol.drop_body(&encoder.limits, turn.now);
         } else {
             if feed.wanted() {
-                encoder.lend(protocol);
-                protocol.send_continue(turn.now);
+                encoder.lend(link);
+                protocol.send_continue(link, turn.now);
             }
             let has_room = feed.has_room();
-            protocol.pause_body(!has_room, turn.now);
-        }
-        if self.connection.protocol.has_carry() {
-            self.serve_carry();
+            protocol.pause_body(link, !has_room, turn.now);
         }
     }
 
@@ -43,29 +41,25 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let waker = self.parts.tasks.waker(self.exchange, id);
         let Parts { encoder, turn, .. } = &mut *self.parts;
         let Some(mut content) = self.exchange.content.take() else { return };
-        let protocol = &mut self.connection.protocol;
-        let before = protocol.pending();
-        encoder.lend(protocol);
+        let Connection { link, protocol, .. } = &mut *self.connection;
+        let before = link.pending();
+        encoder.lend(link);
         let mut cx = task::Context::from_waker(&waker);
-        while protocol.body_room(&encoder.limits) > 0 {
+        while link.room(&encoder.limits) > 0 {
             let pushed = match content.poll_next(&mut cx) {
                 Poll::Pending => break,
-                Poll::Ready(Some(Ok(piece))) => push(protocol, piece),
+                Poll::Ready(Some(Ok(piece))) => push((link, protocol), piece),
                 Poll::Ready(None) => {
                     self.exchange.feed = None;
-                    match finish(protocol, &mut content, &encoder.limits, turn.now) {
+                    match finish((link, protocol), &mut content, &encoder.limits, turn.now) {
                         Ok(()) => {
                             // Content of known length needs no end marker.
-                            self.exchange.answer.bytes += (protocol.pending() - before) as u64;
-                            encoder.recycle(protocol.reclaim_buffer());
+                            self.exchange.answer.bytes += (link.pending() - before) as u64;
+                            encoder.recycle(link.reclaim_buffer());
                             drop(content);
                             self.ended(true);
                             self.report_panics();
-                            self.touch();
-                            if self.connection.protocol.has_carry() {
-                                self.serve_carry();
-                            }
-                            return;
+                            return self.touch();
                         }
                         Err(mismatch) => Err(mismatch),
                     }
@@ -75,14 +69,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
             if pushed.is_err() {
                 // The status was already sent; only a reset can report the failure now. A stream that has
                 // failed must not be polled again.
-                self.connection.channel.close = Some(Close::Reset);
+                self.connection.channel.end(Close::Reset);
                 drop(content);
                 self.ended(false);
                 self.report_panics();
                 return self.touch();
             }
         }
-        self.exchange.answer.bytes += (protocol.pending() - before) as u64;
+        self.exchange.answer.bytes += (link.pending() - before) as u64;
         self.exchange.content = Some(content);
         self.touch();
     }
@@ -92,14 +86,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
     pub(in super::super) fn end_unheard(&mut self) {
         let exchange = &mut *self.exchange;
         let is_unheard = exchange.is_endless && exchange.content.is_some();
-        if is_unheard && self.connection.protocol.has_hung_up() {
+        if is_unheard && self.connection.link.has_hung_up() {
             exchange.content = None;
             exchange.feed = None;
-            self.connection.protocol.cut_short();
+            self.connection.protocol.cut_short(&mut self.connection.link);
             self.ended(false);
-            self.count_awaiting();
-            self.serve_carry(); // Input behind it is dropped.
-            self.touch();
         }
     }
 }

@@ -1,10 +1,15 @@
-//! Chooses a record's partition.
+//! Chooses the partition of a key.
 //!
 //! Records with the same key go to the same partition, and so stay in order. The hash is that of Kafka's own clients,
-//! so records that they produce with the same key go there too. Records without a key are spread in turns.
+//! so records that they produce with the same key go there too.
 
-/// The partition, of so many, for records with `key`.
-pub fn of_key(key: &[u8], partitions: u32) -> u32 {
+/// The partition for records with `key`, of `partitions` partitions: 0 to `partitions` - 1. Kafka's own clients choose
+/// the same one.
+///
+/// # Panics
+///
+/// If `partitions` is 0.
+pub fn partition_of_key(key: &[u8], partitions: u32) -> u32 {
     // Kafka clears the sign bit.
     (murmur2(key) & 0x7fff_ffff) % partitions
 }
@@ -57,8 +62,8 @@ mod tests {
         let mut seen = [0; 7];
         for key in 0..700 {
             let key = format!("key {key}");
-            let partition = of_key(key.as_bytes(), 7);
-            assert_eq!(partition, of_key(key.as_bytes(), 7));
+            let partition = partition_of_key(key.as_bytes(), 7);
+            assert_eq!(partition, partition_of_key(key.as_bytes(), 7));
             seen[partition as usize] += 1;
         }
         assert!(seen.iter().all(|count| *count > 50), "{seen:?}");

@@ -1,0 +1,423 @@
+//! What does any protocol need of the byte transport beneath it?
+//!
+//! A [`Link`] holds the output of a connection until the kernel takes it, and the input that its protocol
+//! could not use yet; it knows how much is in flight, whether the peer has finished sending, and how the
+//! connection ends. It has three deadlines:
+//!
+//! ```text
+//!  write        output in flight makes no progress                               reset
+//!  half-closed  the peer has finished sending, and its answer makes no progress  reset
+//!  linger       after our FIN, the peer goes on sending                          close
+//! ```
+//!
+//! A protocol encodes into [`Link::output`]; the worker takes it with [`Link::take_output`]. A connection
+//! ends in one of two ways, and only its protocol begins that:
+//!
+//! ```text
+//!  Open ─┬─▶ Close      after the output: close. Only if no unread input can arrive
+//!        └─▶ Linger ──output taken──▶ Lingering    after the output: FIN, then input is read and dropped
+//!               └─the peer has finished sending──▶ as Close
+//! ```
+//!
+//! It never looks inside the bytes, and knows no request. Invariants: an idle link owns no buffer; at most one
+//! send is in flight; input that comes after the end is counted and dropped.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use crate::driver::{Output, Then};
+use crate::http::Limits;
+use crate::time::Instant;
+
+/// Shared content up to this size is copied behind the output: below it, a second buffer for the kernel costs
+/// more than the copy, and the output of several answers would not fit one send.
+pub(crate) const COPY_MAX: usize = 8 * 1024;
+
+/// Spare capacity that the carry may keep, beyond twice its content.
+const CARRY_SLACK_MAX: usize = 1024;
+
+/// The byte transport of one connection, as its protocol sees it.
+#[derive(Debug)]
+pub struct Link {
+    output: Vec<u8>,
+    /// Sent behind `output` without a copy.
+    tail: Bytes,
+    /// Follows the tail, with the next send.
+    behind_tail: &'static [u8],
+    /// Bytes of output that the kernel has not taken yet.
+    in_flight: usize,
+    /// Since when the output in flight has made no progress; `MAX` if none is in flight.
+    writing_since: Instant,
+    /// When the kernel last took all output.
+    sent_at: Instant,
+    /// Input that could not be used yet.
+    carry: Vec<u8>,
+    /// The peer has finished sending, and all that it sent has been received.
+    eof: bool,
+    /// Since when the answer to a peer that has finished sending has made no progress; `MAX` while the peer
+    /// may still send.
+    gone_since: Instant,
+    /// When the peer was first seen to have finished sending; `MAX` if it may send more.
+    hung_up_at: Instant,
+    ending: Ending,
+    /// When the lingering close began.
+    lingering_since: Instant,
+    /// Bytes of input that were dropped since the end began.
+    dropped: u64,
+}
+
+/// How far a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    No,
+    /// After the output: close.
+    Close,
+    /// After the output: shut down sending, and read on for a while.
+    Linger,
+    /// Shut down; reading on.
+    Lingering,
+}
+
+/// Which deadline of a link has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The peer does not read: reset.
+    Write,
+    /// The peer has finished sending, and its answer has made no progress for too long: reset.
+    HalfClosed,
+    /// It has lingered for long enough: close.
+    Linger,
+}
+
+impl Link {
+    /// The link of a connection that was just accepted.
+    pub const fn new() -> Self {
+        Link {
+            output: Vec::new(),
+            tail: Bytes::new(),
+            behind_tail: &[],
+            in_flight: 0,
+            writing_since: Instant::MAX,
+            sent_at: Instant::ZERO,
+            carry: Vec::new(),
+            eof: false,
+            gone_since: Instant::MAX,
+            hung_up_at: Instant::MAX,
+            ending: Ending::No,
+            lingering_since: Instant::ZERO,
+            dropped: 0,
+        }
+    }
+
+    // ---- input
+
+    /// Takes the unused input out, so that it can be borrowed while the connection changes. Append the
+    /// received bytes, offer all to the protocol, then give back the rest with [`Link::stash`] or
+    /// [`Link::stash_owned`].
+    #[inline]
+    pub fn take_carry(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.carry)
+    }
+
+    /// Keeps a copy of `rest` until more arrives.
+    #[inline]
+    pub fn stash(&mut self, mut rest: &[u8]) {
+        debug_assert!(self.carry.is_empty(), "the carry was taken before");
+        if !rest.is_empty() && !self.drops(&mut rest) {
+            self.carry.extend_from_slice(rest);
+        }
+    }
+
+    /// Keeps the last `rest_len` bytes of `carry` until more arrives.
+    pub fn stash_owned(&mut self, mut carry: Vec<u8>, rest_len: usize) {
+        debug_assert!(self.carry.is_empty(), "the carry was taken before");
+        let rest_start = carry.len() - rest_len;
+        if rest_len == 0 || self.drops(&mut &carry[rest_start..]) {
+            return;
+        }
+        carry.drain(..rest_start);
+        if carry.capacity() > 2 * rest_len + CARRY_SLACK_MAX {
+            // A few bytes must not keep the memory that many pipelined requests once needed.
+            carry.shrink_to(rest_len);
+        }
+        self.carry = carry;
+    }
+
+    /// Drops `rest` if the end has begun.
+    fn drops(&mut self, rest: &mut &[u8]) -> bool {
+        let drops = self.is_ending();
+        if drops {
+            self.drop_input(rest);
+        }
+        drops
+    }
+
+    /// Whether unused input waits, which the protocol may now be able to use; the end of input counts.
+    pub fn has_carry(&self) -> bool {
+        !self.carry.is_empty() || self.eof
+    }
+
+    /// The unused input.
+    pub(crate) fn carry(&self) -> &[u8] {
+        &self.carry
+    }
+
+    /// The peer has finished sending. Ask the protocol afterwards: incomplete input stays incomplete.
+    pub fn on_eof(&mut self) {
+        self.eof = true;
+    }
+
+    /// Whether the peer has finished sending, and all that it sent has been received.
+    pub fn is_eof(&self) -> bool {
+        self.eof
+    }
+
+    /// The peer has finished sending, although earlier bytes may be unread.
+    ///
+    /// It may wait for its answer (`nc`, scripts), or it may have disconnected (a closed tab): the server
+    /// cannot tell before it sends. So it still answers, and [`Limits::half_closed_timeout`] bounds how long
+    /// the answer may make no progress.
+    pub fn on_hang_up(&mut self, now: Instant) {
+        self.gone_since = self.gone_since.min(now);
+        self.hung_up_at = self.hung_up_at.min(now);
+    }
+
+    /// Whether the peer has finished sending, as far as is known.
+    pub fn has_hung_up(&self) -> bool {
+        self.eof || self.gone_since != Instant::MAX
+    }
+
+    /// When the peer was first seen to have finished sending; `None` if it may send more.
+    pub fn hung_up_at(&self) -> Option<Instant> {
+        (self.hung_up_at != Instant::MAX).then_some(self.hung_up_at)
+    }
+
+    /// A request or its answer has made progress: a half-closed connection is not a dead one.
+    #[inline]
+    pub(crate) fn note_movement(&mut self, now: Instant) {
+        if self.gone_since != Instant::MAX {
+            self.gone_since = now;
+        }
+    }
+
+    // ---- output
+
+    /// Where the protocol encodes to. Shared content goes last; if more is encoded nevertheless, it is copied
+    /// to stay in order.
+    #[inline]
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+        if !self.tail.is_empty() || !self.behind_tail.is_empty() {
+            self.copy_tail();
+        }
+        &mut self.output
+    }
+
+    #[cold]
+    fn copy_tail(&mut self) {
+        self.output.extend_from_slice(&core::mem::take(&mut self.tail));
+        self.output.extend_from_slice(core::mem::take(&mut self.behind_tail));
+    }
+
+    /// Adds shared content, which is sent without a copy, with `behind` following it.
+    pub(crate) fn push_shared(&mut self, content: Bytes, behind: &'static [u8]) {
+        self.output();
+        self.tail = content;
+        self.behind_tail = behind;
+    }
+
+    /// Whether shared content waits to be taken.
+    #[inline]
+    pub(crate) fn has_tail(&self) -> bool {
+        !self.tail.is_empty()
+    }
+
+    /// Whether so much output waits that no further answer should be made.
+    #[inline]
+    pub(crate) fn is_full(&self, limits: &Limits) -> bool {
+        self.output.len() >= limits.output_max || self.has_tail()
+    }
+
+    /// How many bytes of content may be added now before encoded and unsent bytes exceed their bound.
+    pub fn room(&self, limits: &Limits) -> usize {
+        if self.has_tail() {
+            return 0;
+        }
+        limits.output_max.saturating_sub(self.output.len() + self.in_flight)
+    }
+
+    /// Bytes of output that wait to be taken.
+    #[inline]
+    pub fn pending(&self) -> usize {
+        self.output.len() + self.tail.len()
+    }
+
+    /// Whether output, or the end of the connection, waits to be sent.
+    pub fn has_output(&self) -> bool {
+        self.pending() != 0 || self.ending != Ending::No
+    }
+
+    /// Whether the kernel has not taken all output yet.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.writing_since != Instant::MAX || self.pending() != 0
+    }
+
+    /// Whether there is no buffer to encode into; give it one with [`Link::lend_buffer`], or it will allocate
+    /// its own.
+    #[inline]
+    pub fn needs_buffer(&self) -> bool {
+        self.output.capacity() == 0
+    }
+
+    /// Lends an empty buffer; it leaves with [`Link::take_output`].
+    #[inline]
+    pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
+        debug_assert!(buffer.is_empty() && self.output.is_empty());
+        self.output = buffer;
+    }
+
+    /// Gives back the lent buffer, if it is empty.
+    pub fn reclaim_buffer(&mut self) -> Vec<u8> {
+        if self.output.is_empty() { core::mem::take(&mut self.output) } else { Vec::new() }
+    }
+
+    /// Takes the output, with the step that follows once it is sent. Call it when no send is in flight;
+    /// `None` if there is nothing to do.
+    #[inline]
+    pub fn take_output(&mut self, now: Instant) -> Option<(Output, Then)> {
+        let then = match self.ending {
+            Ending::Close => Then::Close,
+            // The peer has finished meanwhile: no unread input can arrive any more.
+            Ending::Linger if self.eof => Then::Close,
+            Ending::Linger => {
+                self.ending = Ending::Lingering;
+                self.lingering_since = now;
+                Then::Shutdown
+            }
+            _ if self.pending() == 0 => return None,
+            _ => Then::Keep,
+        };
+        self.writing_since = now;
+        let bytes = core::mem::take(&mut self.output);
+        let tail = core::mem::take(&mut self.tail);
+        self.in_flight = bytes.len() + tail.len();
+        if !self.behind_tail.is_empty() {
+            self.copy_tail(); // Goes with the next send.
+        }
+        Some((Output { bytes, tail }, then))
+    }
+
+    /// The kernel took part of the output in flight.
+    pub fn on_progress(&mut self, now: Instant) {
+        self.writing_since = now;
+        self.note_movement(now);
+    }
+
+    /// The kernel took all of the output in flight. Idleness and a lingering close count from now.
+    #[inline]
+    pub fn on_sent(&mut self, now: Instant) {
+        self.writing_since = Instant::MAX;
+        self.note_movement(now);
+        self.in_flight = 0;
+        self.sent_at = now;
+    }
+
+    /// When the kernel last took all output; [`Instant::ZERO`] before the first.
+    #[inline]
+    pub(crate) fn sent_at(&self) -> Instant {
+        self.sent_at
+    }
+
+    // ---- the end
+
+    /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive, else with a
+    /// lingering close. Input that still comes is dropped.
+    pub(crate) fn end(&mut self, is_clean: bool) {
+        // Once the peer has finished sending, no unread input can arrive: no need to linger.
+        self.ending = if is_clean || self.eof { Ending::Close } else { Ending::Linger };
+        let carry = core::mem::take(&mut self.carry);
+        self.drop_input(&mut carry.as_slice());
+        self.dropped = 0;
+    }
+
+    /// Drops input that comes after the last answer was decided. Because of it, closing at once would reset
+    /// the connection and destroy that answer.
+    pub(crate) fn drop_input(&mut self, input: &mut &[u8]) {
+        self.dropped += input.len() as u64;
+        if !input.is_empty() && self.ending == Ending::Close {
+            self.ending = Ending::Linger;
+        }
+        *input = &[];
+    }
+
+    /// Whether the end has begun.
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending != Ending::No
+    }
+
+    /// Whether a lingering close has begun: the last answer is with the kernel, and input is dropped.
+    pub fn is_lingering(&self) -> bool {
+        self.ending == Ending::Lingering
+    }
+
+    /// Whether a lingering close has read as much as it may.
+    pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
+        self.is_lingering() && self.dropped > limits.discard_max
+    }
+
+    // ---- deadlines
+
+    /// When [`Link::overdue`] should be asked; [`Instant::MAX`] for never. `is_awaited`: the peer waits for an
+    /// answer that is being made.
+    #[inline]
+    pub fn deadline(&self, limits: &Limits, is_awaited: bool) -> Instant {
+        let write = if self.writing_since == Instant::MAX {
+            Instant::MAX
+        } else {
+            self.writing_since + limits.write_timeout
+        };
+        write.min(self.half_closed_deadline(limits, is_awaited)).min(self.linger_deadline(limits))
+    }
+
+    /// While bytes are being sent, the write timeout applies.
+    #[inline]
+    fn half_closed_deadline(&self, limits: &Limits, is_awaited: bool) -> Instant {
+        let counts = is_awaited
+            && self.gone_since != Instant::MAX
+            && !self.is_ending()
+            && self.writing_since == Instant::MAX;
+        if counts { self.gone_since + limits.half_closed_timeout } else { Instant::MAX }
+    }
+
+    /// While output is in flight, or ready, only the write timeout may end the connection.
+    #[inline]
+    fn linger_deadline(&self, limits: &Limits) -> Instant {
+        if !self.is_lingering() || self.has_unsent() {
+            return Instant::MAX;
+        }
+        self.lingering_since.max(self.sent_at) + limits.linger_timeout
+    }
+
+    /// Which of its deadlines has passed at `now`.
+    pub fn overdue(&self, now: Instant, limits: &Limits, is_awaited: bool) -> Option<Overdue> {
+        if self.writing_since != Instant::MAX && now >= self.writing_since + limits.write_timeout {
+            return Some(Overdue::Write);
+        }
+        if now >= self.half_closed_deadline(limits, is_awaited) {
+            return Some(Overdue::HalfClosed);
+        }
+        (now >= self.linger_deadline(limits)).then_some(Overdue::Linger)
+    }
+
+    /// Bytes of memory it has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.carry.capacity() + self.output.capacity()
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link::new()
+    }
+}

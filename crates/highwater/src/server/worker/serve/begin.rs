@@ -1,0 +1,246 @@
+//! A request that is about to begin: its target, the one question to admission, and the call of its handler.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use highwater_core::http::{Body, BodyPlan, Head, Version};
+use highwater_core::limit::ClientKey;
+use highwater_core::route::Params;
+use highwater_core::time::{Clock, Instant};
+
+use super::super::Parts;
+use super::super::exchange::Exchange;
+use super::super::protocol::Request;
+use super::super::turn::Turn;
+use crate::admission::queue::Class;
+use crate::admission::worker::{Arrival, Verdict};
+use crate::app::{
+    self, App, Disconnected, Incoming, Outcome, Priority, RequestBody, Response, Target,
+};
+use crate::metrics::Rejection;
+
+/// An exchange whose request is about to begin, without its connection, of which the request may be a part.
+pub(super) struct Beginning<'a, 'p, C> {
+    app: &'p App,
+    exchange: &'a mut Exchange,
+    parts: &'a mut Parts<C>,
+    index: u32,
+    peer: Option<SocketAddr>,
+    disconnected: &'a OnceCell<Disconnected>,
+}
+
+impl<'a, 'p, C: Clock> Beginning<'a, 'p, C> {
+    /// The exchange at `index`, whose request is of the client at `peer`.
+    #[inline(always)]
+    pub(super) fn new(
+        app: &'p App,
+        exchange: &'a mut Exchange,
+        parts: &'a mut Parts<C>,
+        (index, peer, disconnected): (u32, Option<SocketAddr>, &'a OnceCell<Disconnected>),
+    ) -> Self {
+        Beginning { app, exchange, parts, index, peer, disconnected }
+    }
+
+    /// Makes the one verdict about a request: it is served, waits, or is refused.
+    #[inline(always)]
+    pub(super) fn judge(
+        &mut self,
+        target: Target,
+        head: &Head<'_>,
+        arrival: &Arrival,
+        is_suspect: bool,
+    ) -> Verdict {
+        self.exchange.begin(target, head, arrival.ready, self.parts.unmatched);
+        let Parts { turn, admission, .. } = &mut *self.parts;
+        if !arrival.is_decided()
+            && !admission.admits_at_once()
+            && (is_suspect || !admission.has_time(|| turn.clock.now()))
+        {
+            return self.wait(target, head, arrival.ready);
+        }
+        admission.count();
+        let conditions = (head.names_deadline(), self.app.is_limited(target));
+        let deadline_max = admission.deadline_max();
+        let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
+        admission.judge(arrival, turn.now, conditions, || self.app.rules(target), until)
+    }
+
+    #[cold]
+    fn wait(&self, target: Target, head: &Head<'_>, ready: Instant) -> Verdict {
+        let Parts { turn, admission, clients, .. } = &*self.parts;
+        let until = deadline(head, ready, admission.deadline_max(), &turn.clock);
+        let client = clients.of_request(self.peer, head);
+        Verdict::Wait(class(self.app, target, head), until, client)
+    }
+
+    /// Calls the handler.
+    #[inline(always)]
+    pub(super) fn call(
+        &mut self,
+        target: Target,
+        request: &Request<'_>,
+        params: &Params,
+        arrival: &Arrival,
+        deadline: Instant,
+    ) -> Outcome<'p> {
+        let app = self.app;
+        let Turn { blocking, clock, statistics, now, .. } = &mut self.parts.turn;
+        statistics.started(&self.parts.metrics, arrival.ready, *now);
+        let timed = blocking.begin(clock.clock());
+        self.exchange.deadline = deadline;
+        let body = match request.body {
+            Body::Whole(bytes) => RequestBody::Whole(bytes),
+            Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
+            Body::Streamed => self.parts.feed(self.exchange, self.index),
+        };
+        let (head, peer, disconnected) = (&request.head, self.peer, self.disconnected);
+        let incoming = Incoming { head, params, body, peer, disconnected };
+        let noted = IfItPanics { exchange: &mut *self.exchange, head };
+        let mut outcome = app.call(target, incoming);
+        app.render(target, head, &mut outcome);
+        std::mem::forget(noted);
+        self.exchange.remember(head, &outcome);
+        if let Some(timed) = timed {
+            let Turn { blocking, clock, .. } = &mut self.parts.turn;
+            blocking.end(timed, clock.clock(), self.exchange.endpoint);
+        }
+        outcome
+    }
+
+    /// The number of a refusal, and its answer if layers make one.
+    #[cold]
+    pub(super) fn refusal(
+        &mut self,
+        target: Target,
+        head: &Head<'_>,
+        params: &Params,
+    ) -> (u32, Option<Response>) {
+        let body = RequestBody::Whole(&[]);
+        let (peer, disconnected) = (self.peer, self.disconnected);
+        let incoming = Incoming { head, params, body, peer, disconnected };
+        let number = self.parts.admission.next_refusal();
+        (number, self.app.refuse(target, incoming, number))
+    }
+}
+
+impl<C: Clock> Parts<C> {
+    /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
+    /// which is `client` if that was asked; with `is_suspect`, it may have hung up.
+    #[inline(always)]
+    pub(super) fn look(
+        &mut self,
+        app: &App,
+        exchange: &mut Exchange,
+        head: &Head<'_>,
+        params: &mut Params,
+        (peer, client, is_suspect): (Option<SocketAddr>, Option<ClientKey>, bool),
+        arrival: &mut Arrival,
+    ) -> (Target, BodyPlan) {
+        let target = app.find(head, params);
+        if let Some(known) = app.know(target, head, params, peer) {
+            exchange.known = Some(known);
+        }
+        if !self.admission.admits_at_once() {
+            arrival.refuse = self.refuses(app, target, head, (peer, client, is_suspect));
+        }
+        let plan = match arrival.refuse {
+            Some(_) => app::UNWANTED_BODY,
+            None => app.plan(target, &self.encoder.limits),
+        };
+        (target, plan)
+    }
+
+    /// Whether a request is refused before its content is read: the turn's time is used up, and no more
+    /// requests may wait.
+    #[cold]
+    fn refuses(
+        &mut self,
+        app: &App,
+        target: Target,
+        head: &Head<'_>,
+        (peer, client, is_suspect): (Option<SocketAddr>, Option<ClientKey>, bool),
+    ) -> Option<Rejection> {
+        let Parts { turn, admission, metrics, clients, .. } = self;
+        if !is_suspect && admission.has_time(|| turn.clock.now()) {
+            return None;
+        }
+        if admission.stands() {
+            metrics.queue.judged.add(1);
+            metrics.queue.passed_on.add(u64::from(is_passed_on(head)));
+        }
+        let client = clients.of_request(peer, head).or(client);
+        admission.is_full(class(app, target, head), client).then_some(Rejection::QueueFull)
+    }
+
+    /// Connects a body that has not arrived in full to its handler.
+    fn feed(&mut self, exchange: &mut Exchange, index: u32) -> RequestBody<'static> {
+        let size = self.body_memory.feed_size(&mut exchange.charged);
+        let waker = self.tasks.waker(exchange, exchange.id(index));
+        let (feed, stream) = app::channel(size, waker);
+        exchange.begin_feed(feed);
+        RequestBody::Stream(stream)
+    }
+}
+
+/// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
+/// does not, so that it costs nothing then.
+struct IfItPanics<'e, 'h> {
+    exchange: &'e mut Exchange,
+    head: &'h Head<'h>,
+}
+
+impl Drop for IfItPanics<'_, '_> {
+    fn drop(&mut self) {
+        self.exchange.keep_for_log(self.head);
+    }
+}
+
+impl Exchange {
+    /// A request was found, which could have been started at `ready`. If no endpoint matches, it is counted
+    /// for `unmatched`.
+    #[inline]
+    fn begin(&mut self, target: Target, head: &Head<'_>, ready: Instant, unmatched: u16) {
+        self.target = Some(target);
+        self.endpoint = target.endpoint().unwrap_or(unmatched);
+        self.started = ready;
+        self.offered = offered(head);
+    }
+}
+
+/// How important a request is.
+fn class(app: &App, target: Target, head: &Head<'_>) -> Class {
+    match app.priority(target, head) {
+        _ if app.is_never_shed(target) => Class::NeverShed,
+        Priority::High => Class::High,
+        Priority::Normal => Class::Normal,
+        Priority::Low => Class::Low,
+    }
+}
+
+/// The client's own deadline, by our clock and within our bound.
+fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) -> Instant {
+    match head.names_deadline().then(|| head.patience(clock.unix_millis())).flatten() {
+        Some(patience) => ready + patience.min(max),
+        None => Instant::MAX,
+    }
+}
+
+/// Whether a proxy passed the request on, by the fields that proxies add; or by HTTP/1.0, which little else speaks but
+/// nginx without `proxy_http_version`.
+fn is_passed_on(head: &Head<'_>) -> bool {
+    head.version() == Version::Http10
+        || ["x-forwarded-for", "forwarded", "via"]
+            .iter()
+            .any(|name| head.headers().get(name).is_some())
+}
+
+/// The protocols that a request offers to go on with, in one list.
+#[inline]
+fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
+    if !head.asks_upgrade() {
+        return None;
+    }
+    let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
+    Some(values.collect::<Vec<_>>().join(&b',').into())
+}

@@ -1,0 +1,130 @@
+//! The store is restored from a backup, over and over, while instances are killed and Redis is restarted.
+//!
+//! `TORTURE_ROUNDS` says how many rounds (4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use highwater_testkit::{PATIENCE, Process, eventually, within};
+
+use crate::restarts::{ask, instance_with};
+use crate::servers::{Redis, rows, schema, sql};
+
+const TABLES: [&str; 6] =
+    ["todos", "todo_state", "todo_versions", "todo_tombstones", "applied_commands", "positions"];
+
+fn back_up(url: &str) {
+    let copy = |table: &str| {
+        format!("DROP TABLE IF EXISTS b_{table}; CREATE TABLE b_{table} AS TABLE {table};")
+    };
+    let copies: String = TABLES.map(copy).concat();
+    sql(url, &format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {copies} COMMIT"));
+}
+
+fn restore(url: &str) {
+    let copies = TABLES.map(|table| format!("INSERT INTO {table} TABLE b_{table};")).concat();
+    sql(url, &format!("BEGIN; TRUNCATE {}; {copies} COMMIT", TABLES.join(", ")));
+}
+
+/// Ids and titles, as an instance shows them.
+fn shown(instance: &Process, list: &str) -> Vec<(String, String)> {
+    let list = instance.get(list).json();
+    let text = |todo: &serde_json::Value, key| todo[key].as_str().expect("text").to_owned();
+    let todos = list.as_array().expect("a list").iter();
+    todos.map(|todo| (text(todo, "id"), text(todo, "title"))).collect()
+}
+
+/// What is written with `?wait=applied`.
+struct Writer {
+    count: u32,
+}
+
+impl Writer {
+    fn create(&mut self, instance: &Process) -> (String, String) {
+        self.count += 1;
+        let title = format!("todo {}", self.count);
+        let body = format!(r#"{{"title":"{title}"}}"#);
+        let created = ask(instance, "POST", "/todos?wait=applied", &body);
+        assert_eq!(created.status, 201, "{created:?}\n{}", instance.said());
+        (created.member("id"), title)
+    }
+}
+
+/// Purpose: after each of many restores both instances show what the store has, at every limit, from Redis or without it:
+/// what was applied before the backup and after the restore is there, and what the restore took away is shown by nobody,
+/// whatever was killed meanwhile.
+#[test]
+fn torture_of_restores() {
+    let Some(mut redis) = Redis::start() else { return };
+    let rounds = std::env::var("TORTURE_ROUNDS").map_or(4, |text| text.parse().expect("a number"));
+    let url = schema("full_restores");
+    let data = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let redis_url = redis.url();
+    let start = |number: usize| -> Process {
+        instance_with(&url, data[number].path(), &["--redis-url", &redis_url])
+    };
+    let mut instances = [start(0), start(1)];
+    let (mut writer, mut kept) = (Writer { count: 0 }, BTreeMap::new());
+    // Journals that had not committed a deletion when it was taken by a restore may give it again.
+    let mut may_be_gone = BTreeSet::new();
+    let (mut applied, mut taken) = (0, 0);
+    for round in 0..rounds {
+        for number in 0..4 {
+            kept.extend([writer.create(&instances[number % 2])]);
+        }
+        back_up(&url);
+        let lost = [0, 1, 0].map(|number| writer.create(&instances[number]));
+        let changed = kept.keys().nth(round % kept.len()).expect("there are some").clone();
+        let target = format!("/todos/{changed}?wait=applied");
+        assert_eq!(ask(&instances[1], "DELETE", &target, "").status, 200);
+        may_be_gone.insert(changed);
+        match round % 4 {
+            0 => {}
+            1 => instances[round / 4 % 2].kill(),
+            2 => redis.server.end("KILL"),
+            _ => instances.iter_mut().for_each(Process::kill),
+        }
+        restore(&url);
+        match round % 4 {
+            0 => {}
+            1 => instances[round / 4 % 2] = start(round / 4 % 2),
+            2 => redis.restart(),
+            _ => instances = [start(0), start(1)],
+        }
+        // Which the instances do not see before they have noticed.
+        for number in 0..2 {
+            kept.extend([writer.create(&instances[number])]);
+        }
+        let mut said = String::new();
+        let agree = within(PATIENCE, || {
+            let stored = "SELECT id::text, title FROM todos ORDER BY created_at DESC, id DESC";
+            let stored = rows(&url, stored);
+            said = format!("the store has {stored:?}");
+            instances.iter().all(|instance| {
+                [1, 3, 10_000].iter().all(|limit| {
+                    let list = shown(instance, &format!("/todos?limit={limit}"));
+                    let is_it = list == stored[..stored.len().min(*limit)];
+                    if !is_it {
+                        said += &format!("\nshown at {limit}: {list:?}");
+                    }
+                    is_it
+                })
+            })
+        });
+        assert!(agree, "round {round}: {said}");
+        let list: BTreeMap<_, _> = shown(&instances[0], "/todos").into_iter().collect();
+        for (id, title) in &kept {
+            let is_kept = may_be_gone.contains(id) || list.get(id) == Some(title);
+            assert!(is_kept, "round {round}: {title} is lost");
+        }
+        taken += lost.iter().filter(|(id, _)| !list.contains_key(id)).count();
+        applied += 10;
+        kept = list;
+        eventually("the store is shown by both", || {
+            shown(&instances[0], "/todos") == shown(&instances[1], "/todos")
+        });
+    }
+    assert!(taken > 0, "no restore took anything away");
+    eprintln!(
+        "{rounds} restores, {applied} writes applied, {taken} taken by restores: 0 lost, 0 back"
+    );
+}
