@@ -277,7 +277,7 @@ fn time_ahead(a: &mut Assembler) {
     a.math(R9, Math::Subtract, R0);
 }
 
-/// R4 = how many places there are for a source that is ahead by R9: the limit, or twice the limit with credit. Jumps to
+/// R4 = how many places there are for a source that is ahead by R9: the limit, or four times the limit with credit. Jumps to
 /// `over` if it has had its share, unless in [`Mode::Off`], in which there are places without end. The page is in R1, that
 /// of the sources in R3; spoils R2.
 fn places_for(a: &mut Assembler, over: Label) {
@@ -292,7 +292,7 @@ fn places_for(a: &mut Assembler, over: Label) {
     a.load(Width::U64, R4, R1, offset::LIMIT);
     a.load(Width::U64, R2, R3, sources::offset::CREDIT_MAX);
     a.jump_if_at_least(R9, R2, done);
-    a.math(R4, Math::Add, R4);
+    a.shift_left(R4, 2);
     a.place(done);
 }
 
@@ -523,7 +523,7 @@ mod tests {
  65: r4 = *(u64 *)(r1 +0)
  66: r2 = *(u64 *)(r3 +16)
  67: if r9 s>= r2 goto 69
- 68: r4 += r4
+ 68: r4 <<= 2
  69: r2 = *(u64 *)(r1 +128)
  70: if r2 s>= r4 goto 83
  71: goto 79
@@ -687,7 +687,7 @@ mod tests {
  69: r4 = *(u64 *)(r1 +0)
  70: r2 = *(u64 *)(r3 +16)
  71: if r9 s>= r2 goto 73
- 72: r4 += r4
+ 72: r4 <<= 2
  73: r2 = 1
  74: r2 = atomic64_fetch_add((u64 *)(r1 +128), r2)
  75: if r2 s>= r4 goto 109

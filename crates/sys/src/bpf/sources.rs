@@ -3,7 +3,7 @@
 //! A *source* is an IPv4 address, or the first 64 bits of an IPv6 address. While a level is set, the programs
 //! hold each source to one connection per `gap`, with a few more at once ([`BURST`]): the generic cell rate algorithm
 //! (ITU-T I.371), which needs one time per source. A source far below the level has *credit*: it may take up to
-//! twice the limit of places, so that it finds one although others use up the limit.
+//! four times the limit of places, so that it finds one although others use up the limit.
 //!
 //! Sources share [`BUCKETS`] times in each of two rows, by a hash with a secret. A source is held back only if both
 //! of its buckets say so: one that shares a bucket with a busy source has another. Nothing needs to be given back,

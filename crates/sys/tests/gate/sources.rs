@@ -99,7 +99,7 @@ fn each_source_has_its_share() {
     });
 }
 
-/// Purpose: where a source that is ahead finds no place, one far below the level finds one, up to twice the limit and
+/// Purpose: where a source that is ahead finds no place, one far below the level finds one, up to four times the limit and
 /// no further.
 #[test]
 fn a_quiet_source_finds_a_place() {
@@ -110,12 +110,16 @@ fn a_quiet_source_finds_a_place() {
         let mut clients: Vec<_> =
             (0..9).map(|_| connect_from("127.0.0.2", address).expect("there is room")).collect();
         assert_refused_from("127.0.0.2", address);
-        clients.extend((0..4).map(|_| connect_from("127.0.0.3", address).expect("it has credit")));
-        clients.extend((0..5).map(|_| connect_from("127.0.0.4", address).expect("it has credit")));
+        for (source, count) in
+            [("127.0.0.3", 8), ("127.0.0.4", 8), ("127.0.0.5", 8), ("127.0.0.6", 3)]
+        {
+            let connect = |_| connect_from(source, address).expect("it has credit");
+            clients.extend((0..count).map(connect));
+        }
         assert_refused(address);
-        assert_refused_from("127.0.0.4", address);
-        assert_eq!(accept_all(&listeners).len(), 18);
-        assert_eq!(gate.words().counts(), Counts { admitted: 18, reset: 3, dropped: 0 });
+        assert_refused_from("127.0.0.6", address);
+        assert_eq!(accept_all(&listeners).len(), 36);
+        assert_eq!(gate.words().counts(), Counts { admitted: 36, reset: 3, dropped: 0 });
         assert_eq!(gate.sources().refused(), 0, "it was for the limit");
     });
 }

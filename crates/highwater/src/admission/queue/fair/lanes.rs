@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Lanes are found by their places, by the age of their first requests, and by their clients. Clients without an account
-//! share one lane.
+//! share one lane. Whoever has one request waiting does not make the queue long: as long as others have several, none but
+//! theirs is too old.
 //!
 //! Invariants: a lane exists as long as it has entries, or one of them runs; while one runs, the lane has no place in
 //! the order, since what its next request may follow is not known yet.
@@ -26,9 +27,9 @@ struct Lane<T> {
 }
 
 impl<T> Lane<T> {
-    /// When its oldest entry was ready.
-    fn ready(&self) -> Option<Instant> {
-        self.entries.front().map(|entry| entry.ready)
+    /// Whether it has several entries, and when its oldest was ready.
+    fn age(&self) -> Option<(bool, Instant)> {
+        self.entries.front().map(|entry| (self.entries.len() > 1, entry.ready))
     }
 }
 
@@ -39,7 +40,8 @@ pub(super) struct Lanes<T> {
     of_client: BTreeMap<Option<ClientKey>, u64>,
     /// Lanes by the start of their places; those of one start in the order in which they came.
     by_start: BTreeSet<(u64, u64)>,
-    by_age: BTreeSet<(Instant, u64)>,
+    /// Lanes by the age of their first entries: those with one entry, and those with several.
+    by_age: [BTreeSet<(Instant, u64)>; 2],
     /// Lanes so far.
     numbers: u64,
     len: usize,
@@ -51,7 +53,7 @@ impl<T> Default for Lanes<T> {
             lanes: BTreeMap::new(),
             of_client: BTreeMap::new(),
             by_start: BTreeSet::new(),
-            by_age: BTreeSet::new(),
+            by_age: Default::default(),
             numbers: 0,
             len: 0,
         }
@@ -101,7 +103,7 @@ impl<T> Lanes<T> {
             shares.refused(place); // Strangers wait in one lane, which has its place.
         }
         let lane = self.lanes.get_mut(&number).expect("lanes of clients exist");
-        let before = lane.ready();
+        let before = lane.age();
         let behind = lane.entries.partition_point(|other| other.ready <= entry.ready);
         lane.entries.insert(behind, entry);
         self.update_age(number, before);
@@ -113,7 +115,7 @@ impl<T> Lanes<T> {
         self.numbers += 1;
         self.of_client.insert((!place.is_strangers()).then_some(client), number);
         self.by_start.insert((place.start, number));
-        self.by_age.insert((entry.ready, number));
+        self.by_age[0].insert((entry.ready, number));
         let entries = VecDeque::from([entry]);
         self.lanes.insert(number, Lane { place, entries, is_running: false });
     }
@@ -124,13 +126,14 @@ impl<T> Lanes<T> {
         self.take(number, shares, VecDeque::pop_back)
     }
 
-    /// Takes the oldest entry, if its readiness `is_overdue`.
+    /// Takes the oldest entry, if its readiness `is_overdue`: of a client with several, if there is one.
     pub(super) fn pop_oldest_if(
         &mut self,
         is_overdue: impl Fn(Instant) -> bool,
         shares: &mut Shares,
     ) -> Option<Entry<T>> {
-        let &(ready, number) = self.by_age.first()?;
+        let [one, several] = &self.by_age;
+        let &(ready, number) = several.first().or_else(|| one.first())?;
         if !is_overdue(ready) {
             return None;
         }
@@ -155,7 +158,7 @@ impl<T> Lanes<T> {
     pub(super) fn begin_first(&mut self, shares: &mut Shares) -> Option<(u64, Entry<T>)> {
         let (_, number) = self.by_start.pop_first()?;
         let lane = self.lanes.get_mut(&number)?;
-        let before = lane.ready();
+        let before = lane.age();
         lane.is_running = true;
         shares.begin(&lane.place);
         let entry = lane.entries.pop_front()?;
@@ -186,7 +189,7 @@ impl<T> Lanes<T> {
         pop: impl Fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>,
     ) -> Option<Entry<T>> {
         let lane = self.lanes.get_mut(&number)?;
-        let before = lane.ready();
+        let before = lane.age();
         let entry = pop(&mut lane.entries)?;
         self.len -= 1;
         let (is_over, place) = (lane.entries.is_empty() && !lane.is_running, lane.place);
@@ -199,12 +202,17 @@ impl<T> Lanes<T> {
         Some(entry)
     }
 
-    /// A lane's oldest entry may have changed.
-    fn update_age(&mut self, number: u64, before: Option<Instant>) {
-        let now = self.lanes.get(&number).and_then(Lane::ready);
-        if now != before {
-            before.map(|ready| self.by_age.remove(&(ready, number)));
-            now.map(|ready| self.by_age.insert((ready, number)));
+    /// A lane's oldest entry, or their number, may have changed.
+    fn update_age(&mut self, number: u64, before: Option<(bool, Instant)>) {
+        let now = self.lanes.get(&number).and_then(Lane::age);
+        if now == before {
+            return;
+        }
+        if let Some((has_several, ready)) = before {
+            self.by_age[usize::from(has_several)].remove(&(ready, number));
+        }
+        if let Some((has_several, ready)) = now {
+            self.by_age[usize::from(has_several)].insert((ready, number));
         }
     }
 

@@ -138,6 +138,20 @@ fn late_ones_are_refused() {
     assert!(refused.len() > 600 && refused.is_sorted());
 }
 
+/// Purpose: a client with one request waiting is not refused for its age while another has several; without such a client it
+/// is.
+#[test]
+fn one_request_is_not_too_many() {
+    let mut queue = queue();
+    queue.set_target(Some(TARGET));
+    push(&mut queue, Class::Normal, [1000, 0, 1, 2]);
+    let delay = Some(Rejection::QueueDelay);
+    let next = [(); 4].map(|()| take(&mut queue, 11_000));
+    assert_eq!(next, [Some((0, delay)), Some((1, delay)), Some((1000, delay)), Some((2, delay))]);
+    push(&mut queue, Class::Normal, [1000, 0, 1]);
+    assert_eq!(take(&mut queue, 9_000), Some((1000, None)));
+}
+
 /// Purpose: classes stay strict: the higher one is served first, the lowest one pays for a full queue, whoever the
 /// clients are; and what is never shed is neither ordered nor refused.
 #[test]
