@@ -177,7 +177,7 @@ impl Assembler {
     }
 
     /// The low 32 bits of `to` as they are in a packet.
-    pub(super) fn to_network_order(&mut self, to: Register) {
+    pub(super) fn swap_to_network_order(&mut self, to: Register) {
         self.push(SWAP, to as u8, 0, 32);
     }
 
@@ -407,7 +407,7 @@ mod tests {
         a.copy(R6, R1);
         a.and(R0, 0x12);
         a.load_packet_word(-0x10_0000 + 12);
-        a.to_network_order(R0);
+        a.swap_to_network_order(R0);
         a.store(R1, 16, R2);
         a.math(R7, Math::Add, R2);
         a.math(R9, Math::Subtract, R8);

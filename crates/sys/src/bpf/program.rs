@@ -236,7 +236,7 @@ pub(super) fn listener_filter(map: i32, sources: i32) -> Program {
 /// R0 = 32 bits of an address in the packet, in the order of the network.
 fn load_address(a: &mut Assembler, position: i32) {
     a.load_packet_word(position);
-    a.to_network_order(R0);
+    a.swap_to_network_order(R0);
 }
 
 /// R7 and R8 = where the buckets of the source in R2 are, less the offsets of what they hold. The page of sources is

@@ -91,8 +91,8 @@ fn torture_of_restores() {
             _ => instances = [start(0), start(1)],
         }
         // Which the instances do not see before they have noticed.
-        for number in 0..2 {
-            kept.extend([writer.create(&instances[number])]);
+        for instance in &instances {
+            kept.extend([writer.create(instance)]);
         }
         let mut said = String::new();
         let agree = within(PATIENCE, || {
