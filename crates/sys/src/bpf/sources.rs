@@ -107,6 +107,11 @@ impl Sources {
         page.credit_max.store(credit, Relaxed);
     }
 
+    /// Until the next change of the gap no source has credit.
+    pub fn deny_credit(&self) {
+        self.0.value().credit_max.store(i64::MIN, Relaxed);
+    }
+
     /// Looks at no sources any more.
     pub fn stop(&self) {
         self.0.value().gap.store(0, Relaxed);

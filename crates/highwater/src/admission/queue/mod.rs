@@ -71,8 +71,12 @@ pub(crate) struct Queue<T> {
     /// How long a request may wait; `None` for no bound.
     target: Option<Duration>,
     refused_in_a_row: u32,
-    /// The requests that have places; `None` where clients have no shares.
+    /// Whether clients have shares.
+    is_fair: bool,
+    /// The requests that have places; `None` while the queue does not stand.
     fair: Option<Box<FairQueue<T>>>,
+    /// Requests of clients without an account, in standing queues that have ended.
+    strangers: u64,
 }
 
 impl<T> Queue<T> {
@@ -82,14 +86,15 @@ impl<T> Queue<T> {
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
             target: None,
             refused_in_a_row: 0,
+            is_fair: false,
             fair: None,
+            strangers: 0,
         }
     }
 
     /// The same, where clients have shares if `is_fair`.
     pub(crate) fn with_shares(self, is_fair: bool) -> Self {
-        let fair = is_fair.then(|| Box::new(FairQueue::new()));
-        Queue { fair, ..self }
+        Queue { is_fair, ..self }
     }
 
     /// Whether nothing waits.
@@ -109,13 +114,13 @@ impl<T> Queue<T> {
     /// Whether there are requests that get places once the queue stands.
     pub(crate) fn has_unordered(&self) -> bool {
         let [_, sheddable @ ..] = &self.classes;
-        self.fair.is_some() && sheddable.iter().any(|waiting| !waiting.is_empty())
+        self.is_fair && sheddable.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// The queue stands: requests that came since the last call get their places. `client` says whose a request is,
     /// unless the request said so.
     pub(crate) fn order(&mut self, room: Capacity, mut client: impl FnMut(&T) -> ClientKey) {
-        let Some(fair) = &mut self.fair else { return };
+        let fair = self.fair.get_or_insert_with(|| Box::new(FairQueue::new()));
         for class in Class::SHEDDABLE {
             for entry in self.classes[class as usize].drain(..) {
                 let client = entry.client.unwrap_or_else(|| client(&entry.item));
@@ -126,7 +131,8 @@ impl<T> Queue<T> {
 
     /// How many clients have an account of their own, and how many requests came from others so far.
     pub(crate) fn accounts(&self) -> (usize, u64) {
-        self.fair.as_ref().map_or((0, 0), |fair| fair.accounts())
+        let (accounts, strangers) = self.fair.as_ref().map_or((0, 0), |fair| fair.accounts());
+        (accounts, self.strangers + strangers)
     }
 
     /// The last request that was started has been worked on until `now`.
@@ -138,8 +144,11 @@ impl<T> Queue<T> {
 
     /// No more requests are started in this turn.
     pub(crate) fn end(&mut self) {
-        if let Some(fair) = &mut self.fair {
-            fair.end();
+        let Some(fair) = &mut self.fair else { return };
+        fair.end();
+        if self.target.is_none() && fair.is_empty() {
+            self.strangers += fair.accounts().1;
+            self.fair = None;
         }
     }
 
@@ -150,9 +159,12 @@ impl<T> Queue<T> {
     /// Where clients have shares, it is full for a `client` only, if that has had its share; one that is not known
     /// finds room.
     pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>, starts: usize) -> bool {
-        if let Some(fair) = &self.fair {
-            let room = Capacity { starts, cost: 0 };
-            return client.is_some_and(|client| fair.is_full(class, client, room.places()));
+        if self.is_fair {
+            let places = Capacity { starts, cost: 0 }.places();
+            let fair = self.fair.as_ref();
+            return client
+                .zip(fair)
+                .is_some_and(|(client, fair)| fair.is_full(class, client, places));
         }
         let most = starts.saturating_mul(REFUSALS_MAX as usize);
         class != Class::NeverShed
