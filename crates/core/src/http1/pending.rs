@@ -25,7 +25,7 @@ impl<'a> Pending<'a> {
     }
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.
-    #[inline]
+    #[inline(always)]
     pub fn begin<'i: 'a>(
         self,
         link: &mut Link,
@@ -56,7 +56,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn hand_out(self, body: Body<'a>) -> Next<'a> {
         let Pending { connection, scratch, head } = self;
         connection.reply = Reply::Owed;
@@ -65,6 +65,7 @@ impl<'a> Pending<'a> {
     }
 
     /// The content is wanted whole, and has not come whole unless it is in chunks.
+    #[cold]
     fn collect<'i: 'a>(
         self,
         link: &mut Link,

@@ -84,10 +84,16 @@ impl BodyMemory {
 }
 
 impl<C: Clock> ExchangeMut<'_, C> {
+    /// Whether there is room for the body that is being collected, if one is; else it is refused.
+    #[inline]
+    pub(super) fn holds_body(&mut self) -> bool {
+        self.connection.protocol.collected() <= self.exchange.charged || self.hold_body()
+    }
+
     /// Counts the body that is being collected. Returns `false` if there is no room for it: then it is
     /// refused.
     #[cold]
-    pub(super) fn hold_body(&mut self) -> bool {
+    fn hold_body(&mut self) -> bool {
         let held = self.connection.protocol.collected();
         if self.parts.body_memory.take(held.saturating_sub(self.exchange.charged)) {
             self.exchange.charged = self.exchange.charged.max(held);

@@ -150,12 +150,20 @@ impl Connections {
         *connection = Connection { generation, is_touched, ..Connection::new() };
     }
 
-    /// A connection and its exchange.
+    /// A connection.
     #[inline]
-    pub(super) fn get_mut(&mut self, id: ConnId) -> (&mut Connection, &mut Exchange) {
-        let connection = &mut self.records[id.index()];
-        let exchange = self.exchanges.get_mut(connection.exchange);
-        (connection, exchange)
+    pub(super) fn get_mut(&mut self, id: ConnId) -> &mut Connection {
+        &mut self.records[id.index()]
+    }
+
+    /// A connection, and the exchange of it that is at `index`.
+    #[inline]
+    pub(super) fn with_exchange(
+        &mut self,
+        id: ConnId,
+        index: u32,
+    ) -> (&mut Connection, (ExchangeId, &mut Exchange)) {
+        (&mut self.records[id.index()], self.exchanges.get_mut(index))
     }
 
     /// The connection of the exchange `id`, if that is not over.

@@ -112,7 +112,7 @@ impl Encoder {
 
     /// Encodes `response` if its content is one to be copied; else does nothing, and returns false.
     #[inline]
-    fn copied(&mut self, to: Wire<'_>, now: Instant, response: &Response) -> bool {
+    pub(super) fn copied(&mut self, to: Wire<'_>, now: Instant, response: &Response) -> bool {
         // It is copied from its place.
         let bytes = match response.body().repr() {
             BodyRepr::Empty => &b""[..],
@@ -141,7 +141,12 @@ impl Encoder {
     }
 
     /// Encodes `response`, whose content is moved.
-    fn moved(&mut self, (link, to): Wire<'_>, now: Instant, response: &mut Response) -> Rest {
+    pub(super) fn moved(
+        &mut self,
+        (link, to): Wire<'_>,
+        now: Instant,
+        response: &mut Response,
+    ) -> Rest {
         let mut respond =
             |response: &Response, payload| self.head((link, to), now, response, payload);
         match response.take_body().into_repr() {

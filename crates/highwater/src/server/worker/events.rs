@@ -6,6 +6,7 @@ use std::time::Duration;
 use highwater_core::driver::{ConnId, Event};
 use highwater_core::time::{Clock, Instant};
 
+use super::exchange::ExchangeId;
 use super::runtime::Runtime;
 use super::serve::ExchangeMut;
 use super::{Parts, WorkerState};
@@ -16,7 +17,15 @@ impl<C: Clock> WorkerState<C> {
     #[inline]
     pub(super) fn exchange(&mut self, id: ConnId) -> ExchangeMut<'_, C> {
         let WorkerState { app, connections, parsing, parts } = self;
-        ExchangeMut::new(app, connections, parsing, parts, id)
+        let index = connections.get_mut(id).exchange;
+        ExchangeMut::new(app, connections, parsing, parts, (id, index))
+    }
+
+    /// The exchange that `id` names, if it is not over.
+    pub(super) fn named(&mut self, id: ExchangeId) -> Option<ExchangeMut<'_, C>> {
+        let WorkerState { app, connections, parsing, parts } = self;
+        let at = (connections.lookup(id)?, id.index() as u32);
+        Some(ExchangeMut::new(app, connections, parsing, parts, at))
     }
 
     /// What the driver has reported.
@@ -116,14 +125,14 @@ impl<C: Clock> WorkerState<C> {
         let (mut woken, mut done) = self.parts.tasks.take();
         for done in done.drain(..) {
             // The connection is gone, so the answer is dropped.
-            if let Some(id) = self.connections.lookup(done.exchange) {
-                self.exchange(id).job_done(done);
+            if let Some(mut at) = self.named(done.exchange) {
+                at.job_done(done);
             }
         }
         for task in woken.drain(..) {
             let exchange = task.begin();
-            if let Some(id) = self.connections.lookup(exchange) {
-                self.exchange(id).advance();
+            if let Some(mut at) = self.named(exchange) {
+                at.advance();
             }
             let detached = &mut self.parts.tasks.detached;
             if !detached.is_empty() {

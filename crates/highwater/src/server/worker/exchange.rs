@@ -10,11 +10,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Reading};
-use highwater_core::http::{Body, Head, Method, OwnedHead};
-use highwater_core::route::Params;
+use highwater_core::http::{Head, Method};
 use highwater_core::time::Instant;
 
-use super::protocol::Request;
+use super::waiting::InQueue;
 use crate::admission::route_limit::Permit;
 use crate::app::{
     App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Outcome, Panic, Response, Target,
@@ -51,6 +50,17 @@ pub(super) enum Task {
     Upgraded(GuardedFuture<Result<(), Panic>>),
 }
 
+/// A request's method, and the id it was sent with, if its handler answers later or has panicked. Without an
+/// id once it is answered.
+pub(super) struct Named {
+    pub(super) method: Method,
+    pub(super) sent_id: Option<Arc<[u8]>>,
+}
+
+impl Named {
+    const NONE: Named = Named { method: Method::Other, sent_id: None };
+}
+
 /// Progress of an answer whose end is reported to layers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answered {
@@ -62,16 +72,11 @@ pub(super) struct Answered {
 
 /// One request and its answer.
 pub(super) struct Exchange {
-    /// The connection it belongs to.
-    pub(super) connection: ConnId,
-    generation: u32,
     // The request.
     /// What it was routed to; `None` before the first request, and for input that was not a valid request.
     pub(super) target: Option<Target>,
-    /// Its method, and the id it was sent with, if its handler answers later or has panicked: for the log, should it
-    /// fail. Without an id once it is answered.
-    pub(super) method: Method,
-    pub(super) sent_id: Option<Arc<[u8]>>,
+    /// For the log, should it fail.
+    pub(super) named: Named,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
     /// The protocols that it offers to go on with (`Upgrade`); mostly none.
@@ -108,23 +113,15 @@ pub(super) struct Exchange {
     pub(super) is_awaiting: bool,
     /// The waker of its tasks; made once per record, if at all.
     pub(super) waker: Option<Waker>,
-    // Its time in the queue.
-    /// The request, while it waits in the queue.
-    pub(super) waiting: Option<Box<Waiting>>,
-    /// When the first and the last input came that are not yet counted as ready: while one request waits,
-    /// others may come behind it. `MAX` if none has.
-    next_ready: Instant,
-    last_ready: Instant,
+    /// Its time in the queue.
+    pub(super) queue: InQueue,
 }
 
 impl Exchange {
     fn new() -> Self {
         Exchange {
-            connection: ConnId(0),
-            generation: 0,
             target: None,
-            method: Method::Other,
-            sent_id: None,
+            named: Named::NONE,
             endpoint: 0,
             offered: None,
             started: Instant::ZERO,
@@ -142,9 +139,7 @@ impl Exchange {
             is_endless: false,
             is_awaiting: false,
             waker: None,
-            waiting: None,
-            next_ready: Instant::MAX,
-            last_ready: Instant::MAX,
+            queue: InQueue::NOT,
         }
     }
 
@@ -159,31 +154,13 @@ impl Exchange {
 
     /// Keeps what the log entry of a failure says about the request.
     pub(super) fn keep_for_log(&mut self, head: &Head<'_>) {
-        self.method = head.method();
-        self.sent_id = head.request_id().map(Arc::from);
+        self.named = Named { method: head.method(), sent_id: head.request_id().map(Arc::from) };
     }
 
     /// Whether its request waits in the queue.
     #[inline]
     pub(super) fn is_queued(&self) -> bool {
-        self.waiting.is_some()
-    }
-
-    /// Input came while the request waited in the queue.
-    pub(super) fn note_more(&mut self, now: Instant) {
-        self.next_ready = self.next_ready.min(now);
-        self.last_ready = now;
-    }
-
-    /// The request that waited has its turn; it was ready at `ready`. Returns when the input behind it was
-    /// ready: that is known of the first and the last of it only, and what came in between counts as last.
-    pub(super) fn take_next_ready(&mut self, ready: Instant) -> Instant {
-        if self.next_ready == Instant::MAX {
-            return ready;
-        }
-        let more = self.last_ready > self.next_ready;
-        let after = if more { self.last_ready } else { Instant::MAX };
-        std::mem::replace(&mut self.next_ready, after)
+        self.queue.waiting.is_some()
     }
 
     /// A body begins to be fed to the handler.
@@ -226,12 +203,6 @@ impl Exchange {
         self.started = now;
     }
 
-    /// The id of this use of the record, which is at `index`.
-    #[inline]
-    pub(super) fn id(&self, index: u32) -> ExchangeId {
-        ExchangeId::new(index, self.generation)
-    }
-
     /// An error of the server's own about the request, in the shape of the application's errors.
     pub(super) fn fail(&self, app: &App, error: Error) -> Response {
         match &self.known {
@@ -272,41 +243,6 @@ impl Exchange {
     }
 }
 
-/// A request that waits for its turn: a copy of it, parsed and routed, so that the bytes it came in are free.
-pub(super) struct Waiting {
-    head: OwnedHead,
-    /// Where its path parameters are.
-    pub(super) params: Params,
-    /// The content; `None` if it is streamed, and waits to be read.
-    pub(super) body: Option<Vec<u8>>,
-}
-
-impl Waiting {
-    /// A copy of `request`; of its content, too, if `with_body`.
-    #[cold]
-    pub(super) fn copy(request: &Request<'_>, params: &Params, with_body: bool) -> Box<Self> {
-        let body = match request.body {
-            Body::Whole(bytes) if with_body => Some(bytes.to_vec()),
-            Body::Whole(_) => Some(Vec::new()),
-            Body::Streamed => None,
-        };
-        let (head, params) = (OwnedHead::copy(&request.head), *params);
-        Box::new(Waiting { head, params, body })
-    }
-
-    /// The request.
-    pub(super) fn request(&self) -> Request<'_> {
-        let body = self.body.as_deref().map_or(Body::Streamed, Body::Whole);
-        Request { head: self.head.head(), body }
-    }
-
-    /// Bytes of memory it has allocated.
-    #[cfg(feature = "sim")]
-    pub(super) fn allocated(&self) -> usize {
-        size_of::<Self>() + self.head.allocated() + self.body.as_ref().map_or(0, Vec::capacity)
-    }
-}
-
 /// The state of an upload when it was last judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upload {
@@ -322,10 +258,18 @@ impl Upload {
     pub(super) const NONE: Upload = Upload { due: Instant::MAX, seen: None };
 }
 
+/// One use of a record after the other.
+struct Record {
+    /// The connection that it is used by.
+    connection: ConnId,
+    generation: u32,
+    exchange: Exchange,
+}
+
 /// The records of a worker's exchanges.
 #[derive(Default)]
 pub(super) struct Exchanges {
-    records: Vec<Exchange>,
+    records: Vec<Record>,
     free: Vec<u32>,
 }
 
@@ -334,7 +278,7 @@ impl Exchanges {
     #[inline]
     pub(super) fn open(&mut self, connection: ConnId) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.records.push(Exchange::new());
+            self.records.push(Record { connection, generation: 0, exchange: Exchange::new() });
             (self.records.len() - 1) as u32
         });
         self.records[index as usize].connection = connection;
@@ -344,33 +288,29 @@ impl Exchanges {
     /// Gives a record back. Its remaining content is dropped, and its id becomes invalid.
     pub(super) fn close(&mut self, index: u32) {
         let record = &mut self.records[index as usize];
-        let generation = record.generation.wrapping_add(1);
-        *record = Exchange { generation, ..Exchange::new() };
+        record.generation = record.generation.wrapping_add(1);
+        record.exchange = Exchange::new();
         self.free.push(index);
     }
 
-    /// The record at `index`.
+    /// The exchange at `index`, and its id.
     #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> &mut Exchange {
-        &mut self.records[index as usize]
-    }
-
-    /// The id of the exchange at `index`.
-    #[inline]
-    pub(super) fn id(&self, index: u32) -> ExchangeId {
-        self.records[index as usize].id(index)
+    pub(super) fn get_mut(&mut self, index: u32) -> (ExchangeId, &mut Exchange) {
+        let Record { generation, exchange, .. } = &mut self.records[index as usize];
+        (ExchangeId::new(index, *generation), exchange)
     }
 
     /// The connection of the exchange `id`, if that is not over.
     pub(super) fn lookup(&self, id: ExchangeId) -> Option<ConnId> {
         let record = self.records.get(id.index())?;
-        (self.id(id.index() as u32) == id).then_some(record.connection)
+        let current = ExchangeId::new(id.index() as u32, record.generation);
+        (current == id).then_some(record.connection)
     }
 
     /// The records, in use or not.
     #[cfg(feature = "sim")]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
-        self.records.iter()
+        self.records.iter().map(|record| &record.exchange)
     }
 }
 
@@ -392,27 +332,19 @@ mod tests {
     fn an_id_never_comes_back() {
         let mut exchanges = Exchanges::default();
         let first = exchanges.open(ConnId(7));
-        let id = exchanges.id(first);
+        let id = exchanges.get_mut(first).0;
         assert_eq!(exchanges.lookup(id), Some(ConnId(7)));
         exchanges.close(first);
         assert_eq!(exchanges.lookup(id), None);
         let again = exchanges.open(ConnId(8));
         assert_eq!((again, exchanges.lookup(id)), (first, None));
-        assert_eq!(exchanges.lookup(exchanges.id(again)), Some(ConnId(8)));
+        assert_eq!(
+            {
+                let id = exchanges.get_mut(again).0;
+                exchanges.lookup(id)
+            },
+            Some(ConnId(8))
+        );
         assert_eq!(exchanges.lookup(ExchangeId::new(99, 0)), None, "no such record");
-    }
-
-    /// Purpose: what came behind a request that waited is ready when it came: the first of it, then the last.
-    #[test]
-    fn input_behind_a_waiting_request_keeps_its_time() {
-        let at = Instant::from_nanos;
-        let mut exchange = Exchange::new();
-        assert_eq!(exchange.take_next_ready(at(5)), at(5), "nothing came behind it");
-        for now in [10, 20, 30] {
-            exchange.note_more(at(now));
-        }
-        assert_eq!(exchange.take_next_ready(at(5)), at(10));
-        assert_eq!(exchange.take_next_ready(at(10)), at(30));
-        assert_eq!(exchange.take_next_ready(at(30)), at(30));
     }
 }

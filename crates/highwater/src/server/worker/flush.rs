@@ -93,7 +93,7 @@ impl<D: Driver> Worker<D> {
 
     /// Closes a connection now. Output that was not sent is lost.
     pub(super) fn close(&mut self, id: ConnId, how: Close) {
-        let (connection, _) = self.state.connections.get_mut(id);
+        let connection = self.state.connections.get_mut(id);
         if connection.is_open && connection.channel.close() {
             self.driver.close(id, how);
         }

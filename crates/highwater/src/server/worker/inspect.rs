@@ -52,7 +52,7 @@ impl<D: Driver> Worker<D> {
     /// Bytes of memory that a connection has allocated for itself, without its send in flight.
     pub(crate) fn allocated(&self, id: ConnId) -> usize {
         self.state.connections.record(id).map_or(0, |(connection, exchange)| {
-            let waiting = exchange.waiting.as_ref().map_or(0, |waiting| waiting.allocated());
+            let waiting = exchange.queue.waiting.as_ref().map_or(0, |waiting| waiting.allocated());
             connection.protocol.allocated() + connection.link.allocated() + waiting
         })
     }

@@ -60,6 +60,7 @@ mod sync;
 mod tasks;
 mod turn;
 mod upload;
+mod waiting;
 mod woken;
 
 use std::rc::Rc;
@@ -264,7 +265,7 @@ impl<D: Driver> Worker<D> {
         state.freshen();
         let WorkerState { connections, parts, .. } = state;
         for id in connections.ids() {
-            let (connection, _) = connections.get_mut(id);
+            let connection = connections.get_mut(id);
             if connection.is_open {
                 connection.protocol.drain(parts.turn.now);
                 parts.agenda.touch(id, connection);
@@ -313,20 +314,19 @@ impl<D: Driver> Worker<D> {
             let hung_up_at = |waiting: &ExchangeId| connections.hung_up_at(*waiting);
             let next = state.parts.admission.next(now, hung_up_at);
             let Some((entry, refuse)) = next else { break };
-            let Some(id) = state.connections.lookup(entry.item) else { continue }; // It is closed.
+            let Some(mut at) = state.named(entry.item) else { continue }; // It is closed.
             looked_at += 1;
-            let mut at = state.exchange(id);
             let is_suspect = std::mem::take(&mut at.connection.is_suspect);
             let hung_up_at = at.connection.link.hung_up_at();
             let is_abandoned = at.parts.admission.is_abandoned(entry.ready, hung_up_at);
             if at.parts.admission.may_give_up(entry.ready, now, (is_suspect, is_abandoned))
                 && !at.connection.channel.is_sending()
                 && !at.connection.link.has_output()
-                && (at.connection.link.is_eof() || driver.is_hung_up(id))
+                && (at.connection.link.is_eof() || driver.is_hung_up(at.id))
             {
                 // The client has disconnected, or has only finished sending: the server cannot tell which.
                 // Without overload both are served.
-                at.exchange.waiting = None;
+                at.exchange.queue.waiting = None;
                 at.connection.channel.end(Close::Reset);
                 at.parts.metrics.rejected(Rejection::QueueHungUp);
                 at.touch();

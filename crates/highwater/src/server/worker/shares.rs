@@ -15,7 +15,7 @@ impl<C> WorkerState<C> {
             let Some(id) = connections.lookup(*waiting) else {
                 return clients.of(None); // It is closed, and leaves the queue unseen.
             };
-            let (connection, _) = connections.get_mut(id);
+            let connection = connections.get_mut(id);
             let peer = connection.peer;
             *connection.client.get_or_insert_with(|| {
                 let peer = peer.or_else(|| driver.peer(id));

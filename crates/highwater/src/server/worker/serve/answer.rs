@@ -9,7 +9,7 @@ use http::StatusCode;
 use super::super::Parts;
 use super::super::connections::Connection;
 use super::super::encode::Rest;
-use super::super::exchange::{Answered, Exchange, ExchangeId, Task, poll};
+use super::super::exchange::{Answered, Exchange, ExchangeId, Named, Task, poll};
 use super::super::inbox::{Done, Inbox};
 use super::ExchangeMut;
 use crate::app::layer::Ended;
@@ -49,7 +49,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if response.is_special() {
             verify(self.app, self.connection, self.exchange, &mut response);
         }
-        self.exchange.sent_id = None;
+        self.exchange.named.sent_id = None;
         turn.statistics.answered(metrics, self.exchange, response.status().as_u16());
         self.encode(response);
     }
@@ -118,7 +118,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// The connection speaks another protocol from now on.
     fn upgrade(&mut self, upgrade: OnUpgrade) {
-        let id = self.exchange_id();
+        let id = self.exchange_id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         let (feed, incoming) = app::channel(UPGRADED_FEED_SIZE_MAX, waker);
         let (outgoing, content) = Body::channel();
@@ -156,7 +156,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// The remaining input is handled, too: it may contain pieces of the request's body, needed or not.
     fn await_future(&mut self, mut future: GuardedFuture<Response>) {
         self.connection.protocol.forget_request();
-        let id = self.exchange_id();
+        let id = self.exchange_id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         match poll(&mut future, &waker) {
             Some(result) => {
@@ -212,8 +212,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
         if let Some(target) = self.exchange.target
             && response.status().is_server_error()
         {
-            let (method, id) = (self.exchange.method.as_str(), self.exchange.sent_id.as_deref());
-            self.app.report_failure(target, method, id, response);
+            let Named { method, sent_id } = &self.exchange.named;
+            self.app.report_failure(target, method.as_str(), sent_id.as_deref(), response);
         }
     }
 
@@ -222,9 +222,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// # Errors
     /// The response to give instead, if the pool is full.
     fn submit(&mut self, job: Job) -> Result<Task, Response> {
-        let exchange = self.exchange_id();
+        let exchange = self.exchange_id;
         let is_detached = self.endpoint().is_some_and(EndpointInfo::is_detached);
-        let (target, sent_id) = (self.exchange.target, self.exchange.sent_id.clone());
+        let (target, sent_id) = (self.exchange.target, self.exchange.named.sent_id.clone());
         let mut permit = self.exchange.permit.take();
         let tasks = &mut self.parts.tasks;
         let (inbox, number) = (Arc::clone(&tasks.inbox), tasks.next_job());
@@ -288,7 +288,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// A task was woken.
     pub(in super::super) fn advance(&mut self) {
-        let id = self.exchange_id();
+        let id = self.exchange_id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         match self.exchange.task.take() {
             Some(Task::Answer(mut future)) => match poll(&mut future, &waker) {

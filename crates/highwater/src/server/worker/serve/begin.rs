@@ -1,6 +1,6 @@
 //! A request that is about to begin: its target, the one question to admission, and the call of its handler.
 
-use std::cell::OnceCell;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,119 +10,12 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::Parts;
-use super::super::exchange::Exchange;
-use super::super::protocol::Request;
+use super::super::exchange::{Exchange, ExchangeId};
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{
-    self, App, Disconnected, Incoming, Outcome, Priority, RequestBody, Response, Target,
-};
+use crate::app::{self, App, Incoming, Outcome, Priority, RequestBody, Response, Target};
 use crate::metrics::Rejection;
-
-/// An exchange whose request is about to begin, without its connection, of which the request may be a part.
-pub(super) struct Beginning<'a, 'p, C> {
-    app: &'p App,
-    exchange: &'a mut Exchange,
-    parts: &'a mut Parts<C>,
-    index: u32,
-    peer: Option<SocketAddr>,
-    disconnected: &'a OnceCell<Disconnected>,
-}
-
-impl<'a, 'p, C: Clock> Beginning<'a, 'p, C> {
-    /// The exchange at `index`, whose request is of the client at `peer`.
-    #[inline(always)]
-    pub(super) fn new(
-        app: &'p App,
-        exchange: &'a mut Exchange,
-        parts: &'a mut Parts<C>,
-        (index, peer, disconnected): (u32, Option<SocketAddr>, &'a OnceCell<Disconnected>),
-    ) -> Self {
-        Beginning { app, exchange, parts, index, peer, disconnected }
-    }
-
-    /// Makes the one verdict about a request: it is served, waits, or is refused.
-    #[inline(always)]
-    pub(super) fn judge(
-        &mut self,
-        target: Target,
-        head: &Head<'_>,
-        arrival: &Arrival,
-        is_suspect: bool,
-    ) -> Verdict {
-        self.exchange.begin(target, head, arrival.ready, self.parts.unmatched);
-        let Parts { turn, admission, .. } = &mut *self.parts;
-        if !arrival.is_decided()
-            && !admission.admits_at_once()
-            && (is_suspect || !admission.has_time(|| turn.clock.now()))
-        {
-            return self.wait(target, head, arrival.ready);
-        }
-        admission.count();
-        let conditions = (head.names_deadline(), self.app.is_limited(target));
-        let deadline_max = admission.deadline_max();
-        let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
-        admission.judge(arrival, turn.now, conditions, || self.app.rules(target), until)
-    }
-
-    #[cold]
-    fn wait(&self, target: Target, head: &Head<'_>, ready: Instant) -> Verdict {
-        let Parts { turn, admission, clients, .. } = &*self.parts;
-        let until = deadline(head, ready, admission.deadline_max(), &turn.clock);
-        let client = clients.of_request(self.peer, head);
-        Verdict::Wait(class(self.app, target, head), until, client)
-    }
-
-    /// Calls the handler.
-    #[inline(always)]
-    pub(super) fn call(
-        &mut self,
-        target: Target,
-        request: &Request<'_>,
-        params: &Params,
-        arrival: &Arrival,
-        deadline: Instant,
-    ) -> Outcome<'p> {
-        let app = self.app;
-        let Turn { blocking, clock, statistics, now, .. } = &mut self.parts.turn;
-        statistics.started(&self.parts.metrics, arrival.ready, *now);
-        let timed = blocking.begin(clock.clock());
-        self.exchange.deadline = deadline;
-        let body = match request.body {
-            Body::Whole(bytes) => RequestBody::Whole(bytes),
-            Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
-            Body::Streamed => self.parts.feed(self.exchange, self.index),
-        };
-        let (head, peer, disconnected) = (&request.head, self.peer, self.disconnected);
-        let incoming = Incoming { head, params, body, peer, disconnected };
-        let noted = IfItPanics { exchange: &mut *self.exchange, head };
-        let mut outcome = app.call(target, incoming);
-        app.render(target, head, &mut outcome);
-        std::mem::forget(noted);
-        self.exchange.remember(head, &outcome);
-        if let Some(timed) = timed {
-            let Turn { blocking, clock, .. } = &mut self.parts.turn;
-            blocking.end(timed, clock.clock(), self.exchange.endpoint);
-        }
-        outcome
-    }
-
-    /// The number of a refusal, and its answer if layers make one.
-    #[cold]
-    pub(super) fn refusal(
-        &mut self,
-        target: Target,
-        head: &Head<'_>,
-        params: &Params,
-    ) -> (u32, Option<Response>) {
-        let body = RequestBody::Whole(&[]);
-        let (peer, disconnected) = (self.peer, self.disconnected);
-        let incoming = Incoming { head, params, body, peer, disconnected };
-        let number = self.parts.admission.next_refusal();
-        (number, self.app.refuse(target, incoming, number))
-    }
-}
 
 impl<C: Clock> Parts<C> {
     /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
@@ -134,21 +27,111 @@ impl<C: Clock> Parts<C> {
         exchange: &mut Exchange,
         head: &Head<'_>,
         params: &mut Params,
-        (peer, client, is_suspect): (Option<SocketAddr>, Option<ClientKey>, bool),
+        (peer, client, is_suspect): (&Option<SocketAddr>, &Option<ClientKey>, bool),
         arrival: &mut Arrival,
     ) -> (Target, BodyPlan) {
         let target = app.find(head, params);
-        if let Some(known) = app.know(target, head, params, peer) {
+        if let Some(known) = app.know(target, head, params, *peer) {
             exchange.known = Some(known);
         }
         if !self.admission.admits_at_once() {
-            arrival.refuse = self.refuses(app, target, head, (peer, client, is_suspect));
+            arrival.refuse = self.refuses(app, target, head, (*peer, *client, is_suspect));
         }
         let plan = match arrival.refuse {
             Some(_) => app::UNWANTED_BODY,
             None => app.plan(target, &self.encoder.limits),
         };
         (target, plan)
+    }
+
+    /// Makes the one verdict about a request: it is served, waits, or is refused.
+    #[inline(always)]
+    pub(super) fn judge(
+        &mut self,
+        app: &App,
+        (target, head): (Target, &Head<'_>),
+        arrival: &Arrival,
+        (peer, is_suspect): (&Option<SocketAddr>, bool),
+    ) -> Verdict {
+        let Parts { turn, admission, .. } = self;
+        if !admission.admits_at_once()
+            && !arrival.is_decided()
+            && (is_suspect || !admission.has_time(|| turn.clock.now()))
+        {
+            return self.wait(app, (target, head), arrival.ready, *peer);
+        }
+        admission.count();
+        let conditions = (head.names_deadline(), app.is_limited(target));
+        let deadline_max = admission.deadline_max();
+        let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
+        admission.judge(arrival, turn.now, conditions, || app.rules(target), until)
+    }
+
+    #[cold]
+    fn wait(
+        &self,
+        app: &App,
+        (target, head): (Target, &Head<'_>),
+        ready: Instant,
+        peer: Option<SocketAddr>,
+    ) -> Verdict {
+        let Parts { turn, admission, clients, .. } = self;
+        let until = deadline(head, ready, admission.deadline_max(), &turn.clock);
+        Verdict::Wait(class(app, target, head), until, clients.of_request(peer, head))
+    }
+
+    /// A request is served: its handler is called next, with what is returned of `body`.
+    #[inline(always)]
+    pub(super) fn start<'r>(
+        &mut self,
+        app: &App,
+        (exchange, id): (&mut Exchange, ExchangeId),
+        target: Target,
+        body: Body<'r>,
+        (ready, deadline): (Instant, Instant),
+    ) -> (RequestBody<'r>, Option<Instant>) {
+        let Turn { blocking, clock, statistics, now, .. } = &mut self.turn;
+        statistics.started(&self.metrics, ready, *now);
+        let timed = blocking.begin(clock.clock());
+        exchange.deadline = deadline;
+        let body = match body {
+            Body::Whole(bytes) => RequestBody::Whole(bytes),
+            Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
+            Body::Streamed => self.feed(exchange, id),
+        };
+        (body, timed)
+    }
+
+    /// The number of a refusal, and its answer if layers make one.
+    #[cold]
+    pub(super) fn refusal(
+        &mut self,
+        app: &App,
+        target: Target,
+        incoming: Incoming<'_>,
+    ) -> (u32, Option<Response>) {
+        let number = self.admission.next_refusal();
+        (number, app.refuse(target, incoming, number))
+    }
+
+    /// The handler has returned.
+    #[inline(always)]
+    pub(super) fn called(
+        &mut self,
+        app: &App,
+        noted: IfItPanics<'_, '_>,
+        target: Target,
+        outcome: &mut Outcome<'_>,
+        timed: Option<Instant>,
+    ) {
+        app.render(target, noted.head, outcome);
+        let mut noted = ManuallyDrop::new(noted);
+        let IfItPanics { exchange, head } = &mut *noted;
+        exchange.remember(head, outcome);
+        if let Some(timed) = timed {
+            let Turn { blocking, clock, .. } = &mut self.turn;
+            blocking.end(timed, clock.clock(), exchange.endpoint);
+        }
     }
 
     /// Whether a request is refused before its content is read: the turn's time is used up, and no more
@@ -174,9 +157,9 @@ impl<C: Clock> Parts<C> {
     }
 
     /// Connects a body that has not arrived in full to its handler.
-    fn feed(&mut self, exchange: &mut Exchange, index: u32) -> RequestBody<'static> {
+    fn feed(&mut self, exchange: &mut Exchange, id: ExchangeId) -> RequestBody<'static> {
         let size = self.body_memory.feed_size(&mut exchange.charged);
-        let waker = self.tasks.waker(exchange, exchange.id(index));
+        let waker = self.tasks.waker(exchange, id);
         let (feed, stream) = app::channel(size, waker);
         exchange.begin_feed(feed);
         RequestBody::Stream(stream)
@@ -185,9 +168,9 @@ impl<C: Clock> Parts<C> {
 
 /// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
 /// does not, so that it costs nothing then.
-struct IfItPanics<'e, 'h> {
-    exchange: &'e mut Exchange,
-    head: &'h Head<'h>,
+pub(super) struct IfItPanics<'e, 'h> {
+    pub(super) exchange: &'e mut Exchange,
+    pub(super) head: &'h Head<'h>,
 }
 
 impl Drop for IfItPanics<'_, '_> {
@@ -200,7 +183,13 @@ impl Exchange {
     /// A request was found, which could have been started at `ready`. If no endpoint matches, it is counted
     /// for `unmatched`.
     #[inline]
-    fn begin(&mut self, target: Target, head: &Head<'_>, ready: Instant, unmatched: u16) {
+    pub(super) fn begin(
+        &mut self,
+        target: Target,
+        head: &Head<'_>,
+        ready: Instant,
+        unmatched: u16,
+    ) {
         self.target = Some(target);
         self.endpoint = target.endpoint().unwrap_or(unmatched);
         self.started = ready;

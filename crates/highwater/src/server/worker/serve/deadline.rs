@@ -85,7 +85,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             && let Some(waker) = self.exchange.waker.clone()
         {
             let permit = self.exchange.permit.take();
-            let id = self.exchange_id();
+            let id = self.exchange_id;
             self.parts.tasks.detached.adopt(id, Detached { future, waker, permit });
         }
     }

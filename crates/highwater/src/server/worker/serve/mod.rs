@@ -28,6 +28,7 @@ use crate::app::{self, App};
 /// One exchange, its connection, and the worker's parts.
 pub(super) struct ExchangeMut<'w, C> {
     pub(super) id: ConnId,
+    pub(super) exchange_id: ExchangeId,
     pub(super) app: &'w App,
     pub(super) connection: &'w mut Connection,
     pub(super) exchange: &'w mut Exchange,
@@ -38,22 +39,26 @@ pub(super) struct ExchangeMut<'w, C> {
 }
 
 impl<'w, C: Clock> ExchangeMut<'w, C> {
-    /// The current exchange of connection `id`.
+    /// The exchange at `index`, which is of connection `id`.
     #[inline]
     pub(super) fn new(
         app: &'w App,
         connections: &'w mut Connections,
         parsing: &'w mut Parsing,
         parts: &'w mut Parts<C>,
-        id: ConnId,
+        (id, index): (ConnId, u32),
     ) -> Self {
-        let (connection, exchange) = connections.get_mut(id);
-        ExchangeMut { id, app, connection, exchange, parts, parsing, is_dropping: false }
-    }
-
-    /// The exchange's id.
-    pub(super) fn exchange_id(&self) -> ExchangeId {
-        self.exchange.id(self.connection.exchange)
+        let (connection, (exchange_id, exchange)) = connections.with_exchange(id, index);
+        ExchangeMut {
+            id,
+            exchange_id,
+            app,
+            connection,
+            exchange,
+            parts,
+            parsing,
+            is_dropping: false,
+        }
     }
 
     /// Flushes the connection at the end of the turn.
@@ -106,7 +111,7 @@ impl<'w, C: Clock> ExchangeMut<'w, C> {
     #[inline]
     pub(super) fn report_panics(&self) {
         if app::has_panicked() {
-            self.app.report_panics(self.exchange.target, self.exchange.sent_id.as_deref());
+            self.app.report_panics(self.exchange.target, self.exchange.named.sent_id.as_deref());
         }
     }
 }

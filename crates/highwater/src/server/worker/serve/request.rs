@@ -14,19 +14,24 @@
 use std::panic::resume_unwind;
 
 use highwater_core::http::Reject;
+use highwater_core::limit::ClientKey;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
 use super::super::encode::Rest;
-use super::super::exchange::{ExchangeId, Waiting};
+use super::super::exchange::ExchangeId;
 use super::super::protocol::{Next, Step};
+use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
 use super::ExchangeMut;
-use super::begin::Beginning;
+use super::begin::IfItPanics;
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{BodyError, BodyFeed, Error, Outcome, Response, Target, drop_guarded, guarded};
+use crate::app::{
+    BodyError, BodyFeed, Error, Incoming, Outcome, RequestBody, Response, Target, drop_guarded,
+    guarded,
+};
 use crate::metrics::Rejection;
 
 /// A request that has waited, and whose turn has come.
@@ -39,7 +44,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.connection.channel.received();
         let now = self.parts.turn.now;
         if self.exchange.is_queued() {
-            self.exchange.note_more(now);
+            self.exchange.queue.note_more(now);
         }
         let mut carry = self.connection.link.take_carry();
         if carry.is_empty() {
@@ -69,8 +74,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
         refuse: Option<Rejection>,
     ) {
         let now = self.parts.turn.now;
-        let next_ready = self.exchange.take_next_ready(entry.ready);
-        let Some(waiting) = self.exchange.waiting.take() else {
+        let next_ready = self.exchange.queue.take_next_ready(entry.ready);
+        let Some(waiting) = self.exchange.queue.waiting.take() else {
             unreachable!("an exchange in the queue has a request that waits")
         };
         let Connection { link, protocol, .. } = &mut *self.connection;
@@ -119,46 +124,30 @@ impl<C: Clock> ExchangeMut<'_, C> {
         loop {
             let Parsing { scratch, params } = &mut *self.parsing;
             let now = self.parts.turn.now;
-            let Connection {
-                link,
-                protocol,
-                peer,
-                client,
-                disconnected,
-                exchange: index,
-                is_suspect,
-                ..
-            } = &mut *self.connection;
+            let Connection { link, protocol, peer, client, disconnected, is_suspect, .. } =
+                &mut *self.connection;
             let mut arrival = Arrival::at(ready);
-            let (begun, found);
             let step = protocol.advance(link, input, scratch, &self.parts.encoder.limits, now);
-            // Looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
+            let mut found = None;
             let next = match step {
-                Step::Next(ref next) => {
-                    found = None;
-                    next
-                }
+                Step::Next(next) => next,
                 Step::Head(pending) => {
-                    let (head, of) = (pending.head(), (*peer, *client, *is_suspect));
+                    let (head, of) = (pending.head(), (&*peer, &*client, *is_suspect));
                     let (target, plan) =
                         self.parts.look(app, self.exchange, &head, params, of, &mut arrival);
-                    found = Some(target);
                     let limits = &self.parts.encoder.limits;
-                    begun = pending.begin(link, input, plan, limits, now);
-                    &begun
+                    found = Some(target);
+                    pending.begin(link, input, plan, limits, now)
                 }
             };
-            let request = match next {
+            // Looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
+            let request = match &next {
                 Next::Request(request) => request,
-                Next::Wait => {
-                    let is_more = self.connection.protocol.collected() > self.exchange.charged;
-                    if is_more && !self.hold_body() {
-                        continue;
-                    }
-                    return;
-                }
-                Next::Reject(reject) => {
-                    let reject = *reject;
+                Next::Wait => match self.holds_body() {
+                    true => return,
+                    false => continue,
+                },
+                &Next::Reject(reject) => {
                     self.reject(reject);
                     continue;
                 }
@@ -173,24 +162,29 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     continue;
                 }
             };
-            let target = found.unwrap_or_else(|| app.find(&request.head, params));
-            let from = (*index, *peer, &*disconnected);
-            let mut at = Beginning::new(app, self.exchange, self.parts, from);
-            match at.judge(target, &request.head, &arrival, *is_suspect) {
+            let head = &request.head;
+            let target = found.unwrap_or_else(|| app.find(head, params));
+            self.exchange.begin(target, head, ready, self.parts.unmatched);
+            match &mut self.parts.judge(app, (target, head), &arrival, (&*peer, *is_suspect)) {
                 Verdict::Serve(grant) => {
-                    let outcome = at.call(target, request, params, &arrival, grant.deadline);
-                    self.deliver(outcome, grant.permit);
+                    let (at, times) =
+                        ((&mut *self.exchange, self.exchange_id), (ready, grant.deadline));
+                    let (body, timed) = self.parts.start(app, at, target, request.body, times);
+                    let incoming = Incoming { head, params, body, peer: *peer, disconnected };
+                    let noted = IfItPanics { exchange: &mut *self.exchange, head };
+                    let mut outcome = app.call(target, incoming);
+                    self.parts.called(app, noted, target, &mut outcome, timed);
+                    self.deliver(outcome, &mut grant.permit);
                 }
                 Verdict::Refuse(reason) => {
-                    let (number, response) = at.refusal(target, &request.head, params);
-                    self.refuse(target, reason, number, response);
+                    let body = RequestBody::Whole(&[]);
+                    let incoming = Incoming { head, params, body, peer: *peer, disconnected };
+                    let (number, response) = self.parts.refusal(app, target, incoming);
+                    self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline, client) => {
-                    // A body that was collected is moved.
                     let waiting = Waiting::copy(request, params, found.is_some());
-                    let item = self.exchange_id();
-                    self.park(waiting, class, Entry { item, ready, deadline, client });
-                    return;
+                    return self.park(waiting, *class, (ready, *deadline, *client));
                 }
             }
         }
@@ -198,21 +192,29 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// judge → handle → encode, for a request that has waited.
     fn serve_waited(&mut self, waiting: &Waiting, arrival: &Arrival) {
-        let Connection { peer, disconnected, exchange: index, .. } = &mut *self.connection;
+        let app = self.app;
+        let Connection { peer, disconnected, .. } = &mut *self.connection;
         let Some(target) = self.exchange.target else {
             unreachable!("a request that waits was routed")
         };
-        let (request, params) = (waiting.request(), &waiting.params);
-        let from = (*index, *peer, &*disconnected);
-        let mut at = Beginning::new(self.app, self.exchange, self.parts, from);
-        match at.judge(target, &request.head, arrival, false) {
+        let (request, params, peer) = (waiting.request(), &waiting.params, *peer);
+        let head = &request.head;
+        match &mut self.parts.judge(app, (target, head), arrival, (&peer, false)) {
             Verdict::Serve(grant) => {
-                let outcome = at.call(target, &request, params, arrival, grant.deadline);
-                self.deliver(outcome, grant.permit);
+                let times = (arrival.ready, grant.deadline);
+                let at = (&mut *self.exchange, self.exchange_id);
+                let (body, timed) = self.parts.start(app, at, target, request.body, times);
+                let incoming = Incoming { head, params, body, peer, disconnected };
+                let noted = IfItPanics { exchange: &mut *self.exchange, head };
+                let mut outcome = app.call(target, incoming);
+                self.parts.called(app, noted, target, &mut outcome, timed);
+                self.deliver(outcome, &mut grant.permit);
             }
             Verdict::Refuse(reason) => {
-                let (number, response) = at.refusal(target, &request.head, params);
-                self.refuse(target, reason, number, response);
+                let body = RequestBody::Whole(&[]);
+                let incoming = Incoming { head, params, body, peer, disconnected };
+                let (number, response) = self.parts.refusal(app, target, incoming);
+                self.refuse(target, *reason, number, response);
             }
             Verdict::Wait(..) => unreachable!("its turn has come"),
         }
@@ -220,21 +222,27 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// The request waits for its turn. The input behind it is kept.
     #[cold]
-    fn park(&mut self, mut waiting: Box<Waiting>, class: Class, entry: Entry<ExchangeId>) {
+    fn park(
+        &mut self,
+        mut waiting: Box<Waiting>,
+        class: Class,
+        (ready, deadline, client): (Instant, Instant, Option<ClientKey>),
+    ) {
         if let Some(collected) = self.connection.protocol.park() {
             waiting.body = Some(collected);
         }
-        self.exchange.waiting = Some(waiting);
-        self.parts.admission.enqueue(class, entry);
+        self.exchange.queue.waiting = Some(waiting);
+        let item = self.exchange_id;
+        self.parts.admission.enqueue(class, Entry { item, ready, deadline, client });
     }
 
     /// Encodes an outcome, or waits for its response.
     #[inline(always)]
-    fn deliver(&mut self, mut outcome: Outcome<'_>, permit: Option<Permit>) {
+    fn deliver(&mut self, mut outcome: Outcome<'_>, permit: &mut Option<Permit>) {
         // By reference: a response is a hundred bytes, and moving it is measurable.
         let rest = self.encode_at_once(&mut outcome);
         if rest.is_none() {
-            self.exchange.permit = permit;
+            self.exchange.permit = permit.take();
             return self.wait_for(outcome);
         }
         if matches!(rest, Some(Rest::None)) && self.exchange.known.is_none() {
@@ -254,25 +262,28 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let link = &self.connection.link;
         let before = self.exchange.known.as_ref().map_or(0, |_| link.pending());
         let status;
-        let rest = match outcome {
+        match outcome {
             Outcome::Ready(response) => {
                 if response.is_special() {
                     super::answer::verify(self.app, self.connection, self.exchange, response);
                 }
                 status = response.status().as_u16();
                 turn.statistics.answered(metrics, self.exchange, status);
-                Some(encoder.response(self.connection.wire(), turn.now, response))
+                if !encoder.copied(self.connection.wire(), turn.now, response) {
+                    let rest = encoder.moved(self.connection.wire(), turn.now, response);
+                    self.note_answer(status, before);
+                    return Some(rest);
+                }
             }
             Outcome::Fixed(fixed) => {
                 turn.statistics.answered(metrics, self.exchange, fixed.status());
                 encoder.fixed(self.connection.wire(), turn.now, fixed);
                 status = fixed.status();
-                Some(Rest::None)
             }
             Outcome::Later(_) | Outcome::Offload(_) => return None,
-        };
+        }
         self.note_answer(status, before);
-        rest
+        Some(Rest::None)
     }
 
     /// Answers a request that is refused for load: with `response` if layers made one for it, else with

@@ -34,7 +34,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// Encodes streamed content while there is some and the output has room.
     pub(in super::super) fn pump(&mut self) {
-        let id = self.exchange_id();
+        let id = self.exchange_id;
         if self.exchange.content.is_none() || self.parts.tasks.lacks_runtime(id) {
             return;
         }

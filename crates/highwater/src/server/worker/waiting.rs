@@ -1,0 +1,94 @@
+//! What waits in the queue? A request with a copy of its head, and input behind it.
+
+use highwater_core::http::{Body, OwnedHead};
+use highwater_core::route::Params;
+use highwater_core::time::Instant;
+
+use super::protocol::Request;
+
+/// An exchange's time in the queue.
+pub(super) struct InQueue {
+    /// The request, while it waits.
+    pub(super) waiting: Option<Box<Waiting>>,
+    /// When the first and the last input came that are not yet counted as ready: while one request waits,
+    /// others may come behind it. `MAX` if none has.
+    next_ready: Instant,
+    last_ready: Instant,
+}
+
+impl InQueue {
+    /// Nothing waits.
+    pub(super) const NOT: InQueue =
+        InQueue { waiting: None, next_ready: Instant::MAX, last_ready: Instant::MAX };
+
+    /// Input came while the request waited in the queue.
+    pub(super) fn note_more(&mut self, now: Instant) {
+        self.next_ready = self.next_ready.min(now);
+        self.last_ready = now;
+    }
+
+    /// The request that waited has its turn; it was ready at `ready`. Returns when the input behind it was
+    /// ready: that is known of the first and the last of it only, and what came in between counts as last.
+    pub(super) fn take_next_ready(&mut self, ready: Instant) -> Instant {
+        if self.next_ready == Instant::MAX {
+            return ready;
+        }
+        let more = self.last_ready > self.next_ready;
+        let after = if more { self.last_ready } else { Instant::MAX };
+        std::mem::replace(&mut self.next_ready, after)
+    }
+}
+
+/// A request that waits for its turn: a copy of it, parsed and routed, so that the bytes it came in are free.
+pub(super) struct Waiting {
+    head: OwnedHead,
+    /// Where its path parameters are.
+    pub(super) params: Params,
+    /// The content; `None` if it is streamed, and waits to be read.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl Waiting {
+    /// A copy of `request`; of its content, too, if `with_body`.
+    #[cold]
+    pub(super) fn copy(request: &Request<'_>, params: &Params, with_body: bool) -> Box<Self> {
+        let body = match request.body {
+            Body::Whole(bytes) if with_body => Some(bytes.to_vec()),
+            Body::Whole(_) => Some(Vec::new()),
+            Body::Streamed => None,
+        };
+        let (head, params) = (OwnedHead::copy(&request.head), *params);
+        Box::new(Waiting { head, params, body })
+    }
+
+    /// The request.
+    pub(super) fn request(&self) -> Request<'_> {
+        let body = self.body.as_deref().map_or(Body::Streamed, Body::Whole);
+        Request { head: self.head.head(), body }
+    }
+
+    /// Bytes of memory it has allocated.
+    #[cfg(feature = "sim")]
+    pub(super) fn allocated(&self) -> usize {
+        size_of::<Self>() + self.head.allocated() + self.body.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what came behind a request that waited is ready when it came: the first of it, then the last.
+    #[test]
+    fn input_behind_a_waiting_request_keeps_its_time() {
+        let at = Instant::from_nanos;
+        let mut queue = InQueue::NOT;
+        assert_eq!(queue.take_next_ready(at(5)), at(5), "nothing came behind it");
+        for now in [10, 20, 30] {
+            queue.note_more(at(now));
+        }
+        assert_eq!(queue.take_next_ready(at(5)), at(10));
+        assert_eq!(queue.take_next_ready(at(10)), at(30));
+        assert_eq!(queue.take_next_ready(at(30)), at(30));
+    }
+}
