@@ -12,14 +12,12 @@ use std::time::Duration;
 
 use highwater_sys::netns::Namespace;
 
-use super::plan::Cpus;
+use super::plan::{ADDRESSES, Cpus};
 
 /// An address for documentation (RFC 5737): no machine has it, and the namespaces have no way out.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Each adds another set of client ports.
 const CLIENTS: std::ops::RangeInclusive<u8> = 2..=9;
-/// The addresses of the client's side.
-pub(super) const ADDRESSES: std::ops::RangeInclusive<u8> = 2..=120;
 /// The tools it needs.
 const REMEDY: &str =
     "run it as root, in a container with --privileged, with iproute2 and util-linux installed";

@@ -4,8 +4,8 @@
 
 use super::body::Framing;
 use super::parse::{self, Parsed};
-use super::pending::Pending;
-use super::state::{Connection, Input, Next, Reply, Scratch, Step};
+use super::pending::{Pending, Step};
+use super::state::{Connection, Input, Next, Reply, Scratch};
 use crate::http::{BodyPlan, Head, Limits, Method, Reject};
 use crate::link::Link;
 use crate::time::Instant;

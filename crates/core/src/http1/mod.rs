@@ -28,5 +28,5 @@ mod trailers;
 
 pub use body::Decoder;
 pub use encode::{FieldEncoder, FieldLines};
-pub use pending::Pending;
-pub use state::{Connection, Expired, Next, Request, Scratch, Step};
+pub use pending::{Pending, Step};
+pub use state::{Connection, Expired, Next, Request, Scratch};

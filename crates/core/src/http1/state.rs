@@ -18,7 +18,6 @@ use alloc::vec::Vec;
 
 use super::body::Decoder;
 use super::parse::Parsed;
-use super::pending::Pending;
 use crate::http::{Body, Fields, Head, OwnedHead, Reject, Span, Version};
 use crate::link::Link;
 use crate::time::Instant;
@@ -39,15 +38,6 @@ pub struct Request<'a> {
     pub head: Head<'a>,
     /// The content.
     pub body: Body<'a>,
-}
-
-/// The result of [`Connection::advance`].
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// A head is complete: look at it, then begin its request.
-    Head(Pending<'a>),
-    /// Anything else.
-    Next(Next<'a>),
 }
 
 /// The next thing to do with a connection.

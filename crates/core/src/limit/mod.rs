@@ -74,6 +74,7 @@ mod reuse;
 mod shares;
 mod standing;
 mod trial;
+mod turn;
 
 use core::time::Duration;
 
@@ -87,7 +88,8 @@ pub use self::level::Level;
 pub use self::queue_delay::QueueDelay;
 pub use self::reuse::{EVIDENCE_MIN, Reuse};
 pub use self::shares::{ClientKey, Place, SLOTS, Shares};
-pub use self::standing::{Standing, Turn};
+pub use self::standing::Standing;
+pub use self::turn::Turn;
 
 /// The largest possible limit: a million connections with work at once.
 pub const LIMIT_MAX: u32 = 1 << 20;

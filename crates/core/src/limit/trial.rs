@@ -22,7 +22,7 @@
 
 use core::time::Duration;
 
-use super::standing::{CROWD, Turn, is_still};
+use super::turn::{CROWD, Turn, is_still};
 use crate::time::Instant;
 
 /// A step of a trial lets requests wait this many times as long as before. Twice would leave the

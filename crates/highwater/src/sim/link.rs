@@ -9,6 +9,10 @@ use highwater_core::time::Instant;
 /// Bytes that the server's kernel takes from a client before the worker reads any.
 pub(super) const INBOUND_MAX: usize = 16 * 1024;
 
+/// The numbers in the addresses of one client, and of all others.
+pub(super) const QUIET: u8 = 1;
+pub(super) const BUSY: u8 = 2;
+
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {

@@ -18,12 +18,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::app::ROUTE_TIMEOUT;
-use super::link::{INBOUND_MAX, Link};
+use super::link::{INBOUND_MAX, Link, QUIET};
 use super::network::{LATE_MAX, LATENESS_MAX};
 use super::reader::Reader;
 use super::script::{Hold, Request};
 use super::threads::OtherThreads;
-use super::world::QUIET;
 
 /// How long an idle connection stays readable once draining has begun.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
@@ -417,10 +416,9 @@ impl Watch {
         if link.missed() > 0 && !drained && looked < limit && !around.is_worn_out {
             return Err("closed as idle, though it spoke while the process stood still".into());
         }
-        match drained || evicted || now - since >= limit || facts.eof_at.is_some() {
-            true => Ok(Excuse::Idle),
-            false => Err(format!("closed after {:?} of idleness", now - since)),
-        }
+        let is_due = drained || evicted || now - since >= limit || facts.eof_at.is_some();
+        let idle = || format!("closed after {:?} of idleness", now - since);
+        is_due.then_some(Excuse::Idle).ok_or_else(idle)
     }
 
     /// Whether the body of the last answered request is still coming.

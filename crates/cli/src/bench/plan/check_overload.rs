@@ -4,8 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::findings::{self, Check};
-use super::{Cell, Draft, Server, Span, Step};
-use crate::bench::network::ADDRESSES;
+use super::{ADDRESSES, Cell, Draft, Server, Span, Step};
 use crate::load::{BURST_MAX, CONNECTIONS_MAX, RATE_MAX};
 
 /// Maximum load in capacities: no server keeps anything of its peak there.

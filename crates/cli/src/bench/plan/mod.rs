@@ -38,6 +38,9 @@ use crate::load::parse_duration;
 /// Bytes of a plan, at most.
 const PLAN_SIZE_MAX: u64 = 1024 * 1024;
 
+/// The last parts of the addresses that clients may have.
+pub(crate) const ADDRESSES: std::ops::RangeInclusive<u8> = 2..=120;
+
 /// A plan whose every value is within its range.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {

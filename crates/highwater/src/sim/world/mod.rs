@@ -17,7 +17,7 @@ use super::app::{Shared, app};
 use super::client::Client;
 use super::faults::Faults;
 use super::kinds::{Kind, Kinds};
-use super::link::{Link, Stage};
+use super::link::{BUSY, Link, QUIET, Stage};
 use super::network::{Network, SimDriver};
 use super::oracle::{self, Ending};
 use super::script;
@@ -49,10 +49,6 @@ const CATCH_UP_MAX: u32 = 31;
 
 /// With no more clients than this, no queue is so long that requests may be refused for waiting.
 const CROWD: usize = 16;
-
-/// The addresses of one client, and of all others.
-pub(super) const QUIET: u8 = 1;
-const BUSY: u8 = 2;
 
 /// Turns between two stops of the process, at most.
 const STOP_EVERY: u64 = 400;
