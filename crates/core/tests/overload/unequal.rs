@@ -187,9 +187,8 @@ fn without_shares_the_loudest_is_served() {
     }
 }
 
-/// Purpose: with shares the hundred lose at most 1 % (3 % if the cost of requests is random, or the gate has few places),
-/// are answered within three times their usual time, and the worker
-/// is as busy as before.
+/// Purpose: with shares the hundred lose at most 1 % (3 % if the cost of requests is random, or the gate has few
+/// places), are answered within three times their usual time, and the worker is as busy as before.
 #[test]
 fn each_client_gets_its_share() {
     for service in SERVICES {
