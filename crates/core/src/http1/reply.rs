@@ -20,7 +20,7 @@ impl Connection {
     /// # Panics
     /// If no reply is owed; if `status` is below 200 and `payload` is not an upgrade; if `payload` is an
     /// upgrade and the request's content is not yet complete.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "a reply's parts, and what it is encoded with")]
     pub fn respond(
         &mut self,

@@ -383,7 +383,7 @@ impl<T> WorkerAdmission<T> {
 
     /// A turn ends, in which `started` requests were started and `refused` were refused for load. Determines
     /// whether there is a standing queue, and acts on it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_turn(
         &mut self,
         (began, ended): (Instant, Instant),

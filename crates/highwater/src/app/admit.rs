@@ -44,7 +44,7 @@ impl App {
     }
 
     /// Called when a worker's turn ends: automatic limits may change.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_turn(&self, now: Instant) {
         for (_, limit) in &self.shared.found_limits {
             limit.on_turn(now);

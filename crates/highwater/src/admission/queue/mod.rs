@@ -67,6 +67,8 @@ pub(crate) struct Entry<T> {
 /// The waiting requests.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
+    /// How many wait: a turn asks several times.
+    len: usize,
     classes: [VecDeque<Entry<T>>; Class::COUNT],
     /// How long a request may wait; `None` for no bound.
     target: Option<Duration>,
@@ -83,6 +85,7 @@ impl<T> Queue<T> {
     /// An empty queue, which is not a standing one.
     pub(crate) fn new() -> Self {
         Queue {
+            len: 0,
             classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
             target: None,
             refused_in_a_row: 0,
@@ -100,15 +103,13 @@ impl<T> Queue<T> {
     /// Whether nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.classes.iter().all(VecDeque::is_empty)
-            && self.fair.as_ref().is_none_or(|fair| fair.is_empty())
+        self.len == 0
     }
 
     /// How many wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        let unordered: usize = self.classes.iter().map(VecDeque::len).sum();
-        unordered + self.fair.as_ref().map_or(0, |fair| fair.len())
+        self.len
     }
 
     /// Whether there are requests that get places once the queue stands.
@@ -203,6 +204,7 @@ impl<T> Queue<T> {
             _ => waiting.len(),
         };
         waiting.insert(place, entry);
+        self.len += 1;
     }
 
     /// Takes the next entry, with the reason if it must be refused. Unless `may_refuse`, every entry is
@@ -222,6 +224,7 @@ impl<T> Queue<T> {
                 target.filter(|_| may_refuse_more).and_then(|max| self.pop_overdue(now, max))
             })
             .or_else(|| self.pop_next(now, target));
+        self.len -= usize::from(popped.is_some());
         match popped {
             Some((_, None)) => self.refused_in_a_row = 0,
             Some((_, Some(_))) => self.refused_in_a_row += 1,
@@ -239,10 +242,15 @@ impl<T> Queue<T> {
         if !never_shed.is_empty() {
             return None;
         }
-        if let Some(entry) = self.fair.as_mut().and_then(|fair| fair.pop_front_if(&is_given_up)) {
-            return Some(entry);
-        }
-        sheddable.iter_mut().find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
+        let mut fair = self.fair.as_mut();
+        let ordered = fair.as_mut().and_then(|fair| fair.pop_front_if(&is_given_up));
+        let popped = ordered.or_else(|| {
+            sheddable
+                .iter_mut()
+                .find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
+        });
+        self.len -= usize::from(popped.is_some());
+        popped
     }
 
     /// Takes the newest entry of the most important class, with the reason if its own deadline has passed.
@@ -251,10 +259,13 @@ impl<T> Queue<T> {
         if let Some(fair) =
             self.fair.as_mut().filter(|fair| never_shed.is_empty() && !fair.is_empty())
         {
-            return fair.pop(now, None, true);
+            let popped = fair.pop(now, None, true);
+            self.len -= usize::from(popped.is_some());
+            return popped;
         }
         let newest = || sheddable.iter_mut().find_map(VecDeque::pop_back);
         let entry = never_shed.pop_front().or_else(newest)?;
+        self.len -= 1;
         let is_late = entry.deadline <= now;
         Some((entry, is_late.then_some(Rejection::QueueDeadline)))
     }

@@ -111,7 +111,7 @@ impl Encoder {
     }
 
     /// Encodes `response` if its content is one to be copied; else does nothing, and returns false.
-    #[inline]
+    #[inline(never)]
     pub(super) fn copied(&mut self, to: Wire<'_>, now: Instant, response: &Response) -> bool {
         // It is copied from its place.
         let bytes = match response.body().repr() {
@@ -127,7 +127,7 @@ impl Encoder {
     }
 
     /// Encodes the head of `response`, with its content if that is ready. Returns whether content follows.
-    #[inline]
+    #[inline(always)]
     fn head(
         &mut self,
         (link, to): Wire<'_>,

@@ -72,6 +72,7 @@ impl<T> FairQueue<T> {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.waiting() + self.refused.len()
     }
