@@ -63,9 +63,10 @@ Examples:
 
 --build-only leaves the measurement for a quiet hour; --resume with the profile continues.
 
-With a COMMAND the instrumented server is started, COMMAND is run to its end or to Ctrl-C, and the program is built with the
-profile; nothing is measured. With a shell as COMMAND you make the load, and leave the shell to go on. {url}, {host} and {port}
-in COMMAND and --arg stand for the server's address; COMMAND has URL in its environment, the server HIGHWATER_LISTEN and PORT.
+With a COMMAND the instrumented server is started, COMMAND is run to its end or to Ctrl-C, and the
+program is built with the profile; nothing is measured. With a shell as COMMAND you make the load,
+and leave the shell to go on. {url}, {host} and {port} in COMMAND and --arg stand for the server's
+address; COMMAND has URL in its environment, the server HIGHWATER_LISTEN and PORT.
 
 Exit status:
   0  the build with the profile is faster; or, with a COMMAND, it is there
