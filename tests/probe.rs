@@ -228,9 +228,8 @@ impl Worker {
                     };
                     Answer { content, ..answer }
                 }
-                Next::Reject(reject) => Answer::reject(reject),
-                // Reported by the handler that read the content as it came; it does not know the limit.
-                Next::BodyFailed(reject) => Answer::new(reject.status(), reject.reason()),
+                // The second is reported by the handler that read the content as it came.
+                Next::Reject(reject) | Next::BodyFailed(reject) => Answer::reject(reject),
                 Next::Raw(_) | Next::RawEnd => unreachable!("the probe never upgrades"),
             };
             self.answer(&answer);
