@@ -1,3 +1,5 @@
+//! What the kernel gets, as listings.
+
 use super::*;
 
 /// Purpose: the instructions that the kernel gets are those that a reader has checked against
