@@ -72,11 +72,6 @@ impl<T> FairQueue<T> {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.waiting() + self.refused.len()
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.refused.is_empty() && self.classes.iter().all(|class| class.len() == 0)
     }
