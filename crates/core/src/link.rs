@@ -10,7 +10,7 @@
 //!  linger       after our FIN, the peer goes on sending                          close
 //! ```
 //!
-//! A protocol encodes into [`Link::output`]; the worker takes it with [`Link::take_output`]. A connection
+//! A protocol encodes into `Link::output`; the worker takes it with [`Link::take_output`]. A connection
 //! ends in one of two ways, and only its protocol begins that:
 //!
 //! ```text
