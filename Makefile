@@ -179,7 +179,7 @@ bench-all: bench-build ## Run every plan but recut, which needs an old build, in
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: load-thousand
-load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, half an hour; RUNS=50 for less
+load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, a quarter of an hour; RUNS=50 for less
 	cargo build --profile fast --locked -p highwater-cli -p highwater-arena
 	scripts/load-thousand.sh
 
