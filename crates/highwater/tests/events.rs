@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use highwater::logging::{self, BURST, LogFormat, PERIOD};
 use highwater::server::Shed;
 use highwater::{
-    Error, Handler, MiddlewareRequest, Next, Response, Router, Running, Server, ServerConfig,
+    Error, Handler, Next, OwnedRequest, Response, Router, Running, Server, ServerConfig,
     StatusCode, blocking, layer,
 };
 use tracing::field::{Field, Visit};
@@ -265,7 +265,7 @@ fn clients_and_the_log_name_a_failure_alike() {
     async fn boom_later() -> StatusCode {
         panic!("boom")
     }
-    async fn pass(request: MiddlewareRequest, next: Next) -> Response {
+    async fn pass(request: OwnedRequest, next: Next) -> Response {
         next.run(request).await
     }
     let observed = Router::new()

@@ -9,18 +9,19 @@ use highwater_core::http::Method as CoreMethod;
 use highwater_core::route;
 use http::{HeaderValue, Method};
 
+use super::application::{App, Endpoint, Methods, Shared};
 use super::build_error::BuildError;
-use super::dispatch::{App, Endpoint, PathId, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
-use super::find::{Allowed, Methods};
-use super::fixed::Covered;
+use super::facts::{Allowed, EndpointFacts, Facts, States};
 use super::handler::Kind;
+use super::prepared::Covered;
 use super::refusal::Refusals;
 use super::router::{Route, Router};
 use super::scope::Scope;
 use super::sites::Sites;
 use super::stack::Effect;
+use super::target::{PathId, ScopeId};
 use super::worker_local::GivenLocal;
 use crate::admission::route_limit::{Concurrency, RouteLimit};
 
@@ -37,7 +38,7 @@ impl Router {
     pub fn build(self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
         let mut build = Build { priority_field, ..Build::default() };
-        build.add_router(self, "", &Scope::default());
+        build.add_router(self, "", &Scope::default(), &States::new());
         build.finish()
     }
 }
@@ -49,6 +50,8 @@ struct Build {
     paths: Vec<PathRoutes>,
     prefixes: route::Router<ScopeId>,
     scopes: Vec<Scope>,
+    /// By scope.
+    states: Vec<States>,
     endpoints: Vec<(Route, ScopeId)>,
     wants_peer: bool,
     wants_runtime: bool,
@@ -67,14 +70,14 @@ struct PathRoutes {
 }
 
 impl Build {
-    /// Adds a router below `prefix`, within `outer`.
-    fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
+    /// Adds a router below `prefix`, within `outer` and the states `around` it.
+    fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope, around: &States) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
         self.add_worker_locals(router.worker_locals);
         let Router { routes, nested, states, layers, fallbacks, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
-        let mut scope = outer.clone();
+        let (mut scope, mut known) = (outer.clone(), around.clone());
         let place = if prefix.is_empty() { "/" } else { prefix };
         if let Some(concurrency) = concurrency {
             self.check_concurrency(place, concurrency);
@@ -90,8 +93,8 @@ impl Build {
                 ));
             }
             given.push(state.id);
-            scope.states.retain(|(id, _)| *id != state.id);
-            scope.states.push((state.id, state.value));
+            known.retain(|(id, _)| *id != state.id);
+            known.push((state.id, state.value));
         }
         for problem in layers.iter().flat_map(|layer| layer.problems()) {
             self.problems.push(format!("{place}: {problem}"));
@@ -100,6 +103,7 @@ impl Build {
         scope.renderer = renderer.or(scope.renderer);
         let id = self.scopes.len().min(COUNT_MAX) as ScopeId;
         self.scopes.push(scope.clone());
+        self.states.push(known.clone());
         self.claim_prefix(prefix, id);
         for route in routes {
             self.add_route(route, prefix, id);
@@ -113,7 +117,7 @@ impl Build {
                 ));
                 continue;
             }
-            self.add_router(router, &format!("{prefix}{below}"), &scope);
+            self.add_router(router, &format!("{prefix}{below}"), &scope, &known);
         }
         // A path that has routes of its own answers 405 for other methods, like any other.
         let is_free = |route: &Route| !self.places.contains_key(&full_path(prefix, &route.path));
@@ -223,7 +227,7 @@ impl Build {
     fn check_route(&mut self, route: &Route, scope: ScopeId) {
         let place = format!("{} {}", route.methods_text(), route.path);
         let description = &route.description;
-        let states = &self.scopes[usize::from(scope)].states;
+        let states = &self.states[usize::from(scope)];
         for (id, name) in &description.requirements.states {
             if !states.iter().any(|(given, _)| given == id) {
                 self.problems.push(format!(
@@ -364,12 +368,19 @@ impl Build {
         let limits: Vec<_> =
             endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
         let has_limits = limits.iter().any(Option::is_some);
+        let facts = Facts {
+            endpoints: endpoints
+                .iter()
+                .map(|(route, scope)| endpoint_facts(&paths, route_of[&route.path], route, *scope))
+                .collect(),
+            allowed,
+            allowed_anywhere: allow(&anywhere),
+            states: self.states,
+            drain: Arc::default(),
+        };
         let made = endpoints.into_iter().zip(limits).zip(covered);
-        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
+        let endpoints = made.map(|(((route, _), limit), covered)| Endpoint {
             covered,
-            path: route_of[&route.path].index() as PathId,
-            route: route_of[&route.path],
-            scope,
             kind: route.description.kind,
             body: body_use(&route),
             body_max: route.description.options.body_max,
@@ -384,15 +395,13 @@ impl Build {
             paths,
             prefixes: self.prefixes,
             infos,
-            allowed,
-            allowed_anywhere: allow(&anywhere),
+            facts,
             refusals,
-            wants_known: self.scopes.iter().any(Scope::wants_known),
+            retains: self.scopes.iter().any(Scope::retains),
             panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
             wants_runtime: self.wants_runtime,
-            drain: Arc::default(),
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,
@@ -456,6 +465,21 @@ fn allow(methods: &[String]) -> HeaderValue {
         }
     }
     HeaderValue::try_from(unique.join(", ")).expect("methods are tokens")
+}
+
+fn endpoint_facts(
+    paths: &route::Router<Methods>,
+    id: route::RouteId,
+    route: &Route,
+    scope: ScopeId,
+) -> EndpointFacts {
+    EndpointFacts {
+        pattern: paths.pattern(id).into(),
+        params: paths.param_names(id).into(),
+        path: id.index() as PathId,
+        scope,
+        body_max: route.description.options.body_max,
+    }
 }
 
 fn body_use(route: &Route) -> BodyUse {

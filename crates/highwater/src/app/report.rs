@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::dispatch::{App, Shared, Target};
+use super::application::{App, Shared};
 use super::error::Error;
 use super::guard::{self, Panic};
 use super::request_id::{fresh, usable};
 use super::response::Response;
 use super::sites::Sites;
+use super::target::Target;
 use crate::logging::rate_limited;
 
 /// The field of requests and of failed answers. A convention, older than W3C's `traceparent`, and shorter.
@@ -144,7 +145,7 @@ impl Shared {
     }
 
     fn route_name(&self, target: Option<Target>) -> &str {
-        target.and_then(|target| self.pattern(target)).unwrap_or("not_found")
+        target.and_then(|target| self.facts.pattern(target)).unwrap_or("not_found")
     }
 
     fn sites(&self, target: Option<Target>) -> &Sites {

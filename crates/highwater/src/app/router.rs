@@ -200,13 +200,13 @@ impl Router {
     ///
     /// ```
     /// use highwater::layers::{cors, security_headers};
-    /// use highwater::{MiddlewareRequest, Next, Request, Response, Router, fixed, layer};
+    /// use highwater::{OwnedRequest, Next, Request, Response, Router, fixed, layer};
     ///
     /// fn log(request: &Request<'_>, response: &mut Response) {
     ///     println!("{} {}", request.path(), response.status());
     /// }
     ///
-    /// async fn audit(request: MiddlewareRequest, next: Next) -> Response {
+    /// async fn audit(request: OwnedRequest, next: Next) -> Response {
     ///     next.run(request).await
     /// }
     ///

@@ -1,6 +1,5 @@
 //! The scope of a router: its own layers and settings, and those it inherits.
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use super::error::Error;
@@ -16,7 +15,6 @@ pub(super) type Renderer = dyn Fn(&Error) -> Response + Send + Sync;
 /// The layers and settings of one router's routes, outermost first.
 #[derive(Clone, Default)]
 pub(super) struct Scope {
-    pub(super) states: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
     pub(super) stack: Stack,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) concurrency: Option<Arc<RouteLimit>>,
@@ -32,8 +30,8 @@ impl Scope {
         })
     }
 
-    /// Whether a layer needs parts of a request after its bytes are dropped.
-    pub(super) fn wants_known(&self) -> bool {
+    /// Whether a layer needs requests after their bytes are dropped.
+    pub(super) fn retains(&self) -> bool {
         self.stack.wants_end() || self.stack.effect_on_response() == Effect::OfRequest
     }
 

@@ -21,7 +21,7 @@ use super::response::{to_http, to_native};
 use super::service::ready_call;
 use crate::app::layer::{self, IntoLayer, Layer};
 use crate::app::{
-    self, BodyStream, BoxError, Error, IntoResponse, MiddlewareRequest, Next, Response, Resume,
+    self, BodyStream, BoxError, Error, IntoResponse, Next, OwnedRequest, Response, Resume,
 };
 
 /// Content that a layer has changed and no handler has taken yet, in bytes; then the layer waits.
@@ -60,11 +60,7 @@ where
     }
 }
 
-async fn around<S, B>(
-    mut service: S,
-    request: MiddlewareRequest,
-    next: Next,
-) -> Result<Response, Error>
+async fn around<S, B>(mut service: S, request: OwnedRequest, next: Next) -> Result<Response, Error>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Error: Into<BoxError>,

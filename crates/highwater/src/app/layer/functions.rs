@@ -4,11 +4,10 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use super::{Ended, Layer, LayerFuture, Parts};
+use super::{Ended, Layer, LayerFuture, Next, Parts};
 use crate::app::finisher::ResponseFinisher;
 use crate::app::into_response::IntoResponse;
-use crate::app::middleware::{MiddlewareRequest, Next};
-use crate::app::request::Request;
+use crate::app::request::{OwnedRequest, Request};
 use crate::app::response::Response;
 
 /// A layer that looks at each request: the function returns `ControlFlow::Continue(())` or
@@ -79,9 +78,9 @@ where
 /// A layer that wraps handlers and may wait. See [`Layer::around`].
 ///
 /// ```
-/// use highwater::{MiddlewareRequest, Next, Response, Router, layer};
+/// use highwater::{OwnedRequest, Next, Response, Router, layer};
 ///
-/// async fn timing(request: MiddlewareRequest, next: Next) -> Response {
+/// async fn timing(request: OwnedRequest, next: Next) -> Response {
 ///     let start = std::time::Instant::now();
 ///     let response = next.run(request).await;
 ///     response.with_header("server-timing", format!("app;dur={}", start.elapsed().as_millis()))
@@ -92,7 +91,7 @@ where
 /// ```
 pub fn around<F, Fut>(function: F) -> impl Layer
 where
-    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    F: Fn(OwnedRequest, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoResponse> + 'static,
 {
     Around(function, PhantomData)
@@ -125,7 +124,7 @@ where
     label = "this neither lets a request continue nor answers it",
     note = "return `Result<(), Error>`, `Result<(), impl IntoResponse>`, or `ControlFlow<response>`: \
             `ControlFlow::Continue(())` goes on, `ControlFlow::Break(response)` answers",
-    note = "a function that has to wait is `async fn(MiddlewareRequest, Next) -> response`, for \
+    note = "a function that has to wait is `async fn(OwnedRequest, Next) -> response`, for \
             `layer::around`"
 )]
 pub trait Decision {
@@ -205,21 +204,21 @@ struct Around<F, Fut>(F, PhantomData<fn() -> Fut>);
 
 impl<F, Fut> Layer for Around<F, Fut>
 where
-    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    F: Fn(OwnedRequest, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoResponse> + 'static,
 {
     fn parts(&self) -> Parts {
         Parts::AROUND
     }
 
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+    fn around(&self, request: OwnedRequest, next: Next) -> LayerFuture {
         let future = (self.0)(request, next);
         Box::pin(async move { future.await.into_response() })
     }
 
     fn surround(
         &self,
-        request: MiddlewareRequest,
+        request: OwnedRequest,
         next: Next,
         finisher: ResponseFinisher,
     ) -> LayerFuture {

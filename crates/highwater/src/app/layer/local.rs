@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::marker::PhantomData;
 
-use super::{Layer, LayerFuture, Parts};
+use super::{Layer, LayerFuture, Next, Parts};
 use crate::app::finisher::ResponseFinisher;
 use crate::app::into_response::IntoResponse;
-use crate::app::middleware::{MiddlewareRequest, Next};
+use crate::app::request::OwnedRequest;
 use crate::app::worker_local::{LayerKey, LayerLocal, WorkerContext};
 
 /// Like [`layer::around`](super::around), with a clone of the value that `make` returned on the request's
@@ -19,7 +19,7 @@ pub(crate) fn around_per_worker<T, M, F, Fut>(make: M, function: F) -> impl Laye
 where
     T: Clone + 'static,
     M: Fn() -> T + Send + Sync + 'static,
-    F: Fn(T, MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    F: Fn(T, OwnedRequest, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoResponse> + 'static,
 {
     AroundPerWorker { key: LayerKey::next(), make, function, types: PhantomData }
@@ -36,9 +36,9 @@ impl<T, M, F, Fut> AroundPerWorker<T, M, F, Fut>
 where
     T: Clone + 'static,
     M: Fn() -> T,
-    F: Fn(T, MiddlewareRequest, Next) -> Fut,
+    F: Fn(T, OwnedRequest, Next) -> Fut,
 {
-    fn call(&self, request: MiddlewareRequest, next: Next) -> Fut {
+    fn call(&self, request: OwnedRequest, next: Next) -> Fut {
         let value = WorkerContext::of_layer::<T>(self.key).unwrap_or_else(&self.make);
         (self.function)(value, request, next)
     }
@@ -48,14 +48,14 @@ impl<T, M, F, Fut> Layer for AroundPerWorker<T, M, F, Fut>
 where
     T: Clone + 'static,
     M: Fn() -> T + Send + Sync + 'static,
-    F: Fn(T, MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    F: Fn(T, OwnedRequest, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoResponse> + 'static,
 {
     fn parts(&self) -> Parts {
         Parts::AROUND
     }
 
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+    fn around(&self, request: OwnedRequest, next: Next) -> LayerFuture {
         let future = self.call(request, next);
         Box::pin(async move { future.await.into_response() })
     }
@@ -66,7 +66,7 @@ where
 
     fn surround(
         &self,
-        request: MiddlewareRequest,
+        request: OwnedRequest,
         next: Next,
         finisher: ResponseFinisher,
     ) -> LayerFuture {

@@ -12,6 +12,7 @@
 
 mod functions;
 mod local;
+mod next;
 
 use std::fmt;
 use std::future::Future;
@@ -23,13 +24,13 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::finisher::ResponseFinisher;
-use super::middleware::{MiddlewareRequest, Next};
-use super::request::Request;
+use super::request::{OwnedRequest, Request};
 use super::response::Response;
 use super::worker_local::LayerLocal;
 pub use functions::{Decision, amend, around, on_end, on_request, on_response};
 #[cfg(feature = "tower")]
 pub(crate) use local::around_per_worker;
+pub use next::Next;
 
 /// What the asynchronous part of a layer returns. It stays on its worker and need not be `Send`.
 pub type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
@@ -142,7 +143,7 @@ pub trait Layer: Send + Sync + 'static {
 
     /// Wraps the inner layers and the handler, and may wait. It makes what it covers async and copies the
     /// request's head: work that need not wait is cheaper in another part.
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+    fn around(&self, request: OwnedRequest, next: Next) -> LayerFuture {
         Box::pin(next.run(request))
     }
 
@@ -173,7 +174,7 @@ pub trait Layer: Send + Sync + 'static {
     #[doc(hidden)]
     fn surround(
         &self,
-        request: MiddlewareRequest,
+        request: OwnedRequest,
         next: Next,
         finisher: ResponseFinisher,
     ) -> LayerFuture {
@@ -305,7 +306,7 @@ impl<L: Layer> Layer for Everywhere<L> {
         self.0.on_response(request, response);
     }
 
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+    fn around(&self, request: OwnedRequest, next: Next) -> LayerFuture {
         self.0.around(request, next)
     }
 
@@ -319,7 +320,7 @@ impl<L: Layer> Layer for Everywhere<L> {
 
     fn surround(
         &self,
-        request: MiddlewareRequest,
+        request: OwnedRequest,
         next: Next,
         finisher: ResponseFinisher,
     ) -> LayerFuture {

@@ -31,8 +31,8 @@ fn seen(heard: &Heard) -> String {
     of_name.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// Has `f` called with the head of a request for `path`, as a worker has it.
-fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R) -> R {
+/// Has `f` called with a request for `path`, as a worker has it.
+fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> R {
     let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
@@ -48,21 +48,23 @@ fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R
         },
     );
     let http1::Next::Request(request) = next else { panic!("the request is not complete") };
-    let incoming = Incoming {
-        head: &request.head,
-        params: &params,
-        body: RequestBody::Whole(&[]),
-        peer: None,
-        disconnected: &Default::default(),
-    };
-    f(target.expect("every head is planned for"), incoming)
+    let target = target.expect("every head is planned for");
+    let (body, disconnected) = (RequestBody::Whole(&[]), Default::default());
+    f(&app.request(target, &request.head, &params, body, None, &disconnected))
 }
 
 /// How request number `n` for `path` is refused.
 fn refused(app: &App, path: &str, n: u32) -> Heard {
-    with_head(app, path, |target, incoming| match app.refuse(target, incoming, n) {
+    with_request(app, path, |request| match app.refuse(request, n) {
         Some(response) => hear(response),
-        None => hear(resolve(Outcome::Fixed(app.refusal(target, n)))),
+        None => hear(resolve(Outcome::Fixed(app.refusal(request.route(), n)))),
+    })
+}
+
+/// The copy of a request for `path` that a worker keeps for layers.
+fn retained(app: &App, path: &str) -> Option<OwnedRequest> {
+    with_request(app, path, |request| {
+        request.with_head(|head| app.retain(request.route(), head, &Params::new(), None))
     })
 }
 
@@ -298,24 +300,18 @@ fn answers_of_the_server() {
             )
             .get("/async", async || "x"),
     );
-    let known = |path: &str| {
-        with_head(&app, path, |target, incoming| {
-            let Incoming { head, params, peer, .. } = incoming;
-            (target, app.know(target, head, params, peer))
-        })
-    };
-    let (target, kept) = known("/in/async/7");
-    let kept = kept.expect("a layer wants to see its request");
-    let heard = hear(app.fail(Some(target), Error::timed_out()));
+    let retained = |path: &str| retained(&app, path);
+    let kept = retained("/in/async/7").expect("a layer wants to see its request");
+    let heard = hear(app.fail(Some(kept.route()), Error::timed_out()));
     assert_eq!((heard.status, seen(&heard)), (503, "b root".into()));
-    let heard = hear(app.fail_known(&kept, Error::timed_out()));
+    let heard = hear(app.fail_request(&kept, Error::timed_out()));
     assert_eq!((heard.status, seen(&heard)), (503, "b a/in/async/7 root".into()));
-    let heard = hear(app.fail_known(&kept, Error::of_reject(Reject::BodyTooLarge)));
+    let heard = hear(app.fail_request(&kept, Error::of_reject(Reject::BodyTooLarge)));
     assert_eq!((heard.status, seen(&heard)), (413, "b a/in/async/7 root".into()));
     // What is answered at once, or covered by no layer that looks, need not be kept.
-    assert!(known("/in/inline").1.is_none());
-    assert!(known("/async").1.is_none());
-    assert!(known("/in/nowhere").1.is_none());
+    assert!(retained("/in/inline").is_none());
+    assert!(retained("/async").is_none());
+    assert!(retained("/in/nowhere").is_none());
     // No valid request: only what the outermost router does alike to all.
     assert_eq!(seen(&hear(request(&app, "GET / HTTP/1.1\r\n\r\n"))), "root");
 }
@@ -349,20 +345,14 @@ fn ends() {
     for (path, route) in
         [("/in/x/7", Some("/in/x/{n}")), ("/in/fixed", Some("/in/fixed")), ("/in/nowhere", None)]
     {
-        let known = with_head(&app, path, |target, incoming| {
-            app.know(target, incoming.head, incoming.params, None)
-        });
-        app.ended(&known.expect("a layer wants to know"), &ended);
+        app.ended(&retained(&app, path).expect("a layer wants to see it"), &ended);
         let (method, matched, told, how) = log.lock().unwrap().pop().expect("it was told");
         assert_eq!((method, matched.as_deref()), (http::Method::GET, route));
         assert_eq!((told.as_str(), how), (path, ended));
         assert_eq!((how.status(), how.bytes()), (StatusCode::OK, 99));
         assert_eq!((how.duration().as_millis(), how.is_complete()), (5, false));
     }
-    let known = with_head(&app, "/elsewhere", |target, incoming| {
-        app.know(target, incoming.head, incoming.params, None)
-    });
-    assert!(known.is_none());
+    assert!(retained(&app, "/elsewhere").is_none());
     assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
@@ -383,7 +373,7 @@ fn parts() {
             self.note("request");
             ControlFlow::Continue(())
         }
-        fn around(&self, request: MiddlewareRequest, next: Next) -> layer::LayerFuture {
+        fn around(&self, request: OwnedRequest, next: Next) -> layer::LayerFuture {
             let log = self.1.clone();
             Box::pin(async move {
                 log.lock().unwrap().push("in");

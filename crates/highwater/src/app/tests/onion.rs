@@ -91,7 +91,7 @@ impl Layer for Noted {
         self.panics_in(Parts::ON_RESPONSE);
     }
 
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
+    fn around(&self, request: OwnedRequest, next: Next) -> LayerFuture {
         let layer = self.clone();
         Box::pin(async move {
             layer.note("in", None);

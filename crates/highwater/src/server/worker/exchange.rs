@@ -16,7 +16,7 @@ use highwater_core::time::Instant;
 use super::waiting::InQueue;
 use crate::admission::route_limit::Permit;
 use crate::app::{
-    App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Outcome, Panic, Response, Target,
+    App, BodyFeed, ByteStream, Error, GuardedFuture, Outcome, OwnedRequest, Panic, Response, Target,
 };
 use crate::server::pool::Ticket;
 
@@ -87,8 +87,8 @@ pub(super) struct Exchange {
     pub(super) deadline: Instant,
     /// Its place within its route's limit.
     pub(super) permit: Option<Permit>,
-    /// The parts of the request that layers need after its bytes are dropped; mostly nothing.
-    pub(super) known: Option<Box<Known>>,
+    /// A copy of the request for layers that need it after its bytes are dropped; mostly nothing.
+    pub(super) known: Option<OwnedRequest>,
     // Its content.
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
@@ -206,7 +206,7 @@ impl Exchange {
     /// An error of the server's own about the request, in the shape of the application's errors.
     pub(super) fn fail(&self, app: &App, error: Error) -> Response {
         match &self.known {
-            Some(known) => app.fail_known(known, error),
+            Some(known) => app.fail_request(known, error),
             None => app.fail(self.target, error),
         }
     }
