@@ -302,16 +302,15 @@ fn security_headers_are_checked() {
     }
 }
 
-/// Purpose: a layer of one's own type is given like any other, and `everywhere` keeps what it is.
+/// Purpose: a type of one's own that becomes a layer is given like any other, and `everywhere` keeps what it is.
 #[test]
 fn own_layers() {
     struct Teapot;
-    impl Layer for Teapot {
-        fn parts(&self) -> layer::Parts {
-            layer::Parts::ON_RESPONSE
-        }
-        fn on_response(&self, _: &Request<'_>, response: &mut highwater::Response) {
-            response.set_status(StatusCode::IM_A_TEAPOT);
+    impl From<Teapot> for Layer {
+        fn from(_: Teapot) -> Layer {
+            layer::on_response(|_: &Request<'_>, response: &mut highwater::Response| {
+                response.set_status(StatusCode::IM_A_TEAPOT);
+            })
         }
     }
     let routes = |router: Router| router.get("/x", || "x").get("/fixed", fixed("x"));
@@ -320,6 +319,6 @@ fn own_layers() {
         (client.get("/x").status, client.get("/fixed").status.as_u16()),
         (StatusCode::IM_A_TEAPOT, 200)
     );
-    let client = Client::new(routes(Router::new().layer(Teapot.everywhere())));
+    let client = Client::new(routes(Router::new().layer(Layer::from(Teapot).everywhere())));
     assert_eq!(client.get("/fixed").status, 418);
 }

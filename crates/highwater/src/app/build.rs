@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use highwater_core::http::Method as CoreMethod;
 use highwater_core::route;
-use http::{HeaderValue, Method};
 
 use super::application::{App, Endpoint, Methods, Shared};
 use super::build_error::BuildError;
@@ -15,6 +13,7 @@ use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
 use super::facts::{Allowed, EndpointFacts, Facts, States};
 use super::handler::Kind;
+use super::path_routes::{PathRoutes, allow};
 use super::prepared::Covered;
 use super::refusal::Refusals;
 use super::router::{Route, Router};
@@ -59,14 +58,6 @@ struct Build {
     found_limits: Vec<(String, Arc<RouteLimit>)>,
     worker_locals: Vec<GivenLocal>,
     problems: Vec<String>,
-}
-
-/// The routes registered for one pattern.
-struct PathRoutes {
-    pattern: String,
-    scope: ScopeId,
-    by_method: Vec<(Method, u16)>,
-    any: Option<u16>,
 }
 
 impl Build {
@@ -410,61 +401,9 @@ impl Build {
     }
 }
 
-impl PathRoutes {
-    /// The table of this path, with everything that falls back on another method written out.
-    fn methods(&self, path: PathId) -> Methods {
-        let of = |method: &str| {
-            let own = self.by_method.iter().find(|(existing, _)| existing.as_str() == method);
-            own.map(|(_, endpoint)| *endpoint)
-        };
-        let mut named = [self.any; CoreMethod::NAMED.len() + 1];
-        for method in CoreMethod::NAMED {
-            let fallback = if method == CoreMethod::Head { of("GET") } else { None };
-            named[method as usize] = of(method.as_str()).or(fallback).or(self.any);
-        }
-        let others = self.by_method.iter().filter(|(method, _)| !has_name(method));
-        let others = others.map(|(method, endpoint)| (method.as_str().into(), *endpoint));
-        Methods { named, others: others.collect(), path }
-    }
-
-    /// The methods of `Allow` (RFC 9110 §10.2.1), in the order of registration.
-    fn allowed_methods(&self) -> Vec<String> {
-        if self.any.is_some() {
-            // `Allow` cannot express "any method"; these are the methods that a peer may know.
-            let all = CoreMethod::NAMED.iter().map(|method| method.as_str());
-            return all.filter(|method| *method != "CONNECT").map(String::from).collect();
-        }
-        let mut methods = Vec::new();
-        for (method, _) in &self.by_method {
-            methods.push(method.to_string());
-            if *method == Method::GET {
-                methods.push(String::from("HEAD"));
-            }
-        }
-        methods.push(String::from("OPTIONS"));
-        methods
-    }
-}
-
 /// The path of a route below `prefix`, where `/` is the prefix itself.
 fn full_path(prefix: &str, path: &str) -> String {
     if !prefix.is_empty() && path == "/" { prefix.into() } else { format!("{prefix}{path}") }
-}
-
-/// Whether the core has a name for a method.
-fn has_name(method: &Method) -> bool {
-    CoreMethod::from_token(method.as_str().as_bytes()) != CoreMethod::Other
-}
-
-/// The value of `Allow`: each method once.
-fn allow(methods: &[String]) -> HeaderValue {
-    let mut unique: Vec<&str> = Vec::new();
-    for method in methods {
-        if !unique.contains(&method.as_str()) {
-            unique.push(method);
-        }
-    }
-    HeaderValue::try_from(unique.join(", ")).expect("methods are tokens")
 }
 
 fn endpoint_facts(

@@ -27,7 +27,7 @@ use super::finisher::{ResponseFinisher, guarded};
 use super::guard::{self, GuardedFuture};
 use super::handler::Kind;
 use super::into_response::IntoResponse;
-use super::layer::{Ended, LayerFuture, Next};
+use super::layer::{Around, Ended, LayerFuture, Next};
 use super::outcome::Outcome;
 use super::prepared::{Covered, Template};
 use super::request::{Application, Owned, OwnedBody, OwnedRequest, Request};
@@ -59,7 +59,7 @@ impl Application for Shared {
     fn pass_on(&self, request: OwnedRequest) -> (Outcome<'_>, Option<OwnedRequest>) {
         let scope = self.scope(request.route());
         let segment = scope.stack.segment(request.depth());
-        let Some(index) = segment.around else {
+        let Some(around) = &segment.around else {
             return (self.pass(scope, &request), Some(request));
         };
         if !segment.requests.is_empty()
@@ -67,7 +67,7 @@ impl Application for Shared {
         {
             return (Outcome::Ready(response), Some(request));
         }
-        let future = surround(scope, index, ResponseFinisher::of(&request), request);
+        let future = surround(&**around, ResponseFinisher::of(&request), request);
         (Outcome::Later(GuardedFuture::of(future)), None)
     }
 
@@ -76,15 +76,10 @@ impl Application for Shared {
     }
 }
 
-/// Calls the asynchronous part of the layer `index`, at the inner end of the segment that the request is in.
-fn surround(
-    scope: &Scope,
-    index: usize,
-    finisher: ResponseFinisher,
-    request: OwnedRequest,
-) -> LayerFuture {
+/// Calls the asynchronous part at the inner end of the segment that the request is in.
+fn surround(around: &Around, finisher: ResponseFinisher, request: OwnedRequest) -> LayerFuture {
     let next = Next::new(Arc::clone(request.app()), request.depth() + 1);
-    scope.stack.layer(index).surround(request, next, finisher)
+    around(request, next, finisher)
 }
 
 impl Shared {
@@ -123,8 +118,8 @@ impl Shared {
             if let Some(response) = scope.stack.ask(&segment.requests, request, &mut at) {
                 return Outcome::Ready(response);
             }
-            let Some(index) = segment.around else { return self.answer(request) };
-            let future = surround(scope, index, ResponseFinisher::of(request), request.take());
+            let Some(around) = &segment.around else { return self.answer(request) };
+            let future = surround(&**around, ResponseFinisher::of(request), request.take());
             Outcome::Later(GuardedFuture::of(future))
         });
         let response = match outcome {

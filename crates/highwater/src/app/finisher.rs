@@ -15,7 +15,7 @@ use super::target::Target;
 
 /// The remaining work for a request once its response is made: the response parts of one segment of layers.
 #[derive(Debug)]
-pub struct ResponseFinisher(Remaining);
+pub(super) struct ResponseFinisher(Remaining);
 
 #[derive(Debug)]
 enum Remaining {

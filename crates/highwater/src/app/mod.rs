@@ -36,6 +36,7 @@ pub mod layer;
 mod map_body;
 mod offload;
 mod outcome;
+mod path_routes;
 mod prepared;
 mod refusal;
 mod render;

@@ -6,7 +6,7 @@ use super::error::Error;
 use super::finisher::guarded;
 use super::request::Request;
 use super::response::Response;
-use super::stack::{Effect, Stack};
+use super::stack::{Effect, Responding, Stack};
 use crate::admission::route_limit::RouteLimit;
 
 /// Renders an error.
@@ -38,13 +38,13 @@ impl Scope {
     /// Runs the response parts of `layers` around the layer `inside`.
     pub(super) fn respond(
         &self,
-        layers: &[usize],
+        layers: &[Responding],
         inside: usize,
         request: &Request<'_>,
         response: Response,
     ) -> Response {
         let response = self.render(response);
-        self.stack.respond(layers, inside, request, response, |made| self.render(made))
+        self.stack.respond(layers.iter(), inside, request, response, |made| self.render(made))
     }
 
     /// Runs the response parts for a preflight that the layer `inside` has answered.

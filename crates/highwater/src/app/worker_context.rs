@@ -33,15 +33,14 @@ impl App {
     fn layer_locals(&self) -> Result<Vec<LayerLocal>, String> {
         let mut made: Vec<LayerLocal> = Vec::new();
         let mut seen = Vec::new();
-        for layer in self.shared.scopes.iter().flat_map(|scope| scope.stack.layers()) {
-            let at = std::ptr::from_ref(layer).cast::<()>();
-            if seen.contains(&at) {
+        let layers = self.shared.scopes.iter().flat_map(|scope| scope.stack.layers());
+        for (key, make) in layers.filter_map(|layer| layer.per_worker.as_ref()) {
+            if seen.contains(key) {
                 continue;
             }
-            seen.push(at);
-            let local = guarded(|| layer.per_worker());
-            let local = local.map_err(|panic| format!("a layer cannot be made: {panic}"))?;
-            made.extend(local);
+            seen.push(*key);
+            let local = guarded(|| make());
+            made.push(local.map_err(|panic| format!("a layer cannot be made: {panic}"))?);
         }
         Ok(made)
     }

@@ -305,7 +305,7 @@ impl LayerKey {
 }
 
 /// A layer's value on one worker.
-pub struct LayerLocal {
+pub(super) struct LayerLocal {
     key: LayerKey,
     value: Rc<dyn Any>,
 }

@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -55,8 +54,8 @@ where
     B: HttpBody + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    fn into_layer(self) -> Arc<dyn Layer> {
-        Arc::new(layer::around_per_worker(move || self.layer(Inner), around))
+    fn into_layer(self) -> Layer {
+        layer::around_per_worker(move || self.layer(Inner), around)
     }
 }
 

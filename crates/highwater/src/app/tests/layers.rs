@@ -9,17 +9,17 @@ use highwater_core::http::Reject;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::*;
-use crate::app::layer::{Ended, Parts};
+use crate::app::layer::Ended;
 
 const SEEN: HeaderName = HeaderName::from_static("x-seen");
 
 /// Adds its name to the field `x-seen`, alike for every response.
-fn stamp(name: &'static str) -> impl Layer {
+fn stamp(name: &'static str) -> Layer {
     layer::amend(move |response| response.append_header(SEEN, HeaderValue::from_static(name)))
 }
 
 /// Adds its name and the request's path to the field `x-seen`.
-fn look(name: &'static str) -> impl Layer {
+fn look(name: &'static str) -> Layer {
     layer::on_response(move |request: &Request<'_>, response: &mut Response| {
         let seen = format!("{name}{}", request.path());
         response.append_header(SEEN, HeaderValue::try_from(seen).unwrap());
@@ -175,24 +175,17 @@ fn a_layer_makes_an_error() {
 }
 
 /// Answers preflights with its name.
-struct Allow(&'static str);
-
-impl Layer for Allow {
-    fn parts(&self) -> Parts {
-        Parts::PREFLIGHT | Parts::ON_RESPONSE
-    }
-
-    fn preflight(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        match request.query() {
-            Some("pass") => ControlFlow::Continue(()),
-            Some("panic") => panic!("preflight"),
-            _ => ControlFlow::Break(Response::from(self.0)),
-        }
-    }
-
-    fn on_response(&self, _: &Request<'_>, response: &mut Response) {
-        response.append_header(SEEN, HeaderValue::from_static(self.0));
-    }
+fn allow(name: &'static str) -> Layer {
+    let preflight = move |request: &Request<'_>| match request.query() {
+        Some("pass") => ControlFlow::Continue(()),
+        Some("panic") => panic!("preflight"),
+        _ => ControlFlow::Break(name),
+    };
+    Layer::new().preflight(preflight).on_response(
+        move |_: &Request<'_>, response: &mut Response| {
+            response.append_header(SEEN, HeaderValue::from_static(name));
+        },
+    )
 }
 
 /// Purpose: a preflight comes to the layer that answers it whatever precedes that (a layer that asks for
@@ -204,7 +197,7 @@ fn preflights() {
             .layer(look("outer"))
             .layer(layer::on_request(|_: &Request<'_>| Err::<(), _>(StatusCode::UNAUTHORIZED)))
             .layer(layer::around(async |_, _: Next| StatusCode::IM_A_TEAPOT))
-            .layer(Allow("allowed"))
+            .layer(allow("allowed"))
             .layer(look("inner"))
             .get("/x", || "x")
             .get("/fixed", fixed("x"))
@@ -356,48 +349,53 @@ fn ends() {
     assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
-/// Purpose: a layer is one value with as many parts as it names; parts that it does not name are not called.
+/// Purpose: a layer is one value with as many parts as it was given; each of them is called, and nothing else.
 #[test]
 fn parts() {
-    struct Whole(Parts, Arc<Mutex<Vec<&'static str>>>);
-    impl Whole {
-        fn note(&self, part: &'static str) {
-            self.1.lock().unwrap().push(part);
-        }
-    }
-    impl Layer for Whole {
-        fn parts(&self) -> Parts {
-            self.0
-        }
-        fn on_request(&self, _: &Request<'_>) -> ControlFlow<Response> {
-            self.note("request");
-            ControlFlow::Continue(())
-        }
-        fn around(&self, request: OwnedRequest, next: Next) -> layer::LayerFuture {
-            let log = self.1.clone();
-            Box::pin(async move {
-                log.lock().unwrap().push("in");
+    let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let note = |part: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().unwrap().push(part)
+    };
+    let request = |layer: Layer| {
+        let note = note("request");
+        layer.on_request(move |_: &Request<'_>| {
+            note();
+            Ok::<(), Error>(())
+        })
+    };
+    let around = |layer: Layer| {
+        let (enter, leave) = (Arc::new(note("in")), Arc::new(note("out")));
+        layer.around(move |request: OwnedRequest, next: Next| {
+            let (enter, leave) = (Arc::clone(&enter), Arc::clone(&leave));
+            async move {
+                enter();
                 let response = next.run(request).await;
-                log.lock().unwrap().push("out");
+                leave();
                 response
-            })
-        }
-        fn amend(&self, _: &mut Response) {
-            self.note("amend");
-        }
-        fn on_response(&self, _: &Request<'_>, _: &mut Response) {
-            self.note("response");
-        }
-    }
-    let all = Parts::ON_REQUEST | Parts::AROUND | Parts::AMEND | Parts::ON_RESPONSE;
-    for (parts, expected) in [
-        (all, &["request", "in", "out", "amend", "response"][..]),
-        (Parts::ON_REQUEST | Parts::AMEND, &["request", "amend"]),
-        (Parts::AROUND, &["in", "out"]),
-        (Parts::default(), &[]),
+            }
+        })
+    };
+    let amend = |layer: Layer| {
+        let note = note("amend");
+        layer.amend(move |_: &mut Response| note())
+    };
+    let response = |layer: Layer| {
+        let note = note("response");
+        layer.on_response(move |_: &Request<'_>, _: &mut Response| note())
+    };
+    for (layer, expected) in [
+        // In whatever order they were given.
+        (
+            response(amend(around(request(Layer::new())))),
+            &["request", "in", "out", "amend", "response"][..],
+        ),
+        (request(amend(Layer::new())), &["request", "amend"]),
+        (around(Layer::new()), &["in", "out"]),
+        (Layer::new(), &[]),
     ] {
-        let log = Arc::default();
-        let app = build(Router::new().layer(Whole(parts, Arc::clone(&log))).get("/", || "x"));
+        log.lock().unwrap().clear();
+        let app = build(Router::new().layer(layer).get("/", || "x"));
         assert_eq!(get(&app, "/").body, "x");
         assert_eq!(*log.lock().unwrap(), expected);
     }
@@ -412,4 +410,10 @@ fn problems() {
     assert_eq!(error.problems().len(), 1);
     let problem = &error.problems()[0];
     assert!(problem.starts_with("/x: a layer with an asynchronous part cannot"), "{problem}");
+    // A part that was given twice would be called once.
+    let twice = layer::amend(|_: &mut Response| {}).amend(|_: &mut Response| {});
+    let error = Router::new().layer(twice.problem("own")).build().unwrap_err();
+    let [problem, own] = error.problems() else { panic!("{error}") };
+    assert!(problem.starts_with("/: a layer has two functions for `amend`"), "{problem}");
+    assert_eq!(own, "/: own");
 }
