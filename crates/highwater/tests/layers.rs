@@ -322,3 +322,34 @@ fn own_layers() {
     let client = Client::new(routes(Router::new().layer(Layer::from(Teapot).everywhere())));
     assert_eq!(client.get("/fixed").status, 418);
 }
+
+/// Purpose: a body that the server has no memory for is refused in the shape of its route's errors, and behind the
+/// layers that cover everything there, whether or not they read the request.
+#[test]
+fn refusals_for_memory_have_the_shape_of_their_route() {
+    let inner = Router::new()
+        .errors(|error: &Error| format!("<{}>", error.code()))
+        .layer(cors().origin(SHOP).origin("https://admin.example"))
+        .post("/files", |body: highwater::Bytes| body.len().to_string());
+    let plain = Router::new()
+        .errors(|error: &Error| format!("[{}]", error.code()))
+        .post("/files", |body: highwater::Bytes| body.len().to_string());
+    let router = Router::new().nest("/in", inner).nest("/plain", plain);
+    let config = highwater::ServerConfig {
+        body_memory_max: Some(1000),
+        ..highwater::ServerConfig::default()
+    };
+    let client = highwater::testing::Setup::new(router).config(config).start();
+    let heard = |path: &str| {
+        let mut connection = client.connect();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nOrigin: {SHOP}\r\n");
+        connection.send(format!("{head}Content-Length: 4000\r\n\r\n"));
+        connection.send("x".repeat(2000));
+        String::from_utf8_lossy(connection.heard()).into_owned()
+    };
+    let inside = heard("/in/files");
+    assert!(inside.starts_with("HTTP/1.1 503 ") && inside.ends_with("<overloaded>"), "{inside}");
+    assert!(inside.contains(&format!("access-control-allow-origin: {SHOP}")), "{inside}");
+    let plain = heard("/plain/files");
+    assert!(plain.starts_with("HTTP/1.1 503 ") && plain.ends_with("[overloaded]"), "{plain}");
+}

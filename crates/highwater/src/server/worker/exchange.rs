@@ -75,6 +75,8 @@ pub(super) struct Exchange {
     // The request.
     /// What it was routed to; `None` before the first request, and for input that was not a valid request.
     pub(super) target: Option<Target>,
+    /// What the latest head was routed to. Until its content is complete, that is not yet the request.
+    pub(super) found: Target,
     /// For the log, should it fail.
     pub(super) named: Named,
     /// Under which index it is counted.
@@ -121,6 +123,7 @@ impl Exchange {
     fn new() -> Self {
         Exchange {
             target: None,
+            found: Target::NotFound(0),
             named: Named::NONE,
             endpoint: 0,
             offered: None,

@@ -31,6 +31,7 @@ impl<C: Clock> Parts<C> {
         arrival: &mut Arrival,
     ) -> (Target, BodyPlan) {
         let target = app.find(head, params);
+        exchange.found = target;
         if let Some(known) = app.retain(target, head, params, *peer) {
             exchange.known = Some(known);
         }

@@ -288,7 +288,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Answers a request that is refused for load: with `response` if layers made one for it, else with
     /// refusal number `number`, which is encoded.
     #[cold]
-    fn refuse(
+    pub(in super::super) fn refuse(
         &mut self,
         target: Target,
         reason: Rejection,
